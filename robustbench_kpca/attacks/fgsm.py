@@ -1,0 +1,35 @@
+"""Fast gradient (sign) method: one full step along the steepest ascent of the cross-entropy.
+
+Goodfellow, Shlens & Szegedy (2015), "Explaining and Harnessing Adversarial Examples", arXiv:1412.6572.
+"""
+
+import torch
+from pydantic.dataclasses import dataclass
+
+from robustbench_kpca.attacks._ball import ascent_direction, project
+from robustbench_kpca.attacks._losses import cross_entropy
+from robustbench_kpca.strict import STRICT
+from robustbench_kpca.threat import Threat
+from robustbench_kpca.types import Images, Keys, Labels, Query, State
+
+
+@dataclass(frozen=True, config=STRICT)
+class FGSM:
+    """x' = Proj(x + eps * sign(grad_x CE(f(x), y))); in L2 the gradient is normalised instead of signed.
+
+    Spends one backward pass; two forward passes, one of them the loop's check of x'.
+    """
+
+    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:  # noqa: ARG002
+        """Begin at the clean image; FGSM has no randomness."""
+        return {"x": x, "y": y, "finished": torch.zeros_like(y, dtype=torch.bool)}
+
+    def step(self, state: State, threat: Threat, query: Query) -> State:
+        """Take the one step."""
+        x, y = state["x"], state["y"]
+        _, gradient = query.gradient(x, lambda logits: cross_entropy(logits, y))
+        moved = project(x + threat.eps * ascent_direction(gradient, threat.norm), x, threat)
+        return state | {"x": moved, "finished": torch.ones_like(state["finished"])}
+
+
+ATTACK = FGSM

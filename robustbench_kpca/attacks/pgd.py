@@ -1,0 +1,56 @@
+"""Projected gradient descent: repeated steps of steepest ascent, each projected back into the ball and the box.
+
+Madry, Makelov, Schmidt, Tsipras & Vladu (2018), "Towards Deep Learning Models Resistant to Adversarial Attacks",
+arXiv:1706.06083, section 2.1.
+"""
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from robustbench_kpca.attacks._ball import ascent_direction, project, uniform_in_ball
+from robustbench_kpca.attacks._losses import cross_entropy
+from robustbench_kpca.strict import STRICT
+from robustbench_kpca.threat import Threat, parse_step
+from robustbench_kpca.types import Images, Keys, Labels, Query, State
+
+
+@dataclass(frozen=True, config=STRICT)
+class PGD:
+    """x_{t+1} = Proj(x_t + step_size * direction(grad_x CE(f(x_t), y))), t = 0, ..., steps - 1.
+
+    Direction: sign for L-infinity, the normalised gradient for L2. `x_0` is the clean image, or with `random_start`
+    uniform in the ball. `step_size` is absolute (`"2/255"`) or relative (`"0.25 eps"`). The loss is cross-entropy.
+    A sample that is never broken costs `steps` backward and `steps + 1` forward passes a restart (the last is the
+    loop's check of x_steps).
+    """
+
+    steps: int = Field(ge=1)
+    step_size: str | float
+    random_start: bool
+
+    def __post_init__(self) -> None:
+        parse_step(self.step_size, eps=1.0)
+
+    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
+        """Draw x_0."""
+        x0 = uniform_in_ball(x, threat, keys) if self.random_start else x
+        return {
+            "x": x0,
+            "clean": x,
+            "y": y,
+            "step": torch.zeros_like(y),
+            "finished": torch.zeros_like(y, dtype=torch.bool),
+        }
+
+    def step(self, state: State, threat: Threat, query: Query) -> State:
+        """Take one projected step."""
+        x, y = state["x"], state["y"]
+        _, gradient = query.gradient(x, lambda logits: cross_entropy(logits, y))
+        length = parse_step(self.step_size, threat.eps)
+        moved = project(x + length * ascent_direction(gradient, threat.norm), state["clean"], threat)
+        step = state["step"] + 1
+        return state | {"x": moved, "step": step, "finished": step >= self.steps}
+
+
+ATTACK = PGD

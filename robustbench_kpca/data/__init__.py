@@ -1,0 +1,5 @@
+"""The data sets, one file each: images in [0, 1] with labels, stable ids and a digest."""
+
+from robustbench_kpca.registry import Family
+
+DATASETS = Family("data set", __name__, "load")

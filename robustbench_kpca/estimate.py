@@ -1,0 +1,91 @@
+"""Every number comes with its uncertainty, and two models are compared sample by sample."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+Values = NDArray[np.float64]
+CONFIDENCE = 0.95
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """`value` with a two-sided 95 % interval [`low`, `high`] from `n` independent samples, by `method`."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+    method: str
+
+    def __str__(self) -> str:
+        return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}], n = {self.n}"
+
+
+def proportion(hits: int, n: int) -> Estimate:
+    """Wilson's score interval (Wilson 1927) for `hits` of `n`: never leaves [0, 1], sound at 0 and n."""
+    if not 0 <= hits <= n or n == 0:
+        raise ValueError(f"{hits} of {n} is no proportion")
+    interval = stats.binomtest(hits, n).proportion_ci(CONFIDENCE, method="wilson")
+    return Estimate(hits / n, float(interval.low), float(interval.high), n, "wilson")
+
+
+def bootstrap_mean(values: Values, seed: int = 0) -> Estimate:
+    """Mean of `values` with the percentile bootstrap interval over samples (Efron 1979), seeded."""
+    rng = np.random.default_rng(seed)
+    n = len(values)
+    means = np.array([values[rng.integers(0, n, n)].mean() for _ in range(RESAMPLES)])
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return Estimate(float(values.mean()), float(low), float(high), n, "bootstrap")
+
+
+def mean(values: Values) -> Estimate:
+    """Mean of per-sample scores in [0, 1]: Wilson where all are 0 or 1, else the bootstrap."""
+    if np.isin(values, (0.0, 1.0)).all():
+        return proportion(int(values.sum()), len(values))
+    return bootstrap_mean(values)
+
+
+def mcnemar(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> float:
+    """Two-sided p-value of McNemar's exact test (McNemar 1947) that two paired proportions differ.
+
+    With n10 samples right under `a` only and n01 under `b` only: binomial(n10 + n01, 1/2).
+    """
+    only_a, only_b = int((a & ~b).sum()), int((~a & b).sum())
+    if only_a + only_b == 0:
+        return 1.0
+    return float(stats.binomtest(only_a, only_a + only_b, 0.5).pvalue)
+
+
+def sign_flip(a: Values, b: Values, seed: int = 0) -> float:
+    """Two-sided p-value of the paired sign-flip permutation test (Fisher 1935) on the mean of `a - b`."""
+    difference = a - b
+    difference = difference[difference != 0]
+    if len(difference) == 0:
+        return 1.0
+    rng = np.random.default_rng(seed)
+    signs = rng.integers(0, 2, (RESAMPLES * 5, len(difference)), dtype=np.int8) * 2 - 1
+    extreme = np.abs(signs @ difference) >= abs(difference.sum()) - 1e-12
+    return float((extreme.sum() + 1) / (len(signs) + 1))
+
+
+def paired_p_value(a: Values, b: Values) -> float:
+    """Test whether two per-sample score vectors differ in mean: McNemar where all are 0 or 1, else sign flips."""
+    if np.isin(a, (0.0, 1.0)).all() and np.isin(b, (0.0, 1.0)).all():
+        return mcnemar(a == 1, b == 1)
+    return sign_flip(a, b)
+
+
+def holm(p_values: list[float]) -> list[float]:
+    """Holm's step-down adjustment (Holm 1979), in the order given."""
+    order = np.argsort(p_values)
+    adjusted = [1.0] * len(p_values)
+    highest = 0.0
+    for rank, index in enumerate(order):
+        highest = max(highest, min(1.0, p_values[index] * (len(p_values) - rank)))
+        adjusted[index] = highest
+    return adjusted

@@ -1,0 +1,64 @@
+"""Every file the harness writes appears whole or not at all, and no name becomes a path unchecked."""
+
+import hashlib
+import os
+import re
+import tempfile
+from pathlib import Path
+
+from robustbench_kpca.errors import BadInputError
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write `data` to `path` through a hidden file in the same folder, flushed to disk before it is renamed.
+
+    Raises:
+        BadInputError: the folder cannot be written.
+
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".rbk-", suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise unwritable(path.parent, error) from None
+
+
+def require_writable(folder: Path) -> None:
+    """Fail now rather than after an hour of work if `folder` cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise unwritable(folder, error) from None
+
+
+def unwritable(folder: Path, error: OSError) -> BadInputError:
+    """Return the error for a folder that cannot be written."""
+    return BadInputError(
+        f"cannot write to folder {folder} ({error.strerror or error})", fix="choose a folder you may write to"
+    )
+
+
+def safe_name(text: str) -> str:
+    """Turn any name into one path component: letters, digits, `._-` and `@`, never `.` or `..`, at most 120 long."""
+    name = re.sub(r"[^A-Za-z0-9._@-]+", "-", text).strip("-.")
+    if not name or len(name) > 120:
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        name = f"{name[:100]}-{digest}".lstrip("-")
+    return name
+
+
+def sha256(data: bytes) -> str:
+    """Hexadecimal SHA-256 of `data`."""
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,107 @@
+"""One way to every model: a bundled name, an architecture with a checkpoint, `timm:NAME` or `module.path:factory`."""
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from robustbench_kpca.errors import BadInputError, BenchmarkError
+from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_header, read_state
+from robustbench_kpca.models.normalisation import normalise_inside
+from robustbench_kpca.models.vit import ARCHITECTURES, create_model
+from robustbench_kpca.record import ModelInfo
+from robustbench_kpca.registry import unknown_name
+
+WEIGHTS = Path(__file__).parent / "weights"
+
+
+def bundled() -> dict[str, Path]:
+    """Name -> weights of every model that comes trained with the package."""
+    return {path.stem: path for path in sorted(WEIGHTS.glob("*.safetensors"))}
+
+
+def load_model(
+    name: str, checkpoint: Path | str | None = None, *, untrained: bool = False, **options: Any
+) -> nn.Module:
+    """Load a trained model in evaluation mode: images in [0, 1] to logits.
+
+    Args:
+        name: a bundled model (`symvit_digits_adv`), an architecture of `rbk list models` with a `checkpoint`,
+            `timm:NAME` (normalised inside by timm's own mean and std), or `module.path:factory`, a callable that
+            returns a module.
+        checkpoint: safetensors or torch file with the weights; loaded strictly, without running its code.
+        untrained: allow an architecture without weights.
+        **options: passed to the architecture or the factory.
+
+    Raises:
+        BadInputError: unknown name, no weights, or weights that do not fit.
+
+    """
+    path = Path(checkpoint) if checkpoint is not None else None
+    if name.startswith("timm:"):
+        model = _timm(name.removeprefix("timm:"), pretrained=path is None and not untrained, options=options)
+    elif ":" in name:
+        model = _factory(name, options)
+    else:
+        model, path = _own(name, path, untrained=untrained, options=options)
+    if path is not None:
+        load_strictly(model, read_state(path), f"checkpoint {path}")
+    return model.eval()
+
+
+def model_info(model: nn.Module, name: str, source: str) -> ModelInfo:
+    """Identify a model for its record."""
+    return ModelInfo(
+        name=name,
+        source=source,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        parameters_sha256=parameters_sha256(model),
+        config=dict(getattr(model, "config", {})),
+    )
+
+
+def _own(name: str, path: Path | None, *, untrained: bool, options: dict[str, Any]) -> tuple[nn.Module, Path | None]:
+    weights = bundled()
+    if name in weights and path is None and not untrained:
+        config = json.loads(read_header(weights[name])["config"])
+        return create_model(**config | options), weights[name]
+    if name not in ARCHITECTURES:
+        raise unknown_name("model", name, [*ARCHITECTURES, *weights], "(see: rbk list models)")
+    if path is None and not untrained:
+        raise BadInputError(f"model '{name}' comes without weights", fix="give --checkpoint FILE, or --untrained")
+    return create_model(name, **options), path
+
+
+def _timm(name: str, *, pretrained: bool, options: dict[str, Any]) -> nn.Module:
+    import timm
+
+    if name.split(".")[0] not in timm.list_models():
+        raise unknown_name("timm model", name, timm.list_models())
+    try:
+        model: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
+    except Exception as error:  # timm reaches into the hub, which fails in many ways
+        raise BadInputError(
+            f"timm model '{name}' could not be made ({str(error).splitlines()[0][:100]})",
+            fix="without a network give --checkpoint FILE",
+        ) from None
+    settings: Any = model.pretrained_cfg
+    return normalise_inside(model, settings["mean"], settings["std"])
+
+
+def _factory(name: str, options: dict[str, Any]) -> nn.Module:
+    module_name, _, attribute = name.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise BadInputError(f"model factory '{name}' cannot be imported ({error})", fix="check PYTHONPATH") from None
+    try:
+        model = factory(**options)
+    except BenchmarkError:
+        raise
+    except Exception as error:  # foreign code
+        raise BadInputError(f"model factory '{name}' failed ({type(error).__name__}: {error})") from error
+    if not isinstance(model, nn.Module):
+        raise BadInputError(f"model factory '{name}' returned {type(model).__name__}", expected="a torch.nn.Module")
+    return model

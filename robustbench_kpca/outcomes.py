@@ -1,0 +1,117 @@
+"""What happened to every sample, as columns: every metric can be recomputed from these without model or torch."""
+
+import csv
+import gzip
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import sha256
+
+Kind = Literal["clean", "attack", "corruption"]
+Column = NDArray[Any]
+
+_TYPES: dict[str, type] = {
+    "sample": str,  # the data set's own id
+    "label": int,
+    "corruption": str,
+    "severity": int,
+    "clean_prediction": int,  # before the attack
+    "prediction": int,  # class with the largest logit; under attack, of the worst image found
+    "rank": int,  # classes ranked above the label: 0 is right, <= 4 is right in the top 5
+    "confidence": float,  # largest softmax probability
+    "broken_by": str,  # "clean" (was wrong already), the attack that broke the sample, or "" (stands)
+    "linf": float,  # size of the perturbation of the worst image found
+    "l2": float,
+    "forwards": int,  # passes the attack spent on this sample, beyond the one clean forward
+    "backwards": int,
+    "retracted": int,  # iterates seen misclassified that a plain forward pass classified correctly
+    "nonfinite": int,  # proposals answered with NaN or infinite logits
+}
+COLUMNS: dict[Kind, tuple[str, ...]] = {
+    "clean": ("sample", "label", "prediction", "rank", "confidence"),
+    "attack": (
+        "sample", "label", "clean_prediction", "prediction", "broken_by", "linf", "l2",
+        "forwards", "backwards", "retracted", "nonfinite",
+    ),
+    "corruption": ("sample", "label", "corruption", "severity", "prediction", "rank", "confidence"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Per-sample columns of one evaluation; rows are sorted by the data set's order (and cell)."""
+
+    kind: Kind
+    columns: Mapping[str, Column]
+
+    @classmethod
+    def from_rows(cls, kind: Kind, rows: Sequence[Mapping[str, Any]]) -> "Outcomes":
+        """Gather dictionaries with exactly the columns of `kind`."""
+        return cls(kind, {name: _column(name, [row[name] for row in rows]) for name in COLUMNS[kind]})
+
+    def __len__(self) -> int:
+        return len(self.columns["sample"])
+
+    def __getitem__(self, name: str) -> Column:
+        return self.columns[name]
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """Whether each row's (final) prediction is its label."""
+        if self.kind == "attack":
+            return np.asarray(self["broken_by"] == "")
+        return np.asarray(self["prediction"] == self["label"])
+
+    def to_csv(self) -> bytes:
+        """Return the canonical text: header, `\\n`, floats in their shortest form that single precision needs."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.columns)
+        formatted = [
+            [f"{value:.9g}" for value in column] if _TYPES[name] is float else column.tolist()
+            for name, column in self.columns.items()
+        ]
+        writer.writerows(zip(*formatted, strict=True))
+        return text.getvalue().encode()
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical text (not of the compressed file)."""
+        return sha256(self.to_csv())
+
+    def to_file(self) -> bytes:
+        """Bytes of the stored file, `.csv.gz`, with no time stamp in them."""
+        return gzip.compress(self.to_csv(), mtime=0)
+
+    @classmethod
+    def from_file(cls, data: bytes, where: str) -> "Outcomes":
+        """Parse a stored file.
+
+        Raises:
+            BadInputError: truncated, or not an outcomes table.
+
+        """
+        try:
+            table = list(csv.reader(io.StringIO(gzip.decompress(data).decode(), newline="")))
+            header, body = tuple(table[0]), table[1:]
+            kind = next(kind for kind, columns in COLUMNS.items() if columns == header)
+            cells = list(zip(*body, strict=True)) if body else [()] * len(header)
+            return cls(kind, {name: _column(name, values) for name, values in zip(header, cells, strict=True)})
+        except (OSError, EOFError, ValueError, IndexError, StopIteration) as error:
+            raise BadInputError(
+                f"{where} is no whole outcomes table ({type(error).__name__})", fix="evaluate again"
+            ) from None
+
+
+def _column(name: str, values: Sequence[Any]) -> Column:
+    kind = _TYPES[name]
+    if kind is str:
+        return np.array(values, dtype=object)
+    if kind is int:
+        return np.array([int(value) for value in values], dtype=np.int64)
+    return np.array(values, dtype=np.float32).astype(np.float64)

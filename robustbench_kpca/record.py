@@ -1,0 +1,205 @@
+"""The record of one evaluation: enough to run it again, to trust it, and to compare it with another.
+
+The compute half writes records, the report half reads them; this file, torch-free, is where the two meet.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, PrivateAttr
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.estimate import Estimate
+from robustbench_kpca.files import safe_name, sha256, write_atomic
+from robustbench_kpca.outcomes import Outcomes
+from robustbench_kpca.strict import STRICT, validate_json
+
+SCHEMA_VERSION = 1
+SUFFIX = ".record.json"
+
+
+class ModelInfo(BaseModel):
+    """Which network was evaluated. `parameters_sha256` identifies its weights whatever file they came from."""
+
+    model_config = STRICT
+    name: str
+    source: str
+    parameters: int
+    parameters_sha256: str
+    config: dict[str, Any]
+
+
+class DataInfo(BaseModel):
+    """Which images. `digest` covers ids, labels and pixels, in any order."""
+
+    model_config = STRICT
+    name: str
+    split: str
+    n: int
+    classes: int
+    digest: str
+
+
+class ProtocolInfo(BaseModel):
+    """What was done to them: the preset's label, the digest of what it resolved to, and that itself."""
+
+    model_config = STRICT
+    name: str
+    digest: str
+    resolved: dict[str, Any]
+
+
+class Spec(BaseModel):
+    """Everything that determines the outcomes on one machine."""
+
+    model_config = STRICT
+    model: ModelInfo
+    data: DataInfo
+    protocol: ProtocolInfo
+    seed: int
+    batch_size: int
+
+    def digest(self) -> str:
+        """SHA-256 over the whole specification."""
+        return sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode())
+
+    def stem(self) -> str:
+        """File name (without suffix) of this evaluation's record."""
+        parts = [self.model.name, f"{self.data.name}-{self.data.split}", self.protocol.name, f"seed{self.seed}"]
+        return safe_name("__".join(safe_name(part) for part in parts))
+
+
+class Environment(BaseModel):
+    """Where it ran."""
+
+    model_config = STRICT
+    python: str
+    platform: str
+    processor: str
+    device: str
+    threads: int
+    deterministic: bool
+    packages: dict[str, str]
+    revision: str | None
+
+
+class Passes(BaseModel):
+    """Model passes summed over samples (padding not counted)."""
+
+    model_config = STRICT
+    forwards: int
+    backwards: int
+
+
+class OutcomesFile(BaseModel):
+    """The per-sample table beside the record; `sha256` is of its uncompressed text."""
+
+    model_config = STRICT
+    file: str
+    sha256: str
+    rows: int
+
+
+class Record(BaseModel):
+    """One evaluation. Saved as `<stem>.record.json` beside `<stem>.outcomes.csv.gz`."""
+
+    model_config = STRICT
+    schema_version: Literal[1] = SCHEMA_VERSION
+    spec: Spec
+    metrics: dict[str, Estimate]
+    passes: Passes
+    outcomes_file: OutcomesFile
+    environment: Environment
+    citations: tuple[str, ...]
+    flags: tuple[str, ...]
+    created: str
+    seconds: float
+    _outcomes: Outcomes | None = PrivateAttr(default=None)
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """The per-sample table this record was made from or loaded with."""
+        assert self._outcomes is not None
+        return self._outcomes
+
+    def attach(self, outcomes: Outcomes) -> "Record":
+        """Join the table to its record.
+
+        Raises:
+            BadInputError: the table is not the one the record was made from.
+
+        """
+        if outcomes.digest() != self.outcomes_file.sha256:
+            raise BadInputError(
+                f"{self.outcomes_file.file} is not the table its record was made from (SHA-256 differs)",
+                fix="restore both files, or evaluate again",
+            )
+        object.__setattr__(self, "_outcomes", outcomes)
+        return self
+
+    def save(self, folder: Path) -> Path:
+        """Write the table, then the record, each whole or not at all; return the record's path."""
+        write_atomic(folder / self.outcomes_file.file, self.outcomes.to_file())
+        path = folder / f"{self.spec.stem()}{SUFFIX}"
+        write_atomic(path, (self.model_dump_json(indent=1) + "\n").encode())
+        return path
+
+
+def outcomes_name(spec: Spec) -> str:
+    """File name of the table beside a record."""
+    return f"{spec.stem()}.outcomes.csv.gz"
+
+
+def load_record(path: Path | str) -> Record:
+    """Read a record and its table, and check that they belong together.
+
+    Raises:
+        BadInputError: missing, truncated, written by a newer version, or with an altered table.
+
+    """
+    path = Path(path)
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise BadInputError(f"cannot read record {path} ({error.strerror})", fix="check the path") from None
+    _check_version(text, path)
+    record = validate_json(Record, text, str(path))
+    table = path.parent / safe_file(record.outcomes_file.file)
+    try:
+        data = table.read_bytes()
+    except OSError:
+        raise BadInputError(f"{table} is missing beside {path.name}", fix="restore it, or evaluate again") from None
+    return record.attach(Outcomes.from_file(data, str(table)))
+
+
+def safe_file(name: str) -> str:
+    """Refuse a file name from a record that would leave the record's folder."""
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise BadInputError(f"a record names the outcomes file '{name}'", expected="a plain file name")
+    return name
+
+
+def find_records(folder: Path | str) -> list[Path]:
+    """List every record below a folder (or the one record named), sorted."""
+    folder = Path(folder)
+    if folder.is_file():
+        return [folder]
+    found = sorted(folder.rglob(f"*{SUFFIX}"))
+    if not found:
+        raise BadInputError(f"no *{SUFFIX} below {folder}", fix="run: rbk eval … --out FOLDER")
+    return found
+
+
+def _check_version(text: bytes, path: Path) -> None:
+    try:
+        content = json.loads(text)
+        version = content["schema_version"]
+    except (ValueError, KeyError, TypeError):
+        raise BadInputError(f"{path} is no record", expected="a JSON file written by rbk eval") from None
+    if not isinstance(version, int) or version > SCHEMA_VERSION:
+        raise BadInputError(
+            f"{path} has record schema {version}",
+            expected=f"schema {SCHEMA_VERSION} or older",
+            fix="upgrade robustbench-kpca",
+        )

@@ -1,0 +1,152 @@
+"""What is measured, as data: a TOML protocol becomes one of these, and its digest is in every record.
+
+A protocol file states every field: there are no defaults to drift, so equal digests mean equal measurements.
+"""
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
+
+from robustbench_kpca import presets
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import sha256
+from robustbench_kpca.strict import STRICT, did_you_mean, validate
+from robustbench_kpca.threat import Norm, Threat, parse_fraction
+
+Scalar = str | int | float | bool
+Policy = Literal["stop_at_first", "strongest"]
+_UNHASHED = {"title", "citations"}
+
+
+class Stage(BaseModel):
+    """One attack of a cascade: later stages see only what earlier ones left standing."""
+
+    model_config = STRICT
+    attack: str
+    restarts: Annotated[int, Field(ge=1)]
+    options: dict[str, Scalar]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_options(cls, data: Any) -> Any:
+        """Let the TOML table stay flat: what is neither `attack` nor `restarts` is an option of the attack."""
+        if isinstance(data, dict) and "options" not in data:
+            own = {key: value for key, value in data.items() if key in ("attack", "restarts")}
+            return own | {"options": {key: value for key, value in data.items() if key not in own}}
+        return data
+
+
+class _Common(BaseModel):
+    model_config = STRICT
+    title: str
+    citations: tuple[str, ...]
+
+    def digest(self) -> str:
+        """SHA-256 of everything that can change a result (so not of the title)."""
+        content = self.model_dump(mode="json", exclude=_UNHASHED)
+        return sha256(json.dumps(content, sort_keys=True).encode())
+
+
+class Clean(_Common):
+    """Accuracy on the images as they are."""
+
+    kind: Literal["clean"]
+
+
+class Attack(_Common):
+    """Accuracy under a cascade of attacks inside one ball around each image.
+
+    `policy`: `stop_at_first` lets a sample go at its first misclassified iterate; `strongest` spends the whole budget
+    and keeps the iterate with the lowest margin.
+    """
+
+    kind: Literal["attack"]
+    norm: Norm
+    eps: Annotated[float, BeforeValidator(parse_fraction)]
+    policy: Policy
+    stage: Annotated[tuple[Stage, ...], Field(min_length=1)]
+
+    @property
+    def threat(self) -> Threat:
+        """The ball that every proposal must stay in."""
+        return Threat(self.norm, self.eps)
+
+    @model_validator(mode="after")
+    def _check_threat(self) -> "Attack":
+        Threat(self.norm, self.eps)
+        return self
+
+
+class Corruption(_Common):
+    """Accuracy on the grid of corruptions x severities. `profile` chooses the parameter set."""
+
+    kind: Literal["corruption"]
+    profile: Literal["imagecorruptions", "cifar_c"]
+    corruptions: Annotated[tuple[str, ...], Field(min_length=1)]
+    severities: Annotated[tuple[int, ...], Field(min_length=1)]
+
+    @field_validator("severities")
+    @classmethod
+    def _check_severities(cls, severities: tuple[int, ...]) -> tuple[int, ...]:
+        for severity in severities:
+            check_severity(severity)
+        return severities
+
+    @property
+    def cells(self) -> list[tuple[str, int]]:
+        """Every (corruption, severity), in the order evaluated."""
+        return [(name, severity) for name in self.corruptions for severity in self.severities]
+
+
+Scenario = Clean | Attack | Corruption
+_KINDS: dict[str, type[Clean] | type[Attack] | type[Corruption]] = {
+    "clean": Clean,
+    "attack": Attack,
+    "corruption": Corruption,
+}
+
+
+def check_severity(severity: int) -> None:
+    """Refuse a severity outside 1 to 5."""
+    if severity not in (1, 2, 3, 4, 5):
+        raise BadInputError(f"severity {severity}", expected="1, 2, 3, 4 or 5", fix="5 is the strongest")
+
+
+def load_scenario(protocol: str, overrides: dict[str, Scalar] | None = None) -> tuple[str, Scenario]:
+    """Resolve a protocol's name or TOML path, with fields overridden; return its label and the scenario.
+
+    An override names a field of the protocol (`eps`) or of its stages (`steps`, set in every stage that has it), and
+    shows in the label (`pgd20-linf-8_255+eps=3_255`) as it does in the digest.
+
+    Raises:
+        BadInputError: unknown protocol, unknown or misspelt key, unusable value.
+
+    """
+    name, data = presets.load_protocol(protocol)
+    for key, value in (overrides or {}).items():
+        _override(data, key, value, name)
+        name += f"+{key}={str(value).replace('/', '_').replace(' ', '')}"
+    return name, parse_scenario(data, f"protocol '{name}'")
+
+
+def parse_scenario(data: dict[str, Any], where: str) -> Scenario:
+    """Parse a protocol's mapping strictly; `where` names its source in errors."""
+    kind = data.get("kind")
+    if kind not in _KINDS:
+        raise BadInputError(f"{where}: kind = {kind!r}", expected="'clean', 'attack' or 'corruption'")
+    return validate(_KINDS[kind], data, where)
+
+
+def _override(data: dict[str, Any], key: str, value: Scalar, name: str) -> None:
+    stages = [stage for stage in data.get("stage", []) if isinstance(stage, dict) and key in stage and key != "attack"]
+    fixed = {"kind", "stage", *_UNHASHED}
+    if key in data and key not in fixed:
+        data[key] = value
+    elif stages:
+        for stage in stages:
+            stage[key] = value
+    else:
+        known = [field for field in data if field not in fixed]
+        known += [field for stage in data.get("stage", []) for field in stage if field != "attack"]
+        raise BadInputError(f"protocol '{name}' has no field '{key}'", fix=did_you_mean(key, known))

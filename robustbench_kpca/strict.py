@@ -1,0 +1,85 @@
+"""Configuration and records are parsed strictly: an unknown, missing or mistyped key is one line and a remedy."""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from robustbench_kpca.errors import BadInputError
+
+STRICT = ConfigDict(extra="forbid", frozen=True)
+T = TypeVar("T")
+
+
+def validate(kind: type[T], data: Any, where: str) -> T:
+    """Build a `kind` (pydantic model or dataclass) from plain `data`; `where` names the source in the message.
+
+    Raises:
+        BadInputError: the first thing that is wrong, with the closest known key for a misspelt one.
+
+    """
+    try:
+        return TypeAdapter(kind).validate_python(data)
+    except ValidationError as error:
+        raise _one_line(kind, error, where) from None
+
+
+def validate_json(kind: type[T], text: str | bytes, where: str) -> T:
+    """Build a `kind` from a JSON text; errors as in `validate`."""
+    try:
+        return TypeAdapter(kind).validate_json(text)
+    except ValidationError as error:
+        raise _one_line(kind, error, where) from None
+
+
+def load_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises:
+        BadInputError: missing, unreadable or not TOML.
+
+    """
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(f"cannot read {path} ({error})", fix="check the path") from None
+    except tomllib.TOMLDecodeError as error:
+        raise BadInputError(f"{path} is not valid TOML ({error})", fix="correct that line") from None
+
+
+def parse_assignments(items: list[str]) -> dict[str, Any]:
+    """Turn `["eps=3/255", "steps=40"]` into a mapping; values are TOML where they parse, else plain strings."""
+    parsed: dict[str, Any] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip():
+            raise BadInputError(f"'{item}'", expected="KEY=VALUE, such as eps=3/255")
+        try:
+            parsed[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            parsed[key.strip()] = value.strip()
+    return parsed
+
+
+def did_you_mean(name: str, known: Mapping[str, Any] | list[str]) -> str:
+    """Return `did you mean 'steps'?`, or the list of known names where none is close."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
+
+
+def _one_line(kind: type[Any], error: ValidationError, where: str) -> BadInputError:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"]) or "value"
+    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        fields = list(getattr(kind, "model_fields", None) or getattr(kind, "__dataclass_fields__", {}))
+        name = str(first["loc"][-1])
+        hint = did_you_mean(name, fields) if fields and len(first["loc"]) == 1 else "remove it"
+        return BadInputError(f"{where}: unknown key '{key}'", fix=hint)
+    if first["type"] in ("missing", "missing_argument"):
+        return BadInputError(f"{where}: key '{key}' is missing", fix="add it")
+    shown = repr(first["input"])
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    return BadInputError(f"{where}: {key} = {shown} cannot be used ({first['msg']})", fix="correct it")

@@ -1,0 +1,65 @@
+"""An epsilon belongs to a norm, lives in the pixel space [0, 1], and is parsed once."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from robustbench_kpca.errors import BadInputError
+
+Norm = Literal["linf", "l2"]
+_NUMBER = r"\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+"
+_FRACTION = re.compile(rf"\s*({_NUMBER})\s*(?:/\s*({_NUMBER}))?\s*")
+_RELATIVE = re.compile(rf"\s*({_NUMBER})\s*(?:/\s*({_NUMBER}))?\s*(?:\*\s*)?eps\s*")
+
+
+def parse_fraction(text: str | float) -> float:
+    """Turn `"8/255"`, `"0.03"` or a number into a float.
+
+    Raises:
+        BadInputError: not a non-negative finite number or fraction.
+
+    """
+    match = _FRACTION.fullmatch(str(text))
+    if match is None or (match[2] is not None and float(match[2]) == 0):
+        raise BadInputError(f"'{text}' is not a number", expected="a number or a fraction such as 8/255")
+    value = float(match[1]) / float(match[2] or 1)
+    if value == float("inf"):
+        raise BadInputError(f"'{text}' is not finite", expected="a number or a fraction such as 8/255")
+    return value
+
+
+def parse_step(text: str | float, eps: float) -> float:
+    """Resolve a step size: absolute (`"2/255"`) or relative to the budget (`"0.25 eps"`)."""
+    match = _RELATIVE.fullmatch(str(text))
+    if match is None:
+        return parse_fraction(text)
+    return parse_fraction(match[1] if match[2] is None else f"{match[1]}/{match[2]}") * eps
+
+
+@dataclass(frozen=True)
+class Threat:
+    """All x' with ||x' - x||_norm <= eps and x' in [0, 1]^d.
+
+    `eps` is in pixel units of [0, 1]: 8/255, not 8.
+    """
+
+    norm: Norm
+    eps: float
+
+    def __post_init__(self) -> None:
+        if self.norm not in ("linf", "l2"):
+            raise BadInputError(f"norm '{self.norm}'", expected="'linf' or 'l2'")
+        if not 0 < self.eps < float("inf"):
+            raise BadInputError(f"eps = {self.eps:g}", expected="a positive number such as 8/255")
+        if self.norm == "linf" and self.eps > 1:
+            raise BadInputError(
+                f"eps = {self.eps:g} in L-infinity, while images live in [0, 1]",
+                expected="eps <= 1",
+                fix=f"write {self.eps:g}/255 if pixel levels were meant",
+            )
+
+    def __str__(self) -> str:
+        """Spell the budget in pixel levels where that is exact enough to read: `linf 8/255`."""
+        levels = self.eps * 255
+        near = abs(levels - round(levels)) < 1e-6
+        return f"{self.norm} {round(levels)}/255" if near else f"{self.norm} {self.eps:g}"

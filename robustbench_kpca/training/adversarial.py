@@ -1,0 +1,47 @@
+"""Adversarial examples inside training: the evaluation's own attacks, run to the end of their budget."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from robustbench_kpca.attacks import ATTACKS
+from robustbench_kpca.randomness import sample_key
+from robustbench_kpca.strict import validate
+from robustbench_kpca.training.recipe import Adversarial
+from robustbench_kpca.types import Attack, Images, Labels, Logits, Loss, PerSample
+
+
+class _PlainQuery:
+    """The model in evaluation mode, for training: nothing is counted, nothing stops early."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+
+    def logits(self, x: Images) -> Logits:
+        with torch.no_grad():
+            logits: Logits = self.model(x)
+        return logits
+
+    def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images]:
+        x = x.detach().requires_grad_()
+        losses = loss(self.model(x))
+        (gradient,) = torch.autograd.grad(losses.sum(), x)
+        return losses.detach(), gradient
+
+
+def adversarial_images(
+    model: nn.Module, x: Images, y: Labels, ids: Sequence[str], settings: Adversarial, *, seed: int, epoch: int
+) -> Images:
+    """Return the last iterate for every image; each sample's randomness depends on (seed, epoch, its id)."""
+    threat = settings.threat(epoch)
+    stage = settings.stage
+    attack: Attack = validate(ATTACKS.get(stage.attack), stage.options, f"stage '{stage.attack}'")
+    keys = torch.tensor([sample_key(seed, f"train/{epoch}", sample) for sample in ids])
+    was_training = model.training
+    model.eval()
+    state, query = attack.start(x, y, threat, keys), _PlainQuery(model)
+    while not bool(state["finished"].all()):
+        state = attack.step(state, threat, query)
+    model.train(was_training)
+    return state["x"].detach()

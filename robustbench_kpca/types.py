@@ -1,0 +1,66 @@
+"""The words the compute half speaks: shapes of tensors, and what models, attacks and corruptions promise."""
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from jaxtyping import Bool, Float, Int64
+from numpy.typing import NDArray
+from torch import Tensor
+
+from robustbench_kpca.threat import Threat
+
+Images: TypeAlias = Float[Tensor, "batch channel height width"]
+Labels: TypeAlias = Int64[Tensor, " batch"]
+Logits: TypeAlias = Float[Tensor, "batch class"]
+PerSample: TypeAlias = Float[Tensor, " batch"]
+Mask: TypeAlias = Bool[Tensor, " batch"]
+Keys: TypeAlias = Int64[Tensor, " batch"]
+
+State: TypeAlias = dict[str, Tensor]
+Loss: TypeAlias = Callable[[Tensor], Tensor]
+"""Maps logits to one loss per sample, to be increased by the attacker."""
+
+
+class Query(Protocol):
+    """The only way from an attack to the model. Every image shown is a proposal: it must lie in the ball and the box.
+
+    The loop behind it runs the model, counts the passes of each sample and notices misclassified proposals.
+    """
+
+    def logits(self, x: Images) -> Logits:
+        """One forward pass per sample."""
+        ...
+
+    def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images]:
+        """One forward and one backward pass per sample: `loss` and its gradient with respect to `x`."""
+        ...
+
+
+class Attack(Protocol):
+    """A small state machine over samples.
+
+    Every tensor of the state has a leading sample axis, so the loop can drop, refill, move, save and resume samples.
+    Two keys are required: `x`, the current proposal, and `finished`, true once the budget is spent.
+    """
+
+    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
+        """Begin at clean images `x` in [0, 1] with labels `y`; `keys` are the samples' random streams."""
+        ...
+
+    def step(self, state: State, threat: Threat, query: Query) -> State:
+        """Advance every sample by one iteration; return a new state, leave the old one as it was."""
+        ...
+
+
+class Corruption(Protocol):
+    """A common corruption of one image."""
+
+    parameters: dict[str, tuple[Any, ...]]
+    """Profile -> the parameters of severities 1 to 5."""
+
+    def __call__(
+        self, image: NDArray[np.float64], parameter: Any, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Map an image (height, width, 3) in [0, 1] to one that is clipped and truncated to uint8 afterwards."""
+        ...
