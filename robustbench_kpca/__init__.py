@@ -1,0 +1,54 @@
+"""The adversarial-robustness benchmark for kernel-machine attention.
+
+The public API, loaded on first use, so that importing the package costs no torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from robustbench_kpca.corruptions import corrupt
+    from robustbench_kpca.data._loading import load_data
+    from robustbench_kpca.errors import BenchmarkError
+    from robustbench_kpca.estimate import Estimate
+    from robustbench_kpca.evaluation.run import AttackResult, attack, evaluate
+    from robustbench_kpca.models import create_model, load_model
+    from robustbench_kpca.record import Record, load_record
+
+__all__ = [
+    "AttackResult",
+    "BenchmarkError",
+    "Estimate",
+    "Record",
+    "attack",
+    "corrupt",
+    "create_model",
+    "evaluate",
+    "load_data",
+    "load_model",
+    "load_record",
+]
+
+_HOMES = {
+    "AttackResult": "evaluation.run",
+    "BenchmarkError": "errors",
+    "Estimate": "estimate",
+    "Record": "record",
+    "attack": "evaluation.run",
+    "corrupt": "corruptions",
+    "create_model": "models",
+    "evaluate": "evaluation.run",
+    "load_data": "data._loading",
+    "load_model": "models",
+    "load_record": "record",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

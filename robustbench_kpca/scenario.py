@@ -15,7 +15,6 @@ from robustbench_kpca.strict import STRICT, did_you_mean, validate
 from robustbench_kpca.threat import Norm, Threat, parse_fraction
 
 Scalar = str | int | float | bool
-Policy = Literal["stop_at_first", "strongest"]
 _UNHASHED = {"title", "citations"}
 
 
@@ -57,14 +56,12 @@ class Clean(_Common):
 class Attack(_Common):
     """Accuracy under a cascade of attacks inside one ball around each image.
 
-    `policy`: `stop_at_first` lets a sample go at its first misclassified iterate; `strongest` spends the whole budget
-    and keeps the iterate with the lowest margin.
+    A sample leaves at its first misclassified iterate; later stages see the survivors only.
     """
 
     kind: Literal["attack"]
     norm: Norm
     eps: Annotated[float, BeforeValidator(parse_fraction)]
-    policy: Policy
     stage: Annotated[tuple[Stage, ...], Field(min_length=1)]
 
     @property

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from robustbench_kpca.errors import BadInputError
 
+FORBID = ConfigDict(extra="forbid")
 STRICT = ConfigDict(extra="forbid", frozen=True)
 T = TypeVar("T")
 

@@ -8,12 +8,12 @@ from pydantic.dataclasses import dataclass
 
 from robustbench_kpca.attacks._ball import ascent_direction, project
 from robustbench_kpca.attacks._losses import cross_entropy
-from robustbench_kpca.strict import STRICT
+from robustbench_kpca.strict import FORBID
 from robustbench_kpca.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True, config=FORBID)
 class FGSM:
     """x' = Proj(x + eps * sign(grad_x CE(f(x), y))); in L2 the gradient is normalised instead of signed.
 

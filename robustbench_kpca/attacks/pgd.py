@@ -4,18 +4,20 @@ Madry, Makelov, Schmidt, Tsipras & Vladu (2018), "Towards Deep Learning Models R
 arXiv:1706.06083, section 2.1.
 """
 
+from typing import Annotated
+
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from robustbench_kpca.attacks._ball import ascent_direction, project, uniform_in_ball
 from robustbench_kpca.attacks._losses import cross_entropy
-from robustbench_kpca.strict import STRICT
+from robustbench_kpca.strict import FORBID
 from robustbench_kpca.threat import Threat, parse_step
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True, config=FORBID)
 class PGD:
     """x_{t+1} = Proj(x_t + step_size * direction(grad_x CE(f(x_t), y))), t = 0, ..., steps - 1.
 
@@ -25,7 +27,7 @@ class PGD:
     loop's check of x_steps).
     """
 
-    steps: int = Field(ge=1)
+    steps: Annotated[int, Field(ge=1)]
     step_size: str | float
     random_start: bool
 

@@ -1,8 +1,9 @@
-"""What every data set is: indexed uint8 or float images with labels and stable ids, and a digest of all three."""
+"""What every data set is: images with labels and stable ids, indexed, and a digest of all three."""
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -12,47 +13,43 @@ from torch import Tensor
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.types import Images, Labels
 
-Pixels = NDArray[np.uint8]
+Image: TypeAlias = NDArray[np.uint8] | Tensor
+"""uint8 (height, width, 3), or float32 (channels, height, width) where the image never was 8-bit."""
 
 
-@dataclass(frozen=True)
-class Samples:
-    """A labelled image set that can be indexed.
+class Samples(ABC):
+    """A labelled image set that can be indexed (and pickled, for the loader's workers).
 
-    `image(i)` returns uint8 (height, width, 3), or float (3, height, width) where the images never were 8-bit.
-    `fingerprint(i)` names the content of image i (and how it was made) without decoding it where that is costly.
+    Raises:
+        BadInputError: no images, repeated ids, or a label outside 0 to `classes` - 1.
+
     """
 
-    name: str
-    split: str
-    ids: Sequence[str]
-    labels: Sequence[int]
-    classes: int
-    image: Callable[[int], Pixels | Tensor]
-    fingerprint: Callable[[int], str]
-
-    def __post_init__(self) -> None:
-        if len(self.ids) == 0:
-            raise BadInputError(f"data '{self.name}' ({self.split}) holds no images", fix="choose another split or folder")
-        if len(set(self.ids)) != len(self.ids):
-            raise BadInputError(f"data '{self.name}' has repeated sample ids", expected="unique ids")
-        bad = next((label for label in self.labels if not 0 <= label < self.classes), None)
+    def __init__(self, name: str, split: str, ids: Sequence[str], labels: Sequence[int], classes: int) -> None:
+        if not len(ids):
+            raise BadInputError(f"data '{name}' ({split}) holds no images", fix="choose another split or folder")
+        if len(labels) != len(ids) or len(set(ids)) != len(ids):
+            raise BadInputError(f"data '{name}' has {len(ids)} ids, {len(set(ids))} of them different, {len(labels)} labels")
+        bad = next((label for label in labels if not 0 <= label < classes), None)
         if bad is not None:
-            raise BadInputError(f"label {bad} in data '{self.name}'", expected=f"0 to {self.classes - 1}")
+            raise BadInputError(f"label {bad} in data '{name}'", expected=f"0 to {classes - 1}")
+        self.name, self.split, self.classes = name, split, classes
+        self.ids, self.labels = list(ids), [int(label) for label in labels]
+
+    @abstractmethod
+    def image(self, index: int) -> Image:
+        """Image number `index`."""
+
+    @abstractmethod
+    def fingerprint(self, index: int) -> str:
+        """Name the content of an image and how it was made, without decoding it where that is costly."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def take(self, indices: Sequence[int]) -> "Samples":
         """Keep the samples at `indices`, in that order."""
-        chosen = list(indices)
-        return replace(
-            self,
-            ids=[self.ids[i] for i in chosen],
-            labels=[self.labels[i] for i in chosen],
-            image=lambda i: self.image(chosen[i]),
-            fingerprint=lambda i: self.fingerprint(chosen[i]),
-        )
+        return _Subset(self, indices)
 
     def digest(self) -> str:
         """SHA-256 over ids, labels and contents, whatever the order."""
@@ -62,28 +59,53 @@ class Samples:
     def tensors(self) -> tuple[Images, Labels]:
         """All images in [0, 1] as float32 (batch, 3, height, width), and their labels."""
         images = torch.stack([to_tensor(self.image(i)) for i in range(len(self))])
-        return images, torch.tensor(list(self.labels), dtype=torch.int64)
+        return images, torch.tensor(self.labels, dtype=torch.int64)
 
 
-def to_tensor(image: Pixels | Tensor) -> Tensor:
+class _Subset(Samples):
+    def __init__(self, whole: Samples, indices: Sequence[int]) -> None:
+        self.whole, self.indices = whole, list(indices)
+        ids, labels = [whole.ids[i] for i in indices], [whole.labels[i] for i in indices]
+        super().__init__(whole.name, whole.split, ids, labels, whole.classes)
+
+    def image(self, index: int) -> Image:
+        return self.whole.image(self.indices[index])
+
+    def fingerprint(self, index: int) -> str:
+        return self.whole.fingerprint(self.indices[index])
+
+
+class ArraySamples(Samples):
+    """Samples held in memory, as one array or tensor of images."""
+
+    def __init__(
+        self, images: Image, labels: Sequence[int], *, name: str, split: str, ids: Sequence[str], classes: int
+    ) -> None:
+        super().__init__(name, split, ids, labels, classes)
+        self.images = images
+
+    def image(self, index: int) -> Image:
+        """Image number `index`."""
+        return self.images[index]
+
+    def fingerprint(self, index: int) -> str:
+        """Hash of the values."""
+        image = self.images[index]
+        array = image.numpy() if isinstance(image, Tensor) else image
+        head = f"{array.dtype}{array.shape}".encode()
+        return hashlib.sha256(head + np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def to_tensor(image: Image) -> Tensor:
     """uint8 (height, width, 3) to float32 (3, height, width) in [0, 1]; a float tensor stays as it is."""
     if isinstance(image, Tensor):
         return image
     return torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1).float() / 255
 
 
-def content_hash(image: Pixels | Tensor) -> str:
-    """Hash dtype, shape and values of one image."""
-    array = image.numpy() if isinstance(image, Tensor) else image
-    head = f"{array.dtype}{array.shape}".encode()
-    return hashlib.sha256(head + np.ascontiguousarray(array).tobytes()).hexdigest()
-
-
-def from_arrays(images: Sequence[Pixels | Tensor], labels: Sequence[int], **named: object) -> Samples:
-    """Samples held in memory; `named` are the remaining fields (name, split, ids, classes)."""
-    return Samples(
-        labels=[int(label) for label in labels],
-        image=lambda i: images[i],
-        fingerprint=lambda i: content_hash(images[i]),
-        **named,  # type: ignore[arg-type]
-    )
+def to_pixels(image: Image) -> NDArray[np.uint8]:
+    """Return uint8 (height, width, 3); a float image in [0, 1] is rounded to the nearest of 256 levels."""
+    if isinstance(image, Tensor):
+        levels = (image.clamp(0, 1) * 255).round().to(torch.uint8)
+        return levels.permute(1, 2, 0).contiguous().numpy()
+    return image

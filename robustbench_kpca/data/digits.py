@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from robustbench_kpca.data._samples import Samples, from_arrays
+from robustbench_kpca.data._samples import ArraySamples
 from robustbench_kpca.errors import BadInputError
 
 SPLITS = {"test": (0, 5), "val": (1,), "train": (2, 3, 4, 6, 7, 8, 9)}
@@ -29,7 +29,7 @@ def enlarge(digits: NDArray[np.float64]) -> NDArray[np.uint8]:
     return np.repeat(large[..., None], 3, axis=-1)
 
 
-def load(split: str = "test") -> Samples:
+def load(split: str = "test") -> ArraySamples:
     """Return one part of the split: `test`, `val` or `train`."""
     if split not in SPLITS:
         raise BadInputError(f"digits has no split '{split}'", fix=f"known: {', '.join(SPLITS)}")
@@ -40,8 +40,8 @@ def load(split: str = "test") -> Samples:
         members = np.flatnonzero(labels == label)
         position[members] = np.arange(len(members)) % 10
     chosen = np.flatnonzero(np.isin(position, SPLITS[split]))
-    return from_arrays(
-        enlarge(bunch.images[chosen]),  # type: ignore[arg-type]
+    return ArraySamples(
+        enlarge(bunch.images[chosen]),
         labels[chosen].tolist(),
         name="digits",
         split=split,

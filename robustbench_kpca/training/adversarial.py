@@ -35,8 +35,7 @@ def adversarial_images(
 ) -> Images:
     """Return the last iterate for every image; each sample's randomness depends on (seed, epoch, its id)."""
     threat = settings.threat(epoch)
-    stage = settings.stage
-    attack: Attack = validate(ATTACKS.get(stage.attack), stage.options, f"stage '{stage.attack}'")
+    attack: Attack = validate(ATTACKS.get(settings.attack), settings.options, f"attack '{settings.attack}'")
     keys = torch.tensor([sample_key(seed, f"train/{epoch}", sample) for sample in ids])
     was_training = model.training
     model.eval()

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, Field
 
 from robustbench_kpca.registry import unknown_name
-from robustbench_kpca.scenario import Stage
+from robustbench_kpca.scenario import Scalar
 from robustbench_kpca.strict import STRICT, load_toml, validate
 from robustbench_kpca.threat import Norm, Threat, parse_fraction
 from robustbench_kpca.training import recipes
@@ -20,7 +20,8 @@ class Adversarial(BaseModel):
     eps: Annotated[float, BeforeValidator(parse_fraction)]
     warmup_epochs: Annotated[int, Field(ge=0)]
     """Epochs over which eps grows linearly from 0."""
-    stage: Stage
+    attack: str
+    options: dict[str, Scalar]
 
     def threat(self, epoch: int) -> Threat:
         """Give the ball in `epoch` (from 0)."""

@@ -1,0 +1,85 @@
+"""A folder of images: one sub-folder a class, or a `labels.csv` with columns `file` and `label`."""
+
+import csv
+import hashlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+from PIL import UnidentifiedImageError
+
+from robustbench_kpca.data._samples import Samples
+from robustbench_kpca.errors import BadInputError
+
+SUFFIXES = {".bmp", ".jpeg", ".jpg", ".png", ".webp"}
+CROP = 0.875  # share of the resized short side that the central crop keeps, as in DeiT's evaluation
+
+
+class Folder(Samples):
+    """Images resized (bicubic, short side to size / 0.875) and centre-cropped to size x size, RGB.
+
+    Sub-folders are classes in sorted order; where every one is an ImageNet-1K WordNet id, labels are the ImageNet
+    indices (so ten classes of a thousand can be evaluated).
+    """
+
+    def __init__(self, root: Path, size: int) -> None:
+        self.root, self.size = root, size
+        table = root / "labels.csv"
+        self.files, labels, classes = _from_table(table) if table.is_file() else _from_subfolders(root)
+        super().__init__(root.resolve().name, "all", self.files, labels, classes)
+
+    def image(self, index: int) -> NDArray[np.uint8]:
+        """Decode one image."""
+        path = self.root / self.files[index]
+        try:
+            with Pillow.open(path) as file:
+                image = file.convert("RGB")
+        except (OSError, UnidentifiedImageError, Pillow.DecompressionBombError) as error:
+            raise BadInputError(f"image {path} cannot be read ({error})", fix="replace or remove it") from None
+        short = round(self.size / CROP)
+        scale = short / min(image.size)
+        width, height = (max(short, round(side * scale)) for side in image.size)
+        image = image.resize((width, height), Pillow.Resampling.BICUBIC)
+        left, top = (width - self.size) // 2, (height - self.size) // 2
+        return np.array(image.crop((left, top, left + self.size, top + self.size)))
+
+    def fingerprint(self, index: int) -> str:
+        """Hash of the file, and how it is resized."""
+        data = (self.root / self.files[index]).read_bytes()
+        return f"{hashlib.sha256(data).hexdigest()} bicubic {self.size} of {round(self.size / CROP)}"
+
+
+def _from_table(table: Path) -> tuple[list[str], list[int], int]:
+    with table.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    try:
+        files, labels = [row["file"] for row in rows], [int(row["label"]) for row in rows]
+    except (KeyError, ValueError, TypeError) as error:
+        raise BadInputError(f"{table} cannot be used ({error!r})", expected="columns file and label") from None
+    for name in files:
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise BadInputError(f"{table} names '{name}'", expected="paths inside its folder")
+        if not (table.parent / name).is_file():
+            raise BadInputError(f"{table} names '{name}', which does not exist", fix="restore the file")
+    return files, labels, max([*labels, -1]) + 1
+
+
+def _from_subfolders(root: Path) -> tuple[list[str], list[int], int]:
+    names = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    index = _imagenet_indices(names) or {name: number for number, name in enumerate(names)}
+    files, labels = [], []
+    for name in names:
+        for path in sorted((root / name).rglob("*")):
+            if path.suffix.lower() in SUFFIXES:
+                files.append(path.relative_to(root).as_posix())
+                labels.append(index[name])
+    return files, labels, max([*index.values(), -1]) + 1
+
+
+def _imagenet_indices(names: list[str]) -> dict[str, int] | None:
+    """Map WordNet ids to ImageNet-1K indices, or None if a name is none."""
+    from timm.data import ImageNetInfo
+
+    known = {synset: number for number, synset in enumerate(ImageNetInfo().label_names())}
+    return {name: known[name] for name in names} if names and all(name in known for name in names) else None

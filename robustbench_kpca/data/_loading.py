@@ -1,0 +1,87 @@
+"""One way to every data set: a name, a folder, tensors or a loader."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robustbench_kpca.data import DATASETS
+from robustbench_kpca.data._folder import Folder
+from robustbench_kpca.data._samples import ArraySamples, Samples
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.registry import unknown_name
+
+
+def load_data(source: str, split: str = "test", limit: int | None = None, size: int = 224) -> Samples:
+    """Load a data set by name, or a folder of images.
+
+    Args:
+        source: a name of `rbk list data`, or the path of a folder (one sub-folder a class, or a `labels.csv`).
+        split: part of a named data set; folders have none.
+        limit: keep only so many images, evenly spread over the set (every class keeps its share).
+        size: side of the square that a folder's images are resized and cropped to, in pixels.
+
+    Raises:
+        BadInputError: unknown name, unreadable folder, no images.
+
+    """
+    if source in DATASETS.names():
+        samples: Samples = DATASETS.get(source)(split)
+    elif Path(source).is_dir():
+        samples = Folder(Path(source), size)
+    else:
+        raise unknown_name("data set", source, DATASETS.names(), "(or give an existing folder)")
+    return samples if limit is None else spread(samples, limit)
+
+
+def spread(samples: Samples, limit: int) -> Samples:
+    """Keep `limit` samples, evenly spread after a stable sort by label: deterministic and stratified."""
+    if limit < 1:
+        raise BadInputError(f"limit {limit}", expected="at least 1")
+    if limit >= len(samples):
+        return samples
+    order = sorted(range(len(samples)), key=lambda i: samples.labels[i])
+    chosen = sorted(order[(2 * k + 1) * len(samples) // (2 * limit)] for k in range(limit))
+    return samples.take(chosen)
+
+
+def as_samples(images: Any, labels: Any = None, *, name: str = "images") -> Samples:
+    """Wrap what a caller has: `Samples`, a data name, tensors in [0, 1] with labels, or a loader of such pairs.
+
+    Ids are "0", "1", ... in the order given.
+    """
+    if isinstance(images, Samples):
+        return images
+    if isinstance(images, str):
+        return load_data(images)
+    if not isinstance(images, Tensor) and labels is None and isinstance(images, Iterable):
+        images, labels = _gather(images)
+    if not isinstance(images, Tensor) or labels is None:
+        raise BadInputError(
+            f"images of type {type(images).__name__}, labels of type {type(labels).__name__}",
+            expected="tensors, a loader of (images, labels), or a data name",
+        )
+    targets = torch.as_tensor(labels)
+    if targets.ndim != 1 or targets.is_floating_point() or len(targets) != len(images):
+        raise BadInputError(
+            f"labels of shape {tuple(targets.shape)} and dtype {targets.dtype} for {len(images)} images",
+            expected="one integer label an image",
+        )
+    numbers = [int(label) for label in targets.tolist()]
+    classes = max(numbers, default=0) + 1
+    ids = [str(i) for i in range(len(numbers))]
+    return ArraySamples(images.detach().cpu(), numbers, name=_plain(name), split="all", ids=ids, classes=classes)
+
+
+def _gather(loader: Iterable[Any]) -> tuple[Tensor, Tensor]:
+    pairs = [(torch.as_tensor(batch[0]), torch.as_tensor(batch[1])) for batch in loader]
+    if not pairs:
+        raise BadInputError("the loader yields nothing", expected="batches of (images, labels)")
+    return torch.cat([pair[0] for pair in pairs]), torch.cat([pair[1] for pair in pairs])
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)

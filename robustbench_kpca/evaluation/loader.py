@@ -1,0 +1,82 @@
+"""Images on their way to the model: decoded and corrupted in worker processes, checked before they are used."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from robustbench_kpca.corruptions import corrupt_one
+from robustbench_kpca.data._samples import Samples, to_pixels, to_tensor
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.types import Images, Labels
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One corruption at one severity, seeded."""
+
+    corruption: str
+    severity: int
+    seed: int
+    profile: str
+
+
+class _Fetch(Dataset[tuple[int, Tensor, int]]):
+    def __init__(self, samples: Samples, indices: Sequence[int], cell: Cell | None) -> None:
+        self.samples, self.indices, self.cell = samples, indices, cell
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, position: int) -> tuple[int, Tensor, int]:
+        index = self.indices[position]
+        image = self.samples.image(index)
+        if self.cell is not None:
+            cell, sample = self.cell, self.samples.ids[index]
+            image = corrupt_one(to_pixels(image), cell.corruption, cell.severity, cell.seed, sample, cell.profile)
+        return index, to_tensor(image), self.samples.labels[index]
+
+
+def batches(
+    samples: Samples,
+    indices: Sequence[int],
+    *,
+    batch_size: int,
+    workers: int = 0,
+    cell: Cell | None = None,
+) -> Iterator[tuple[list[int], Images, Labels]]:
+    """Yield (indices, images in [0, 1], labels); the same bytes whatever the number of workers.
+
+    Raises:
+        BadInputError: images that are not finite, not float, or outside [0, 1].
+
+    """
+    loader = DataLoader(
+        _Fetch(samples, indices, cell),
+        batch_size=batch_size,
+        num_workers=workers,
+        generator=torch.Generator(),  # else the loader draws from the global one
+    )
+    for index, images, labels in loader:
+        check_images(images)
+        yield index.tolist(), images, labels
+
+
+def check_images(images: Tensor) -> None:
+    """Refuse what is not a float batch (batch, channels, height, width) of finite values in [0, 1]."""
+    if images.ndim != 4 or not images.is_floating_point():
+        raise BadInputError(
+            f"images of dtype {images.dtype} and shape {tuple(images.shape)}",
+            expected="floats of shape (batch, channels, height, width) in [0, 1]",
+        )
+    if not torch.isfinite(images).all():
+        raise BadInputError("images hold NaN or infinite values", expected="values in [0, 1]")
+    low, high = float(images.min()), float(images.max())
+    if low < 0 or high > 1:
+        raise BadInputError(
+            f"images range from {low:.3g} to {high:.3g}",
+            expected="values in [0, 1]",
+            fix="divide uint8 by 255, and let the model normalise (mean and std belong inside it)",
+        )

@@ -1,0 +1,90 @@
+"""What stands between an attack and the model: checks ball and box, counts passes, notices broken samples."""
+
+import torch
+from torch import Tensor
+
+from robustbench_kpca.attacks._ball import distance, per_sample
+from robustbench_kpca.attacks._losses import margin
+from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.evaluation.runner import Runner
+from robustbench_kpca.threat import Threat
+from robustbench_kpca.types import Images, Labels, Logits, Loss, PerSample
+
+SLACK = 1e-6  # of single-precision rounding, in pixel units (and relative to eps in L2)
+
+
+def judge(logits: Logits, labels: Labels) -> tuple[Labels, PerSample]:
+    """Return prediction and margin of every row; NaN or infinite logits predict class -1 with margin -inf."""
+    finite = torch.isfinite(logits).all(1)
+    prediction = torch.where(finite, logits.argmax(1), -1)
+    return prediction, torch.where(finite, margin(logits, labels), -torch.inf)
+
+
+class Meter:
+    """A `Query` for one step of one batch of samples."""
+
+    def __init__(self, runner: Runner, attack: str, threat: Threat, clean: Images, labels: Labels) -> None:
+        self.runner, self.attack, self.threat = runner, attack, threat
+        self.clean, self.labels = clean, labels
+        self.forwards = self.backwards = 0
+        self.worst = clean
+        self.worst_margin = torch.full_like(labels, torch.inf, dtype=torch.float32)
+        self.broken = torch.zeros_like(labels, dtype=torch.bool)
+        self.nonfinite = torch.zeros_like(labels)
+
+    def logits(self, x: Images) -> Logits:
+        """One forward pass per sample."""
+        self._check(x)
+        logits = self.runner.logits(x)
+        self._note(x, logits)
+        return logits
+
+    def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images]:
+        """One forward and one backward pass per sample. NaN and infinite gradients are set to zero, and counted."""
+        self._check(x)
+        losses, gradient, logits = self.runner.gradient(x, loss)
+        self._note(x, logits)
+        self.backwards += 1
+        finite = torch.isfinite(gradient).flatten(1).all(1)
+        self.nonfinite += (~finite).long()
+        return losses, gradient.where(per_sample(finite, gradient), torch.zeros_like(gradient))
+
+    def _check(self, x: Images) -> None:
+        check_proposal(x, self.clean, self.threat, self.attack)
+
+    def _note(self, x: Images, logits: Logits) -> None:
+        self.forwards += 1
+        prediction, margins = judge(logits, self.labels)
+        self.broken |= prediction != self.labels
+        self.nonfinite += (prediction < 0).long()
+        better = margins < self.worst_margin
+        self.worst = torch.where(per_sample(better, x), x, self.worst).detach()
+        self.worst_margin = torch.where(better, margins, self.worst_margin)
+
+
+def check_proposal(x: Tensor, clean: Images, threat: Threat, attack: str) -> None:
+    """Refuse (never clip) a proposal outside the ball or the box: it is a bug of the attack."""
+    inside = bool(((x >= 0) & (x <= 1)).all())
+    reach = float(distance(x, clean, threat.norm).max()) if inside else float("nan")
+    if not reach <= threat.eps + SLACK * max(1.0, threat.eps):
+        met = f"a distance of {reach:.6g}" if inside else "values outside [0, 1] or NaN"
+        raise EvaluationError(
+            f"attack '{attack}' proposed {met}",
+            expected=f"{threat.norm} <= {threat.eps:.6g} inside [0, 1]",
+            fix="this is a bug of the attack: report it",
+        )
+
+
+def check_clean(logits: Logits, labels: Labels) -> None:
+    """Refuse a model whose answers on clean images cannot be evaluated: too few classes, NaN or infinite logits."""
+    if int(labels.max()) >= logits.shape[1]:
+        raise BadInputError(
+            f"label {int(labels.max())} for a model of {logits.shape[1]} classes",
+            expected=f"labels from 0 to {logits.shape[1] - 1}",
+            fix="check that model and data belong together",
+        )
+    if not torch.isfinite(logits).all():
+        bad = int((~torch.isfinite(logits)).any(1).sum())
+        raise BadInputError(
+            f"the model returned NaN or infinite logits on {bad} of {len(logits)} clean images", fix="check its weights"
+        )

@@ -1,0 +1,244 @@
+"""`evaluate` and `attack`: from any module that maps images in [0, 1] to logits to a record or to adversarial images."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from robustbench_kpca.data._loading import as_samples
+from robustbench_kpca.data._samples import Samples
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.engine import Sample
+from robustbench_kpca.evaluation.environment import environment
+from robustbench_kpca.evaluation.journal import Journal
+from robustbench_kpca.evaluation.measure import Progress, measure_attack, measure_plain
+from robustbench_kpca.evaluation.runner import Runner, frozen
+from robustbench_kpca.files import require_writable
+from robustbench_kpca.metrics import measure
+from robustbench_kpca.models import model_info
+from robustbench_kpca.outcomes import Outcomes
+from robustbench_kpca.record import (
+    SUFFIX,
+    DataInfo,
+    OutcomesFile,
+    Passes,
+    ProtocolInfo,
+    Record,
+    Spec,
+    load_record,
+    outcomes_name,
+)
+from robustbench_kpca.scenario import Attack, Scalar, Scenario, load_scenario
+from robustbench_kpca.types import Images, Labels, Mask
+
+BATCH_SIZE = 64
+
+
+@dataclass(frozen=True)
+class AttackResult:
+    """Per sample, in the order given.
+
+    `images` are the broken image where there is one, else the worst one found (the clean one for a clean error);
+    `broken` includes clean errors; passes exclude the one clean forward.
+    """
+
+    images: Images
+    broken: Mask
+    forwards: Tensor
+    backwards: Tensor
+
+
+def evaluate(
+    model: nn.Module,
+    images: Any,
+    labels: Any = None,
+    *,
+    protocol: str,
+    seed: int = 0,
+    batch_size: int = BATCH_SIZE,
+    workers: int = 0,
+    device: str | None = None,
+    name: str | None = None,
+    source: str = "python",
+    out: Path | str | None = None,
+    progress: Progress = lambda done, total: None,
+    **overrides: Scalar,
+) -> Record:
+    """Evaluate a model under a protocol.
+
+    Args:
+        model: any module in evaluation mode that maps images in [0, 1] to logits.
+        images: float tensor (batch, channels, height, width) in [0, 1] with `labels`, a loader of such pairs, a data
+            name (`"digits"`), or `Samples`.
+        labels: one integer a sample, where `images` is a tensor.
+        protocol: name of a preset (`rbk list protocols`) or path of a TOML file.
+        seed: of all randomness.
+        batch_size: at which the model always runs; part of the record, since another size may flip a verdict.
+        workers: processes that decode and corrupt; no influence on the result.
+        device: such as "cuda"; by default the model's own.
+        name: of the model in the record; by default its class.
+        source: where the model came from, for the record.
+        out: folder for the record; also makes the run resumable. A finished record of the same specification is
+            returned as it is.
+        progress: called with (done, total).
+        **overrides: fields of the protocol, such as `eps="3/255"`.
+
+    Returns:
+        The record; `record.metrics["robust_accuracy"]` has `.value`, `.low`, `.high`, `.n`.
+
+    Raises:
+        BadInputError: anything about the input that makes the number meaningless; nothing is written.
+        EvaluationError: the evaluation started and could not finish.
+
+    """
+    label, scenario = load_scenario(protocol, overrides)
+    samples = as_samples(images, labels)
+    where = _device(model, device)
+    runner = Runner(model.to(where), batch_size, where)
+    spec = _spec(model, samples, label, scenario, seed, batch_size, name, source)
+    journal = None
+    if out is not None:
+        require_writable(Path(out))
+        finished = _finished(Path(out), spec)
+        if finished is not None:
+            progress(len(finished.outcomes), len(finished.outcomes))
+            return finished
+        journal = Journal(Path(out) / f".{spec.stem()}.partial", spec.digest())
+    started = time.perf_counter()
+    with frozen(model):
+        outcomes = _outcomes(runner, samples, scenario, seed, workers, journal, progress)
+    record = _record(spec, scenario, outcomes, where, time.perf_counter() - started)
+    if out is not None:
+        record.save(Path(out))
+    if journal is not None:
+        journal.remove()
+    return record
+
+
+def attack(
+    model: nn.Module,
+    images: Images,
+    labels: Labels,
+    protocol: str,
+    *,
+    seed: int = 0,
+    batch_size: int = BATCH_SIZE,
+    device: str | None = None,
+    **overrides: Scalar,
+) -> AttackResult:
+    """Attack a batch; arguments as in `evaluate`, sample i being named by its position "i"."""
+    label, scenario = load_scenario(protocol, overrides)
+    if not isinstance(scenario, Attack):
+        raise BadInputError(f"protocol '{label}' is no attack", fix="see: rbk list attacks, rbk list protocols")
+    samples = as_samples(images, labels)
+    where = _device(model, device)
+    decided: dict[int, Sample] = {}
+    with frozen(model):
+        measure_attack(
+            Runner(model.to(where), batch_size, where), samples, scenario,
+            seed=seed, workers=0, journal=None, progress=lambda done, total: None,
+            keep=lambda sample: decided.update({sample.index: sample}),
+        )  # fmt: skip
+    ordered = [decided[index] for index in range(len(samples))]
+    return AttackResult(
+        torch.stack([sample.worst for sample in ordered]),
+        torch.tensor([sample.broken_by != "" for sample in ordered]),
+        torch.tensor([sample.forwards for sample in ordered]),
+        torch.tensor([sample.backwards for sample in ordered]),
+    )
+
+
+def _outcomes(
+    runner: Runner,
+    samples: Samples,
+    scenario: Scenario,
+    seed: int,
+    workers: int,
+    journal: Journal | None,
+    progress: Progress,
+) -> Outcomes:
+    how: dict[str, Any] = {"seed": seed, "workers": workers, "journal": journal, "progress": progress}
+    run: Callable[..., Outcomes] = measure_attack if isinstance(scenario, Attack) else measure_plain
+    return run(runner, samples, scenario, **how)
+
+
+def _spec(
+    model: nn.Module,
+    samples: Samples,
+    label: str,
+    scenario: Scenario,
+    seed: int,
+    batch_size: int,
+    name: str | None,
+    source: str,
+) -> Spec:
+    return Spec(
+        model=model_info(model, name or type(model).__name__, source),
+        data=DataInfo(
+            name=samples.name,
+            split=samples.split,
+            n=len(samples),
+            classes=samples.classes,
+            digest=samples.digest(),
+        ),
+        protocol=ProtocolInfo(name=label, digest=scenario.digest(), resolved=scenario.model_dump(mode="json")),
+        seed=seed,
+        batch_size=batch_size,
+    )
+
+
+def _finished(out: Path, spec: Spec) -> Record | None:
+    """Return the record of exactly this specification, if it is there and whole."""
+    path = out / f"{spec.stem()}{SUFFIX}"
+    if not path.is_file():
+        return None
+    try:
+        record = load_record(path)
+    except BadInputError:
+        return None
+    return record if record.spec.digest() == spec.digest() else None
+
+
+def _record(spec: Spec, scenario: Scenario, outcomes: Outcomes, device: torch.device, seconds: float) -> Record:
+    attacked = outcomes.kind == "attack"
+    return Record(
+        spec=spec,
+        metrics=measure(outcomes),
+        passes=Passes(
+            forwards=len(outcomes) + (int(outcomes["forwards"].sum()) if attacked else 0),
+            backwards=int(outcomes["backwards"].sum()) if attacked else 0,
+        ),
+        outcomes_file=OutcomesFile(file=outcomes_name(spec), sha256=outcomes.digest(), rows=len(outcomes)),
+        environment=environment(device),
+        citations=scenario.citations,
+        flags=_flags(outcomes),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=round(seconds, 3),
+    ).attach(outcomes)
+
+
+def _flags(outcomes: Outcomes) -> tuple[str, ...]:
+    if outcomes.kind != "attack":
+        return ()
+    flags = []
+    if retracted := int((outcomes["retracted"] > 0).sum()):
+        flags.append(f"{retracted} samples looked broken in a gradient pass and were not in a plain one")
+    if nonfinite := int((outcomes["nonfinite"] > 0).sum()):
+        flags.append(f"{nonfinite} samples met NaN or infinite logits or gradients under attack")
+    return tuple(flags)
+
+
+def _device(model: nn.Module, device: str | None) -> torch.device:
+    if device is None:
+        first = next(model.parameters(), None)
+        return torch.device("cpu") if first is None else first.device
+    try:
+        torch.empty(0, device=device)
+        return torch.device(device)
+    except (RuntimeError, AssertionError) as error:
+        raise BadInputError(f"device '{device}' cannot be used ({str(error).splitlines()[0]})", fix="see: rbk doctor") from None

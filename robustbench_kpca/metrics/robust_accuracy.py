@@ -1,0 +1,11 @@
+"""Robust accuracy: the share of images classified correctly that no attack of the protocol could break."""
+
+from robustbench_kpca.metrics import Metric, Scores
+from robustbench_kpca.outcomes import Outcomes
+
+
+def _scores(outcomes: Outcomes) -> Scores:
+    return Scores(outcomes["sample"], outcomes.correct.astype(float))
+
+
+METRIC = Metric("robust_accuracy", "Robust accuracy", ("attack",), _scores)
