@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.estimate import Estimate, Values, mean
 from robustbench_kpca.outcomes import Kind, Outcomes
 from robustbench_kpca.registry import Family
@@ -45,3 +46,17 @@ def measure(outcomes: Outcomes) -> dict[str, Estimate]:
     """Every metric that applies to these outcomes."""
     metrics = [metric_for(name) for name in METRICS.names()]
     return {metric.name: metric.estimate(outcomes) for metric in metrics if outcomes.kind in metric.kinds}
+
+
+def aligned(a: Scores, b: Scores) -> tuple[Values, Values]:
+    """Return two score vectors in the same order of samples.
+
+    Raises:
+        BadInputError: they are not of the same samples.
+
+    """
+    first, second = np.argsort(a.samples), np.argsort(b.samples)
+    if len(first) != len(second) or (a.samples[first] != b.samples[second]).any():
+        odd = len(set(a.samples.tolist()) ^ set(b.samples.tolist()))
+        raise BadInputError(f"{odd} sample ids are in one record only", fix="evaluate both on the same samples")
+    return a.values[first], b.values[second]

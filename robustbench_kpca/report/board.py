@@ -1,0 +1,143 @@
+"""A leaderboard is a TOML file that names models, protocols and metrics, and the records that fill it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, Field, model_validator
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.estimate import holm, paired_p_value
+from robustbench_kpca.metrics import METRICS, Scores, aligned, metric_for
+from robustbench_kpca.presets import board_path
+from robustbench_kpca.record import SUFFIX, Record, load_record
+from robustbench_kpca.scenario import load_scenario
+from robustbench_kpca.strict import STRICT, load_toml, validate
+
+ALPHA = 0.05
+
+
+class Column(BaseModel):
+    """One number of the table: a metric under a protocol."""
+
+    model_config = STRICT
+    title: str
+    protocol: str
+    metric: str
+
+
+class BoardSpec(BaseModel):
+    """What `board.toml` says. Rows are sorted by the column titled `rank_by`, best first."""
+
+    model_config = STRICT
+    title: str
+    intro: str
+    data: str
+    split: str
+    seed: int
+    models: Annotated[tuple[str, ...], Field(min_length=1)]
+    rank_by: str
+    column: Annotated[tuple[Column, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _check(self) -> "BoardSpec":
+        titles = [column.title for column in self.column]
+        if self.rank_by not in titles:
+            raise BadInputError(f"rank_by = '{self.rank_by}'", expected=f"one of {', '.join(titles)}")
+        for column in self.column:
+            METRICS.get(column.metric)
+        return self
+
+    @property
+    def protocols(self) -> list[str]:
+        """Every protocol needed, in order of first use."""
+        return list(dict.fromkeys(column.protocol for column in self.column))
+
+
+@dataclass(frozen=True)
+class Run:
+    """One evaluation that a board needs: `ready`, `missing`, or `stale` (made under another version of its protocol)."""
+
+    model: str
+    protocol: str
+    state: str
+    record: Record | None
+
+
+@dataclass(frozen=True)
+class Board:
+    """A board with the records it could find."""
+
+    name: str
+    spec: BoardSpec
+    runs: tuple[Run, ...]
+
+    def record(self, model: str, protocol: str) -> Record | None:
+        """Return the record that fills a cell, if it is there and current."""
+        return next((run.record for run in self.runs if (run.model, run.protocol) == (model, protocol)), None)
+
+    def scores(self, model: str, column: Column) -> Scores | None:
+        """Per-sample scores behind a cell."""
+        record = self.record(model, column.protocol)
+        return None if record is None else metric_for(column.metric).scores(record.outcomes)
+
+    def ranked(self) -> list[str]:
+        """Model names, best first by `rank_by`; those without a number last."""
+        column = next(column for column in self.spec.column if column.title == self.spec.rank_by)
+
+        def key(model: str) -> tuple[float, str]:
+            record = self.record(model, column.protocol)
+            return (-record.metrics[column.metric].value if record else 1.0, model)
+
+        return sorted(self.spec.models, key=key)
+
+    def clear_winner(self, column: Column) -> str | None:
+        """Return the model that beats every other in this column beyond chance, or None.
+
+        Paired tests on the same samples (McNemar exact, or sign flips for graded scores) against each other model,
+        Holm-adjusted, all below 0.05.
+        """
+        scored = {model: scores for model in self.spec.models if (scores := self.scores(model, column)) is not None}
+        if len(scored) < 2:
+            return None
+        best = max(scored, key=lambda model: float(scored[model].values.mean()))
+        rivals = [scored[model] for model in scored if model != best]
+        p_values = [paired_p_value(*aligned(scored[best], rival)) for rival in rivals]
+        ahead = all(scored[best].values.mean() > rival.values.mean() for rival in rivals)
+        return best if ahead and max(holm(p_values)) < ALPHA else None
+
+
+def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
+    """Read a board and match it with records (by default those beside its `board.toml`).
+
+    A record fills a cell only if model, data, split and seed are the board's and its protocol digest is that of the
+    protocol as it reads today.
+    """
+    path = board_path(name)
+    spec = validate(BoardSpec, load_toml(path), f"board {path}")
+    files = sorted((path.parent / "records").glob(f"*{SUFFIX}")) if records is None else list(records)
+    loaded = [load_record(file) for file in files]
+    runs = [_run(spec, model, protocol, loaded) for model in spec.models for protocol in spec.protocols]
+    return Board(path.parent.name, spec, tuple(runs))
+
+
+def _run(spec: BoardSpec, model: str, protocol: str, records: list[Record]) -> Run:
+    _, scenario = load_scenario(protocol)
+    wanted = (model, spec.data, spec.split, protocol, spec.seed)
+    found = [
+        record
+        for record in records
+        if wanted
+        == (
+            record.spec.model.name,
+            record.spec.data.name,
+            record.spec.data.split,
+            record.spec.protocol.name,
+            record.spec.seed,
+        )
+    ]
+    current = [record for record in found if record.spec.protocol.digest == scenario.digest()]
+    if current:
+        return Run(model, protocol, "ready", max(current, key=lambda record: record.created))
+    return Run(model, protocol, "stale" if found else "missing", None)

@@ -1,0 +1,62 @@
+"""Figures of a board, as SVG text that needs no file beside it."""
+
+import io
+from itertools import groupby
+
+from robustbench_kpca.report.board import Board, Column
+from robustbench_kpca.scenario import Attack, load_scenario
+
+STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "rbk"}
+
+
+def accuracy_against_eps(board: Board) -> str:
+    """Draw robust accuracy against eps, one panel per attack and norm, one line with its 95 % band per model."""
+    panels = _panels(board)
+    if not panels:
+        return ""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(4.2 * len(panels) + 2.2, 3.4), layout="constrained")
+        FigureCanvasSVG(figure)
+        axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+        for axis, (title, columns) in zip(axes, panels.items(), strict=True):
+            for number, model in enumerate(board.ranked()):
+                points = [(eps, board.record(model, column.protocol), column) for eps, column in columns]
+                drawn = [(eps, record.metrics[column.metric]) for eps, record, column in points if record]
+                if drawn:
+                    x = [eps * 255 for eps, _ in drawn]
+                    style = {"color": f"C{number % 10}", "linestyle": "-" if number % 2 == 0 else "--"}
+                    axis.plot(x, [100 * e.value for _, e in drawn], marker="o", markersize=3, label=model, **style)
+                    axis.fill_between(
+                        x, [100 * e.low for _, e in drawn], [100 * e.high for _, e in drawn],
+                        color=style["color"], alpha=0.12, linewidth=0,
+                    )  # fmt: skip
+            axis.set(title=title, xlabel="eps (pixel levels of 255)", ylim=(0, 100))
+            axis.grid(alpha=0.25)
+        axes[0].set_ylabel("accuracy (%)")
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside right center", frameon=False)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _panels(board: Board) -> dict[str, list[tuple[float, Column]]]:
+    """Group the attack columns that differ in eps alone; a panel needs at least two, and gets the clean column at 0."""
+    found = []
+    clean = next((column for column in board.spec.column if column.metric == "clean_accuracy"), None)
+    for column in board.spec.column:
+        _, scenario = load_scenario(column.protocol)
+        if isinstance(scenario, Attack):
+            names = " + ".join(stage.attack for stage in scenario.stage)
+            found.append((f"{names}, {scenario.norm}", scenario.eps, column))
+    panels = {}
+    for title, group in groupby(sorted(found, key=lambda item: item[:2]), key=lambda item: item[0]):
+        columns = [(eps, column) for _, eps, column in group]
+        if len(columns) > 1:
+            panels[title] = ([(0.0, clean)] if clean else []) + columns
+    return panels

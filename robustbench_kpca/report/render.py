@@ -1,0 +1,156 @@
+"""A board as GitHub-flavoured markdown and as one self-contained HTML page."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from robustbench_kpca.estimate import Estimate
+from robustbench_kpca.files import write_atomic
+from robustbench_kpca.record import Record
+from robustbench_kpca.report.board import ALPHA, Board
+from robustbench_kpca.report.plots import accuracy_against_eps
+from robustbench_kpca.scenario import Attack, parse_scenario
+
+MISSING = "—"
+
+
+def percent(estimate: Estimate) -> str:
+    """Spell an estimate as `93.4 [90.9, 95.3]` (percent, 95 % interval)."""
+    return f"{100 * estimate.value:.1f} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+
+
+def cells(board: Board) -> list[dict[str, Any]]:
+    """One row per model: its name and, per column, value, interval, text and whether it is the clear winner."""
+    winners = {column.title: board.clear_winner(column) for column in board.spec.column}
+    rows = []
+    for rank, model in enumerate(board.ranked(), start=1):
+        row: dict[str, Any] = {"rank": rank, "model": model, "columns": []}
+        for column in board.spec.column:
+            record = board.record(model, column.protocol)
+            estimate = record.metrics[column.metric] if record else None
+            row["columns"].append(
+                {
+                    "text": MISSING if estimate is None else percent(estimate),
+                    "value": None if estimate is None else estimate.value,
+                    "low": None if estimate is None else estimate.low,
+                    "high": None if estimate is None else estimate.high,
+                    "flags": [] if record is None else list(record.flags),
+                    "best": winners[column.title] == model,
+                }
+            )
+        rows.append(row)
+    return rows
+
+
+def frame(board: Board) -> pd.DataFrame:
+    """Table the board as text, best in bold only where `Board.clear_winner` says so."""
+    table = [
+        {"#": row["rank"], "Model": row["model"]}
+        | {
+            column.title: f"**{cell['text']}**" if cell["best"] else cell["text"]
+            for column, cell in zip(board.spec.column, row["columns"], strict=True)
+        }
+        for row in cells(board)
+    ]
+    return pd.DataFrame(table)
+
+
+def markdown(board: Board) -> str:
+    """Render README.md."""
+    spec = board.spec
+    numbers = next((run.record.spec.data.n for run in board.runs if run.record), 0)
+    missing = sum(run.record is None for run in board.runs)
+    lines = [
+        f"# {spec.title}",
+        "",
+        spec.intro.strip(),
+        "",
+        frame(board).to_markdown(index=False, disable_numparse=True),
+        "",
+        f"Percent of {numbers} `{spec.data}` images ({spec.split}), with 95 % intervals (Wilson for proportions, "
+        f"bootstrap over images for means over cells); seed {spec.seed}. Sorted by {spec.rank_by}. Bold: better than "
+        f"every other model in that column by a paired test on the same images (McNemar exact or sign flips, "
+        f"Holm-adjusted, p < {ALPHA}); no bold, no clear winner.",
+    ]
+    if missing:
+        lines += ["", f"{missing} of {len(board.runs)} runs are missing: `rbk plan {board.name}`."]
+    lines += ["", *_flag_lines(board), "## Columns", ""]
+    lines += [f"- **{column.title}**: {_explain(board, column.protocol)}" for column in spec.column]
+    lines += ["", "## How this page was made", "", *_provenance(board), ""]
+    return "\n".join(lines)
+
+
+def html(board: Board) -> str:
+    """Render index.html: sortable, filterable, no request to anywhere."""
+    environment = Environment(
+        loader=PackageLoader("robustbench_kpca.report"), autoescape=True, undefined=StrictUndefined
+    )
+    records = [run.record for run in board.runs if run.record]
+    return environment.get_template("board.html.j2").render(
+        board=board,
+        spec=board.spec,
+        rows=cells(board),
+        alpha=ALPHA,
+        n=records[0].spec.data.n if records else 0,
+        explanations=[(column.title, _explain(board, column.protocol)) for column in board.spec.column],
+        provenance=[line.removeprefix("- ").replace("`", "") for line in _provenance(board)],
+        figure=accuracy_against_eps(board),
+    )
+
+
+def write_board(board: Board, folder: Path) -> list[Path]:
+    """Write README.md and index.html, each whole or not at all."""
+    pages = {folder / "README.md": markdown(board), folder / "index.html": html(board)}
+    for path, text in pages.items():
+        write_atomic(path, text.encode())
+    return list(pages)
+
+
+def _explain(board: Board, protocol: str) -> str:
+    record = next((run.record for run in board.runs if run.protocol == protocol and run.record), None)
+    if record is None:
+        return f"`{protocol}` (no record)"
+    scenario = parse_scenario(dict(record.spec.protocol.resolved), protocol)
+    text = f"{scenario.title} (`{protocol}`, digest {record.spec.protocol.digest[:12]})"
+    if isinstance(scenario, Attack):
+        stages = "; ".join(
+            f"{stage.attack} " + ", ".join(f"{key} = {value}" for key, value in stage.options.items())
+            for stage in scenario.stage
+        )
+        text += f"; {scenario.threat} in pixel space; {stages.strip()}"
+    return text
+
+
+def _flag_lines(board: Board) -> list[str]:
+    flagged = [
+        f"- `{run.model}` under `{run.protocol}`: {flag}"
+        for run in board.runs
+        if run.record
+        for flag in run.record.flags
+    ]
+    return ["## Flags", "", *flagged, ""] if flagged else []
+
+
+def _provenance(board: Board) -> list[str]:
+    records: list[Record] = [run.record for run in board.runs if run.record]
+    if not records:
+        return ["- no records yet"]
+
+    def distinct(values: list[str]) -> str:
+        return ", ".join(sorted(set(values)))
+
+    environments = [record.environment for record in records]
+    return [
+        f"- Command: `rbk leaderboard {board.name}`, from {len(records)} records; each record names its revision.",
+        f"- Data digest: {distinct([record.spec.data.digest[:16] for record in records])}; batch size "
+        f"{distinct([str(record.spec.batch_size) for record in records])}.",
+        f"- Processor: {distinct([environment.processor for environment in environments])}; device "
+        f"{distinct([environment.device for environment in environments])}; torch "
+        f"{distinct([environment.packages['torch'] for environment in environments])}; timm "
+        f"{distinct([environment.packages['timm'] for environment in environments])}.",
+        f"- Passes: {sum(record.passes.forwards for record in records):,} forward, "
+        f"{sum(record.passes.backwards for record in records):,} backward; "
+        f"{sum(record.seconds for record in records):.0f} s in all.",
+    ]
