@@ -69,7 +69,7 @@ class Outcomes:
         return np.asarray(self["prediction"] == self["label"])
 
     def to_csv(self) -> bytes:
-        """Return the canonical text: header, `\\n`, floats in their shortest form that single precision needs."""
+        """Return the canonical text: header, line feeds, floats with the nine digits that single precision needs."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)

@@ -105,7 +105,7 @@ class Record(BaseModel):
     """One evaluation. Saved as `<stem>.record.json` beside `<stem>.outcomes.csv.gz`."""
 
     model_config = STRICT
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     spec: Spec
     metrics: dict[str, Estimate]
     passes: Passes

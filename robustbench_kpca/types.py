@@ -59,8 +59,6 @@ class Corruption(Protocol):
     parameters: dict[str, tuple[Any, ...]]
     """Profile -> the parameters of severities 1 to 5."""
 
-    def __call__(
-        self, image: NDArray[np.float64], parameter: Any, rng: np.random.Generator
-    ) -> NDArray[np.float64]:
+    def __call__(self, image: NDArray[np.float64], parameter: Any, rng: np.random.Generator) -> NDArray[np.float64]:
         """Map an image (height, width, 3) in [0, 1] to one that is clipped and truncated to uint8 afterwards."""
         ...

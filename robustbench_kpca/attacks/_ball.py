@@ -37,7 +37,7 @@ def project(x: Images, centre: Images, threat: Threat) -> Images:
 
 
 def ascent_direction(gradient: Images, norm: Norm) -> Images:
-    """Unit step of steepest ascent: sign(g) for L-infinity, g / ||g||_2 for L2. A zero gradient gives a zero step."""
+    """Return the unit step of steepest ascent: sign(g) for L-infinity, g / ||g||_2 for L2 (zero where g is zero)."""
     if norm == "linf":
         return gradient.sign()
     return gradient / per_sample(gradient.flatten(1).norm(dim=1).clamp_min(1e-12), gradient)

@@ -22,7 +22,8 @@ def corrupt_one(image: Pixels, name: str, severity: int, seed: int, sample: str,
     corruption = CORRUPTIONS.get(name)
     rng = generator(sample_key(seed, f"{name}/{severity}", sample))
     moved = corruption(image / 255.0, corruption.parameters[profile][severity - 1], rng)
-    return (np.clip(moved, 0, 1) * 255).astype(np.uint8)  # truncates, as the released data sets do
+    levels: Pixels = (np.clip(moved, 0, 1) * 255).astype(np.uint8)  # truncates, as the released data sets do
+    return levels
 
 
 def corrupt(

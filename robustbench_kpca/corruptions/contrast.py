@@ -25,7 +25,7 @@ class Contrast:
     ) -> NDArray[np.float64]:
         """Reduce the contrast to the share `parameter`."""
         mean = image.mean(axis=(0, 1), keepdims=True)
-        return (image - mean) * parameter + mean
+        return np.asarray((image - mean) * parameter + mean)
 
 
 CORRUPTION = Contrast()

@@ -29,7 +29,9 @@ class Samples(ABC):
         if not len(ids):
             raise BadInputError(f"data '{name}' ({split}) holds no images", fix="choose another split or folder")
         if len(labels) != len(ids) or len(set(ids)) != len(ids):
-            raise BadInputError(f"data '{name}' has {len(ids)} ids, {len(set(ids))} of them different, {len(labels)} labels")
+            raise BadInputError(
+                f"data '{name}' has {len(ids)} ids, {len(set(ids))} of them different, {len(labels)} labels"
+            )
         bad = next((label for label in labels if not 0 <= label < classes), None)
         if bad is not None:
             raise BadInputError(f"label {bad} in data '{name}'", expected=f"0 to {classes - 1}")

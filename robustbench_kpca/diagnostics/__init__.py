@@ -1,0 +1,1 @@
+"""The kernel-PCA claims, measured on models."""

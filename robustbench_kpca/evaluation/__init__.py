@@ -1,0 +1,1 @@
+"""The compute half: one loop runs models, one record comes out."""

@@ -165,9 +165,7 @@ class Engine:
         device = self.runner.device
         clean = torch.stack([sample.clean for sample in samples]).to(device)
         labels = torch.tensor([sample.label for sample in samples], device=device)
-        keys = [
-            sample_key(self.seed, f"{sample.stage}/{pool.name}/{sample.restart}", sample.id) for sample in samples
-        ]
+        keys = [sample_key(self.seed, f"{sample.stage}/{pool.name}/{sample.restart}", sample.id) for sample in samples]
         state = pool.attack.start(clean, labels, self.threat, torch.tensor(keys, device=device))
         return state | {
             "loop.clean": clean,
@@ -256,9 +254,9 @@ class Engine:
         self.pools[sample.stage].waiting.append((sample, None))
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Everything undecided, as plain values and tensors: one entry a sample, with its state if it is under attack."""
+        """Return everything undecided as plain values and tensors: one entry a sample, with its state if it has one."""
         self.settle()
-        entries = []
+        entries: list[dict[str, Any]] = []
         for pool in self.pools:
             for row, sample in enumerate(pool.active):
                 state = {key: rows[row : row + 1].cpu() for key, rows in pool.state.items()}

@@ -30,7 +30,7 @@ def measure_plain(
     seed: int,
     workers: int,
     journal: Journal | None,
-    progress: Progress,
+    progress: Progress | None,
 ) -> Outcomes:
     """Classify every sample, clean or in every cell of the corruption grid."""
     cells: list[Cell | None] = [None]
@@ -50,7 +50,8 @@ def measure_plain(
             logits = runner.logits(images.to(runner.device)).cpu()
             check_clean(logits, labels)
             rows += _plain_rows(samples, index, logits, labels, cell)
-            progress(len(rows), total)
+            if progress is not None:
+                progress(len(rows), total)
             if journal and journal.due():
                 journal.write({"rows": rows})
     return Outcomes.from_rows(scenario.kind, rows)
@@ -83,16 +84,18 @@ def measure_attack(
     seed: int,
     workers: int,
     journal: Journal | None,
-    progress: Progress,
-    keep: Callable[[Sample], None] = lambda sample: None,
+    progress: Progress | None,
+    keep: Callable[[Sample], None] | None = None,
 ) -> Outcomes:
     """Attack every sample; `keep` sees each one as it is decided, with its worst image."""
     rows: dict[int, Row] = {}
 
     def sink(sample: Sample) -> None:
         rows[sample.index] = _attack_row(sample)
-        keep(sample)
-        progress(len(rows), len(samples))
+        if keep is not None:
+            keep(sample)
+        if progress is not None:
+            progress(len(rows), len(samples))
 
     engine = Engine(runner, scenario, samples.ids, seed, sink)
     saved = journal.read() if journal else None

@@ -1,4 +1,4 @@
-"""`evaluate` and `attack`: from any module that maps images in [0, 1] to logits to a record or to adversarial images."""
+"""`evaluate` and `attack`: from any module that maps images in [0, 1] to logits, to records and adversarial images."""
 
 import time
 from collections.abc import Callable
@@ -66,7 +66,7 @@ def evaluate(
     name: str | None = None,
     source: str = "python",
     out: Path | str | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: Progress | None = None,
     **overrides: Scalar,
 ) -> Record:
     """Evaluate a model under a protocol.
@@ -106,7 +106,8 @@ def evaluate(
         require_writable(Path(out))
         finished = _finished(Path(out), spec)
         if finished is not None:
-            progress(len(finished.outcomes), len(finished.outcomes))
+            if progress is not None:
+                progress(len(finished.outcomes), len(finished.outcomes))
             return finished
         journal = Journal(Path(out) / f".{spec.stem()}.partial", spec.digest())
     started = time.perf_counter()
@@ -141,7 +142,7 @@ def attack(
     with frozen(model):
         measure_attack(
             Runner(model.to(where), batch_size, where), samples, scenario,
-            seed=seed, workers=0, journal=None, progress=lambda done, total: None,
+            seed=seed, workers=0, journal=None, progress=None,
             keep=lambda sample: decided.update({sample.index: sample}),
         )  # fmt: skip
     ordered = [decided[index] for index in range(len(samples))]
@@ -160,7 +161,7 @@ def _outcomes(
     seed: int,
     workers: int,
     journal: Journal | None,
-    progress: Progress,
+    progress: Progress | None,
 ) -> Outcomes:
     how: dict[str, Any] = {"seed": seed, "workers": workers, "journal": journal, "progress": progress}
     run: Callable[..., Outcomes] = measure_attack if isinstance(scenario, Attack) else measure_plain
@@ -241,4 +242,6 @@ def _device(model: nn.Module, device: str | None) -> torch.device:
         torch.empty(0, device=device)
         return torch.device(device)
     except (RuntimeError, AssertionError) as error:
-        raise BadInputError(f"device '{device}' cannot be used ({str(error).splitlines()[0]})", fix="see: rbk doctor") from None
+        raise BadInputError(
+            f"device '{device}' cannot be used ({str(error).splitlines()[0]})", fix="see: rbk doctor"
+        ) from None

@@ -31,7 +31,9 @@ def read_state(path: Path) -> dict[str, Tensor]:
     try:
         state: Any = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
     except (SafetensorError, RuntimeError, EOFError, OSError, KeyError, ValueError) as error:
-        raise BadInputError(f"checkpoint {path} is truncated or damaged ({_brief(error)})", fix="copy it again") from None
+        raise BadInputError(
+            f"checkpoint {path} is truncated or damaged ({_brief(error)})", fix="copy it again"
+        ) from None
     except pickle.UnpicklingError as error:
         raise BadInputError(
             f"checkpoint {path} is no plain state dict ({_brief(error)})",

@@ -81,7 +81,7 @@ def _timm(name: str, *, pretrained: bool, options: dict[str, Any]) -> nn.Module:
         raise unknown_name("timm model", name, timm.list_models())
     try:
         model: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
-    except Exception as error:  # timm reaches into the hub, which fails in many ways
+    except Exception as error:  # noqa: BLE001 (timm reaches into the hub, which fails in many ways)
         raise BadInputError(
             f"timm model '{name}' could not be made ({str(error).splitlines()[0][:100]})",
             fix="without a network give --checkpoint FILE",
@@ -105,3 +105,11 @@ def _factory(name: str, options: dict[str, Any]) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise BadInputError(f"model factory '{name}' returned {type(model).__name__}", expected="a torch.nn.Module")
     return model
+
+
+def input_size(model: nn.Module) -> int:
+    """Side of the square images a model expects; 224 where it does not say."""
+    size: Any = getattr(getattr(model, "patch_embed", None), "img_size", None)
+    if size is None:
+        size = (getattr(model, "pretrained_cfg", None) or {}).get("input_size", (3, 224, 224))[1:]
+    return int(size[0])

@@ -88,7 +88,9 @@ def create_model(name: str, **options: Any) -> ViT:
     try:
         model = ViT(**shape, attn_layer=ATTENTIONS.get(variant.attention))
     except (TypeError, ValueError, AssertionError, RuntimeError, ZeroDivisionError) as error:
-        raise BadInputError(f"model '{name}' cannot be built with {options} ({error})", fix="change that option") from None
+        raise BadInputError(
+            f"model '{name}' cannot be built with {options} ({error})", fix="change that option"
+        ) from None
     if variant.special:
         for index in _block_indices(layers, len(model.blocks)):
             model.blocks[index].attn = _with_weights_of(model.blocks[index].attn, variant.special, special)
@@ -116,7 +118,7 @@ def _block_indices(layers: Any, depth: int) -> list[int]:
     return indices
 
 
-def _with_weights_of(old: nn.Module, attention: str, options: dict[str, Any]) -> nn.Module:
+def _with_weights_of(old: Any, attention: str, options: dict[str, Any]) -> nn.Module:
     """Build another attention of the same shape; the parameters stay, so variants share their initialisation."""
     dim, heads = old.proj.in_features, old.num_heads
     try:

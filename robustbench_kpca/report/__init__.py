@@ -1,0 +1,1 @@
+"""The report half: boards, comparisons and pictures from records; never imports torch."""

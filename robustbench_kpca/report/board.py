@@ -57,7 +57,7 @@ class BoardSpec(BaseModel):
 
 @dataclass(frozen=True)
 class Run:
-    """One evaluation that a board needs: `ready`, `missing`, or `stale` (made under another version of its protocol)."""
+    """One evaluation a board needs: `ready`, `missing`, or `stale` (made under another version of its protocol)."""
 
     model: str
     protocol: str

@@ -2,11 +2,12 @@
 
 import io
 from itertools import groupby
+from typing import Any
 
 from robustbench_kpca.report.board import Board, Column
 from robustbench_kpca.scenario import Attack, load_scenario
 
-STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "rbk"}
+STYLE: dict[Any, Any] = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "rbk"}
 
 
 def accuracy_against_eps(board: Board) -> str:

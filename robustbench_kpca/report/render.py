@@ -1,5 +1,6 @@
 """A board as GitHub-flavoured markdown and as one self-contained HTML page."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,12 @@ from robustbench_kpca.report.plots import accuracy_against_eps
 from robustbench_kpca.scenario import Attack, parse_scenario
 
 MISSING = "—"
+_CAPTION = (
+    "Percent of {n} `{spec.data}` images ({spec.split}), with 95 % intervals (Wilson for proportions, bootstrap over "
+    "images for means over cells); seed {spec.seed}. Sorted by {spec.rank_by}. Bold: better than every other model in "
+    "that column by a paired test on the same images (McNemar exact or sign flips, Holm-adjusted, p < {alpha}); "
+    "no bold, no clear winner."
+)
 
 
 def percent(estimate: Estimate) -> str:
@@ -69,10 +76,7 @@ def markdown(board: Board) -> str:
         "",
         frame(board).to_markdown(index=False, disable_numparse=True),
         "",
-        f"Percent of {numbers} `{spec.data}` images ({spec.split}), with 95 % intervals (Wilson for proportions, "
-        f"bootstrap over images for means over cells); seed {spec.seed}. Sorted by {spec.rank_by}. Bold: better than "
-        f"every other model in that column by a paired test on the same images (McNemar exact or sign flips, "
-        f"Holm-adjusted, p < {ALPHA}); no bold, no clear winner.",
+        _CAPTION.format(n=numbers, spec=spec, alpha=ALPHA),
     ]
     if missing:
         lines += ["", f"{missing} of {len(board.runs)} runs are missing: `rbk plan {board.name}`."]
@@ -138,19 +142,22 @@ def _provenance(board: Board) -> list[str]:
     if not records:
         return ["- no records yet"]
 
-    def distinct(values: list[str]) -> str:
-        return ", ".join(sorted(set(values)))
+    def distinct(values: Iterable[object]) -> str:
+        return ", ".join(sorted({str(value) for value in values}))
 
-    environments = [record.environment for record in records]
+    where = [record.environment for record in records]
+    data = distinct(record.spec.data.digest[:16] for record in records)
+    batch = distinct(record.spec.batch_size for record in records)
+    torch, timm = (distinct(environment.packages[name] for environment in where) for name in ("torch", "timm"))
+    processor = distinct(environment.processor for environment in where)
+    device = distinct(environment.device for environment in where)
+    forwards, backwards = (
+        sum(getattr(record.passes, kind) for record in records) for kind in ("forwards", "backwards")
+    )
+    seconds = sum(record.seconds for record in records)
     return [
         f"- Command: `rbk leaderboard {board.name}`, from {len(records)} records; each record names its revision.",
-        f"- Data digest: {distinct([record.spec.data.digest[:16] for record in records])}; batch size "
-        f"{distinct([str(record.spec.batch_size) for record in records])}.",
-        f"- Processor: {distinct([environment.processor for environment in environments])}; device "
-        f"{distinct([environment.device for environment in environments])}; torch "
-        f"{distinct([environment.packages['torch'] for environment in environments])}; timm "
-        f"{distinct([environment.packages['timm'] for environment in environments])}.",
-        f"- Passes: {sum(record.passes.forwards for record in records):,} forward, "
-        f"{sum(record.passes.backwards for record in records):,} backward; "
-        f"{sum(record.seconds for record in records):.0f} s in all.",
+        f"- Data digest: {data}; batch size {batch}.",
+        f"- Processor: {processor}; device {device}; torch {torch}; timm {timm}.",
+        f"- Passes: {forwards:,} forward, {backwards:,} backward; {seconds:.0f} s in all.",
     ]

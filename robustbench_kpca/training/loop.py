@@ -46,7 +46,7 @@ def train(
     *,
     resume: bool = False,
     revision: str | None = None,
-    report: Callable[[Epoch], None] = lambda epoch: None,
+    report: Callable[[Epoch], None] | None = None,
 ) -> Path:
     """Train `recipe` and write `<folder>/<name>.safetensors` (weights and provenance) and `<name>.csv` (curves).
 
@@ -65,7 +65,9 @@ def train(
         if resume:
             run.restore()
         while len(run.history) < recipe.epochs:
-            report(run.epoch())
+            epoch = run.epoch()
+            if report is not None:
+                report(epoch)
             run.checkpoint()
     return run.finish(revision)
 
@@ -82,9 +84,7 @@ class _Run:
         self.images, self.labels = (part.to(device) for part in train_set.tensors())
         self.val_images, self.val_labels = (part.to(device) for part in DATASETS.get(recipe.data)("val").tensors())
         model = create_model(recipe.model, **recipe.model_options)
-        optimizer = create_optimizer_v2(
-            model, opt=recipe.optimizer, lr=recipe.lr, weight_decay=recipe.weight_decay
-        )
+        optimizer = create_optimizer_v2(model, opt=recipe.optimizer, lr=recipe.lr, weight_decay=recipe.weight_decay)
         self.scheduler = CosineLRScheduler(
             optimizer,
             t_initial=recipe.epochs,
@@ -105,9 +105,7 @@ class _Run:
             y = self.labels[index]
             if recipe.adversarial is not None:
                 ids = [self.ids[i] for i in index.tolist()]
-                x = adversarial_images(
-                    self.model, x, y, ids, recipe.adversarial, seed=recipe.seed, epoch=number
-                )
+                x = adversarial_images(self.model, x, y, ids, recipe.adversarial, seed=recipe.seed, epoch=number)
             logits = self.model(x)
             loss = F.cross_entropy(logits, y, label_smoothing=recipe.smoothing)
             if not math.isfinite(loss.item()):
@@ -204,7 +202,7 @@ def shift(images: Tensor, offsets: Tensor, reach: int) -> Tensor:
 @torch.no_grad()
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor, batch_size: int = 256) -> float:
     """Share of images classified correctly."""
-    hits = sum(
+    hits: int = sum(
         int((model(x).argmax(1) == y).sum())
         for x, y in zip(images.split(batch_size), labels.split(batch_size), strict=True)
     )

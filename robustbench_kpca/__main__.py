@@ -1,0 +1,6 @@
+"""`python -m robustbench_kpca` is `rbk`."""
+
+from robustbench_kpca.cli.main import run
+
+if __name__ == "__main__":
+    run()

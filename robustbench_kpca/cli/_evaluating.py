@@ -1,0 +1,101 @@
+"""What `eval` and `demo` share: running a list of (model, protocol) pairs into a folder, each resumable."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from robustbench_kpca.cli import _console
+from robustbench_kpca.errors import BadInputError
+
+if TYPE_CHECKING:
+    from robustbench_kpca.record import Record
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model, as the command line names it, and the protocols it is due."""
+
+    model: str
+    protocols: Sequence[str]
+    checkpoint: Path | None = None
+    untrained: bool = False
+    name: str | None = None
+    model_options: dict[str, Any] = field(default_factory=dict)
+    overrides: dict[str, Any] = field(default_factory=dict)
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    out: Path,
+    *,
+    data: str,
+    split: str,
+    limit: int | None,
+    seed: int,
+    batch_size: int,
+    workers: int,
+    device: str | None,
+    quiet: bool,
+) -> list["Record"]:
+    """Evaluate every job; what is finished already is taken as it is. All names are checked before anything runs."""
+    import torch
+
+    from robustbench_kpca.data._loading import load_data
+    from robustbench_kpca.evaluation.run import evaluate
+    from robustbench_kpca.files import require_writable
+    from robustbench_kpca.models.loading import input_size, load_model
+    from robustbench_kpca.scenario import load_scenario
+
+    require_writable(out)
+    for job in jobs:
+        for protocol in job.protocols:
+            load_scenario(protocol, job.overrides)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    records = []
+    with _console.progress(quiet=quiet) as start:
+        for job in jobs:
+            model = load_model(job.model, job.checkpoint, untrained=job.untrained, **job.model_options)
+            samples = load_data(data, split, limit, size=input_size(model))
+            name, source = job.name or _model_name(job), _source(job)
+            for protocol in job.protocols:
+                record = evaluate(
+                    model, samples, protocol=protocol, seed=seed, batch_size=batch_size, workers=workers,
+                    device=device, name=name, source=source, out=out,
+                    progress=start(f"{name}  {protocol}"), **job.overrides,
+                )  # fmt: skip
+                records.append(record)
+                _say(record, quiet=quiet)
+    return records
+
+
+def split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split `--set` pairs: `model.iterations=6` goes to the model, everything else to the protocol."""
+    model = {key.removeprefix("model."): value for key, value in settings.items() if key.startswith("model.")}
+    return model, {key: value for key, value in settings.items() if not key.startswith("model.")}
+
+
+def check_unique(jobs: Sequence[Job]) -> None:
+    """Refuse two jobs that would write the same records."""
+    names = [job.name or _model_name(job) for job in jobs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise BadInputError(f"model '{twice}' is given twice", fix="give each model once")
+
+
+def _model_name(job: Job) -> str:
+    options = "".join(f"+{key}={value}" for key, value in job.model_options.items())
+    stem = "" if job.checkpoint is None else f"@{job.checkpoint.stem}"
+    return f"{job.model}{options}{stem}".replace(":", "-").replace("/", "-")
+
+
+def _source(job: Job) -> str:
+    return job.model if job.checkpoint is None else f"{job.model} with {job.checkpoint.name}"
+
+
+def _say(record: "Record", *, quiet: bool) -> None:
+    best: Callable[[str], bool] = lambda name: name != "clean_accuracy" or len(record.metrics) == 1  # noqa: E731
+    numbers = ", ".join(f"{name} {100 * value.value:.1f} %" for name, value in record.metrics.items() if best(name))
+    _console.note(
+        f"{record.spec.model.name}  {record.spec.protocol.name}  {numbers}  ({record.seconds:.1f} s)", quiet=quiet
+    )

@@ -1,0 +1,32 @@
+"""Options that several commands share."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robustbench_kpca import presets
+
+
+def _set_presets(folder: Path | None) -> Path | None:
+    if folder is not None:
+        if not folder.is_dir():
+            raise typer.BadParameter(f"{folder} is no folder")
+        os.environ[presets.ENVIRONMENT_VARIABLE] = str(folder)
+    return folder
+
+
+Presets = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder with your own attacks/, corruptions/ and leaderboards/; it goes before the bundled ones.",
+        callback=_set_presets,
+        is_eager=True,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no remarks.")]
+Device = Annotated[str | None, typer.Option(help="Such as cpu or cuda; by default cuda where there is one.")]
+Workers = Annotated[int, typer.Option(min=0, help="Processes that load and corrupt images.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="The one size at which the model runs; part of the record.")]

@@ -1,0 +1,53 @@
+"""`rbk check`: the regression gate for CI."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robustbench_kpca.cli import _console
+from robustbench_kpca.cli._options import Json, Quiet
+
+
+def check(
+    records: Annotated[Path, typer.Argument(help="A folder of records, or one record.")],
+    baseline: Annotated[Path, typer.Option(help="The records to defend.")],
+    fail: Annotated[list[str], typer.Option(help="Rule METRIC:-POINTSpp, such as robust_accuracy:-2pp. Repeatable.")],
+    alpha: Annotated[float, typer.Option(min=0, max=1, help="Level of the paired test, per comparison.")] = 0.05,
+    partial: Annotated[bool, typer.Option(help="Allow baseline records without counterpart.")] = False,
+    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,
+    github: Annotated[bool, typer.Option(help="Print GitHub annotations.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Fail (exit 1) where a metric dropped by more than a rule allows and the paired test says it is not chance.
+
+    Data, sample ids and protocol must be the baseline's; weights and seed may differ.
+    """
+    from dataclasses import asdict
+
+    from robustbench_kpca.files import write_atomic
+    from robustbench_kpca.record import find_records, load_record
+    from robustbench_kpca.report.compare import Rule, annotations, compare, table
+    from robustbench_kpca.report.compare import junit as junit_xml
+
+    rules = [Rule.parse(text) for text in fail]
+    new, old = ([load_record(path) for path in find_records(folder)] for folder in (records, baseline))
+    comparisons = compare(new, old, rules, alpha=alpha, partial=partial)
+    if junit is not None:
+        write_atomic(junit, junit_xml(comparisons))
+    regressions = [done for done in comparisons if done.regression]
+    if json:
+        _console.show_json([asdict(done) | {"regression": done.regression} for done in comparisons])
+    elif not quiet or regressions:
+        rows = table(comparisons)
+        _console.show_frame("", rows)
+    for line in annotations(comparisons, baseline) if github else []:
+        print(line)
+    flipped = sum(done.lost + done.gained for done in comparisons if len(set(done.batch_sizes)) > 1)
+    if flipped:
+        _console.note(f"{flipped} scores differ between runs of different batch size", quiet=quiet)
+    _console.note(
+        f"{len(regressions)} regressions in {len(comparisons)} comparisons (alpha = {alpha:g} each)", quiet=quiet
+    )
+    return 1 if regressions else 0

@@ -1,0 +1,46 @@
+"""`rbk demo`: the whole way once, from bundled models and real data to a ranked board, in minutes."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robustbench_kpca.cli import _console
+from robustbench_kpca.cli._evaluating import Job, run_jobs
+from robustbench_kpca.cli._options import Device, Quiet
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the records and the board.")] = Path("rbk-demo"),
+    device: Device = "cpu",
+    quiet: Quiet = False,
+) -> None:
+    """Evaluate the bundled models on real digits: clean, under attack, corrupted; rank them; write the board.
+
+    Trains nothing and downloads nothing. A second run takes the finished records as they are.
+    """
+    from robustbench_kpca.presets import board_path
+    from robustbench_kpca.record import find_records
+    from robustbench_kpca.report.board import BoardSpec, load_board
+    from robustbench_kpca.report.render import frame, write_board
+    from robustbench_kpca.strict import load_toml, validate
+
+    started = time.perf_counter()
+    path = board_path("digits")
+    spec = validate(BoardSpec, load_toml(path), str(path))
+    records = out / "records"
+    _console.note(f"{len(spec.models)} models x {len(spec.protocols)} protocols on {spec.data}", quiet=quiet)
+    run_jobs(
+        [Job(model, spec.protocols) for model in spec.models], records, data=spec.data, split=spec.split, limit=None,
+        seed=spec.seed, batch_size=64, workers=0, device=device, quiet=quiet,
+    )  # fmt: skip
+    board = load_board("digits", find_records(records))
+    pages = write_board(board, out)
+    table = frame(board)
+    _console.show_frame(f"{spec.title}: percent right [95 % interval]", table)
+    _console.note(
+        f"{time.perf_counter() - started:.0f} s. Bold (**) marks a winner beyond chance. Written:", quiet=quiet
+    )
+    for page in (*pages, records):
+        _console.out.print(str(page), markup=False)

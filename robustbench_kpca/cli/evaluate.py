@@ -1,0 +1,75 @@
+"""`rbk eval`: evaluate models under protocols and write one record each."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robustbench_kpca.cli import _console
+from robustbench_kpca.cli._evaluating import Job, check_unique, run_jobs, split_settings
+from robustbench_kpca.cli._options import BatchSize, Device, Json, Presets, Quiet, Workers
+
+
+def evaluate(
+    model: Annotated[
+        list[str],
+        typer.Option(
+            "--model", "-m", help="A model of `rbk list models`, timm:NAME or module.path:factory. Repeatable."
+        ),
+    ],
+    protocol: Annotated[
+        list[str],
+        typer.Option("--protocol", "-p", help="A protocol of `rbk list protocols`, or a TOML file. Repeatable."),
+    ],
+    data: Annotated[str, typer.Option(help="A data set of `rbk list data`, or a folder of images.")] = "digits",
+    split: Annotated[str, typer.Option(help="Part of a named data set.")] = "test",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the records.")] = Path("runs"),
+    checkpoint: Annotated[Path | None, typer.Option(help="Weights (safetensors or torch), for a single model.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of a single model in its records.")] = None,
+    set_: Annotated[
+        list[str],
+        typer.Option("--set", help="KEY=VALUE: a protocol field (eps=3/255), or model.KEY=VALUE. Repeatable."),
+    ] = [],  # noqa: B006 (typer reads the default)
+    untrained: Annotated[bool, typer.Option(help="Allow a model without weights.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only so many images, spread over the set.")] = None,
+    seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
+    batch_size: BatchSize = 64,
+    workers: Workers = 0,
+    device: Device = None,
+    presets: Presets = None,  # noqa: ARG001 (set by its callback)
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Evaluate models under protocols; one record each.
+
+    Finished records are kept, an interrupted evaluation goes on where it stopped.
+    """
+    from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca.strict import parse_assignments
+
+    if len(model) > 1 and (checkpoint is not None or name is not None):
+        raise BadInputError("--checkpoint or --name with several models", expected="one --model")
+    model_options, overrides = split_settings(parse_assignments(set_))
+    jobs = [Job(one, protocol, checkpoint, untrained, name, model_options, overrides) for one in model]
+    check_unique(jobs)
+    records = run_jobs(
+        jobs, out, data=data, split=split, limit=limit, seed=seed, batch_size=batch_size,
+        workers=workers, device=device, quiet=quiet or json,
+    )  # fmt: skip
+    if json:
+        _console.show_json([record.model_dump(mode="json") for record in records])
+        return
+    rows = [
+        (record.spec.model.name, record.spec.protocol.name, metric, *_cells(estimate))
+        for record in records
+        for metric, estimate in record.metrics.items()
+    ]
+    _console.show_table("", ("Model", "Protocol", "Metric", "%", "95 % interval", "n"), rows)
+    _console.note(f"{len(records)} records in {out}", quiet=quiet)
+
+
+def _cells(estimate: object) -> tuple[str, str, int]:
+    from robustbench_kpca.estimate import Estimate
+
+    assert isinstance(estimate, Estimate)
+    return f"{100 * estimate.value:.1f}", f"[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]", estimate.n

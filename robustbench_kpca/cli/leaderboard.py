@@ -1,0 +1,39 @@
+"""`rbk leaderboard`: render a board from its records; runs no model and needs no torch."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robustbench_kpca.cli import _console
+from robustbench_kpca.cli._options import Json, Presets, Quiet
+
+
+def leaderboard(
+    board: Annotated[str, typer.Argument(help="A board of `rbk list boards`, or a folder with a board.toml.")],
+    records: Annotated[Path | None, typer.Option(help="Records to use instead of the board's own.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for README.md and index.html; by default the board's.")
+    ] = None,
+    presets: Presets = None,  # noqa: ARG001 (set by its callback)
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Render a board as README.md and index.html from records."""
+    from robustbench_kpca.presets import board_path
+    from robustbench_kpca.record import find_records
+    from robustbench_kpca.report.board import load_board
+    from robustbench_kpca.report.render import cells, frame, write_board
+
+    loaded = load_board(board, None if records is None else find_records(records))
+    pages = write_board(loaded, out or board_path(board).parent)
+    if json:
+        _console.show_json(cells(loaded))
+        return
+    table = frame(loaded)
+    _console.show_frame(loaded.spec.title, table)
+    missing = sum(run.record is None for run in loaded.runs)
+    if missing:
+        _console.note(f"{missing} of {len(loaded.runs)} runs are missing: rbk plan {board}", quiet=quiet)
+    for page in pages:
+        _console.out.print(str(page), markup=False)

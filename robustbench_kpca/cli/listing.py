@@ -1,0 +1,77 @@
+"""`rbk list`: what there is."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from robustbench_kpca.cli import _console
+from robustbench_kpca.cli._options import Json, Presets
+
+
+class Shelf(StrEnum):
+    """What can be listed."""
+
+    models = "models"
+    attacks = "attacks"
+    corruptions = "corruptions"
+    data = "data"
+    protocols = "protocols"
+    metrics = "metrics"
+    boards = "boards"
+    recipes = "recipes"
+
+
+def listing(
+    what: Annotated[Shelf, typer.Argument(help="What to list.")],
+    presets: Presets = None,  # noqa: ARG001 (set by its callback)
+    json: Json = False,
+) -> None:
+    """List models, attacks, corruptions, data, protocols, metrics, boards or recipes."""
+    rows = _rows(what)
+    if json:
+        _console.show_json(rows)
+    elif rows:
+        _console.show_table("", list(rows[0]), [list(row.values()) for row in rows])
+
+
+def _rows(what: Shelf) -> list[dict[str, Any]]:
+    if what is Shelf.models:
+        return _models()
+    if what in (Shelf.protocols, Shelf.boards):
+        from robustbench_kpca import presets
+        from robustbench_kpca.strict import load_toml
+
+        found = presets.protocols() if what is Shelf.protocols else presets.find("leaderboards")
+        return [{"name": name, "title": load_toml(path).get("title", "")} for name, path in found.items()]
+    if what is Shelf.recipes:
+        from robustbench_kpca.strict import load_toml
+        from robustbench_kpca.training import recipes
+
+        return [{"name": name, "title": load_toml(path).get("title", "")} for name, path in recipes().items()]
+    family = _family(what)
+    return [{"name": name, "what": family.summary(name)} for name in family.names()]
+
+
+def _family(what: Shelf) -> Any:
+    if what is Shelf.attacks:
+        from robustbench_kpca.attacks import ATTACKS as FAMILY
+    elif what is Shelf.corruptions:
+        from robustbench_kpca.corruptions import CORRUPTIONS as FAMILY
+    elif what is Shelf.data:
+        from robustbench_kpca.data import DATASETS as FAMILY
+    else:
+        from robustbench_kpca.metrics import METRICS as FAMILY
+    return FAMILY
+
+
+def _models() -> list[dict[str, Any]]:
+    from robustbench_kpca.models import ARCHITECTURES, bundled
+    from robustbench_kpca.models.checkpoint import read_header
+
+    rows = []
+    for name, path in bundled().items():
+        header = read_header(path)
+        rows.append({"name": name, "weights": "bundled", "test accuracy": header["test_accuracy"]})
+    rows += [{"name": name, "weights": "none", "test accuracy": ""} for name in ARCHITECTURES if name not in bundled()]
+    return rows

@@ -1,0 +1,57 @@
+"""The command `rbk`: one file per verb; errors are one line and an exit code, and help costs no torch."""
+
+import sys
+import traceback
+
+import click
+import typer
+
+from robustbench_kpca.cli import check, demo, doctor, evaluate, leaderboard, listing, picture, plan, show, train
+from robustbench_kpca.errors import BenchmarkError
+
+app = typer.Typer(
+    name="rbk",
+    help="The adversarial-robustness benchmark for kernel-machine attention.\n\n"
+    "Exit codes: 0 done; 1 a regression found by `check`; 2 bad input or usage; 3 an evaluation that could not finish.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("demo")(demo.demo)
+app.command("eval")(evaluate.evaluate)
+app.command("leaderboard")(leaderboard.leaderboard)
+app.command("check")(check.check)
+app.command("plan")(plan.plan)
+app.command("train")(train.train)
+app.command("list")(listing.listing)
+app.command("show")(show.show)
+app.add_typer(picture.app, name="picture")
+app.command("doctor")(doctor.doctor)
+
+
+def run() -> None:
+    """Entry point of `rbk` and `robustbench-kpca`."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command and return its exit code."""
+    try:
+        code = app(arguments, standalone_mode=False, prog_name="rbk")
+    except BenchmarkError as error:
+        return _fail(str(error), error.exit_code)
+    except click.ClickException as error:
+        return _fail(f"{error.format_message()} (see: rbk --help)", 2)
+    except (KeyboardInterrupt, click.Abort):
+        return _fail("interrupted; the same command goes on where it stopped", 3)
+    except Exception:  # noqa: BLE001 (a bug: the trace is what its report needs)
+        traceback.print_exc()
+        return _fail("this is a bug of robustbench-kpca: please report the lines above", 3)
+    return code if isinstance(code, int) else 0
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"rbk: error: {' '.join(message.split())}", file=sys.stderr)
+    return code

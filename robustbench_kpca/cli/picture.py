@@ -1,0 +1,77 @@
+"""`rbk picture`: look at what a model is shown."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robustbench_kpca.cli import _console
+from robustbench_kpca.cli._options import Presets
+
+app = typer.Typer(help="Draw adversarial or corrupted images as PNG.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command()
+def adversarial(
+    model: Annotated[str, typer.Option("--model", "-m", help="As in `rbk eval`.")],
+    protocol: Annotated[str, typer.Option("--protocol", "-p", help="An attack protocol.")] = "pgd20-linf-8_255",
+    data: Annotated[str, typer.Option(help="A data set, or a folder of images.")] = "digits",
+    split: Annotated[str, typer.Option(help="Part of a named data set.")] = "test",
+    checkpoint: Annotated[Path | None, typer.Option(help="Weights, as in `rbk eval`.")] = None,
+    images: Annotated[int, typer.Option(min=1, max=24, help="How many.")] = 8,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The PNG.")] = Path("adversarial.png"),
+    seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
+    presets: Presets = None,  # noqa: ARG001 (set by its callback)
+) -> None:
+    """Draw clean images, what the attack made of them, and the difference (scaled to full contrast)."""
+    import torch
+
+    from robustbench_kpca.data._loading import load_data
+    from robustbench_kpca.evaluation.run import attack
+    from robustbench_kpca.files import write_atomic
+    from robustbench_kpca.models.loading import input_size, load_model
+    from robustbench_kpca.report.pictures import grid
+
+    network = load_model(model, checkpoint)
+    clean, labels = load_data(data, split, images, size=input_size(network)).tensors()
+    result = attack(network, clean, labels, protocol, seed=seed)
+    with torch.no_grad():
+        before, after = network(clean).argmax(1).tolist(), network(result.images).argmax(1).tolist()
+    delta = result.images - clean
+    shown = (0.5 + delta / (2 * delta.abs().max().clamp_min(1e-12)),)
+    rows = [list(batch.permute(0, 2, 3, 1).numpy()) for batch in (clean, result.images, *shown)]
+    titles = [f"{label}: {b} → {a}" for label, b, a in zip(labels.tolist(), before, after, strict=True)]
+    write_atomic(out, grid(rows, ["clean", protocol, "difference"], titles))
+    _console.out.print(
+        f"{out}: {int(result.broken.sum())} of {len(labels)} broken (label: clean → attacked)", markup=False
+    )
+
+
+@app.command()
+def corruptions(
+    image: Annotated[Path, typer.Option("--image", help="Any RGB image file.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The PNG.")] = Path("corruptions.png"),
+    profile: Annotated[str, typer.Option(help="Parameter set: imagecorruptions or cifar_c.")] = "imagecorruptions",
+    seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
+) -> None:
+    """Draw an image under every corruption at every severity."""
+    import numpy as np
+    from PIL import Image, UnidentifiedImageError
+
+    from robustbench_kpca.corruptions import CORRUPTIONS, corrupt
+    from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca.files import write_atomic
+    from robustbench_kpca.report.pictures import grid
+
+    try:
+        with Image.open(image) as file:
+            pixels = np.array(file.convert("RGB"))
+    except (OSError, UnidentifiedImageError) as error:
+        raise BadInputError(f"image {image} cannot be read ({error})", fix="check the path") from None
+    names, severities = CORRUPTIONS.names(), (1, 2, 3, 4, 5)
+    rows = [
+        [pixels, *(corrupt(pixels[None], name, level, seed, profile=profile)[0] for level in severities)]
+        for name in names
+    ]
+    write_atomic(out, grid(rows, names, ["clean", *(f"severity {level}" for level in severities)]))
+    _console.out.print(str(out), markup=False)

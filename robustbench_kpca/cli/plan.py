@@ -1,0 +1,39 @@
+"""`rbk plan`: which runs a board still needs, and the commands that make them."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robustbench_kpca.cli import _console
+from robustbench_kpca.cli._options import Json, Presets
+
+
+def plan(
+    board: Annotated[str, typer.Argument(help="A board of `rbk list boards`, or a folder with a board.toml.")],
+    records: Annotated[Path | None, typer.Option(help="Records to look at instead of the board's own.")] = None,
+    presets: Presets = None,  # noqa: ARG001 (set by its callback)
+    json: Json = False,
+) -> None:
+    """List the runs a board still needs, with the commands that make them."""
+    from robustbench_kpca.presets import board_path
+    from robustbench_kpca.record import SUFFIX
+    from robustbench_kpca.report.board import load_board
+
+    folder = board_path(board).parent / "records" if records is None else records
+    loaded = load_board(board, sorted(folder.rglob(f"*{SUFFIX}")))
+    open_runs = [run for run in loaded.runs if run.record is None]
+    if json:
+        _console.show_json([{"model": r.model, "protocol": r.protocol, "state": r.state} for r in loaded.runs])
+        return
+    _console.out.print(f"{len(loaded.runs) - len(open_runs)} of {len(loaded.runs)} runs are there.")
+    if open_runs:
+        rows = [(run.model, run.protocol, run.state) for run in open_runs]
+        _console.show_table("", ("Model", "Protocol", "State"), rows)
+    for model in dict.fromkeys(run.model for run in open_runs):
+        words = ["rbk", "eval", "--model", model, "--data", loaded.spec.data, "--split", loaded.spec.split]
+        words += ["--seed", str(loaded.spec.seed), "--out", str(folder)]
+        for run in open_runs:
+            words += ["--protocol", run.protocol] if run.model == model else []
+        _console.out.print(shlex.join(words), markup=False)

@@ -1,0 +1,220 @@
+"""The regression gate: like is compared with like, sample by sample, and only a drop that is large and real fails."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pandas as pd
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.estimate import paired_p_value
+from robustbench_kpca.metrics import METRICS, aligned, metric_for
+from robustbench_kpca.record import Record
+from robustbench_kpca.registry import unknown_name
+
+_RULE = re.compile(r"(?P<metric>\w+):-(?P<points>\d+(?:\.\d+)?)pp")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Fail where `metric` drops by more than `drop` (a share, not points) and the paired test agrees."""
+
+    metric: str
+    drop: float
+
+    @classmethod
+    def parse(cls, text: str) -> "Rule":
+        """Parse `robust_accuracy:-2pp`.
+
+        Raises:
+            BadInputError: another form, or an unknown metric.
+
+        """
+        match = _RULE.fullmatch(text.strip())
+        if match is None:
+            raise BadInputError(f"rule '{text}'", expected="METRIC:-POINTSpp, such as robust_accuracy:-2pp")
+        if match["metric"] not in METRICS.names():
+            raise unknown_name("metric", match["metric"], METRICS.names())
+        return cls(match["metric"], float(match["points"]) / 100)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One metric of one record against its baseline. `lost` and `gained` count samples that score lower and higher."""
+
+    model: str
+    data: str
+    protocol: str
+    metric: str
+    baseline: float
+    now: float
+    lost: int
+    gained: int
+    p_value: float
+    drop: float
+    alpha: float
+    batch_sizes: tuple[int, int]
+
+    @property
+    def change(self) -> float:
+        """Difference of the metric, now minus baseline."""
+        return self.now - self.baseline
+
+    @property
+    def regression(self) -> bool:
+        """Whether the drop exceeds the rule's and the paired test says it is not chance."""
+        return -self.change > self.drop + 1e-12 and self.p_value < self.alpha
+
+    @property
+    def title(self) -> str:
+        """Name the comparison in one line."""
+        return f"{self.metric} of {self.model} on {self.data} under {self.protocol}"
+
+    def __str__(self) -> str:
+        return (
+            f"{100 * self.baseline:.1f} -> {100 * self.now:.1f} % ({100 * self.change:+.1f} points, allowed "
+            f"-{100 * self.drop:g}; {self.lost} samples lost, {self.gained} gained, paired p = {self.p_value:.2g}, "
+            f"alpha = {self.alpha:g})"
+        )
+
+
+def compare(
+    records: Sequence[Record],
+    baseline: Sequence[Record],
+    rules: Sequence[Rule],
+    *,
+    alpha: float = 0.05,
+    partial: bool = False,
+) -> list[Comparison]:
+    """Compare every baseline record with its counterpart, under every rule whose metric it has.
+
+    A counterpart has the baseline's model name, data name, split and protocol name; data digest, sample ids and
+    protocol digest must then agree. Weights, checkpoint and seed may differ.
+
+    Raises:
+        BadInputError: nothing to compare, a baseline record without counterpart (unless `partial`), two candidates
+            for one, unlike data or protocol, or a rule that no record can answer.
+
+    """
+    found = _by_place(records)
+    comparisons = []
+    for place, old in _by_place(baseline).items():
+        new = found.get(place)
+        if new is None:
+            if not partial:
+                raise BadInputError(
+                    f"the baseline has {_name(place)}, the records have not", fix="evaluate it, or pass --partial"
+                )
+            continue
+        _require_alike(old, new, place)
+        comparisons += [_compare(old, new, rule, alpha) for rule in rules if rule.metric in old.metrics]
+    unanswered = [rule.metric for rule in rules if all(rule.metric != done.metric for done in comparisons)]
+    if unanswered or not comparisons:
+        raise BadInputError(
+            f"nothing to compare for {', '.join(unanswered) or 'these records'}", expected="records with that metric"
+        )
+    return comparisons
+
+
+def table(comparisons: Sequence[Comparison]) -> pd.DataFrame:
+    """Tabulate the comparisons, regressions first."""
+    ordered = sorted(comparisons, key=lambda done: (not done.regression, done.change))
+    return pd.DataFrame(
+        [
+            {
+                "": "REGRESSION" if done.regression else "ok",
+                "Model": done.model,
+                "Protocol": done.protocol,
+                "Metric": done.metric,
+                "Baseline": f"{100 * done.baseline:.1f}",
+                "Now": f"{100 * done.now:.1f}",
+                "Points": f"{100 * done.change:+.1f}",
+                "Lost/gained": f"{done.lost}/{done.gained}",
+                "p": f"{done.p_value:.2g}",
+                "Batch": "/".join(map(str, dict.fromkeys(done.batch_sizes))),
+            }
+            for done in ordered
+        ]
+    )
+
+
+def junit(comparisons: Sequence[Comparison]) -> bytes:
+    """Render JUnit XML: one test case per comparison."""
+    failures = sum(done.regression for done in comparisons)
+    suite = ET.Element("testsuite", name="robustbench-kpca", tests=str(len(comparisons)), failures=str(failures))
+    for done in comparisons:
+        case = ET.SubElement(suite, "testcase", classname=f"{done.model}.{done.protocol}", name=done.metric)
+        if done.regression:
+            ET.SubElement(case, "failure", message=done.title).text = str(done)
+        else:
+            ET.SubElement(case, "system-out").text = str(done)
+    ET.indent(suite)
+    text: bytes = ET.tostring(suite, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
+
+
+def annotations(comparisons: Sequence[Comparison], baseline: Path) -> list[str]:
+    """GitHub workflow commands, one an regression."""
+    return [
+        f"::error title={_escape(done.title, in_property=True)}::{_escape(f'{done} (baseline: {baseline})')}"
+        for done in comparisons
+        if done.regression
+    ]
+
+
+Place = tuple[str, str, str, str]
+
+
+def _by_place(records: Sequence[Record]) -> dict[Place, Record]:
+    places: dict[Place, Record] = {}
+    for record in records:
+        spec = record.spec
+        place = (spec.model.name, spec.data.name, spec.data.split, spec.protocol.name)
+        if place in places:
+            raise BadInputError(f"two records of {_name(place)}", fix="keep one seed of each in a folder")
+        places[place] = record
+    return places
+
+
+def _name(place: Place) -> str:
+    model, data, split, protocol = place
+    return f"{model} on {data} ({split}) under {protocol}"
+
+
+def _require_alike(old: Record, new: Record, place: Place) -> None:
+    for what, before, now in (
+        ("data", old.spec.data.digest, new.spec.data.digest),
+        ("protocol", old.spec.protocol.digest, new.spec.protocol.digest),
+    ):
+        if before != now:
+            raise BadInputError(
+                f"{_name(place)}: the {what} digest is {now[:12]}, the baseline's is {before[:12]}",
+                expected="like to be compared with like",
+                fix="evaluate both on the same data and protocol",
+            )
+
+
+def _compare(old: Record, new: Record, rule: Rule, alpha: float) -> Comparison:
+    metric = metric_for(rule.metric)
+    before, now = aligned(metric.scores(old.outcomes), metric.scores(new.outcomes))
+    return Comparison(
+        model=new.spec.model.name,
+        data=new.spec.data.name,
+        protocol=new.spec.protocol.name,
+        metric=rule.metric,
+        baseline=float(before.mean()),
+        now=float(now.mean()),
+        lost=int((now < before).sum()),
+        gained=int((now > before).sum()),
+        p_value=paired_p_value(before, now),
+        drop=rule.drop,
+        alpha=alpha,
+        batch_sizes=(old.spec.batch_size, new.spec.batch_size),
+    )
+
+
+def _escape(text: str, *, in_property: bool = False) -> str:
+    escaped = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return escaped.replace(":", "%3A").replace(",", "%2C") if in_property else escaped
