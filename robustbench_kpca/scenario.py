@@ -15,6 +15,7 @@ from robustbench_kpca.strict import STRICT, did_you_mean, validate
 from robustbench_kpca.threat import Norm, Threat, parse_fraction
 
 Scalar = str | int | float | bool
+Override = Scalar | list[Any]
 _UNHASHED = {"title", "citations"}
 
 
@@ -110,7 +111,7 @@ def check_severity(severity: int) -> None:
         raise BadInputError(f"severity {severity}", expected="1, 2, 3, 4 or 5", fix="5 is the strongest")
 
 
-def load_scenario(protocol: str, overrides: dict[str, Scalar] | None = None) -> tuple[str, Scenario]:
+def load_scenario(protocol: str, overrides: dict[str, Override] | None = None) -> tuple[str, Scenario]:
     """Resolve a protocol's name or TOML path, with fields overridden; return its label and the scenario.
 
     An override names a field of the protocol (`eps`) or of its stages (`steps`, set in every stage that has it), and
@@ -124,6 +125,7 @@ def load_scenario(protocol: str, overrides: dict[str, Scalar] | None = None) -> 
     for key, value in (overrides or {}).items():
         _override(data, key, value, name)
         name += f"+{key}={str(value).replace('/', '_').replace(' ', '')}"
+        data["title"] = f"{data.get('title', name)}, with {key} = {value}"
     return name, parse_scenario(data, f"protocol '{name}'")
 
 
@@ -135,7 +137,7 @@ def parse_scenario(data: dict[str, Any], where: str) -> Scenario:
     return validate(_KINDS[kind], data, where)
 
 
-def _override(data: dict[str, Any], key: str, value: Scalar, name: str) -> None:
+def _override(data: dict[str, Any], key: str, value: Override, name: str) -> None:
     stages = [stage for stage in data.get("stage", []) if isinstance(stage, dict) and key in stage and key != "attack"]
     fixed = {"kind", "stage", *_UNHASHED}
     if key in data and key not in fixed:
@@ -146,4 +148,5 @@ def _override(data: dict[str, Any], key: str, value: Scalar, name: str) -> None:
     else:
         known = [field for field in data if field not in fixed]
         known += [field for stage in data.get("stage", []) for field in stage if field != "attack"]
-        raise BadInputError(f"protocol '{name}' has no field '{key}'", fix=did_you_mean(key, known))
+        hint = did_you_mean(key, known) if known else "nothing in it can be set"
+        raise BadInputError(f"protocol '{name}' has no field '{key}'", fix=hint)

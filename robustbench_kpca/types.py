@@ -1,7 +1,7 @@
 """The words the compute half speaks: shapes of tensors, and what models, attacks and corruptions promise."""
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int64
@@ -22,6 +22,7 @@ Loss: TypeAlias = Callable[[Tensor], Tensor]
 """Maps logits to one loss per sample, to be increased by the attacker."""
 
 
+@runtime_checkable
 class Query(Protocol):
     """The only way from an attack to the model. Every image shown is a proposal: it must lie in the ball and the box.
 
@@ -37,6 +38,7 @@ class Query(Protocol):
         ...
 
 
+@runtime_checkable
 class Attack(Protocol):
     """A small state machine over samples.
 
@@ -53,6 +55,7 @@ class Attack(Protocol):
         ...
 
 
+@runtime_checkable
 class Corruption(Protocol):
     """A common corruption of one image."""
 

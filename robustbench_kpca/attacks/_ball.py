@@ -3,6 +3,7 @@
 import math
 
 import torch
+from jaxtyping import Shaped
 from torch import Tensor
 
 from robustbench_kpca.randomness import generator
@@ -10,7 +11,7 @@ from robustbench_kpca.threat import Norm, Threat
 from robustbench_kpca.types import Images, Keys, PerSample
 
 
-def per_sample(values: PerSample, like: Images) -> Tensor:
+def per_sample(values: Shaped[Tensor, " batch"], like: Images) -> Tensor:
     """Reshape one value per sample so that it broadcasts against images."""
     return values.view(-1, *[1] * (like.ndim - 1))
 

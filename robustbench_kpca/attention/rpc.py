@@ -5,7 +5,7 @@ released code, which departs from the paper in the threshold and in the width th
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -54,7 +54,8 @@ def principal_attention_pursuit(
 
     """
     tokens = k.shape[-2]
-    mu = tokens * width / (4 * k.float().abs().sum((-2, -1), keepdim=True).clamp_min(_TINY))
+    wide = k.to(torch.promote_types(k.dtype, torch.float32))  # mu needs at least single precision
+    mu = tokens * width / (4 * wide.abs().sum((-2, -1), keepdim=True).clamp_min(_TINY))
     bound = (lam * mu if threshold == "lam*mu" else lam / mu).to(k.dtype)
     low_rank = dual = torch.zeros_like(k)
     for iteration in range(iterations):
@@ -77,21 +78,21 @@ class RPCAttention(SymmetricAttention):
         *args: Any,
         iterations: int = 4,
         lam: float = 4.0,
-        threshold: Threshold = "lam*mu",
-        mu_width: MuWidth = "embed",
+        threshold: str = "lam*mu",
+        mu_width: str = "embed",
         **kwargs: Any,
     ) -> None:
         super().__init__(dim, *args, **kwargs)
         if iterations < 1 or not lam > 0:
             raise BadInputError(f"iterations = {iterations}, lam = {lam}", expected="iterations >= 1 and lam > 0")
-        if threshold not in ("lam*mu", "lam/mu") or mu_width not in ("embed", "head"):
+        if threshold not in get_args(Threshold) or mu_width not in get_args(MuWidth):
             raise BadInputError(
                 f"threshold = '{threshold}', mu_width = '{mu_width}'",
                 expected="threshold 'lam*mu' or 'lam/mu' and mu_width 'embed' or 'head'",
             )
         self.iterations = iterations
         self.lam = lam
-        self.threshold = threshold
+        self.threshold = cast("Threshold", threshold)
         self.width = dim if mu_width == "embed" else dim // self.num_heads
         self.observer: Observer | None = None
 

@@ -1,6 +1,7 @@
 """How every command speaks: results on stdout, progress and remarks on stderr, `--json` for machines."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     import pandas as pd
 
-out = Console(highlight=False, soft_wrap=True)
+out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 

@@ -14,7 +14,7 @@ from robustbench_kpca.files import write_atomic
 class Journal:
     """One hidden file beside the record to come, replaced every `interval` seconds and removed at the end."""
 
-    def __init__(self, path: Path, spec: str, interval: float = 30.0) -> None:
+    def __init__(self, path: Path, spec: str, interval: float = 10.0) -> None:
         self.path, self.spec, self.interval = path, spec, interval
         self.written = time.monotonic()
 

@@ -33,7 +33,7 @@ from robustbench_kpca.record import (
     load_record,
     outcomes_name,
 )
-from robustbench_kpca.scenario import Attack, Scalar, Scenario, load_scenario
+from robustbench_kpca.scenario import Attack, Override, Scenario, load_scenario
 from robustbench_kpca.types import Images, Labels, Mask
 
 BATCH_SIZE = 64
@@ -67,7 +67,7 @@ def evaluate(
     source: str = "python",
     out: Path | str | None = None,
     progress: Progress | None = None,
-    **overrides: Scalar,
+    **overrides: Override,
 ) -> Record:
     """Evaluate a model under a protocol.
 
@@ -130,7 +130,7 @@ def attack(
     seed: int = 0,
     batch_size: int = BATCH_SIZE,
     device: str | None = None,
-    **overrides: Scalar,
+    **overrides: Override,
 ) -> AttackResult:
     """Attack a batch; arguments as in `evaluate`, sample i being named by its position "i"."""
     label, scenario = load_scenario(protocol, overrides)

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from robustbench_kpca.errors import BadInputError, BenchmarkError
@@ -40,12 +41,13 @@ def load_model(
 
     """
     path = Path(checkpoint) if checkpoint is not None else None
-    if name.startswith("timm:"):
-        model = _timm(name.removeprefix("timm:"), pretrained=path is None and not untrained, options=options)
-    elif ":" in name:
-        model = _factory(name, options)
-    else:
-        model, path = _own(name, path, untrained=untrained, options=options)
+    with torch.random.fork_rng():  # what is drawn only to be overwritten must not move the caller's generator
+        if name.startswith("timm:"):
+            model = _timm(name.removeprefix("timm:"), pretrained=path is None and not untrained, options=options)
+        elif ":" in name:
+            model = _factory(name, options)
+        else:
+            model, path = _own(name, path, untrained=untrained, options=options)
     if path is not None:
         load_strictly(model, read_state(path), f"checkpoint {path}")
     return model.eval()

@@ -21,10 +21,8 @@ def grid(rows: Sequence[Sequence[Picture]], row_titles: Sequence[str], column_ti
             axis = axes[r][c]
             axis.imshow(image, interpolation="nearest", vmin=0, vmax=1)
             axis.set(xticks=[], yticks=[])
-            if r == 0 or len(column_titles) > len(rows[0]):
-                axis.set_title(
-                    column_titles[r * len(rows[0]) + c if len(column_titles) > len(rows[0]) else c], fontsize=8
-                )
+            if r == 0:
+                axis.set_title(column_titles[c], fontsize=8)
         axes[r][0].set_ylabel(row_titles[r], fontsize=8)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", metadata={"Software": None})

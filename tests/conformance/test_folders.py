@@ -1,0 +1,136 @@
+"""Every file in a registry folder keeps its room's promises, so a new file arrives tested."""
+
+import numpy as np
+import pytest
+import torch
+
+from robustbench_kpca import presets
+from robustbench_kpca.attacks import ATTACKS
+from robustbench_kpca.attention import ATTENTIONS
+from robustbench_kpca.corruptions import CORRUPTIONS, corrupt
+from robustbench_kpca.data import DATASETS
+from robustbench_kpca.metrics import METRICS
+from robustbench_kpca.registry import Family
+from robustbench_kpca.report.board import BoardSpec
+from robustbench_kpca.scenario import load_scenario
+from robustbench_kpca.strict import load_toml, validate
+from robustbench_kpca.training import recipes
+from robustbench_kpca.training.recipe import load_recipe
+from robustbench_kpca.types import Attack, Corruption
+
+FAMILIES: list[Family] = [ATTACKS, ATTENTIONS, CORRUPTIONS, DATASETS, METRICS]
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.kind)
+def test_every_member_imports_and_says_what_it_is(family):
+    assert family.names()
+    for name in family.names():
+        assert family.get(name) is not None
+        assert len(family.summary(name)) > 20, f"{name}: the first line of the docstring"
+
+
+@pytest.mark.parametrize("name", [*presets.protocols()])
+def test_every_protocol_resolves(name):
+    label, scenario = load_scenario(name)
+    assert label == name
+    assert scenario.title
+    if scenario.kind == "attack":
+        assert scenario.citations
+        for stage in scenario.stage:
+            assert isinstance(validate(ATTACKS.get(stage.attack), stage.options, name), Attack)
+    if scenario.kind == "corruption":
+        for corruption in scenario.corruptions:
+            assert scenario.profile in CORRUPTIONS.get(corruption).parameters
+
+
+@pytest.mark.parametrize("name", [*presets.find("leaderboards")])
+def test_every_board_reads(name):
+    spec = validate(BoardSpec, load_toml(presets.find("leaderboards")[name]), name)
+    for protocol in spec.protocols:
+        load_scenario(protocol)
+
+
+@pytest.mark.parametrize("name", [*recipes()])
+def test_every_recipe_reads(name):
+    assert load_recipe(name)[0] == name
+
+
+@pytest.mark.parametrize("name", ATTACKS.names())
+def test_every_attack_is_documented_with_its_source(name):
+    import importlib
+
+    text = importlib.import_module(f"robustbench_kpca.attacks.{name}").__doc__
+    assert "arXiv:" in text
+
+
+@pytest.mark.parametrize("protocol", [name for name in presets.find("attacks") if name != "clean"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_attack_keeps_state_per_sample_and_stays_in_its_ball(protocol, dtype, linear):
+    _, scenario = load_scenario(protocol)
+    model = linear(torch.randn(3, 4, 4, generator=torch.Generator().manual_seed(0), dtype=dtype), 0.0)
+    x = torch.rand(5, 3, 4, 4, generator=torch.Generator().manual_seed(1), dtype=dtype)
+    y = torch.arange(5) % 2
+
+    class Query:
+        def logits(self, images):
+            self.look(images)
+            return model(images)
+
+        def gradient(self, images, loss):
+            self.look(images)
+            images = images.detach().requires_grad_()
+            losses = loss(model(images))
+            return losses.detach(), torch.autograd.grad(losses.sum(), images)[0]
+
+        def look(self, images):
+            from robustbench_kpca.evaluation.meter import check_proposal
+
+            check_proposal(images, x, scenario.threat, protocol)
+
+    for stage in scenario.stage:
+        attack = validate(ATTACKS.get(stage.attack), stage.options, protocol)
+        state = attack.start(x, y, scenario.threat, torch.arange(5))
+        for _ in range(10_000):
+            assert all(len(rows) == 5 for rows in state.values())
+            assert state["x"].dtype == dtype
+            before = {key: rows.clone() for key, rows in state.items()}
+            new = attack.step(state, scenario.threat, Query())
+            assert all(torch.equal(state[key], rows) for key, rows in before.items()), "the old state was changed"
+            state = new
+            if bool(state["finished"].all()):
+                break
+        assert bool(state["finished"].all())
+        Query().look(state["x"])
+
+
+@pytest.mark.parametrize("name", CORRUPTIONS.names())
+@pytest.mark.parametrize("profile", ["imagecorruptions", "cifar_c"])
+def test_every_corruption(name, profile):
+    images = np.random.default_rng(0).integers(0, 256, (3, 32, 40, 3), dtype=np.uint8)
+    images[1], images[2] = 0, 255
+    kept = images.copy()
+    assert isinstance(CORRUPTIONS.get(name), Corruption)
+    assert all(len(values) == 5 for values in CORRUPTIONS.get(name).parameters.values())
+    damage = []
+    for severity in range(1, 6):
+        out = corrupt(images, name, severity, seed=3, profile=profile)
+        assert out.dtype == np.uint8
+        assert out.shape == images.shape
+        assert np.array_equal(images, kept), "the input was changed"
+        again = corrupt(images[1:], name, severity, seed=3, ids=["1", "2"], profile=profile)
+        assert np.array_equal(again, out[1:]), "a picture depends on its batch"
+        damage.append(np.abs(out[0].astype(float) - images[0]).mean())
+    assert damage == sorted(damage), "severity grows"
+    assert damage[-1] > 5
+
+
+@pytest.mark.parametrize("name", DATASETS.names())
+def test_every_data_set(name):
+    samples = DATASETS.get(name)("test")
+    images, labels = samples.take(range(5)).tensors()
+    assert images.dtype == torch.float32
+    assert float(images.min()) >= 0
+    assert float(images.max()) <= 1
+    assert labels.tolist() == list(samples.labels[:5])
+    assert samples.digest() == samples.take(range(len(samples) - 1, -1, -1)).digest()
+    assert samples.digest() != samples.take(range(len(samples) - 1)).digest()

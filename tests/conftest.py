@@ -1,0 +1,48 @@
+"""Shapes and types are checked on every call while tests run."""
+
+from jaxtyping import install_import_hook
+
+install_import_hook("robustbench_kpca", "typechecker.check")
+
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+
+
+class Linear(nn.Module):
+    """Two classes, logits (0, w . x + b): everything about attacking it is known in closed form."""
+
+    def __init__(self, weight: torch.Tensor, bias: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight.flatten())
+        self.bias = nn.Parameter(torch.tensor(bias, dtype=weight.dtype))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        score = x.flatten(1) @ self.weight + self.bias
+        return torch.stack([torch.zeros_like(score), score], 1)
+
+
+@pytest.fixture
+def linear() -> type[Linear]:
+    return Linear
+
+
+@pytest.fixture(autouse=True)
+def global_generators_stay_untouched():
+    """No test may leave numpy's or torch's global generator moved by the package."""
+    torch.manual_seed(1234)
+    np.random.seed(1234)  # noqa: NPY002
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    yield
+    after = torch.get_rng_state(), np.random.get_state()[1]  # noqa: NPY002
+    assert torch.equal(before[0], after[0]), "torch's global generator was used"
+    assert np.array_equal(before[1], after[1]), "numpy's global generator was used"
+
+
+@pytest.fixture
+def fork():
+    """Let a test draw from torch's global generator (as building an untrained model does) and put it back."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield

@@ -1,0 +1,67 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from robustbench_kpca.attacks._ball import ascent_direction, distance, project, uniform_in_ball
+from robustbench_kpca.attacks._losses import cross_entropy, margin
+from robustbench_kpca.threat import Threat
+
+NORMS = ["linf", "l2"]
+SEED = st.integers(0, 2**32)
+
+
+def rand(seed, *shape, spread=1.0):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed)) * spread
+
+
+@settings(max_examples=60)
+@given(SEED, st.sampled_from(NORMS), st.floats(1e-3, 1))
+def test_projection_lands_inside_and_is_idempotent(seed, norm, eps):
+    threat = Threat(norm, eps)
+    centre, x = rand(seed, 4, 3, 5, 5), rand(seed + 1, 4, 3, 5, 5, spread=3.0) - 1
+    inside = project(x, centre, threat)
+    assert bool(((inside >= 0) & (inside <= 1)).all())
+    assert float(distance(inside, centre, norm).max()) <= eps + 1e-6
+    assert torch.allclose(project(inside, centre, threat), inside, atol=1e-6)
+    assert torch.allclose(project(centre, centre, threat), centre)
+
+
+@settings(max_examples=30)
+@given(SEED, st.sampled_from(NORMS))
+def test_what_is_inside_stays(seed, norm):
+    centre = rand(seed, 2, 3, 4, 4) * 0.8 + 0.1
+    x = (centre + (rand(seed + 1, 2, 3, 4, 4) - 0.5) * 0.01).clamp(0, 1)
+    assert torch.allclose(project(x, centre, Threat(norm, 0.5)), x, atol=1e-7)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_uniform_draws(norm):
+    threat, n = Threat(norm, 0.2), 2000
+    centre = torch.full((n, 1, 1, 2), 0.5)
+    draws = uniform_in_ball(centre, threat, torch.arange(n)) - centre
+    assert torch.equal(draws, uniform_in_ball(centre, threat, torch.arange(n)) - centre)
+    assert torch.equal(draws[7:9], uniform_in_ball(centre[7:9], threat, torch.arange(7, 9)) - centre[7:9])
+    if norm == "linf":
+        moments = draws.flatten(1).square().mean(0)
+        assert torch.allclose(moments, torch.full((2,), 0.2**2 / 3), rtol=0.08)
+    else:  # uniform in a disk: P(r < R) = (R / eps)^2
+        radius = draws.flatten(1).norm(dim=1)
+        for share in (0.25, 0.5, 0.75):
+            assert float((radius < 0.2 * math.sqrt(share)).float().mean()) == pytest.approx(share, abs=0.04)
+
+
+def test_directions():
+    g = torch.tensor([[[[3.0, -4.0]]], [[[0.0, 0.0]]]])
+    assert torch.equal(ascent_direction(g, "linf")[0], torch.tensor([[[1.0, -1.0]]]))
+    assert torch.allclose(ascent_direction(g, "l2")[0], torch.tensor([[[0.6, -0.8]]]))
+    for norm in NORMS:
+        assert torch.equal(ascent_direction(g, norm)[1], torch.zeros(1, 1, 2))
+
+
+def test_losses():
+    logits, labels = torch.tensor([[1.0, 3.0, 2.0], [0.0, 0.0, 5.0]]), torch.tensor([1, 0])
+    assert torch.equal(margin(logits, labels), torch.tensor([1.0, -5.0]))
+    assert torch.allclose(cross_entropy(logits, labels), -logits.log_softmax(1)[torch.arange(2), labels])

@@ -1,0 +1,320 @@
+"""The loop: exact pass counts, refilling that changes nothing, verification, cascades, resumption, refusals."""
+
+import pytest
+import torch
+from torch import nn
+
+from robustbench_kpca import attack, evaluate, load_data, load_model
+from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.evaluation.engine import Engine
+from robustbench_kpca.evaluation.journal import Journal
+from robustbench_kpca.evaluation.runner import Runner
+from robustbench_kpca.scenario import parse_scenario
+
+EPS = 0.1
+
+
+def scenario(*stages, eps=EPS, norm="linf"):
+    stages = stages or ({"attack": "pgd", "restarts": 1, "steps": 10, "step_size": "0.1 eps", "random_start": False},)
+    return parse_scenario(
+        {"title": "t", "citations": [], "kind": "attack", "norm": norm, "eps": eps, "stage": list(stages)}, "test"
+    )
+
+
+def rows_of(outcomes):
+    return list(zip(*[column.tolist() for column in outcomes.columns.values()], strict=True))
+
+
+def run(model, images, labels, chosen, batch_size=8):
+    found = {}
+    engine = Engine(
+        Runner(model, batch_size, torch.device("cpu")),
+        chosen,
+        [str(i) for i in range(len(labels))],
+        0,
+        lambda sample: found.update({sample.index: sample}),
+    )
+    batches = [
+        (list(range(i, min(i + 5, len(labels)))), images[i : i + 5], labels[i : i + 5])
+        for i in range(0, len(labels), 5)
+    ]
+    engine.run(iter(batches))
+    return [found[i] for i in range(len(labels))]
+
+
+@pytest.fixture
+def known(linear):
+    """One pixel, logits (0, x - 1/2): PGD moves towards 1/2 by eps / 10 a step, so x breaks at a known step."""
+    model = linear(torch.ones(1, 1, 1), -0.5).eval()
+    gaps = torch.tensor([0.005, 0.015, 0.045, 0.095, 0.15, 0.3, -0.25])
+    return model, (0.5 + gaps).view(-1, 1, 1, 1), torch.ones(7, dtype=torch.int64)
+
+
+def test_exact_pass_counts(known):
+    model, images, labels = known
+    samples = run(model, images, labels, scenario())
+    # broken by x_t: t steps and one look at x_t cost t + 1 passes both ways, one plain forward confirms;
+    # the last iterate, x_10, is only looked at by that forward
+    assert [sample.backwards for sample in samples] == [2, 3, 6, 10, 10, 10, 0]
+    assert [sample.forwards for sample in samples] == [3, 4, 7, 11, 11, 11, 0]
+    assert [sample.broken_by for sample in samples] == ["pgd"] * 4 + ["", "", "clean"]
+    assert [sample.retracted for sample in samples] == [0] * 7
+
+
+def test_restarts_multiply_the_budget_of_survivors_only(known):
+    model, images, labels = known
+    stage = {"attack": "pgd", "restarts": 3, "steps": 10, "step_size": "0.1 eps", "random_start": False}
+    samples = run(model, images, labels, scenario(stage))
+    assert [sample.backwards for sample in samples] == [2, 3, 6, 10, 30, 30, 0]
+    assert [sample.forwards for sample in samples] == [3, 4, 7, 11, 33, 33, 0]
+
+
+def test_a_cascade_shows_later_stages_the_survivors(known):
+    model, images, labels = known
+    weak = {"attack": "pgd", "restarts": 1, "steps": 2, "step_size": "0.1 eps", "random_start": False}
+    samples = run(model, images, labels, scenario(weak, {"attack": "fgsm", "restarts": 1}))
+    assert [sample.broken_by for sample in samples] == ["pgd", "pgd", "fgsm", "fgsm", "", "", "clean"]
+    assert [sample.backwards for sample in samples] == [2, 2, 3, 3, 3, 3, 0]
+
+
+def test_the_model_always_runs_at_one_batch_size_and_its_parameters_are_left_alone(known):
+    model, images, labels = known
+    sizes = []
+    model.register_forward_hook(lambda module, inputs, output: sizes.append(len(inputs[0])))
+    model.bias.requires_grad_(False)
+    evaluate(model, images, labels, protocol="pgd20-linf-8_255", batch_size=4)
+    assert set(sizes) == {4}
+    assert model.weight.requires_grad
+    assert not model.bias.requires_grad
+    assert model.weight.grad is None
+
+
+def test_full_batches_as_long_as_there_is_work(linear):
+    """100 samples of 10 steps each at batch 8: refilling leaves only the tail short."""
+    model = linear(torch.ones(1, 1, 1), -0.5).eval()
+    calls = []
+    model.register_forward_hook(lambda *a: calls.append(1))
+    images, labels = torch.full((100, 1, 1, 1), 0.9), torch.ones(100, dtype=torch.int64)
+    run(model, images, labels, scenario())
+    # 100 clean + 1000 steps + 100 checks, in batches of 8: 13.x + 125 + 12.5 if every batch were full
+    assert len(calls) <= 20 + 130 + 13
+
+
+@pytest.mark.parametrize("name", ["symvit_digits", "rpc_symvit_digits"])
+def test_order_refilling_and_workers_change_no_bit(name):
+    model, data = load_model(name), load_data("digits", limit=150)
+    whole = evaluate(model, data, protocol="pgd20-linf-4_255").outcomes
+    assert 10 < whole.correct.sum() < 140
+    rows = {row[0]: row for row in rows_of(whole)}
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0)).tolist()
+    for part in (order, order[:37]):
+        other = evaluate(model, data.take(part), protocol="pgd20-linf-4_255").outcomes
+        assert [rows[row[0]] for row in rows_of(other)] == rows_of(other)
+    assert evaluate(model, data, protocol="pgd20-linf-4_255", workers=2).outcomes.to_csv() == whole.to_csv()
+
+
+def test_corruptions_change_no_bit_with_workers_or_order():
+    model, data = load_model("symvit_digits"), load_data("digits", limit=40)
+    whole = evaluate(model, data, protocol="noise-blur-contrast-32px").outcomes
+    assert evaluate(model, data, protocol="noise-blur-contrast-32px", workers=2).outcomes.digest() == whole.digest()
+    back = evaluate(model, data.take(range(39, -1, -1)), protocol="noise-blur-contrast-32px").outcomes
+    assert sorted(rows_of(back)) == sorted(rows_of(whole))
+
+
+def test_the_seed_matters_and_is_all_that_matters():
+    model, data = load_model("symvit_digits"), load_data("digits", limit=60)
+    first, again, other = (evaluate(model, data, protocol="pgd20-linf-4_255", seed=s).outcomes for s in (0, 0, 1))
+    assert first.digest() == again.digest() != other.digest()
+
+
+class _TwoFaced(nn.Module):
+    """Wrong only while gradients are recorded: what an attack sees, a plain pass does not confirm."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        score = (x.flatten(1).sum(1) - 0.5) * self.weight
+        score = torch.where(torch.tensor(torch.is_grad_enabled()), -score.abs(), score)
+        return torch.stack([torch.zeros_like(score), score], 1)
+
+
+def test_what_a_plain_forward_does_not_confirm_is_retracted_and_counted():
+    images, labels = torch.full((3, 1, 1, 1), 0.9), torch.ones(3, dtype=torch.int64)
+    for sample in run(_TwoFaced().eval(), images, labels, scenario()):
+        assert sample.broken_by == ""
+        assert sample.retracted == 10
+        assert sample.backwards == 10
+    record = evaluate(_TwoFaced().eval(), images, labels, protocol="pgd20-linf-8_255")
+    assert record.metrics["robust_accuracy"].value == 1
+    assert record.flags == ("3 samples looked broken in a gradient pass and were not in a plain one",)
+
+
+class _Fragile(nn.Module):
+    """NaN as soon as the image is touched."""
+
+    def forward(self, x):
+        score = x.flatten(1).sum(1) - 0.5
+        score = torch.where(x.flatten(1)[:, 0] == 0.9, score, score * torch.nan)
+        return torch.stack([torch.zeros_like(score), score], 1)
+
+
+def test_nan_under_attack_is_broken_and_flagged():
+    images, labels = torch.full((3, 1, 1, 1), 0.9), torch.ones(3, dtype=torch.int64)
+    record = evaluate(_Fragile().eval(), images, labels, protocol="pgd20-linf-8_255")
+    assert record.metrics["robust_accuracy"].value == 0
+    assert "NaN or infinite" in record.flags[0]
+    assert record.outcomes["prediction"].tolist() == [-1] * 3
+
+
+class _Cheat:
+    def __init__(self, move):
+        self.move = move
+
+    def start(self, x, y, threat, keys):
+        return {"x": x, "finished": torch.zeros_like(y, dtype=torch.bool)}
+
+    def step(self, state, threat, query):
+        x = self.move(state["x"])
+        query.logits(x)
+        return {"x": x, "finished": torch.ones_like(state["finished"])}
+
+
+@pytest.mark.parametrize(
+    ("move", "message"),
+    [
+        (lambda x: x - 1.5 * EPS, "proposed a distance of 0.15"),
+        (lambda x: x + 0.99 * EPS, "values outside"),
+        (lambda x: x * torch.nan, "values outside"),
+    ],
+)
+def test_a_proposal_outside_is_refused_not_clipped(linear, move, message):
+    engine = Engine(
+        Runner(linear(torch.ones(1, 1, 1), -0.5).eval(), 4, torch.device("cpu")),
+        scenario(),
+        ["0"],
+        0,
+        lambda sample: None,
+    )
+    engine.pools[0].attack = _Cheat(move)
+    with pytest.raises(EvaluationError, match=message):
+        engine.run(iter([([0], torch.full((1, 1, 1, 1), 0.95), torch.tensor([1]))]))
+
+
+def test_the_worst_image_is_returned(known):
+    model, images, labels = known
+    result = attack(model, images, labels, "pgd20-linf-8_255", eps=EPS)
+    assert torch.equal(result.broken, torch.tensor([True] * 4 + [False, False, True]))
+    with torch.no_grad():
+        assert torch.equal(model(result.images).argmax(1) != labels, result.broken)
+    assert float((result.images - images).abs().max()) <= EPS + 1e-6
+    assert torch.equal(result.images[-1], images[-1])  # a clean error is never attacked
+    assert float((images[5] - result.images[5]).abs()) == pytest.approx(EPS, abs=1e-6)  # stands, at the worst point
+
+
+@pytest.mark.parametrize("protocol", ["pgd20-linf-4_255", "noise-blur-contrast-32px"])
+def test_an_interrupted_evaluation_goes_on_in_mid_attack(tmp_path, monkeypatch, protocol):
+    model, data = load_model("symvit_digits"), load_data("digits", limit=150)
+    calls = []
+    model.register_forward_hook(lambda *a: calls.append(1))
+    whole = evaluate(model, data, protocol=protocol, name="m").outcomes
+    needed = len(calls)
+    monkeypatch.setattr(Journal, "due", lambda self: True)
+
+    def stop(done, total):
+        if done >= total // 2:
+            raise KeyboardInterrupt
+
+    calls.clear()
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(model, data, protocol=protocol, name="m", out=tmp_path, progress=stop)
+    first = len(calls)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".partial"]
+    resumed = evaluate(model, data, protocol=protocol, name="m", out=tmp_path)
+    assert resumed.outcomes.to_csv() == whole.to_csv()
+    assert not list(tmp_path.glob(".*"))
+    assert len(calls) - first < needed  # finished work was not repeated
+    calls.clear()
+    assert evaluate(model, data, protocol=protocol, name="m", out=tmp_path).outcomes.digest() == whole.digest()
+    assert not calls, "a finished record is taken as it is"
+
+
+def test_a_journal_of_another_run_is_ignored(tmp_path, monkeypatch):
+    monkeypatch.setattr(Journal, "due", lambda self: True)
+    data = load_data("digits", limit=40)
+
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(load_model("vit_digits"), data, protocol="clean", name="m", out=tmp_path, progress=stop)
+    other = evaluate(load_model("symvit_digits"), data, protocol="clean", name="m", out=tmp_path).outcomes
+    assert other.digest() == evaluate(load_model("symvit_digits"), data, protocol="clean").outcomes.digest()
+
+
+IMAGES, LABELS = torch.full((4, 1, 1, 1), 0.9), torch.ones(4, dtype=torch.int64)
+
+
+class _Says(nn.Module):
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+
+    def forward(self, x):
+        return self.answer(x)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda x: x.flatten(1)[:, 0], r"the model returned \(64,\); expected logits of shape"),
+        (lambda x: x, r"returned \(64, 1, 1, 1\)"),
+        (lambda x: (x,), "returned tuple"),
+        (lambda x: x.flatten(1).repeat(1, 2) * torch.nan, "NaN or infinite logits on 4 of 4 clean images"),
+        (lambda x: x.flatten(1), "label 1 for a model of 1 classes"),
+    ],
+)
+@pytest.mark.parametrize("protocol", ["clean", "pgd20-linf-8_255"])
+def test_models_that_cannot_be_evaluated(answer, message, protocol, tmp_path):
+    with pytest.raises(BadInputError, match=message):
+        evaluate(_Says(answer).eval(), IMAGES, LABELS, protocol=protocol, out=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (IMAGES * 255, LABELS, r"range from 230 to 230; expected values in \[0, 1\]"),
+        (IMAGES - 1, LABELS, "range from -0.1"),
+        (IMAGES * torch.nan, LABELS, "NaN"),
+        ((IMAGES * 255).byte(), LABELS, "dtype torch.uint8"),
+        (IMAGES[:, 0], LABELS, "shape"),
+        (IMAGES, LABELS[:3], r"labels of shape \(3,\)"),
+        (IMAGES, LABELS.float(), "dtype torch.float32"),
+        (IMAGES, LABELS - 2, "label -1"),
+        (IMAGES[:0], LABELS[:0], "holds no images"),
+        (IMAGES, None, "expected tensors, a loader"),
+        ([], None, "the loader yields nothing"),
+        ("digit", None, "did you mean 'digits'"),
+    ],
+)
+def test_images_and_labels_that_cannot_be_used(linear, images, labels, message, tmp_path):
+    model = linear(torch.ones(1, 1, 1), -0.5).eval()
+    with pytest.raises(BadInputError, match=message):
+        evaluate(model, images, labels, protocol="pgd20-linf-8_255", out=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_training_mode_is_refused(linear):
+    with pytest.raises(BadInputError, match="training mode; call"):
+        evaluate(linear(torch.ones(1, 1, 1), 0.0), IMAGES, LABELS, protocol="clean")
+
+
+def test_a_loader_is_as_good_as_tensors(known):
+    model, images, labels = known
+    pairs = [(images[:3], labels[:3]), (images[3:], labels[3:])]
+    assert (
+        evaluate(model, pairs, protocol="clean").outcomes.digest()
+        == evaluate(model, images, labels, protocol="clean").outcomes.digest()
+    )

@@ -1,0 +1,136 @@
+import pickle
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from robustbench_kpca import create_model, load_model
+from robustbench_kpca.errors import BadInputError, UnknownNameError
+from robustbench_kpca.models.checkpoint import parameters_sha256
+from robustbench_kpca.models.loading import WEIGHTS, bundled, input_size
+
+
+@pytest.fixture
+def images():
+    return torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
+def test_models_take_pixels_and_normalise_inside(fork, images):
+    model = create_model("vit_digits")
+    seen = []
+    model.patch_embed.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    model(images)
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    assert torch.allclose(seen[0], (images - mean.view(3, 1, 1)) / std.view(3, 1, 1))
+    assert not any("pixel" in key for key in model.state_dict())
+
+
+def test_the_api_example(fork):
+    model = create_model("rpc_symvit_tiny_patch16_224", iterations=4, lam=4.0, layers="first", num_classes=5, depth=2)
+    assert model(torch.zeros(1, 3, 224, 224)).shape == (1, 5)
+    assert [type(block.attn).__name__ for block in model.blocks] == ["RPCAttention", "SymmetricAttention"]
+    assert input_size(model) == 224
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("vit_digit", {}, "did you mean 'vit_digits'"),
+        ("rpc_symvit_digits", {"iteration": 2}, "no option 'iteration'; did you mean 'iterations'"),
+        ("vit_digits", {"iterations": 2}, "no option 'iterations'"),
+        ("rpc_symvit_digits", {"layers": "frist"}, "expected 'first', 'all' or block indices from 0 to 3"),
+        ("rpc_symvit_digits", {"layers": [4]}, "block indices from 0 to 3"),
+        ("rpc_symvit_digits", {"lam": -1}, "lam > 0"),
+        ("vit_digits", {"num_heads": 5}, "cannot be built"),
+    ],
+)
+def test_bad_names_and_options(fork, name, options, message):
+    with pytest.raises(BadInputError, match=message):
+        create_model(name, **options)
+
+
+def test_weights_load_the_same_from_both_formats(tmp_path):
+    model = load_model("symvit_digits")
+    state = model.state_dict()
+    save_file(state, tmp_path / "a.safetensors")
+    torch.save({"model": state, "epoch": 3}, tmp_path / "b.pth")
+    for name in ("a.safetensors", "b.pth"):
+        again = load_model("symvit_digits", tmp_path / name)
+        assert parameters_sha256(again) == parameters_sha256(model)
+    assert parameters_sha256(load_model("vit_digits")) != parameters_sha256(model)
+
+
+class _Evil:
+    def __reduce__(self):
+        return (print, ("code ran",))
+
+
+def test_bad_checkpoints(tmp_path, capsys):
+    good = (WEIGHTS / "symvit_digits.safetensors").read_bytes()
+    (tmp_path / "short.safetensors").write_bytes(good[:-100])
+    (tmp_path / "empty.safetensors").write_bytes(b"")
+    (tmp_path / "short.pth").write_bytes(b"PK\x03\x04 not a zip")
+    (tmp_path / "evil.pth").write_bytes(pickle.dumps(_Evil(), protocol=2))
+    torch.save({"evil": _Evil()}, tmp_path / "evil2.pth")
+    torch.save([1, 2], tmp_path / "list.pth")
+    save_file({"head.weight": torch.zeros(3)}, tmp_path / "other.safetensors")
+    for file, message in {
+        "short.safetensors": "truncated or damaged",
+        "empty.safetensors": "truncated or damaged",
+        "short.pth": "truncated or damaged|no plain state dict",
+        "evil.pth": "no plain state dict",
+        "evil2.pth": "no plain state dict",
+        "list.pth": "holds no state dict",
+        "other.safetensors": r"missing \(cls_token.*mis-shaped \(head.weight \(3,\) for \(10, 48\)\)",
+        "gone.pth": "no checkpoint at",
+    }.items():
+        with pytest.raises(BadInputError, match=message) as caught:
+            load_model("symvit_digits", tmp_path / file)
+        assert "\n" not in str(caught.value)
+    assert "code ran" not in capsys.readouterr().out
+
+
+def test_a_checkpoint_of_another_architecture():
+    with pytest.raises(BadInputError, match=r"does not fit ViT: .* mis-shaped"):
+        load_model("vit_digits", WEIGHTS / "symvit_digits.safetensors")
+
+
+def test_an_architecture_without_weights_must_be_asked_for():
+    with pytest.raises(BadInputError, match="comes without weights; give --checkpoint FILE"):
+        load_model("vit_tiny_patch16_224")
+    assert load_model("vit_digits", untrained=True).training is False
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("timm:resnet5", "no timm model named"),
+        ("no.such.module:f", "cannot be imported"),
+        ("math:sqrt", "failed"),
+        ("builtins:dict", "returned dict; expected a torch.nn.Module"),
+    ],
+)
+def test_foreign_models_that_fail(name, message):
+    with pytest.raises((BadInputError, UnknownNameError), match=message):
+        load_model(name)
+
+
+def test_timm_models_are_normalised_by_their_own_constants(images):
+    model = load_model("timm:vit_tiny_patch16_224", untrained=True)
+    assert torch.equal(model.pixel_mean.flatten(), torch.tensor([0.5, 0.5, 0.5]))
+    assert input_size(model) == 224
+
+
+def test_bundled_models_are_small_and_say_where_they_come_from():
+    from robustbench_kpca.models.checkpoint import read_header
+    from robustbench_kpca.training.recipe import load_recipe
+
+    assert len(bundled()) == 8
+    assert sum(path.stat().st_size for path in bundled().values()) <= 4_000_000
+    for name, path in bundled().items():
+        header = read_header(path)
+        assert header["name"] == name
+        assert header["recipe"] == load_recipe(name)[2], "the recipe in the file is the committed one"
+        assert float(header["test_accuracy"]) >= 0.95
+        assert len(header["revision"]) >= 40
+        assert sum(p.numel() for p in load_model(name).parameters()) <= 125_000

@@ -1,0 +1,27 @@
+import numpy as np
+
+from robustbench_kpca.randomness import generator, sample_key
+
+
+def test_streams_are_functions_of_their_names():
+    key = sample_key(0, "0/pgd/0", "digits/0001")
+    assert 0 <= key < 2**63
+    assert key == sample_key(0, "0/pgd/0", "digits/0001")
+    others = [
+        sample_key(1, "0/pgd/0", "digits/0001"),
+        sample_key(0, "0/pgd/1", "digits/0001"),
+        sample_key(0, "0/pgd/0", "2"),
+    ]
+    assert len({key, *others}) == 4
+
+
+def test_fields_cannot_run_into_each_other():
+    assert sample_key(1, "1", "x") != sample_key(11, "", "x")
+    assert sample_key(0, "a", "b") != sample_key(0, "ab", "")
+
+
+def test_draws_are_independent_streams():
+    key = sample_key(0, "s", "i")
+    first, second = generator(key, 0).uniform(size=4000), generator(key, 1).uniform(size=4000)
+    assert np.array_equal(first, generator(key, 0).uniform(size=4000))
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.06

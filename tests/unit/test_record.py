@@ -1,0 +1,143 @@
+import gzip
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from robustbench_kpca import evaluate, load_record
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import safe_name
+from robustbench_kpca.metrics import measure
+from robustbench_kpca.outcomes import COLUMNS, Outcomes
+from robustbench_kpca.record import find_records
+
+
+@pytest.fixture
+def saved(tmp_path, linear):
+    import torch
+
+    model = linear(torch.ones(3, 2, 2), -6.0).eval()
+    images = torch.rand(20, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(20) % 2
+    evaluate(model, images, labels, protocol="pgd20-linf-8_255", name="toy", out=tmp_path)
+    (path,) = find_records(tmp_path)
+    return path
+
+
+ROW = st.fixed_dictionaries(
+    {
+        "sample": st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), min_size=1),
+        "label": st.integers(0, 999),
+        "prediction": st.integers(-1, 999),
+        "rank": st.integers(0, 999),
+        "confidence": st.floats(0, 1, width=32),
+    }
+)
+
+
+@settings(max_examples=50)
+@given(st.lists(ROW, min_size=1, max_size=8))
+def test_outcomes_round_trip(rows):
+    table = Outcomes.from_rows("clean", rows)
+    again = Outcomes.from_file(table.to_file(), "here")
+    assert again.kind == "clean"
+    assert again.to_csv() == table.to_csv()
+    for name in COLUMNS["clean"]:
+        assert again[name].tolist() == table[name].tolist()
+
+
+def test_a_record_survives_the_disk_and_its_metrics_follow_from_the_table(saved):
+    record = load_record(saved)
+    assert measure(record.outcomes) == record.metrics
+    assert record.spec.protocol.resolved["eps"] == 8 / 255
+    assert record.passes.backwards == record.outcomes["backwards"].sum()
+    assert record.passes.forwards == 20 + record.outcomes["forwards"].sum()
+
+
+def test_no_other_file_is_left(saved):
+    assert sorted(path.suffix for path in saved.parent.iterdir()) == [".gz", ".json"]
+
+
+def _edit(path, change):
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.update(schema_version=2), "record schema 2; expected schema 1 or older; upgrade"),
+        (lambda c: c.update(schema_version="x"), "record schema x"),
+        (lambda c: c.update(surprise=1), "unknown key 'surprise'"),
+        (lambda c: c.pop("metrics"), "key 'metrics' is missing"),
+        (lambda c: c["outcomes_file"].update(sha256="0" * 64), "is not the table its record was made from"),
+        (lambda c: c["outcomes_file"].update(file="../x"), "plain file name"),
+        (lambda c: c["outcomes_file"].update(file="gone.gz"), "is missing beside"),
+    ],
+)
+def test_bad_records(saved, change, message):
+    _edit(saved, change)
+    with pytest.raises(BadInputError, match=message):
+        load_record(saved)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null"])
+def test_what_is_no_record(saved, text):
+    saved.write_text(text)
+    with pytest.raises(BadInputError, match="is no record"):
+        load_record(saved)
+
+
+def test_a_truncated_table(saved):
+    table = next(saved.parent.glob("*.gz"))
+    table.write_bytes(table.read_bytes()[:-20])
+    with pytest.raises(BadInputError, match="no whole outcomes table"):
+        load_record(saved)
+
+
+def test_an_altered_table(saved):
+    table = next(saved.parent.glob("*.gz"))
+    text = gzip.decompress(table.read_bytes()).replace(b",pgd,", b",,", 1)
+    table.write_bytes(gzip.compress(text))
+    with pytest.raises(BadInputError, match="not the table"):
+        load_record(saved)
+
+
+def test_an_unwritable_folder_is_found_out_before_any_work(tmp_path, linear):
+    import torch
+
+    (tmp_path / "file").write_text("")
+    calls = []
+    model = linear(torch.ones(3, 2, 2), 0.0).eval()
+    model.register_forward_hook(lambda *a: calls.append(1))
+    with pytest.raises(BadInputError, match="cannot write to folder"):
+        evaluate(
+            model,
+            torch.rand(2, 3, 2, 2, generator=torch.Generator().manual_seed(0)),
+            [0, 1],
+            protocol="clean",
+            out=tmp_path / "file" / "sub",
+        )
+    assert not calls
+
+
+@given(st.text())
+def test_any_name_is_one_safe_path_component(text):
+    name = safe_name(text)
+    assert name not in ("", ".", "..")
+    assert not set(name) & set("/\\\0")
+    assert len(name) <= 120
+
+
+def test_no_records(tmp_path):
+    with pytest.raises(BadInputError, match=r"no \*\.record\.json below"):
+        find_records(tmp_path)
+
+
+def test_outcomes_know_what_is_correct():
+    row = {"sample": "a", "label": 1, "prediction": 1, "rank": 0, "confidence": 1.0}
+    table = Outcomes.from_rows("clean", [row, row | {"sample": "b", "prediction": 2}])
+    assert np.array_equal(table.correct, [True, False])

@@ -1,0 +1,90 @@
+import pytest
+
+from robustbench_kpca.errors import BadInputError, UnknownNameError
+from robustbench_kpca.scenario import Attack, Corruption, load_scenario, parse_scenario
+
+PGD = {
+    "title": "t",
+    "citations": [],
+    "kind": "attack",
+    "norm": "linf",
+    "eps": "8/255",
+    "stage": [{"attack": "pgd", "restarts": 1, "steps": 20, "step_size": "0.25 eps", "random_start": True}],
+}
+
+
+def test_a_protocol_is_what_its_file_says():
+    name, scenario = load_scenario("pgd20-linf-8_255")
+    assert name == "pgd20-linf-8_255"
+    assert isinstance(scenario, Attack)
+    assert scenario.eps == 8 / 255
+    assert scenario.stage[0].options == {"steps": 20, "step_size": "0.25 eps", "random_start": True}
+
+
+def test_overrides_show_in_label_title_and_digest():
+    _, plain = load_scenario("pgd20-linf-8_255")
+    name, other = load_scenario("pgd20-linf-8_255", {"eps": "3/255", "steps": 40})
+    assert name == "pgd20-linf-8_255+eps=3_255+steps=40"
+    assert "eps = 3/255" in other.title
+    assert isinstance(other, Attack)
+    assert (other.eps, other.stage[0].options["steps"]) == (3 / 255, 40)
+    assert other.digest() != plain.digest()
+
+
+def test_the_digest_ignores_words_and_sees_numbers():
+    digest = parse_scenario(PGD, "here").digest()
+    assert parse_scenario(PGD | {"title": "other", "citations": ["x"]}, "here").digest() == digest
+    assert parse_scenario(PGD | {"eps": 8 / 255}, "here").digest() == digest
+    assert parse_scenario(PGD | {"norm": "l2"}, "here").digest() != digest
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epsilon": 1}, "unknown key 'epsilon'; did you mean 'eps'"),
+        ({"eps": 8}, "8/255 if pixel levels were meant"),
+        ({"eps": "a lot"}, "expected a number or a fraction"),
+        ({"norm": "l7"}, "norm = 'l7'"),
+        ({"stage": []}, "stage"),
+        ({"kind": "attak"}, "kind = 'attak'"),
+    ],
+)
+def test_bad_protocols(change, message):
+    with pytest.raises(BadInputError, match=message):
+        parse_scenario(PGD | change, "here")
+
+
+def test_a_missing_key_is_named():
+    with pytest.raises(BadInputError, match="key 'eps' is missing"):
+        parse_scenario({key: value for key, value in PGD.items() if key != "eps"}, "here")
+
+
+def test_unknown_protocol_suggests():
+    with pytest.raises(UnknownNameError, match="did you mean 'pgd20-linf-8_255'"):
+        load_scenario("pgd20-linf-8_25")
+
+
+@pytest.mark.parametrize(
+    ("key", "message"), [("stps", "did you mean 'steps'"), ("kind", "no field"), ("title", "no field")]
+)
+def test_unknown_override_suggests(key, message):
+    with pytest.raises(BadInputError, match=message):
+        load_scenario("pgd20-linf-8_255", {key: 1})
+
+
+def test_severity_six():
+    with pytest.raises(BadInputError, match="severity 6; expected 1, 2, 3, 4 or 5"):
+        load_scenario("noise-blur-contrast", {"severities": [1, 6]})
+
+
+def test_a_users_folder_goes_in_front(tmp_path, monkeypatch):
+    (tmp_path / "corruptions").mkdir()
+    text = 'title = "mine"\ncitations = []\nkind = "corruption"\nprofile = "cifar_c"\n'
+    (tmp_path / "corruptions" / "noise-blur-contrast.toml").write_text(
+        text + 'corruptions = ["contrast"]\nseverities = [3]\n'
+    )
+    monkeypatch.setenv("RBK_PRESETS", str(tmp_path))
+    _, scenario = load_scenario("noise-blur-contrast")
+    assert isinstance(scenario, Corruption)
+    assert scenario.cells == [("contrast", 3)]
+    assert load_scenario("clean")[1].kind == "clean"

@@ -1,0 +1,42 @@
+import pytest
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.threat import Threat, parse_fraction, parse_step
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("8/255", 8 / 255), ("0.03", 0.03), (0.03, 0.03), (1, 1.0), ("1e-2", 0.01), (" 3 / 4 ", 0.75), (".5", 0.5)],
+)
+def test_fractions(text, value):
+    assert parse_fraction(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "eight", "8/0", "-1", "1/2/3", "nan", "8/255 eps", "1e999"])
+def test_what_is_no_fraction(text):
+    with pytest.raises(BadInputError, match="number|finite"):
+        parse_fraction(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "eps", "value"),
+    [("0.25 eps", 0.4, 0.1), ("0.25*eps", 0.4, 0.1), ("1/4 eps", 0.4, 0.1), ("2/255", 0.4, 2 / 255), (0.1, 0.4, 0.1)],
+)
+def test_steps(text, eps, value):
+    assert parse_step(text, eps) == pytest.approx(value, rel=1e-15)
+
+
+def test_eight_is_refused_with_the_likely_meaning():
+    with pytest.raises(BadInputError, match="8/255 if pixel levels were meant"):
+        Threat("linf", 8)
+
+
+@pytest.mark.parametrize("eps", [0, -0.1, float("nan"), float("inf")])
+def test_eps_must_be_positive_and_finite(eps):
+    with pytest.raises(BadInputError, match="positive"):
+        Threat("linf", eps)
+
+
+def test_spelling():
+    assert str(Threat("linf", 8 / 255)) == "linf 8/255"
+    assert str(Threat("l2", 0.5)) == "l2 0.5"
