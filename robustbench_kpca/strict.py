@@ -13,6 +13,7 @@ from robustbench_kpca.errors import BadInputError
 FORBID = ConfigDict(extra="forbid")
 STRICT = ConfigDict(extra="forbid", frozen=True)
 T = TypeVar("T")
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 def validate(kind: type[T], data: Any, where: str) -> T:
@@ -72,9 +73,12 @@ def did_you_mean(name: str, known: Mapping[str, Any] | list[str]) -> str:
 
 
 def _one_line(kind: type[Any], error: ValidationError, where: str) -> BadInputError:
-    first = error.errors()[0]
+    unknown = [
+        one for one in error.errors() if one["type"] in _UNKNOWN
+    ]  # a misspelt key is missing, too: say the former
+    first = (unknown or error.errors())[0]
     key = ".".join(str(part) for part in first["loc"]) or "value"
-    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+    if unknown:
         fields = list(getattr(kind, "model_fields", None) or getattr(kind, "__dataclass_fields__", {}))
         name = str(first["loc"][-1])
         hint = did_you_mean(name, fields) if fields and len(first["loc"]) == 1 else "remove it"

@@ -35,7 +35,7 @@ def progress(*, quiet: bool) -> Iterator[Callable[[str], Callable[[int, int], No
         _Rate(),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
-    with Progress(*columns, console=err, disable=quiet, transient=True) as bars:
+    with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as bars:
 
         def start(title: str) -> Callable[[int, int], None]:
             for task in bars.tasks:

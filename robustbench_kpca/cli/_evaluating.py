@@ -42,20 +42,19 @@ def run_jobs(
     import torch
 
     from robustbench_kpca.data._loading import load_data
-    from robustbench_kpca.evaluation.run import evaluate
+    from robustbench_kpca.evaluation.run import evaluate, prepare
     from robustbench_kpca.files import require_writable
     from robustbench_kpca.models.loading import input_size, load_model
-    from robustbench_kpca.scenario import load_scenario
 
-    require_writable(out)
     for job in jobs:
         for protocol in job.protocols:
-            load_scenario(protocol, job.overrides)
+            prepare(protocol, job.overrides)
+    models = [load_model(job.model, job.checkpoint, untrained=job.untrained, **job.model_options) for job in jobs]
+    require_writable(out)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     records = []
     with _console.progress(quiet=quiet) as start:
-        for job in jobs:
-            model = load_model(job.model, job.checkpoint, untrained=job.untrained, **job.model_options)
+        for job, model in zip(jobs, models, strict=True):
             samples = load_data(data, split, limit, size=input_size(model))
             name, source = job.name or _model_name(job), _source(job)
             for protocol in job.protocols:

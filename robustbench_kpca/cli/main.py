@@ -3,7 +3,6 @@
 import sys
 import traceback
 
-import click
 import typer
 
 from robustbench_kpca.cli import check, demo, doctor, evaluate, leaderboard, listing, picture, plan, show, train
@@ -31,6 +30,9 @@ app.add_typer(picture.app, name="picture")
 app.command("doctor")(doctor.doctor)
 
 
+_INTERRUPTED = 130  # what typer makes of Ctrl-C
+
+
 def run() -> None:
     """Entry point of `rbk` and `robustbench-kpca`."""
     sys.exit(main(sys.argv[1:]))
@@ -42,13 +44,15 @@ def main(arguments: list[str]) -> int:
         code = app(arguments, standalone_mode=False, prog_name="rbk")
     except BenchmarkError as error:
         return _fail(str(error), error.exit_code)
-    except click.ClickException as error:
-        return _fail(f"{error.format_message()} (see: rbk --help)", 2)
-    except (KeyboardInterrupt, click.Abort):
-        return _fail("interrupted; the same command goes on where it stopped", 3)
-    except Exception:  # noqa: BLE001 (a bug: the trace is what its report needs)
-        traceback.print_exc()
+    except typer.Abort:
+        code = _INTERRUPTED
+    except Exception as error:  # noqa: BLE001
+        if hasattr(error, "format_message"):  # a usage error; typer carries click's classes under its own names
+            return _fail(f"{error.format_message()} (see: rbk --help)", 2)
+        traceback.print_exc()  # a bug: the trace is what its report needs
         return _fail("this is a bug of robustbench-kpca: please report the lines above", 3)
+    if code == _INTERRUPTED:
+        return _fail("interrupted; the same command goes on where it stopped", 3)
     return code if isinstance(code, int) else 0
 
 

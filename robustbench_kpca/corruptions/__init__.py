@@ -26,6 +26,13 @@ def corrupt_one(image: Pixels, name: str, severity: int, seed: int, sample: str,
     return levels
 
 
+def require_profile(name: str, profile: str) -> None:
+    """Refuse an unknown corruption, or a parameter set that it does not have."""
+    known = sorted(CORRUPTIONS.get(name).parameters)
+    if profile not in known:
+        raise BadInputError(f"corruption '{name}' has no profile '{profile}'", fix=f"known: {', '.join(known)}")
+
+
 def corrupt(
     images: Pixels,
     name: str,
@@ -60,9 +67,7 @@ def corrupt(
             expected="uint8 of shape (batch, height, width, 3), none of them 0",
         )
     check_severity(severity)
-    known = sorted(CORRUPTIONS.get(name).parameters)
-    if profile not in known:
-        raise BadInputError(f"corruption '{name}' has no profile '{profile}'", fix=f"known: {', '.join(known)}")
+    require_profile(name, profile)
     ids = [str(index) for index in range(len(images))] if ids is None else ids
     if len(ids) != len(images):
         raise BadInputError(f"{len(ids)} ids for {len(images)} images", expected="one id per image")

@@ -18,6 +18,7 @@ from robustbench_kpca.evaluation.meter import Meter, check_clean, check_proposal
 from robustbench_kpca.evaluation.runner import Runner
 from robustbench_kpca.randomness import sample_key
 from robustbench_kpca.scenario import Attack as AttackScenario
+from robustbench_kpca.scenario import Stage
 from robustbench_kpca.strict import validate
 from robustbench_kpca.types import Attack, Images, Labels, State
 
@@ -85,6 +86,17 @@ class Pool:
             self.state = {key: rows[mask] for key, rows in self.state.items()}
 
 
+def build_attack(stage: Stage) -> Attack:
+    """Return the algorithm of a stage with its options.
+
+    Raises:
+        BadInputError: unknown attack; unknown, missing or unusable option.
+
+    """
+    attack: Attack = validate(ATTACKS.get(stage.attack), stage.options, f"attack '{stage.attack}'")
+    return attack
+
+
 class Engine:
     """Runs one attack scenario over a stream of clean batches; `sink` receives every sample once, when it is decided.
 
@@ -96,14 +108,7 @@ class Engine:
     ) -> None:
         self.runner, self.scenario, self.ids, self.seed, self.sink = runner, scenario, ids, seed, sink
         self.threat = scenario.threat
-        self.pools = [
-            Pool(
-                stage.attack,
-                validate(ATTACKS.get(stage.attack), stage.options, f"attack '{stage.attack}'"),
-                stage.restarts,
-            )
-            for stage in scenario.stage
-        ]
+        self.pools = [Pool(stage.attack, build_attack(stage), stage.restarts) for stage in scenario.stage]
         self.claims: deque[_Claim] = deque()
 
     def run(self, source: Iterator[CleanBatch], pulse: Callable[[], None] = lambda: None) -> None:

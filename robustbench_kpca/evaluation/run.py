@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from robustbench_kpca.corruptions import require_profile
 from robustbench_kpca.data._loading import as_samples
 from robustbench_kpca.data._samples import Samples
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.engine import Sample
+from robustbench_kpca.evaluation.engine import Sample, build_attack
 from robustbench_kpca.evaluation.environment import environment
 from robustbench_kpca.evaluation.journal import Journal
 from robustbench_kpca.evaluation.measure import Progress, measure_attack, measure_plain
@@ -33,7 +34,7 @@ from robustbench_kpca.record import (
     load_record,
     outcomes_name,
 )
-from robustbench_kpca.scenario import Attack, Override, Scenario, load_scenario
+from robustbench_kpca.scenario import Attack, Corruption, Override, Scenario, load_scenario
 from robustbench_kpca.types import Images, Labels, Mask
 
 BATCH_SIZE = 64
@@ -51,6 +52,23 @@ class AttackResult:
     broken: Mask
     forwards: Tensor
     backwards: Tensor
+
+
+def prepare(protocol: str, overrides: dict[str, Override]) -> tuple[str, Scenario]:
+    """Resolve a protocol, and check that everything it names exists and can be used.
+
+    Raises:
+        BadInputError: unknown protocol, attack or corruption; unknown or unusable option.
+
+    """
+    label, scenario = load_scenario(protocol, overrides)
+    if isinstance(scenario, Attack):
+        for stage in scenario.stage:
+            build_attack(stage)
+    elif isinstance(scenario, Corruption):
+        for name in scenario.corruptions:
+            require_profile(name, scenario.profile)
+    return label, scenario
 
 
 def evaluate(
@@ -96,7 +114,7 @@ def evaluate(
         EvaluationError: the evaluation started and could not finish.
 
     """
-    label, scenario = load_scenario(protocol, overrides)
+    label, scenario = prepare(protocol, overrides)
     samples = as_samples(images, labels)
     where = _device(model, device)
     runner = Runner(model.to(where), batch_size, where)
@@ -133,7 +151,7 @@ def attack(
     **overrides: Override,
 ) -> AttackResult:
     """Attack a batch; arguments as in `evaluate`, sample i being named by its position "i"."""
-    label, scenario = load_scenario(protocol, overrides)
+    label, scenario = prepare(protocol, overrides)
     if not isinstance(scenario, Attack):
         raise BadInputError(f"protocol '{label}' is no attack", fix="see: rbk list attacks, rbk list protocols")
     samples = as_samples(images, labels)

@@ -116,6 +116,13 @@ def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
     """
     path = board_path(name)
     spec = validate(BoardSpec, load_toml(path), f"board {path}")
+    for column in spec.column:
+        kind = load_scenario(column.protocol)[1].kind
+        if kind not in metric_for(column.metric).kinds:
+            raise BadInputError(
+                f"board {path}: column '{column.title}': protocol '{column.protocol}' ({kind}) has no {column.metric}",
+                fix="see: rbk list metrics",
+            )
     files = sorted((path.parent / "records").glob(f"*{SUFFIX}")) if records is None else list(records)
     loaded = [load_record(file) for file in files]
     runs = [_run(spec, model, protocol, loaded) for model in spec.models for protocol in spec.protocols]

@@ -14,7 +14,7 @@ def test_fractions(text, value):
 
 @pytest.mark.parametrize("text", ["", "eight", "8/0", "-1", "1/2/3", "nan", "8/255 eps", "1e999"])
 def test_what_is_no_fraction(text):
-    with pytest.raises(BadInputError, match="number|finite"):
+    with pytest.raises(BadInputError, match=r"number|finite"):
         parse_fraction(text)
 
 

@@ -1,0 +1,169 @@
+"""The house keeps its promises: halves, wheel, sizes, start-up."""
+
+import ast
+import subprocess
+import sys
+import textwrap
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "robustbench_kpca"
+FILE_LINES, FUNCTION_LINES = 300, 40  # what the house aims at; above them a file or function is reported
+FILE_LIMIT, FUNCTION_LIMIT = 400, 80  # above these the build fails
+
+BLOCKER = """
+import sys
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "torchvision", "timm", "accelerate", "safetensors"}:
+            raise ModuleNotFoundError(f"No module named '{name}' (blocked)", name=name)
+sys.meta_path.insert(0, Blocker())
+"""
+
+
+def python(code: str, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120, **options
+    )
+
+
+def test_the_report_half_runs_where_torch_cannot_be_imported(tmp_path):
+    done = python(
+        BLOCKER
+        + f"""
+from robustbench_kpca.cli.main import main
+assert main(["leaderboard", "digits", "--out", {str(tmp_path)!r}, "--quiet"]) == 0
+assert main(["plan", "digits"]) == 0
+records = {str(ROOT / "leaderboards/digits/records")!r}
+assert main(["check", records, "--baseline", records, "--fail", "robust_accuracy:-2pp"]) == 0
+import pathlib
+assert main(["show", str(next(pathlib.Path(records).glob("*pgd*.record.json")))]) == 0
+assert main(["list", "boards"]) == main(["list", "metrics"]) == main(["list", "protocols"]) == 0
+try:
+    import torch
+except ModuleNotFoundError:
+    print("no torch here")
+"""
+    )
+    assert done.returncode == 0, done.stderr
+    assert "no torch here" in done.stdout
+    for page in ("README.md", "index.html"):
+        assert (tmp_path / page).read_text() == (ROOT / "leaderboards/digits" / page).read_text(), (
+            f"leaderboards/digits/{page} is not what its records say: rbk leaderboard digits"
+        )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["eval", "--help"], ["check", "--help"], ["list", "protocols"]])
+def test_help_imports_no_torch(arguments):
+    done = python(
+        f"""
+        import sys
+        from robustbench_kpca.cli.main import main
+        assert main({arguments!r}) == 0
+        heavy = {{"torch", "timm", "pandas", "scipy", "matplotlib", "numpy", "cv2"}} & set(sys.modules)
+        print("heavy:", sorted(heavy))
+        """
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip().endswith("heavy: []"), done.stdout.splitlines()[-1]
+
+
+def test_importing_the_package_costs_no_torch():
+    done = python("import sys, robustbench_kpca; dir(robustbench_kpca); print('torch' in sys.modules)")
+    assert done.stdout.strip() == "False"
+
+
+def test_every_public_name_is_there_and_documented():
+    import robustbench_kpca
+
+    for name in robustbench_kpca.__all__:
+        assert len(getattr(robustbench_kpca, name).__doc__) > 30
+    with pytest.raises(AttributeError):
+        _ = robustbench_kpca.nothing
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return next(folder.glob("*.whl"))
+
+
+def tracked(*paths: str) -> set[str]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *paths],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return {line for line in listed.stdout.splitlines() if (ROOT / line).is_file()}
+
+
+def test_the_wheel_holds_exactly_the_package_and_its_presets(wheel):
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    presets = {f"robustbench_kpca/_presets/{name}" for name in tracked("attacks", "corruptions", "leaderboards")}
+    assert names == tracked("robustbench_kpca") | presets
+    info = {name.partition(".dist-info/")[2] for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" in name}
+    assert info == {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
+    assert wheel.stat().st_size < 6_000_000
+
+
+def test_the_wheel_works_without_the_checkout(wheel, tmp_path):
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    done = python(
+        f"""
+        import sys
+        sys.path[:] = [path for path in sys.path if path not in ("", {str(ROOT)!r})]
+        sys.meta_path = [finder for finder in sys.meta_path if "editable" not in repr(finder).lower()]
+        sys.path.insert(0, {str(tmp_path / "site")!r})
+        import robustbench_kpca
+        assert robustbench_kpca.__file__.startswith({str(tmp_path)!r}), robustbench_kpca.__file__
+        from robustbench_kpca.cli.main import main
+        assert main(["eval", "-m", "vit_digits", "-p", "fgsm-linf-8_255", "--limit", "20", "-o", "runs"]) == 0
+        assert main(["leaderboard", "digits", "-o", "board"]) == 0
+        from robustbench_kpca import load_record
+        from robustbench_kpca.record import find_records
+        print(load_record(find_records("runs")[0]).environment.revision)
+        """,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith("None")
+
+
+def functions(tree: ast.Module):
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node
+
+
+def test_sizes_are_reported(record_property, capsys):
+    large = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        text = path.read_text()
+        lines = len(text.splitlines())
+        if lines > FILE_LINES:
+            large.append((lines, FILE_LIMIT, str(path.relative_to(ROOT))))
+        for node in functions(ast.parse(text)):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            length = node.end_lineno - body[0].lineno + 1 if body else 0
+            if length > FUNCTION_LINES:
+                large.append((length, FUNCTION_LIMIT, f"{path.relative_to(ROOT)}:{node.name}"))
+    with capsys.disabled():
+        for lines, limit, where in sorted(large, reverse=True):
+            print(f"\n  {where}: {lines} lines (limit {limit})", end="")
+    assert not [where for lines, limit, where in large if lines > limit]
+
+
+def test_no_path_of_any_machine_and_no_index_is_named():
+    words = ("/home/", "/root/", "/work/", "index-url", "extra-index")
+    for name in tracked():
+        path = ROOT / name
+        if path.suffix in {".py", ".toml", ".md", ".yml", ".yaml", ".json", ".cff"} and path != Path(__file__):
+            text = path.read_text()
+            assert not [word for word in words if word in text], name

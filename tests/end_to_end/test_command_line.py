@@ -1,0 +1,294 @@
+"""The commands as a user meets them: what works, and one line with exit code 2 for what cannot."""
+
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.models.loading import WEIGHTS
+from robustbench_kpca.record import find_records, load_record
+
+RBK = [sys.executable, "-m", "robustbench_kpca"]
+EVAL = ["eval", "-m", "symvit_digits", "-p", "clean", "-o", "out"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RBK_PRESETS", raising=False)
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    return tmp_path
+
+
+def rbk(*arguments: str) -> int:
+    return main(list(arguments))
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (tmp_path / "tree" / name).mkdir(parents=True)
+        for i in range(3):
+            Image.fromarray(rng.integers(0, 255, (40, 50, 3), dtype=np.uint8)).save(
+                tmp_path / "tree" / name / f"{i}.png"
+            )
+    return tmp_path / "tree"
+
+
+class _Evil:
+    def __reduce__(self):
+        return (print, ("code ran",))
+
+
+def prepare_broken_things(folder: Path) -> None:
+    weights = (WEIGHTS / "symvit_digits.safetensors").read_bytes()
+    (folder / "short.safetensors").write_bytes(weights[:-1000])
+    shutil.copy(WEIGHTS / "vit_digits.safetensors", folder / "other.safetensors")
+    (folder / "evil.pth").write_bytes(pickle.dumps(_Evil(), protocol=2))
+    torch.save([1], folder / "list.pth")
+    (folder / "file").write_text("x")
+    (folder / "empty").mkdir()
+    (folder / "classes" / "a").mkdir(parents=True)
+    (folder / "classes" / "a" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (folder / "table").mkdir()
+    (folder / "table" / "labels.csv").write_text("file,label\n../file,1\n")
+    protocol = 'title = "t"\ncitations = []\nkind = "attack"\nnorm = "linf"\neps = "8/255"\n[[stage]]\n'
+    good = 'attack = "pgd"\nrestarts = 1\nsteps = 2\nstep_size = "0.5 eps"\nrandom_start = true\n'
+    (folder / "typo.toml").write_text(protocol + good.replace("steps", "stpes", 1))
+    (folder / "key.toml").write_text(protocol.replace("eps", "epsilon", 1) + good)
+    (folder / "attack.toml").write_text(protocol + good.replace("pgd", "pdg", 1))
+    (folder / "broken.toml").write_text("kind = ")
+    (folder / "newer.record.json").write_text('{"schema_version": 2}')
+    (folder / "recipe.toml").write_text('title = "t"\n')
+
+
+BAD = [
+    ([*EVAL, "-m", "symvit_digit"], "no model named 'symvit_digit'; did you mean 'symvit_digits'?"),
+    ([*EVAL, "-p", "pgd20-linf-8_225"], "no protocol named 'pgd20-linf-8_225'; did you mean 'pgd20-linf-8_255'?"),
+    ([*EVAL, "-p", "attack.toml"], "no attack named 'pdg'; did you mean 'pgd'?"),
+    ([*EVAL, "-p", "typo.toml"], "unknown key 'stpes'; did you mean 'steps'?"),
+    ([*EVAL, "-p", "key.toml"], "unknown key 'epsilon'; did you mean 'eps'?"),
+    ([*EVAL, "-p", "broken.toml"], "broken.toml is not valid TOML"),
+    ([*EVAL, "-p", "gone.toml"], "cannot read gone.toml"),
+    ([*EVAL, "--set", "eps=1/255"], "protocol 'clean' has no field 'eps'; nothing in it can be set"),
+    ([*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--set", "eps=8"], "write 8/255 if pixel levels were meant"),
+    ([*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--set", "eps"], "'eps'; expected KEY=VALUE"),
+    ([*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--set", "steps=0"], "steps = 0 cannot be used"),
+    ([*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--set", "steps=many"], "steps = 'many' cannot be used"),
+    (
+        [*EVAL[:3], "-p", "noise-blur-contrast", "-o", "out", "--set", "severities=[6]"],
+        "severity 6; expected 1, 2, 3, 4 or 5",
+    ),
+    ([*EVAL, "--data", "digts"], "no data set named 'digts'; did you mean 'digits'?"),
+    ([*EVAL, "--data", "empty"], "holds no images"),
+    ([*EVAL, "--data", "classes"], "broken.png cannot be read"),
+    ([*EVAL, "--data", "table"], "names '../file'; expected paths inside its folder"),
+    ([*EVAL, "--split", "tset"], "digits has no split 'tset'"),
+    ([*EVAL, "--limit", "0"], "--limit"),
+    ([*EVAL, "--device", "abacus"], "device 'abacus' cannot be used"),
+    ([*EVAL, "--checkpoint", "short.safetensors"], "checkpoint short.safetensors is truncated or damaged"),
+    ([*EVAL, "--checkpoint", "other.safetensors"], "other.safetensors does not fit ViT"),
+    ([*EVAL, "--checkpoint", "evil.pth"], "checkpoint evil.pth is no plain state dict"),
+    ([*EVAL, "--checkpoint", "list.pth"], "checkpoint list.pth holds no state dict"),
+    ([*EVAL, "--checkpoint", "gone.pth"], "no checkpoint at gone.pth"),
+    ([*EVAL, "--checkpoint", "empty"], "no checkpoint at empty"),
+    ([*EVAL, "-m", "vit_digits", "--checkpoint", "x"], "with several models"),
+    ([*EVAL, "-m", "symvit_digits"], "model 'symvit_digits' is given twice"),
+    ([*EVAL, "--set", "model.depht=3"], "no option 'depht'; did you mean 'depth'?"),
+    (
+        ["eval", "-m", "vit_tiny_patch16_224", "-p", "clean", "-o", "out"],
+        "comes without weights; give --checkpoint FILE",
+    ),
+    (["eval", "-m", "timm:vit_tiny_patch16_24", "-p", "clean", "-o", "out"], "no timm model named"),
+    (["eval", "-m", "no.module:f", "-p", "clean", "-o", "out"], "cannot be imported"),
+    (["eval", "-m", "symvit_digits", "-p", "clean", "-o", "file/out"], "cannot write to folder file/out"),
+    (["eval", "-m", "symvit_digits"], "Missing option '--protocol'"),
+    ([*EVAL, "--presets", "gone"], "gone is no folder"),
+    (["leaderboard", "digit"], "no board named 'digit'; did you mean 'digits'?"),
+    (["leaderboard", "digits", "--records", "empty", "-o", "out"], "no *.record.json below empty"),
+    (["plan", "digit"], "no board named 'digit'"),
+    (["show", "gone.json"], "cannot read record gone.json"),
+    (["show", "newer.record.json"], "record schema 2; expected schema 1 or older; upgrade robustbench-kpca"),
+    (["show", "file"], "file is no record"),
+    (["check", "empty", "--baseline", "empty", "--fail", "robust_accuracy:-2pp"], "no *.record.json below empty"),
+    (["check", "empty", "--baseline", "empty", "--fail", "robust_accuracy:2"], "expected METRIC:-POINTSpp"),
+    (["train", "symvit"], "no recipe named 'symvit'"),
+    (["train", "recipe.toml", "-o", "out"], "recipe recipe.toml: key 'model' is missing"),
+    (["train", "symvit_digits", "-o", "file/out"], "cannot write to folder file/out"),
+    (["picture", "corruptions", "--image", "file"], "image file cannot be read"),
+    (["picture", "adversarial", "-m", "symvit_digits", "-p", "clean"], "protocol 'clean' is no attack"),
+    (["list", "modles"], "modles"),
+    (["evla"], "No such command 'evla'"),
+    (["eval", "--modle", "x"], "No such option"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD, ids=lambda value: value if isinstance(value, str) else None)
+def test_bad_input_is_one_line_with_exit_code_two_and_writes_nothing(arguments, message, tmp_path, capsys):
+    prepare_broken_things(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    assert rbk(*arguments, *(["-q"] if arguments[0] == "eval" else [])) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1, captured.err
+    assert captured.err.startswith("rbk: error: ")
+    assert message in captured.err
+    assert "code ran" not in captured.out
+    written = [path for path in tmp_path.rglob("*") if path not in before and path.is_file()]
+    assert not written, written
+
+
+def test_eval_show_leaderboard_and_plan(tmp_path, capsys):
+    arguments = [
+        "-m",
+        "symvit_digits",
+        "-m",
+        "symvit_digits_adv",
+        "-p",
+        "clean",
+        "-p",
+        "fgsm-linf-8_255",
+        "--limit",
+        "50",
+    ]
+    assert rbk("eval", *arguments, "-o", "runs", "--json") == 0
+    records = json.loads(capsys.readouterr().out)
+    assert [record["spec"]["model"]["name"] for record in records] == ["symvit_digits"] * 2 + ["symvit_digits_adv"] * 2
+    files = find_records("runs")
+    assert len(files) == 4
+    assert rbk("show", str(files[1])) == 0
+    assert "metrics remade from them: equal" in capsys.readouterr().out
+    assert rbk("leaderboard", "digits", "--records", "runs", "-o", "board") == 0
+    out = capsys.readouterr().out
+    assert "symvit_digits_adv" in out
+    assert "—" in out
+    assert (tmp_path / "board" / "index.html").is_file()
+    assert rbk("plan", "digits", "--records", "runs") == 0
+    plan = capsys.readouterr().out
+    assert plan.startswith("4 of 48 runs are there.")
+    assert "rbk eval --model vit_digits --data digits --split test --seed 0 --out runs --protocol clean" in plan
+
+
+def test_a_folder_of_images_and_a_users_model(pictures, tmp_path, monkeypatch, capsys):
+    (tmp_path / "mymodel.py").write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return torch.stack([x.mean((1, 2, 3)), 1 - x.mean((1, 2, 3))], 1)\n"
+        "def build(scale=1):\n"
+        "    return Net()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert (
+        rbk("eval", "-m", "mymodel:build", "--data", str(pictures), "-p", "pgd20-linf-1_255", "-o", "runs", "-q") == 0
+    )
+    record = load_record(find_records("runs")[0])
+    assert record.spec.data.n == 6
+    assert record.spec.data.name == "tree"
+    assert set(record.outcomes["sample"]) == {f"{c}/{i}.png" for c in "ab" for i in range(3)}
+    capsys.readouterr()
+
+
+def test_a_checkpoint_and_overrides_show_in_the_record(tmp_path, capsys):
+    shutil.copy(WEIGHTS / "symvit_digits_adv.safetensors", tmp_path / "mine.safetensors")
+    arguments = ["-m", "rpc_symvit_digits", "--checkpoint", "mine.safetensors", "--set", "model.iterations=2"]
+    assert (
+        rbk("eval", *arguments, "-p", "pgd20-linf-8_255", "--set", "eps=3/255", "--limit", "20", "-o", "r", "-q") == 0
+    )
+    record = load_record(find_records("r")[0])
+    assert record.spec.model.config == {"name": "rpc_symvit_digits", "iterations": 2}
+    assert record.spec.model.name == "rpc_symvit_digits+iterations=2@mine"
+    assert record.spec.protocol.resolved["eps"] == 3 / 255
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    "what", ["models", "attacks", "corruptions", "data", "protocols", "metrics", "boards", "recipes"]
+)
+def test_lists(what, capsys):
+    assert rbk("list", what, "--json") == 0
+    assert json.loads(capsys.readouterr().out)
+
+
+def test_doctor(capsys):
+    assert rbk("doctor", "--json") == 0
+    rows = {row["what"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["torch"]["found"] == torch.__version__.partition("+")[0]
+    assert rows["bundled models"]["found"] == "8"
+
+
+def test_pictures(pictures, capsys):
+    assert rbk("picture", "adversarial", "-m", "vit_digits", "-o", "adv.png", "--images", "3") == 0
+    assert rbk("picture", "corruptions", "--image", str(pictures / "a" / "0.png"), "-o", "grid.png") == 0
+    for name in ("adv.png", "grid.png"):
+        with Image.open(name) as image:
+            assert min(image.size) > 200
+    capsys.readouterr()
+
+
+def test_a_killed_evaluation_leaves_whole_files_only_and_goes_on(tmp_path):
+    arguments = ["-m", "rpc_symvit_all_digits_adv", "-p", "clean", "-p", "pgd20-linf-8_255", "-p", "pgd20-linf-4_255"]
+    command = [*RBK, "eval", *arguments, "-o", "runs", "-q"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not list((tmp_path / "runs").glob("*clean*.json")):
+        time.sleep(0.05)
+    time.sleep(1.5)  # into the first attack
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    found = find_records(tmp_path / "runs")
+    assert 1 <= len(found) < 3, "the run must be killed in the middle"
+    for path in found:
+        load_record(path)
+    visible = {path.name for path in (tmp_path / "runs").iterdir() if not path.name.startswith(".")}
+    assert len(visible) - 2 * len(found) in (0, 1)  # a table may be there before its record
+    stamps = {path: path.stat().st_mtime_ns for path in found}
+    assert subprocess.run(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL).returncode == 0
+    assert len(find_records(tmp_path / "runs")) == 3
+    assert {path: path.stat().st_mtime_ns for path in found} == stamps, "finished records are kept"
+
+
+def test_an_interrupt_is_exit_code_three_and_one_line(tmp_path, monkeypatch, capsys):
+    import robustbench_kpca.evaluation.run as run
+
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "measure_plain", interrupt)
+    assert rbk(*EVAL, "-q") == 3
+    assert capsys.readouterr().err.strip() == "rbk: error: interrupted; the same command goes on where it stopped"
+
+
+def test_a_bug_is_not_mistaken_for_a_regression(monkeypatch, capsys):
+    import robustbench_kpca.evaluation.run as run
+
+    monkeypatch.setattr(run, "measure_plain", lambda *args, **kwargs: 1 / 0)
+    assert rbk(*EVAL, "-q") == 3
+    assert "this is a bug" in capsys.readouterr().err
+
+
+def test_the_gate_on_planted_regressions(tmp_path, capsys):
+    common = ["-p", "pgd20-linf-4_255", "--limit", "100", "--name", "model", "-q"]
+    assert rbk("eval", "-m", "symvit_digits_adv", *common, "-o", "old") == 0
+    assert rbk("eval", "-m", "symvit_digits", *common, "-o", "new") == 0
+    gate = ["--baseline", "old", "--fail", "robust_accuracy:-2pp"]
+    assert rbk("check", "old", *gate) == 0
+    assert rbk("check", "new", *gate, "--junit", "report.xml", "--github") == 1
+    out = capsys.readouterr().out
+    assert "REGRESSION" in out
+    assert "::error title=robust_accuracy of model on digits under pgd20-linf-4_255::" in out
+    assert 'failures="1"' in (tmp_path / "report.xml").read_text()
+    assert rbk("check", "new", "--baseline", "old", "--fail", "robust_accuracy:-99pp") == 0
+    capsys.readouterr()

@@ -1,0 +1,125 @@
+import re
+
+import numpy as np
+import pytest
+
+from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.record import find_records
+from robustbench_kpca.report.board import load_board
+from robustbench_kpca.report.render import frame, html, markdown, write_board
+
+TOML = """
+title = "A <b>board</b> & more"
+intro = "Said \\"so\\"."
+data = "digits"
+split = "test"
+seed = 0
+models = ["vit_digits", "vit_digits_adv", "nobody"]
+rank_by = "PGD"
+
+[[column]]
+title = "Clean"
+protocol = "clean"
+metric = "clean_accuracy"
+
+[[column]]
+title = "PGD"
+protocol = "pgd20-linf-8_255"
+metric = "robust_accuracy"
+"""
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("records")
+    data = load_data("digits", limit=60)
+    for name in ("vit_digits", "vit_digits_adv"):
+        for protocol in ("clean", "pgd20-linf-8_255"):
+            evaluate(load_model(name), data, protocol=protocol, name=name, out=folder)
+    return folder
+
+
+@pytest.fixture
+def board(tmp_path, records):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "board.toml").write_text(TOML)
+    return load_board(str(tmp_path / "mine"), find_records(records))
+
+
+def test_rows_are_ranked_and_bold_needs_a_paired_test(board):
+    table = frame(board)
+    assert table["Model"].tolist() == ["vit_digits_adv", "vit_digits", "nobody"]
+    assert table["PGD"][0].startswith("**")  # 90 % against 3 % of 60 images: no chance
+    assert not any(cell.startswith("**") for cell in table["Clean"])  # 98 % against 98 %
+    assert table["PGD"][2] == "—"
+
+
+def test_runs_are_ready_missing_or_stale(board, tmp_path, records, monkeypatch):
+    assert [run.state for run in board.runs] == ["ready"] * 4 + ["missing"] * 2
+    (tmp_path / "p" / "attacks").mkdir(parents=True)
+    text = 'title = "t"\ncitations = []\nkind = "attack"\nnorm = "linf"\neps = "8/255"\n'
+    (tmp_path / "p" / "attacks" / "pgd20-linf-8_255.toml").write_text(
+        text + '[[stage]]\nattack = "pgd"\nrestarts = 1\nsteps = 21\nstep_size = "0.25 eps"\nrandom_start = true\n'
+    )
+    monkeypatch.setenv("RBK_PRESETS", str(tmp_path / "p"))
+    again = load_board(str(tmp_path / "mine"), find_records(records))
+    assert [run.state for run in again.runs] == ["ready", "stale", "ready", "stale", "missing", "missing"]
+
+
+def test_pages_show_the_recorded_numbers_and_escape_text(board, tmp_path):
+    pages = write_board(board, tmp_path / "out")
+    assert [page.name for page in pages] == ["README.md", "index.html"]
+    page = html(board)
+    assert "<b>board" not in page
+    assert "A &lt;b&gt;board&lt;/b&gt; &amp; more" in page
+    assert not re.search(r"(src|href)\s*=\s*[\"']?(https?:)?//", page), "the page must not reach out"
+    for model, protocol, metric in (
+        ("vit_digits", "clean", "clean_accuracy"),
+        ("vit_digits_adv", "pgd20-linf-8_255", "robust_accuracy"),
+    ):
+        record = board.record(model, protocol)
+        remade = np.mean(record.outcomes.correct)
+        assert record.metrics[metric].value == remade
+        assert f'data-value="{remade}"' in page
+        assert f"{100 * remade:.1f} [" in markdown(board)
+
+
+def test_markdown_is_a_github_table(board):
+    lines = markdown(board).splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    assert len(rows) == 2 + 3
+    assert all(row.count("|") == rows[0].count("|") for row in rows)
+    assert "2 of 6 runs are missing: `rbk plan mine`." in lines
+
+
+def test_rendering_is_deterministic(board):
+    assert html(board) == html(board)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('rank_by = "PGD"', 'rank_by = "PDG"', "rank_by = 'PDG'; expected one of Clean, PGD"),
+        ("robust_accuracy", "robust_acuracy", "did you mean 'robust_accuracy'"),
+        ("pgd20-linf-8_255", "pgd20-linf-9_255", "no protocol named"),
+        ("seed = 0", "seed = 0\nsede = 1", "unknown key 'sede'; did you mean 'seed'"),
+        ("intro", "= intro", "is not valid TOML"),
+    ],
+)
+def test_bad_boards(tmp_path, old, new, message):
+    (tmp_path / "board.toml").write_text(TOML.replace(old, new))
+    with pytest.raises(BadInputError, match=message):
+        load_board(str(tmp_path), [])
+
+
+def test_unknown_board():
+    with pytest.raises(BadInputError, match="did you mean 'digits'"):
+        load_board("digit")
+
+
+def test_a_metric_the_record_does_not_have(tmp_path, records):
+    text = TOML.replace('metric = "clean_accuracy"', 'metric = "robust_accuracy"')
+    (tmp_path / "board.toml").write_text(text)
+    with pytest.raises(BadInputError, match=r"column 'Clean': protocol 'clean' .* no robust_accuracy"):
+        load_board(str(tmp_path), find_records(records))
