@@ -1,5 +1,6 @@
 """`rbk list`: what there is."""
 
+import json
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -65,6 +66,10 @@ def _family(what: Shelf) -> Any:
     return FAMILY
 
 
+def _model(name: str, weights: str, accuracy: str, density: str) -> dict[str, Any]:
+    return {"name": name, "weights": weights, "test accuracy": accuracy, "density of S in each RPC block": density}
+
+
 def _models() -> list[dict[str, Any]]:
     from robustbench_kpca.models import ARCHITECTURES, bundled
     from robustbench_kpca.models.checkpoint import read_header
@@ -72,6 +77,7 @@ def _models() -> list[dict[str, Any]]:
     rows = []
     for name, path in bundled().items():
         header = read_header(path)
-        rows.append({"name": name, "weights": "bundled", "test accuracy": header["test_accuracy"]})
-    rows += [{"name": name, "weights": "none", "test accuracy": ""} for name in ARCHITECTURES if name not in bundled()]
+        density = ", ".join(f"{100 * share:.2g} %" for share in json.loads(header["density_of_S"]))
+        rows.append(_model(name, "bundled", f"{100 * float(header['test_accuracy']):.1f} %", density))
+    rows += [_model(name, "none", "", "") for name in ARCHITECTURES if name not in bundled()]
     return rows

@@ -20,6 +20,7 @@ from robustbench_kpca.data import DATASETS
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.files import require_writable, sha256, write_atomic
 from robustbench_kpca.models.checkpoint import save_checkpoint
+from robustbench_kpca.models.density import last_densities
 from robustbench_kpca.models.vit import create_model
 from robustbench_kpca.training.adversarial import adversarial_images
 from robustbench_kpca.training.recipe import Recipe
@@ -165,8 +166,8 @@ class _Run:
     def finish(self, revision: str | None) -> Path:
         """Write the weights with their provenance, and the curves."""
         model: Any = self.accelerator.unwrap_model(self.model)
-        test_images, test_labels = DATASETS.get(self.recipe.data)("test").tensors()
         device = self.accelerator.device
+        images, labels = (part.to(device) for part in DATASETS.get(self.recipe.data)("test").tensors())
         metadata = {
             "name": self.name,
             "config": json.dumps(model.config),
@@ -174,7 +175,8 @@ class _Run:
             "seed": str(self.recipe.seed),
             "revision": revision or "unknown",
             "val_accuracy": f"{self.history[-1].val_accuracy:.4f}",
-            "test_accuracy": f"{accuracy(model, test_images.to(device), test_labels.to(device)):.4f}",
+            "test_accuracy": f"{accuracy(model, images, labels):.4f}",
+            "density_of_S": json.dumps([round(density.density, 6) for density in last_densities(model, images)]),
         }
         path = self.folder / f"{self.name}.safetensors"
         save_checkpoint(path, model, metadata)

@@ -15,7 +15,7 @@ from robustbench_kpca.types import Images
 
 @dataclass(frozen=True)
 class Density:
-    """One iteration of one block, averaged over images, heads, tokens and dimensions."""
+    """One iteration of one RPC block (numbered among those), averaged over images, heads, tokens and dimensions."""
 
     block: int
     iteration: int
@@ -43,3 +43,9 @@ def rpc_density(model: nn.Module, images: Images) -> list[Density]:
         for attention in attentions:
             attention.observer = None
     return found
+
+
+def last_densities(model: nn.Module, images: Images) -> list[Density]:
+    """The last iteration of every RPC block: the S that the block's output was computed with."""
+    last = {density.block: density for density in rpc_density(model, images)}
+    return list(last.values())

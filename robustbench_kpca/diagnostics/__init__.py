@@ -1,1 +1,0 @@
-"""The kernel-PCA claims, measured on models."""
