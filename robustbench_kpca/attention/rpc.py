@@ -57,10 +57,12 @@ def principal_attention_pursuit(
     wide = k.to(torch.promote_types(k.dtype, torch.float32))  # mu needs at least single precision
     mu = tokens * width / (4 * wide.abs().sum((-2, -1), keepdim=True).clamp_min(_TINY))
     bound = (lam * mu if threshold == "lam*mu" else lam / mu).to(k.dtype)
+    if lam == float("inf"):
+        bound = bound.detach()  # a constant, where inf times the gradient of mu would be NaN
     low_rank = dual = torch.zeros_like(k)
     for iteration in range(iterations):
         residual = k - low_rank + dual
-        sparse = residual - torch.clamp(residual, -bound, bound)
+        sparse = F.relu(residual - bound) - F.relu(-residual - bound)
         inner = k - sparse - dual
         low_rank = F.scaled_dot_product_attention(inner, inner, v)
         dual = dual + k - low_rank - sparse

@@ -44,7 +44,7 @@ def run_jobs(
     from robustbench_kpca.data._loading import load_data
     from robustbench_kpca.evaluation.run import evaluate, prepare
     from robustbench_kpca.files import require_writable
-    from robustbench_kpca.models.loading import input_size, load_model
+    from robustbench_kpca.models.loading import input_view, load_model
 
     for job in jobs:
         for protocol in job.protocols:
@@ -55,7 +55,7 @@ def run_jobs(
     records = []
     with _console.progress(quiet=quiet) as start:
         for job, model in zip(jobs, models, strict=True):
-            samples = load_data(data, split, limit, size=input_size(model))
+            samples = load_data(data, split, limit, view=input_view(model))
             name, source = job.name or _model_name(job), _source(job)
             for protocol in job.protocols:
                 record = evaluate(

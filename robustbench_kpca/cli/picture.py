@@ -29,11 +29,11 @@ def adversarial(
     from robustbench_kpca.data._loading import load_data
     from robustbench_kpca.evaluation.run import attack
     from robustbench_kpca.files import write_atomic
-    from robustbench_kpca.models.loading import input_size, load_model
+    from robustbench_kpca.models.loading import input_view, load_model
     from robustbench_kpca.report.pictures import grid
 
     network = load_model(model, checkpoint)
-    clean, labels = load_data(data, split, images, size=input_size(network)).tensors()
+    clean, labels = load_data(data, split, images, view=input_view(network)).tensors()
     result = attack(network, clean, labels, protocol, seed=seed)
     with torch.no_grad():
         before, after = network(clean).argmax(1).tolist(), network(result.images).argmax(1).tolist()

@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,21 +14,38 @@ from robustbench_kpca.data._samples import Samples
 from robustbench_kpca.errors import BadInputError
 
 SUFFIXES = {".bmp", ".jpeg", ".jpg", ".png", ".webp"}
-CROP = 0.875  # share of the resized short side that the central crop keeps, as in DeiT's evaluation
+PARTS = {"train", "val", "validation", "test"}
+
+
+@dataclass(frozen=True)
+class View:
+    """How an image file becomes a model's input: short side resized to size / crop, then the centre, size x size.
+
+    The default is DeiT's evaluation (256 and 224). It is part of what a model was published with: timm's own
+    configurations differ in `crop`, which moves an accuracy by a point or two.
+    """
+
+    size: int = 224
+    crop: float = 0.875
+    interpolation: str = "bicubic"
 
 
 class Folder(Samples):
-    """Images resized (bicubic, short side to size / 0.875) and centre-cropped to size x size, RGB.
+    """Images of a folder as a model wants to see them (`View`), RGB.
 
     Sub-folders are classes in sorted order; where every one is an ImageNet-1K WordNet id, labels are the ImageNet
-    indices (so ten classes of a thousand can be evaluated).
+    indices (so ten classes of a thousand can be evaluated). A folder called `train`, `val` or `test` is that part of
+    its parent.
     """
 
-    def __init__(self, root: Path, size: int) -> None:
-        self.root, self.size = root, size
+    def __init__(self, root: Path, view: View) -> None:
+        self.root, self.view = root, view
         table = root / "labels.csv"
         self.files, labels, classes = _from_table(table) if table.is_file() else _from_subfolders(root)
-        super().__init__(root.resolve().name, "all", self.files, labels, classes)
+        whole, part = root.resolve(), "all"
+        if whole.name in PARTS:
+            whole, part = whole.parent, whole.name
+        super().__init__(whole.name, part, self.files, labels, classes)
 
     def image(self, index: int) -> NDArray[np.uint8]:
         """Decode one image."""
@@ -37,17 +55,20 @@ class Folder(Samples):
                 image = file.convert("RGB")
         except (OSError, UnidentifiedImageError, Pillow.DecompressionBombError) as error:
             raise BadInputError(f"image {path} cannot be read ({error})", fix="replace or remove it") from None
-        short = round(self.size / CROP)
+        size, short = self.view.size, self._short_side()
         scale = short / min(image.size)
         width, height = (max(short, round(side * scale)) for side in image.size)
-        image = image.resize((width, height), Pillow.Resampling.BICUBIC)
-        left, top = (width - self.size) // 2, (height - self.size) // 2
-        return np.array(image.crop((left, top, left + self.size, top + self.size)))
+        image = image.resize((width, height), Pillow.Resampling[self.view.interpolation.upper()])
+        left, top = (width - size) // 2, (height - size) // 2
+        return np.array(image.crop((left, top, left + size, top + size)))
 
     def fingerprint(self, index: int) -> str:
         """Hash of the file, and how it is resized."""
         data = (self.root / self.files[index]).read_bytes()
-        return f"{hashlib.sha256(data).hexdigest()} bicubic {self.size} of {round(self.size / CROP)}"
+        return f"{hashlib.sha256(data).hexdigest()} {self.view.interpolation} {self.view.size} of {self._short_side()}"
+
+    def _short_side(self) -> int:
+        return int(self.view.size / self.view.crop)
 
 
 def _from_table(table: Path) -> tuple[list[str], list[int], int]:
@@ -67,6 +88,8 @@ def _from_table(table: Path) -> tuple[list[str], list[int], int]:
 
 def _from_subfolders(root: Path) -> tuple[list[str], list[int], int]:
     names = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    if names and set(names) <= PARTS:
+        raise BadInputError(f"folder {root} holds the parts {', '.join(names)}", fix=f"name one: {root / names[-1]}")
     index = _imagenet_indices(names) or {name: number for number, name in enumerate(names)}
     files, labels = [], []
     for name in names:

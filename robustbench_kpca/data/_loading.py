@@ -9,20 +9,20 @@ import torch
 from torch import Tensor
 
 from robustbench_kpca.data import DATASETS
-from robustbench_kpca.data._folder import Folder
+from robustbench_kpca.data._folder import Folder, View
 from robustbench_kpca.data._samples import ArraySamples, Samples
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.registry import unknown_name
 
 
-def load_data(source: str, split: str = "test", limit: int | None = None, size: int = 224) -> Samples:
+def load_data(source: str, split: str = "test", limit: int | None = None, view: View = View()) -> Samples:  # noqa: B008
     """Load a data set by name, or a folder of images.
 
     Args:
         source: a name of `rbk list data`, or the path of a folder (one sub-folder a class, or a `labels.csv`).
         split: part of a named data set; folders have none.
         limit: keep only so many images, evenly spread over the set (every class keeps its share).
-        size: side of the square that a folder's images are resized and cropped to, in pixels.
+        view: how a folder's images are resized and cropped; see `input_view` of `models.loading`.
 
     Raises:
         BadInputError: unknown name, unreadable folder, no images.
@@ -31,7 +31,7 @@ def load_data(source: str, split: str = "test", limit: int | None = None, size: 
     if source in DATASETS.names():
         samples: Samples = DATASETS.get(source)(split)
     elif Path(source).is_dir():
-        samples = Folder(Path(source), size)
+        samples = Folder(Path(source), view)
     else:
         raise unknown_name("data set", source, DATASETS.names(), "(or give an existing folder)")
     return samples if limit is None else spread(samples, limit)

@@ -40,14 +40,24 @@ class Meter:
         return logits
 
     def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images]:
-        """One forward and one backward pass per sample. NaN and infinite gradients are set to zero, and counted."""
+        """One forward and one backward pass per sample.
+
+        Raises:
+            EvaluationError: a gradient is NaN or infinite where the logits are not: the attack would be blind, and
+                the sample look robust.
+
+        """
         self._check(x)
         losses, gradient, logits = self.runner.gradient(x, loss)
         self._note(x, logits)
         self.backwards += 1
-        finite = torch.isfinite(gradient).flatten(1).all(1)
-        self.nonfinite += (~finite).long()
-        return losses, gradient.where(per_sample(finite, gradient), torch.zeros_like(gradient))
+        blind = ~torch.isfinite(gradient).flatten(1).all(1) & torch.isfinite(logits).all(1)
+        if bool(blind.any()):
+            raise EvaluationError(
+                f"the model's gradient is NaN or infinite on {int(blind.sum())} of {len(x)} images under '{self.attack}'",
+                fix="a gradient attack cannot judge such a model: make its operations differentiable",
+            )
+        return losses, gradient
 
     def _check(self, x: Images) -> None:
         check_proposal(x, self.clean, self.threat, self.attack)

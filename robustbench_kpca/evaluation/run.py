@@ -248,7 +248,7 @@ def _flags(outcomes: Outcomes) -> tuple[str, ...]:
     if retracted := int((outcomes["retracted"] > 0).sum()):
         flags.append(f"{retracted} samples looked broken in a gradient pass and were not in a plain one")
     if nonfinite := int((outcomes["nonfinite"] > 0).sum()):
-        flags.append(f"{nonfinite} samples met NaN or infinite logits or gradients under attack")
+        flags.append(f"{nonfinite} samples met NaN or infinite logits under attack")
     return tuple(flags)
 
 

@@ -46,6 +46,6 @@ def rpc_density(model: nn.Module, images: Images) -> list[Density]:
 
 
 def last_densities(model: nn.Module, images: Images) -> list[Density]:
-    """The last iteration of every RPC block: the S that the block's output was computed with."""
+    """Keep the last iteration of every RPC block: the S that the block's output was computed with."""
     last = {density.block: density for density in rpc_density(model, images)}
     return list(last.values())

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from robustbench_kpca.data._folder import View
 from robustbench_kpca.errors import BadInputError, BenchmarkError
 from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_header, read_state
 from robustbench_kpca.models.normalisation import normalise_inside
@@ -109,9 +110,9 @@ def _factory(name: str, options: dict[str, Any]) -> nn.Module:
     return model
 
 
-def input_size(model: nn.Module) -> int:
-    """Side of the square images a model expects; 224 where it does not say."""
+def input_view(model: nn.Module) -> View:
+    """Tell how a model wants to see image files: timm's own configuration where there is one, else DeiT's view."""
+    settings: dict[str, Any] = getattr(model, "pretrained_cfg", None) or {}
     size: Any = getattr(getattr(model, "patch_embed", None), "img_size", None)
-    if size is None:
-        size = (getattr(model, "pretrained_cfg", None) or {}).get("input_size", (3, 224, 224))[1:]
-    return int(size[0])
+    side = int(size[0]) if size is not None else int(settings.get("input_size", (3, 224, 224))[-1])
+    return View(side, settings.get("crop_pct") or View.crop, settings.get("interpolation") or View.interpolation)

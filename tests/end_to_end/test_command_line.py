@@ -62,6 +62,8 @@ def prepare_broken_things(folder: Path) -> None:
     (folder / "empty").mkdir()
     (folder / "classes" / "a").mkdir(parents=True)
     (folder / "classes" / "a" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    for part in ("train", "val"):
+        (folder / "parts" / part).mkdir(parents=True)
     (folder / "table").mkdir()
     (folder / "table" / "labels.csv").write_text("file,label\n../file,1\n")
     protocol = 'title = "t"\ncitations = []\nkind = "attack"\nnorm = "linf"\neps = "8/255"\n[[stage]]\n'
@@ -94,6 +96,7 @@ BAD = [
     ([*EVAL, "--data", "digts"], "no data set named 'digts'; did you mean 'digits'?"),
     ([*EVAL, "--data", "empty"], "holds no images"),
     ([*EVAL, "--data", "classes"], "broken.png cannot be read"),
+    ([*EVAL, "--data", "parts"], "folder parts holds the parts train, val; name one: parts/val"),
     ([*EVAL, "--data", "table"], "names '../file'; expected paths inside its folder"),
     ([*EVAL, "--split", "tset"], "digits has no split 'tset'"),
     ([*EVAL, "--limit", "0"], "--limit"),

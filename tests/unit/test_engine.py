@@ -168,6 +168,21 @@ def test_nan_under_attack_is_broken_and_flagged():
     assert record.outcomes["prediction"].tolist() == [-1] * 3
 
 
+class _Blind(nn.Module):
+    """Finite logits, NaN gradients: what a masked defence looks like to an attack."""
+
+    def forward(self, x):
+        score = x.flatten(1).sum(1) - 0.5 + 0 * (x - x).flatten(1).sum(1).sqrt()
+        return torch.stack([torch.zeros_like(score), score], 1)
+
+
+def test_nan_gradients_end_the_evaluation_rather_than_look_robust(tmp_path):
+    images, labels = torch.full((3, 1, 1, 1), 0.9), torch.ones(3, dtype=torch.int64)
+    with pytest.raises(EvaluationError, match="gradient is NaN or infinite on 3 of 3 images under 'pgd'"):
+        evaluate(_Blind().eval(), images, labels, protocol="pgd20-linf-8_255", out=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 class _Cheat:
     def __init__(self, move):
         self.move = move

@@ -53,6 +53,15 @@ def test_the_second_iteration_attends_to_the_first_ones_output():
     assert torch.allclose(second, F.scaled_dot_product_attention(first, first, v), atol=1e-12)
 
 
+def test_without_a_sparse_part_gradients_are_those_of_the_limit():
+    grads = []
+    for lam in (math.inf, 1e9):
+        k, v = (t.clone().requires_grad_() for t in keys_and_values())
+        principal_attention_pursuit(k, v, iterations=3, lam=lam, width=48).square().sum().backward()
+        grads.append(k.grad)
+    assert torch.allclose(grads[0], grads[1], rtol=1e-9, atol=1e-12)
+
+
 def test_gradients_flow_through_mu_as_released():
     k, v = (t[:1, :1, :4, :3].clone().requires_grad_() for t in keys_and_values(std=2.0))
     assert torch.autograd.gradcheck(
