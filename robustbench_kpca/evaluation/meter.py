@@ -54,7 +54,7 @@ class Meter:
         blind = ~torch.isfinite(gradient).flatten(1).all(1) & torch.isfinite(logits).all(1)
         if bool(blind.any()):
             raise EvaluationError(
-                f"the model's gradient is NaN or infinite on {int(blind.sum())} of {len(x)} images under '{self.attack}'",
+                f"the gradient is NaN or infinite on {int(blind.sum())} of {len(x)} images under '{self.attack}'",
                 fix="a gradient attack cannot judge such a model: make its operations differentiable",
             )
         return losses, gradient

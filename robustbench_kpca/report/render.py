@@ -98,8 +98,8 @@ def html(board: Board) -> str:
         rows=cells(board),
         alpha=ALPHA,
         n=records[0].spec.data.n if records else 0,
-        explanations=[(column.title, _explain(board, column.protocol)) for column in board.spec.column],
-        provenance=[line.removeprefix("- ").replace("`", "") for line in _provenance(board)],
+        explanations=[(column.title, _plain(_explain(board, column.protocol))) for column in board.spec.column],
+        provenance=[_plain(line.removeprefix("- ")) for line in _provenance(board)],
         figure=accuracy_against_eps(board),
     )
 
@@ -110,6 +110,10 @@ def write_board(board: Board, folder: Path) -> list[Path]:
     for path, text in pages.items():
         write_atomic(path, text.encode())
     return list(pages)
+
+
+def _plain(text: str) -> str:
+    return text.replace("`", "")
 
 
 def _explain(board: Board, protocol: str) -> str:

@@ -1,0 +1,46 @@
+"""What the README shows works as it stands."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from robustbench_kpca.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_python_example(tmp_path):
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    value, low, high, n = done.stdout.split()
+    assert float(low) <= float(value) <= float(high)
+    assert n == "364"
+
+
+COMMANDS = [
+    line.partition("#")[0].strip() for line in README.splitlines() if line.startswith("rbk ") and "photos" not in line
+]
+
+
+def test_the_commands_are_all_there():
+    verbs = {command.split()[1] for command in COMMANDS}
+    assert verbs == {"list", "eval", "show", "leaderboard", "plan", "check", "picture", "train", "doctor"}
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.split()[1] in ("list", "plan", "picture", "doctor")])
+def test_a_command(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(command)[1:]) == 0
+    assert capsys.readouterr().out
+
+
+def test_every_linked_file_exists():
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("*/README.md"), *ROOT.glob("docs/*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
