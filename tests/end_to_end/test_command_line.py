@@ -122,7 +122,7 @@ BAD = [
     (["leaderboard", "digit"], "no board named 'digit'; did you mean 'digits'?"),
     (["leaderboard", "digits", "--records", "empty", "-o", "out"], "no *.record.json below empty"),
     (["plan", "digit"], "no board named 'digit'"),
-    (["show", "gone.json"], "cannot read record gone.json"),
+    (["show", "gone.json"], "no *.record.json below gone.json"),
     (["show", "newer.record.json"], "record schema 2; expected schema 1 or older; upgrade robustbench-kpca"),
     (["show", "file"], "file is no record"),
     (["check", "empty", "--baseline", "empty", "--fail", "robust_accuracy:-2pp"], "no *.record.json below empty"),
@@ -170,8 +170,8 @@ def test_eval_show_leaderboard_and_plan(tmp_path, capsys):
     assert [record["spec"]["model"]["name"] for record in records] == ["symvit_digits"] * 2 + ["symvit_digits_adv"] * 2
     files = find_records("runs")
     assert len(files) == 4
-    assert rbk("show", str(files[1])) == 0
-    assert "metrics remade from them: equal" in capsys.readouterr().out
+    assert rbk("show", str(files[1]), "runs") == 0
+    assert capsys.readouterr().out.count("metrics remade from them: equal") == 5
     assert rbk("leaderboard", "digits", "--records", "runs", "-o", "board") == 0
     out = capsys.readouterr().out
     assert "symvit_digits_adv" in out
