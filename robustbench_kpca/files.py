@@ -34,10 +34,12 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def require_writable(folder: Path) -> None:
-    """Fail now rather than after an hour of work if `folder` cannot be written."""
+    """Fail now rather than after an hour of work if `folder` cannot be made or written; leave no trace."""
+    there = folder.absolute()
+    while not there.exists() and there != there.parent:
+        there = there.parent
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
         raise unwritable(folder, error) from None

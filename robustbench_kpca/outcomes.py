@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -32,12 +33,14 @@ _TYPES: dict[str, type] = {
     "backwards": int,
     "retracted": int,  # iterates seen misclassified that a plain forward pass classified correctly
     "nonfinite": int,  # proposals answered with NaN or infinite logits
+    "zero_gradients": int,  # gradients that were zero everywhere
 }
+_DAMAGE = (OSError, EOFError, ValueError, IndexError, StopIteration, OverflowError, csv.Error, zlib.error)
 COLUMNS: dict[Kind, tuple[str, ...]] = {
     "clean": ("sample", "label", "prediction", "rank", "confidence"),
     "attack": (
         "sample", "label", "clean_prediction", "prediction", "broken_by", "linf", "l2",
-        "forwards", "backwards", "retracted", "nonfinite",
+        "forwards", "backwards", "retracted", "nonfinite", "zero_gradients",
     ),
     "corruption": ("sample", "label", "corruption", "severity", "prediction", "rank", "confidence"),
 }  # fmt: skip
@@ -102,7 +105,7 @@ class Outcomes:
             kind = next(kind for kind, columns in COLUMNS.items() if columns == header)
             cells = list(zip(*body, strict=True)) if body else [()] * len(header)
             return cls(kind, {name: _column(name, values) for name, values in zip(header, cells, strict=True)})
-        except (OSError, EOFError, ValueError, IndexError, StopIteration) as error:
+        except _DAMAGE as error:
             raise BadInputError(
                 f"{where} is no whole outcomes table ({type(error).__name__})", fix="evaluate again"
             ) from None

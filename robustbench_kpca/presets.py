@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.registry import unknown_name
 from robustbench_kpca.strict import load_toml
 
@@ -15,6 +16,8 @@ _PACKAGE = Path(__file__).parent
 def roots() -> list[Path]:
     """Folders searched, in order: `$RBK_PRESETS` (set by `--presets`), then this installation's own presets."""
     own = os.environ.get(ENVIRONMENT_VARIABLE)
+    if own and not Path(own).is_dir():
+        raise BadInputError(f"{ENVIRONMENT_VARIABLE} = {own} is no folder", fix="correct or unset it")
     shipped = _PACKAGE / "_presets"
     return [*([Path(own)] if own else []), shipped if shipped.is_dir() else _PACKAGE.parent]
 
@@ -42,6 +45,7 @@ def load_protocol(name: str) -> tuple[str, dict[str, Any]]:
         UnknownNameError: no such preset; the message suggests the closest name.
 
     """
+    name = str(name)
     if name.endswith(".toml"):
         return Path(name).stem, load_toml(Path(name))
     known = protocols()

@@ -1,4 +1,4 @@
-"""Randomness belongs to the sample: a stream is a function of (seed, scope, sample id, draw) and of nothing else.
+"""Randomness belongs to the sample: a stream is a function of (seed, scope, sample id) and of nothing else.
 
 So no result depends on order, batching, refilling, worker count or on what else runs, and numpy's and torch's global
 generators are never touched.
@@ -15,6 +15,6 @@ def sample_key(seed: int, scope: str, sample: str) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
 
 
-def generator(key: int, draw: int = 0) -> np.random.Generator:
-    """Counter-based generator (Philox 4x64; Salmon et al. 2011) for draw number `draw` of stream `key`."""
-    return np.random.Generator(np.random.Philox(key=np.array([key, draw], dtype=np.uint64)))
+def generator(key: int) -> np.random.Generator:
+    """Counter-based generator (Philox 4x64; Salmon et al. 2011) of stream `key`."""
+    return np.random.Generator(np.random.Philox(key=np.array([key, 0], dtype=np.uint64)))

@@ -20,13 +20,18 @@ SUFFIX = ".record.json"
 
 
 class ModelInfo(BaseModel):
-    """Which network was evaluated. `parameters_sha256` identifies its weights whatever file they came from."""
+    """Which network was evaluated.
+
+    `parameters_sha256` identifies its weights whatever file they came from; `probe_sha256`, of its logits on the first
+    batch, its function: code and settings that are no parameters show there.
+    """
 
     model_config = STRICT
     name: str
     source: str
     parameters: int
     parameters_sha256: str
+    probe_sha256: str
     config: dict[str, Any]
 
 
@@ -65,9 +70,9 @@ class Spec(BaseModel):
         return sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode())
 
     def stem(self) -> str:
-        """File name (without suffix) of this evaluation's record."""
+        """File name (without suffix) of this evaluation's record: readable, and one a specification."""
         parts = [self.model.name, f"{self.data.name}-{self.data.split}", self.protocol.name, f"seed{self.seed}"]
-        return safe_name("__".join(safe_name(part) for part in parts))
+        return f"{safe_name('__'.join(safe_name(part) for part in parts))}__{self.digest()[:8]}"
 
 
 class Environment(BaseModel):
@@ -130,7 +135,7 @@ class Record(BaseModel):
             BadInputError: the table is not the one the record was made from.
 
         """
-        if outcomes.digest() != self.outcomes_file.sha256:
+        if outcomes.digest() != self.outcomes_file.sha256 or len(outcomes) != self.outcomes_file.rows:
             raise BadInputError(
                 f"{self.outcomes_file.file} is not the table its record was made from (SHA-256 differs)",
                 fix="restore both files, or evaluate again",
@@ -144,6 +149,10 @@ class Record(BaseModel):
         path = folder / f"{self.spec.stem()}{SUFFIX}"
         write_atomic(path, (self.model_dump_json(indent=1) + "\n").encode())
         return path
+
+
+class NewerSchemaError(BadInputError):
+    """A record written by a later version: it is neither read nor replaced."""
 
 
 def outcomes_name(spec: Spec) -> str:
@@ -198,7 +207,7 @@ def _check_version(text: bytes, path: Path) -> None:
     except (ValueError, KeyError, TypeError):
         raise BadInputError(f"{path} is no record", expected="a JSON file written by rbk eval") from None
     if not isinstance(version, int) or version > SCHEMA_VERSION:
-        raise BadInputError(
+        raise NewerSchemaError(
             f"{path} has record schema {version}",
             expected=f"schema {SCHEMA_VERSION} or older",
             fix="upgrade robustbench-kpca",

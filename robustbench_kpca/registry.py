@@ -44,7 +44,7 @@ class Family:
 
         """
         if name not in self.names():
-            raise unknown_name(self.kind, name, self.names(), f"(see: rbk list {self.kind}s)")
+            raise unknown_name(self.kind, name, self.names())
         return getattr(importlib.import_module(f"{self.package}.{name}"), self.member)
 
     def summary(self, name: str) -> str:

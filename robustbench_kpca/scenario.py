@@ -4,7 +4,7 @@ A protocol file states every field: there are no defaults to drift, so equal dig
 """
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
@@ -16,6 +16,7 @@ from robustbench_kpca.threat import Norm, Threat, parse_fraction
 
 Scalar = str | int | float | bool
 Override = Scalar | list[Any]
+T = TypeVar("T")
 _UNHASHED = {"title", "citations"}
 
 
@@ -24,7 +25,7 @@ class Stage(BaseModel):
 
     model_config = STRICT
     attack: str
-    restarts: Annotated[int, Field(ge=1)]
+    restarts: Annotated[int, Field(ge=1, strict=True)]
     options: dict[str, Scalar]
 
     @model_validator(mode="before")
@@ -89,12 +90,23 @@ class Corruption(_Common):
     def _check_severities(cls, severities: tuple[int, ...]) -> tuple[int, ...]:
         for severity in severities:
             check_severity(severity)
-        return severities
+        return _distinct(severities)
+
+    @field_validator("corruptions")
+    @classmethod
+    def _check_corruptions(cls, corruptions: tuple[str, ...]) -> tuple[str, ...]:
+        return _distinct(corruptions)
 
     @property
     def cells(self) -> list[tuple[str, int]]:
         """Every (corruption, severity), in the order evaluated."""
         return [(name, severity) for name in self.corruptions for severity in self.severities]
+
+
+def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
+    if len(set(values)) != len(values):
+        raise BadInputError(f"{list(values)} repeats itself", expected="each once")
+    return values
 
 
 Scenario = Clean | Attack | Corruption
@@ -107,7 +119,7 @@ _KINDS: dict[str, type[Clean] | type[Attack] | type[Corruption]] = {
 
 def check_severity(severity: int) -> None:
     """Refuse a severity outside 1 to 5."""
-    if severity not in (1, 2, 3, 4, 5):
+    if type(severity) is not int or severity not in (1, 2, 3, 4, 5):
         raise BadInputError(f"severity {severity}", expected="1, 2, 3, 4 or 5", fix="5 is the strongest")
 
 
@@ -132,13 +144,15 @@ def load_scenario(protocol: str, overrides: dict[str, Override] | None = None) -
 def parse_scenario(data: dict[str, Any], where: str) -> Scenario:
     """Parse a protocol's mapping strictly; `where` names its source in errors."""
     kind = data.get("kind")
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise BadInputError(f"{where}: kind = {kind!r}", expected="'clean', 'attack' or 'corruption'")
     return validate(_KINDS[kind], data, where)
 
 
 def _override(data: dict[str, Any], key: str, value: Override, name: str) -> None:
-    stages = [stage for stage in data.get("stage", []) if isinstance(stage, dict) and key in stage and key != "attack"]
+    tables = data.get("stage", [])
+    tables = [stage for stage in tables if isinstance(stage, dict)] if isinstance(tables, list) else []
+    stages = [stage for stage in tables if key in stage and key != "attack"]
     fixed = {"kind", "stage", *_UNHASHED}
     if key in data and key not in fixed:
         data[key] = value
@@ -147,6 +161,6 @@ def _override(data: dict[str, Any], key: str, value: Override, name: str) -> Non
             stage[key] = value
     else:
         known = [field for field in data if field not in fixed]
-        known += [field for stage in data.get("stage", []) for field in stage if field != "attack"]
+        known += [field for stage in tables for field in stage if field != "attack"]
         hint = did_you_mean(key, known) if known else "nothing in it can be set"
         raise BadInputError(f"protocol '{name}' has no field '{key}'", fix=hint)

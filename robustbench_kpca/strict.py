@@ -81,7 +81,7 @@ def _one_line(kind: type[Any], error: ValidationError, where: str) -> BadInputEr
     if unknown:
         fields = list(getattr(kind, "model_fields", None) or getattr(kind, "__dataclass_fields__", {}))
         name = str(first["loc"][-1])
-        hint = did_you_mean(name, fields) if fields and len(first["loc"]) == 1 else "remove it"
+        hint = did_you_mean(name, fields) if fields and len(first["loc"]) == 1 else "correct or remove it"
         return BadInputError(f"{where}: unknown key '{key}'", fix=hint)
     if first["type"] in ("missing", "missing_argument"):
         return BadInputError(f"{where}: key '{key}' is missing", fix="add it")

@@ -7,11 +7,12 @@ arXiv:1706.06083, section 2.1.
 from typing import Annotated
 
 import torch
-from pydantic import Field
+from pydantic import Field, StrictBool
 from pydantic.dataclasses import dataclass
 
 from robustbench_kpca.attacks._ball import ascent_direction, project, uniform_in_ball
 from robustbench_kpca.attacks._losses import cross_entropy
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.threat import Threat, parse_step
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
@@ -27,12 +28,13 @@ class PGD:
     loop's check of x_steps).
     """
 
-    steps: Annotated[int, Field(ge=1)]
+    steps: Annotated[int, Field(ge=1, strict=True)]
     step_size: str | float
-    random_start: bool
+    random_start: StrictBool
 
     def __post_init__(self) -> None:
-        parse_step(self.step_size, eps=1.0)
+        if parse_step(self.step_size, eps=1.0) <= 0:
+            raise BadInputError(f"step_size = {self.step_size}", expected="more than 0")
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Draw x_0."""

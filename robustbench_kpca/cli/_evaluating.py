@@ -1,7 +1,8 @@
 """What `eval` and `demo` share: running a list of (model, protocol) pairs into a folder, each resumable."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ def run_jobs(
     batch_size: int,
     workers: int,
     device: str | None,
+    fresh: bool,
     quiet: bool,
 ) -> list["Record"]:
     """Evaluate every job; what is finished already is taken as it is. All names are checked before anything runs."""
@@ -50,27 +52,30 @@ def run_jobs(
         for protocol in job.protocols:
             prepare(protocol, job.overrides)
     models = [load_model(job.model, job.checkpoint, untrained=job.untrained, **job.model_options) for job in jobs]
+    sets = [load_data(data, split, limit, view=input_view(model)) for model in models]
     require_writable(out)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    records = []
+    records, begun = [], datetime.now(UTC).isoformat(timespec="seconds")
     with _console.progress(quiet=quiet) as start:
-        for job, model in zip(jobs, models, strict=True):
-            samples = load_data(data, split, limit, view=input_view(model))
+        for job, model, samples in zip(jobs, models, sets, strict=True):
             name, source = job.name or _model_name(job), _source(job)
             for protocol in job.protocols:
                 record = evaluate(
                     model, samples, protocol=protocol, seed=seed, batch_size=batch_size, workers=workers,
-                    device=device, name=name, source=source, out=out,
+                    device=device, name=name, source=source, out=out, fresh=fresh,
                     progress=start(f"{name}  {protocol}"), **job.overrides,
                 )  # fmt: skip
                 records.append(record)
-                _say(record, quiet=quiet)
+                _say(record, kept=record.created < begun, quiet=quiet)
     return records
 
 
 def split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split `--set` pairs: `model.iterations=6` goes to the model, everything else to the protocol."""
     model = {key.removeprefix("model."): value for key, value in settings.items() if key.startswith("model.")}
+    odd = next((key for key in model if key in ("name", "checkpoint", "untrained") or not key.isidentifier()), None)
+    if odd is not None:
+        raise BadInputError(f"'model.{odd}' cannot be set", fix="options of the architecture can")
     return model, {key: value for key, value in settings.items() if not key.startswith("model.")}
 
 
@@ -92,9 +97,8 @@ def _source(job: Job) -> str:
     return job.model if job.checkpoint is None else f"{job.model} with {job.checkpoint.name}"
 
 
-def _say(record: "Record", *, quiet: bool) -> None:
-    best: Callable[[str], bool] = lambda name: name != "clean_accuracy" or len(record.metrics) == 1  # noqa: E731
-    numbers = ", ".join(f"{name} {100 * value.value:.1f} %" for name, value in record.metrics.items() if best(name))
-    _console.note(
-        f"{record.spec.model.name}  {record.spec.protocol.name}  {numbers}  ({record.seconds:.1f} s)", quiet=quiet
-    )
+def _say(record: "Record", *, kept: bool, quiet: bool) -> None:
+    shown = {name: value for name, value in record.metrics.items() if name != "clean_accuracy"} or record.metrics
+    numbers = ", ".join(f"{name} {100 * value.value:.1f} %" for name, value in shown.items())
+    how = "kept" if kept else f"{record.seconds:.1f} s"
+    _console.note(f"{record.spec.model.name}  {record.spec.protocol.name}  {numbers}  ({how})", quiet=quiet)

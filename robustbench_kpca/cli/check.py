@@ -1,5 +1,6 @@
 """`rbk check`: the regression gate for CI."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -27,12 +28,13 @@ def check(
     from dataclasses import asdict
 
     from robustbench_kpca.files import write_atomic
-    from robustbench_kpca.record import find_records, load_record
+    from robustbench_kpca.record import find_records
     from robustbench_kpca.report.compare import Rule, annotations, compare, table
     from robustbench_kpca.report.compare import junit as junit_xml
+    from robustbench_kpca.report.verify import load_consistent
 
     rules = [Rule.parse(text) for text in fail]
-    new, old = ([load_record(path) for path in find_records(folder)] for folder in (records, baseline))
+    new, old = ([load_consistent(path) for path in find_records(folder)] for folder in (records, baseline))
     comparisons = compare(new, old, rules, alpha=alpha, partial=partial)
     if junit is not None:
         write_atomic(junit, junit_xml(comparisons))
@@ -43,7 +45,7 @@ def check(
         rows = table(comparisons)
         _console.show_frame("", rows)
     for line in annotations(comparisons, baseline) if github else []:
-        print(line)
+        print(line, file=sys.stderr if json else sys.stdout)
     flipped = sum(done.lost + done.gained for done in comparisons if len(set(done.batch_sizes)) > 1)
     if flipped:
         _console.note(f"{flipped} scores differ between runs of different batch size", quiet=quiet)

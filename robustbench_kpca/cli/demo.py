@@ -8,12 +8,13 @@ import typer
 
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._evaluating import Job, run_jobs
-from robustbench_kpca.cli._options import Device, Quiet
+from robustbench_kpca.cli._options import Device, Json, Quiet
 
 
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the records and the board.")] = Path("rbk-demo"),
     device: Device = "cpu",
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Evaluate the bundled models on real digits: clean, under attack, corrupted; rank them; write the board.
@@ -23,20 +24,23 @@ def demo(
     from robustbench_kpca.presets import board_path
     from robustbench_kpca.record import find_records
     from robustbench_kpca.report.board import BoardSpec, load_board
-    from robustbench_kpca.report.render import frame, write_board
+    from robustbench_kpca.report.render import cells, frame, write_board
     from robustbench_kpca.strict import load_toml, validate
 
     started = time.perf_counter()
     path = board_path("digits")
     spec = validate(BoardSpec, load_toml(path), str(path))
     records = out / "records"
-    _console.note(f"{len(spec.models)} models x {len(spec.protocols)} protocols on {spec.data}", quiet=quiet)
+    _console.note(f"{len(spec.models)} models x {len(spec.protocols)} protocols on {spec.data}", quiet=quiet or json)
     run_jobs(
         [Job(model, spec.protocols) for model in spec.models], records, data=spec.data, split=spec.split, limit=None,
-        seed=spec.seed, batch_size=64, workers=0, device=device, quiet=quiet,
+        seed=spec.seed, batch_size=64, workers=0, device=device, fresh=False, quiet=quiet or json,
     )  # fmt: skip
     board = load_board("digits", find_records(records))
     pages = write_board(board, out)
+    if json:
+        _console.show_json(cells(board))
+        return
     table = frame(board)
     _console.show_frame(f"{spec.title}: percent right [95 % interval]", table)
     _console.note(

@@ -1,5 +1,6 @@
 """`rbk doctor`: versions, devices, disk, what is missing and the command that fixes it."""
 
+import re
 import shutil
 import sys
 from importlib import metadata, util
@@ -22,33 +23,46 @@ def doctor(json: Json = False) -> None:
 
 
 def _facts() -> list[tuple[str, str, str]]:
-    import torch
-
     from robustbench_kpca import presets
-    from robustbench_kpca.evaluation.environment import PACKAGES, processor, revision, version
-    from robustbench_kpca.models import bundled
 
     rows: list[tuple[str, str, str]] = [("python", sys.version.split()[0], "")]
-    rows += [(name, version(name), "" if version(name) != "missing" else f"pip install {name}") for name in PACKAGES]
-    rows.append(("revision", revision() or "installed package", ""))
-    rows.append(("processor", f"{processor()}, {torch.get_num_threads()} threads", ""))
-    cuda = torch.cuda.is_available()
-    rows.append(
-        (
-            "cuda",
-            torch.cuda.get_device_name() if cuda else "none",
-            "" if cuda else "not needed; --device cuda wants one",
-        )
-    )
+    for name in _requirements():
+        found = _version(name)
+        rows.append((name, found or "missing", "" if found else f"pip install {name}"))
+    rows += _machine() if util.find_spec("torch") else []
     free = shutil.disk_usage(Path.cwd()).free / 1e9
     rows.append(("disk free here", f"{free:.1f} GB", "" if free > NEEDED_GB else "free some space"))
     rows.append(("presets", ", ".join(map(str, presets.roots())), ""))
-    rows.append(
-        ("bundled models", str(len(bundled())), "" if bundled() else "pip install --force-reinstall robustbench-kpca")
-    )
     for extra, packages in EXTRAS.items():
-        missing = [name for name in packages if util.find_spec(name) is None]
-        fix = f"optional: pip install 'robustbench-kpca[{extra}]'" if missing else ""
-        found = ", ".join(f"{name} {metadata.version(name)}" for name in packages if name not in missing)
-        rows.append((f"extra '{extra}'", found or "not installed", fix))
+        there = [f"{name} {_version(name)}" for name in packages if _version(name)]
+        fix = "" if len(there) == len(packages) else f"optional: pip install 'robustbench-kpca[{extra}]'"
+        rows.append((f"extra '{extra}'", ", ".join(there) or "not installed", fix))
     return rows
+
+
+def _machine() -> list[tuple[str, str, str]]:
+    import torch
+
+    from robustbench_kpca.evaluation.environment import processor, revision
+    from robustbench_kpca.models.loading import bundled
+
+    cuda = torch.cuda.is_available()
+    return [
+        ("revision", revision() or "installed package", ""),
+        ("processor", f"{processor()}, {torch.get_num_threads()} threads", ""),
+        ("cuda", torch.cuda.get_device_name() if cuda else "none", "" if cuda else "not needed"),
+        ("bundled models", str(len(bundled())), "" if bundled() else "reinstall robustbench-kpca"),
+    ]
+
+
+def _requirements() -> list[str]:
+    """Names of the packages the base installation needs."""
+    lines = metadata.requires("robustbench-kpca") or []
+    return [re.split(r"[^A-Za-z0-9_.-]", line)[0] for line in lines if "extra ==" not in line]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

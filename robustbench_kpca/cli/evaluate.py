@@ -32,6 +32,7 @@ def evaluate(
     ] = [],  # noqa: B006 (typer reads the default)
     untrained: Annotated[bool, typer.Option(help="Allow a model without weights.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Only so many images, spread over the set.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate again what is finished already.")] = False,
     seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
     batch_size: BatchSize = 64,
     workers: Workers = 0,
@@ -54,7 +55,7 @@ def evaluate(
     check_unique(jobs)
     records = run_jobs(
         jobs, out, data=data, split=split, limit=limit, seed=seed, batch_size=batch_size,
-        workers=workers, device=device, quiet=quiet or json,
+        workers=workers, device=device, fresh=fresh, quiet=quiet or json,
     )  # fmt: skip
     if json:
         _console.show_json([record.model_dump(mode="json") for record in records])

@@ -12,7 +12,6 @@ app = typer.Typer(
     name="rbk",
     help="The adversarial-robustness benchmark for kernel-machine attention.\n\n"
     "Exit codes: 0 done; 1 a regression found by `check`; 2 bad input or usage; 3 an evaluation that could not finish.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -41,7 +40,7 @@ def run() -> None:
 def main(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
     try:
-        code = app(arguments, standalone_mode=False, prog_name="rbk")
+        code = app(arguments or ["--help"], standalone_mode=False, prog_name="rbk")
     except BenchmarkError as error:
         return _fail(str(error), error.exit_code)
     except typer.Abort:
@@ -52,7 +51,7 @@ def main(arguments: list[str]) -> int:
         traceback.print_exc()  # a bug: the trace is what its report needs
         return _fail("this is a bug of robustbench-kpca: please report the lines above", 3)
     if code == _INTERRUPTED:
-        return _fail("interrupted; the same command goes on where it stopped", 3)
+        return _fail("interrupted; finished records are kept, and the same command (train: with --resume) goes on", 3)
     return code if isinstance(code, int) else 0
 
 

@@ -8,7 +8,7 @@ import typer
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Presets
 
-app = typer.Typer(help="Draw adversarial or corrupted images as PNG.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Draw adversarial or corrupted images as PNG.", rich_markup_mode=None)
 
 
 @app.command()
@@ -66,7 +66,7 @@ def corruptions(
     try:
         with Image.open(image) as file:
             pixels = np.array(file.convert("RGB"))
-    except (OSError, UnidentifiedImageError) as error:
+    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
         raise BadInputError(f"image {image} cannot be read ({error})", fix="check the path") from None
     names, severities = CORRUPTIONS.names(), (1, 2, 3, 4, 5)
     rows = [

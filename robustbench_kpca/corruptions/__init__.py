@@ -61,6 +61,7 @@ def corrupt(
         BadInputError: wrong dtype or shape, unknown name or profile, severity outside 1 to 5.
 
     """
+    images = np.asarray(images)
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3 or 0 in images.shape:
         raise BadInputError(
             f"images of dtype {images.dtype} and shape {images.shape}",

@@ -45,6 +45,9 @@ class Folder(Samples):
         whole, part = root.resolve(), "all"
         if whole.name in PARTS:
             whole, part = whole.parent, whole.name
+        odd = next((file for file in self.files if not file.isprintable()), None)
+        if odd is not None:
+            raise BadInputError(f"file name {odd!r} in {root}", expected="names in UTF-8 without control characters")
         super().__init__(whole.name, part, self.files, labels, classes)
 
     def image(self, index: int) -> NDArray[np.uint8]:
@@ -72,11 +75,11 @@ class Folder(Samples):
 
 
 def _from_table(table: Path) -> tuple[list[str], list[int], int]:
-    with table.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
     try:
+        with table.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file))
         files, labels = [row["file"] for row in rows], [int(row["label"]) for row in rows]
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, csv.Error) as error:
         raise BadInputError(f"{table} cannot be used ({error!r})", expected="columns file and label") from None
     for name in files:
         if Path(name).is_absolute() or ".." in Path(name).parts:
@@ -94,7 +97,7 @@ def _from_subfolders(root: Path) -> tuple[list[str], list[int], int]:
     files, labels = [], []
     for name in names:
         for path in sorted((root / name).rglob("*")):
-            if path.suffix.lower() in SUFFIXES:
+            if path.suffix.lower() in SUFFIXES and path.is_file():
                 files.append(path.relative_to(root).as_posix())
                 labels.append(index[name])
     return files, labels, max([*index.values(), -1]) + 1

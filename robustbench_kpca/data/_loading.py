@@ -30,7 +30,7 @@ def load_data(source: str, split: str = "test", limit: int | None = None, view: 
     """
     if source in DATASETS.names():
         samples: Samples = DATASETS.get(source)(split)
-    elif Path(source).is_dir():
+    elif source and Path(source).is_dir():
         samples = Folder(Path(source), view)
     else:
         raise unknown_name("data set", source, DATASETS.names(), "(or give an existing folder)")
@@ -64,7 +64,10 @@ def as_samples(images: Any, labels: Any = None, *, name: str = "images") -> Samp
             f"images of type {type(images).__name__}, labels of type {type(labels).__name__}",
             expected="tensors, a loader of (images, labels), or a data name",
         )
-    targets = torch.as_tensor(labels)
+    try:
+        targets = torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadInputError(f"labels that are no tensor ({error})", expected="one integer label an image") from None
     if targets.ndim != 1 or targets.is_floating_point() or len(targets) != len(images):
         raise BadInputError(
             f"labels of shape {tuple(targets.shape)} and dtype {targets.dtype} for {len(images)} images",
@@ -77,7 +80,10 @@ def as_samples(images: Any, labels: Any = None, *, name: str = "images") -> Samp
 
 
 def _gather(loader: Iterable[Any]) -> tuple[Tensor, Tensor]:
-    pairs = [(torch.as_tensor(batch[0]), torch.as_tensor(batch[1])) for batch in loader]
+    try:
+        pairs = [(torch.as_tensor(images), torch.as_tensor(labels)) for images, labels in loader]
+    except (TypeError, ValueError) as error:
+        raise BadInputError(f"a loader that fails ({error})", expected="batches of (images, labels)") from None
     if not pairs:
         raise BadInputError("the loader yields nothing", expected="batches of (images, labels)")
     return torch.cat([pair[0] for pair in pairs]), torch.cat([pair[1] for pair in pairs])

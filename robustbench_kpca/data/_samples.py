@@ -34,9 +34,10 @@ class Samples(ABC):
             )
         bad = next((label for label in labels if not 0 <= label < classes), None)
         if bad is not None:
-            raise BadInputError(f"label {bad} in data '{name}'", expected=f"0 to {classes - 1}")
+            raise BadInputError(f"label {bad} in data '{name}'", expected=f"0 to {max(classes, 1) - 1}")
         self.name, self.split, self.classes = name, split, classes
         self.ids, self.labels = list(ids), [int(label) for label in labels]
+        self._digest: str | None = None
 
     @abstractmethod
     def image(self, index: int) -> Image:
@@ -54,9 +55,19 @@ class Samples(ABC):
         return _Subset(self, indices)
 
     def digest(self) -> str:
-        """SHA-256 over ids, labels and contents, whatever the order."""
+        """SHA-256 over ids, labels and contents, whatever the order; computed once."""
+        if self._digest is None:
+            self._digest = self._compute_digest()
+        return self._digest
+
+    def _compute_digest(self) -> str:
         rows = sorted(f"{self.ids[i]}\t{self.labels[i]}\t{self.fingerprint(i)}" for i in range(len(self)))
         return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+
+    def in_order(self) -> "Samples":
+        """Sort by id (shorter ones first), the order in which outcomes are written."""
+        order = sorted(range(len(self)), key=lambda i: (len(self.ids[i]), self.ids[i]))
+        return self if order == list(range(len(self))) else self.take(order)
 
     def tensors(self) -> tuple[Images, Labels]:
         """All images in [0, 1] as float32 (batch, 3, height, width), and their labels."""
@@ -108,6 +119,8 @@ def to_tensor(image: Image) -> Tensor:
 def to_pixels(image: Image) -> NDArray[np.uint8]:
     """Return uint8 (height, width, 3); a float image in [0, 1] is rounded to the nearest of 256 levels."""
     if isinstance(image, Tensor):
+        if len(image) != 3:
+            raise BadInputError(f"images of {len(image)} channels to be corrupted", expected="3 channels, RGB")
         levels = (image.clamp(0, 1) * 255).round().to(torch.uint8)
         return levels.permute(1, 2, 0).contiguous().numpy()
     return image

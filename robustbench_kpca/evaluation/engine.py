@@ -4,6 +4,7 @@ Attacks propose; this loop alone runs the model, checks proposals, decides what 
 forward pass), refills the places of samples that leave, and cascades the stages on the survivors.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attacks._ball import per_sample
+from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.meter import Meter, check_clean, check_proposal, judge
 from robustbench_kpca.evaluation.runner import Runner
 from robustbench_kpca.randomness import sample_key
@@ -44,6 +46,7 @@ class Sample:
     backwards: int = 0
     retracted: int = 0
     nonfinite: int = 0
+    zero_gradients: int = 0
     broken_by: str = ""
 
 
@@ -145,6 +148,7 @@ class Engine:
         """Run the one clean forward pass; what is misclassified already is never attacked."""
         logits = self.runner.logits(images.to(self.runner.device))
         check_clean(logits, labels)
+        self._check_budget(images)
         prediction, margins = (part.tolist() for part in judge(logits, labels.to(logits.device)))
         for row, index in enumerate(indices):
             own = (index, self.ids[index], int(labels[row]), images[row], prediction[row])
@@ -154,6 +158,14 @@ class Engine:
             else:
                 sample.broken_by = CLEAN
                 self.sink(sample)
+
+    def _check_budget(self, images: Images) -> None:
+        diagonal = math.sqrt(images[0].numel())
+        if self.threat.norm == "l2" and self.threat.eps >= diagonal:
+            raise BadInputError(
+                f"eps = {self.threat.eps:g} in L2, while no two images are further apart than {diagonal:.3g}",
+                fix=f"write {self.threat.eps:g}/255 if pixel levels were meant",
+            )
 
     def _fill(self, pool: Pool) -> None:
         """Give free places to waiting samples."""
@@ -189,10 +201,12 @@ class Engine:
         own["loop.worst"] = torch.where(per_sample(worse, meter.worst), meter.worst, own["loop.worst"])
         own["loop.margin"] = torch.where(worse, meter.worst_margin, own["loop.margin"])
         pool.state = state | own
-        for sample, nonfinite in zip(pool.active, meter.nonfinite.tolist(), strict=True):
+        counts = zip(pool.active, meter.nonfinite.tolist(), meter.zero_gradients.tolist(), strict=True)
+        for sample, nonfinite, zero_gradients in counts:
             sample.forwards += meter.forwards
             sample.backwards += meter.backwards
             sample.nonfinite += nonfinite
+            sample.zero_gradients += zero_gradients
         self._release(pool, meter)
 
     def _release(self, pool: Pool, meter: Meter) -> None:
@@ -237,8 +251,18 @@ class Engine:
             self._go_on(sample)
 
     def _retract(self, claim: _Claim, state: State, margin: float) -> None:
-        """Misclassified in the pass that gave the gradient, correct in a plain one: count it, and search on."""
+        """Misclassified in the pass that gave the gradient, correct in a plain one: count it, and search on.
+
+        Raises:
+            EvaluationError: the logits were NaN or infinite in the former only; the attack is blind to such a model.
+
+        """
         sample = claim.sample
+        if sample.worst_margin == -float("inf"):
+            raise EvaluationError(
+                f"the model gave NaN or infinite logits for '{sample.id}' only while gradients were recorded",
+                fix="a gradient attack cannot judge such a model",
+            )
         sample.retracted += 1
         sample.worst, sample.worst_margin = claim.image, margin
         state["loop.margin"].fill_(margin)

@@ -50,7 +50,8 @@ def revision() -> str | None:
         return None
     try:
         commit = _git("rev-parse", "HEAD")
-        return commit + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+        changed = _git("status", "--porcelain", "--", "robustbench_kpca", "attacks", "corruptions")
+        return commit + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None
 

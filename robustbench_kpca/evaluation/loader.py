@@ -23,16 +23,26 @@ class Cell:
     profile: str
 
 
-class _Fetch(Dataset[tuple[int, Tensor, int]]):
+Item = tuple[int, Tensor, int]
+
+
+class _Fetch(Dataset[Item | BadInputError]):
     def __init__(self, samples: Samples, indices: Sequence[int], cell: Cell | None) -> None:
         self.samples, self.indices, self.cell = samples, indices, cell
 
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, position: int) -> tuple[int, Tensor, int]:
-        index = self.indices[position]
+    def __getitem__(self, position: int) -> Item | BadInputError:
+        try:
+            return self._item(self.indices[position])
+        except BadInputError as error:  # raised in a worker it would arrive with the worker's whole trace
+            return error
+
+    def _item(self, index: int) -> Item:
         image = self.samples.image(index)
+        if isinstance(image, Tensor):
+            check_images(image[None])
         if self.cell is not None:
             cell, sample = self.cell, self.samples.ids[index]
             image = corrupt_one(to_pixels(image), cell.corruption, cell.severity, cell.seed, sample, cell.profile)
@@ -57,19 +67,33 @@ def batches(
         _Fetch(samples, indices, cell),
         batch_size=batch_size,
         num_workers=workers,
+        collate_fn=_collate,
         generator=torch.Generator(),  # else the loader draws from the global one
     )
-    for index, images, labels in loader:
-        check_images(images)
-        yield index.tolist(), images, labels
+    for batch in loader:
+        if isinstance(batch, BadInputError):
+            raise batch
+        yield batch
+
+
+def _collate(items: list[Item | BadInputError]) -> tuple[list[int], Images, Labels] | BadInputError:
+    good: list[Item] = []
+    for item in items:
+        if isinstance(item, BadInputError):
+            return item
+        good.append(item)
+    index, images, labels = zip(*good, strict=True)
+    if len({image.shape for image in images}) > 1:
+        return BadInputError("images of different sizes", expected="one size")
+    return list(index), torch.stack(images), torch.tensor(labels)
 
 
 def check_images(images: Tensor) -> None:
     """Refuse what is not a float batch (batch, channels, height, width) of finite values in [0, 1]."""
-    if images.ndim != 4 or not images.is_floating_point():
+    if images.ndim != 4 or images.dtype not in (torch.float32, torch.float64):
         raise BadInputError(
             f"images of dtype {images.dtype} and shape {tuple(images.shape)}",
-            expected="floats of shape (batch, channels, height, width) in [0, 1]",
+            expected="float32 or float64 of shape (batch, channels, height, width) in [0, 1]",
         )
     if not torch.isfinite(images).all():
         raise BadInputError("images hold NaN or infinite values", expected="values in [0, 1]")

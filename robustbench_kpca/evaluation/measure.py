@@ -135,4 +135,5 @@ def _attack_row(sample: Sample) -> Row:
         "backwards": sample.backwards,
         "retracted": sample.retracted,
         "nonfinite": sample.nonfinite,
+        "zero_gradients": sample.zero_gradients,
     }

@@ -31,6 +31,7 @@ class Meter:
         self.worst_margin = torch.full_like(labels, torch.inf, dtype=torch.float32)
         self.broken = torch.zeros_like(labels, dtype=torch.bool)
         self.nonfinite = torch.zeros_like(labels)
+        self.zero_gradients = torch.zeros_like(labels)
 
     def logits(self, x: Images) -> Logits:
         """One forward pass per sample."""
@@ -57,6 +58,7 @@ class Meter:
                 f"the gradient is NaN or infinite on {int(blind.sum())} of {len(x)} images under '{self.attack}'",
                 fix="a gradient attack cannot judge such a model: make its operations differentiable",
             )
+        self.zero_gradients += (gradient == 0).flatten(1).all(1).long()
         return losses, gradient
 
     def _check(self, x: Images) -> None:

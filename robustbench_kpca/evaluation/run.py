@@ -17,15 +17,18 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.engine import Sample, build_attack
 from robustbench_kpca.evaluation.environment import environment
 from robustbench_kpca.evaluation.journal import Journal
+from robustbench_kpca.evaluation.loader import batches
 from robustbench_kpca.evaluation.measure import Progress, measure_attack, measure_plain
 from robustbench_kpca.evaluation.runner import Runner, frozen
-from robustbench_kpca.files import require_writable
+from robustbench_kpca.files import require_writable, sha256
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.models import model_info
 from robustbench_kpca.outcomes import Outcomes
 from robustbench_kpca.record import (
     SUFFIX,
     DataInfo,
+    Environment,
+    NewerSchemaError,
     OutcomesFile,
     Passes,
     ProtocolInfo,
@@ -35,7 +38,7 @@ from robustbench_kpca.record import (
     outcomes_name,
 )
 from robustbench_kpca.scenario import Attack, Corruption, Override, Scenario, load_scenario
-from robustbench_kpca.types import Images, Labels, Mask
+from robustbench_kpca.types import Images, Labels, Logits, Mask
 
 BATCH_SIZE = 64
 
@@ -84,6 +87,7 @@ def evaluate(
     name: str | None = None,
     source: str = "python",
     out: Path | str | None = None,
+    fresh: bool = False,
     progress: Progress | None = None,
     **overrides: Override,
 ) -> Record:
@@ -103,6 +107,7 @@ def evaluate(
         source: where the model came from, for the record.
         out: folder for the record; also makes the run resumable. A finished record of the same specification is
             returned as it is.
+        fresh: evaluate again even if such a record is there.
         progress: called with (done, total).
         **overrides: fields of the protocol, such as `eps="3/255"`.
 
@@ -115,23 +120,32 @@ def evaluate(
 
     """
     label, scenario = prepare(protocol, overrides)
-    samples = as_samples(images, labels)
+    seed, batch_size = _whole("seed", seed), _whole("batch_size", batch_size)
+    samples = as_samples(images, labels).in_order()
     where = _device(model, device)
-    runner = Runner(model.to(where), batch_size, where)
-    spec = _spec(model, samples, label, scenario, seed, batch_size, name, source)
-    journal = None
     if out is not None:
         require_writable(Path(out))
-        finished = _finished(Path(out), spec)
+    runner = Runner(model.to(where), batch_size, where)
+    spec = Spec(
+        model=model_info(model, name or type(model).__name__, source, _probe(runner, samples)),
+        data=_data_info(samples),
+        protocol=ProtocolInfo(name=label, digest=scenario.digest(), resolved=scenario.model_dump(mode="json")),
+        seed=seed,
+        batch_size=batch_size,
+    )
+    surroundings = environment(where)
+    journal = None
+    if out is not None:
+        finished = None if fresh else _finished(Path(out), spec)
         if finished is not None:
-            if progress is not None:
-                progress(len(finished.outcomes), len(finished.outcomes))
             return finished
-        journal = Journal(Path(out) / f".{spec.stem()}.partial", spec.digest())
+        key = sha256((spec.digest() + surroundings.model_dump_json()).encode())
+        journal = Journal(Path(out) / f".{spec.stem()}.partial", key)
     started = time.perf_counter()
     with frozen(model):
         outcomes = _outcomes(runner, samples, scenario, seed, workers, journal, progress)
-    record = _record(spec, scenario, outcomes, where, time.perf_counter() - started)
+    seconds = time.perf_counter() - started + (journal.seconds_before if journal else 0.0)
+    record = _record(spec, scenario, outcomes, surroundings, seconds)
     if out is not None:
         record.save(Path(out))
     if journal is not None:
@@ -186,28 +200,22 @@ def _outcomes(
     return run(runner, samples, scenario, **how)
 
 
-def _spec(
-    model: nn.Module,
-    samples: Samples,
-    label: str,
-    scenario: Scenario,
-    seed: int,
-    batch_size: int,
-    name: str | None,
-    source: str,
-) -> Spec:
-    return Spec(
-        model=model_info(model, name or type(model).__name__, source),
-        data=DataInfo(
-            name=samples.name,
-            split=samples.split,
-            n=len(samples),
-            classes=samples.classes,
-            digest=samples.digest(),
-        ),
-        protocol=ProtocolInfo(name=label, digest=scenario.digest(), resolved=scenario.model_dump(mode="json")),
-        seed=seed,
-        batch_size=batch_size,
+def _whole(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadInputError(f"{name} = {value!r}", expected="a whole number")
+    return value
+
+
+def _probe(runner: Runner, samples: Samples) -> Logits:
+    """Run the model on the first images: what it answers identifies it, whatever its code."""
+    first = range(min(runner.batch_size, len(samples)))
+    _, images, _ = next(batches(samples, first, batch_size=runner.batch_size))
+    return runner.logits(images.to(runner.device))
+
+
+def _data_info(samples: Samples) -> DataInfo:
+    return DataInfo(
+        name=samples.name, split=samples.split, n=len(samples), classes=samples.classes, digest=samples.digest()
     )
 
 
@@ -218,12 +226,14 @@ def _finished(out: Path, spec: Spec) -> Record | None:
         return None
     try:
         record = load_record(path)
-    except BadInputError:
+    except NewerSchemaError:
+        raise
+    except BadInputError:  # damaged: it is made again
         return None
     return record if record.spec.digest() == spec.digest() else None
 
 
-def _record(spec: Spec, scenario: Scenario, outcomes: Outcomes, device: torch.device, seconds: float) -> Record:
+def _record(spec: Spec, scenario: Scenario, outcomes: Outcomes, surroundings: Environment, seconds: float) -> Record:
     attacked = outcomes.kind == "attack"
     return Record(
         spec=spec,
@@ -233,7 +243,7 @@ def _record(spec: Spec, scenario: Scenario, outcomes: Outcomes, device: torch.de
             backwards=int(outcomes["backwards"].sum()) if attacked else 0,
         ),
         outcomes_file=OutcomesFile(file=outcomes_name(spec), sha256=outcomes.digest(), rows=len(outcomes)),
-        environment=environment(device),
+        environment=surroundings,
         citations=scenario.citations,
         flags=_flags(outcomes),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -247,6 +257,8 @@ def _flags(outcomes: Outcomes) -> tuple[str, ...]:
     flags = []
     if retracted := int((outcomes["retracted"] > 0).sum()):
         flags.append(f"{retracted} samples looked broken in a gradient pass and were not in a plain one")
+    if zero := int((outcomes["zero_gradients"] > 0).sum()):
+        flags.append(f"{zero} samples met a gradient that was zero everywhere: the attack may be blind there")
     if nonfinite := int((outcomes["nonfinite"] > 0).sum()):
         flags.append(f"{nonfinite} samples met NaN or infinite logits under attack")
     return tuple(flags)
@@ -257,9 +269,8 @@ def _device(model: nn.Module, device: str | None) -> torch.device:
         first = next(model.parameters(), None)
         return torch.device("cpu") if first is None else first.device
     try:
-        torch.empty(0, device=device)
+        assert float(torch.ones(1, device=device).sum()) == 1
         return torch.device(device)
-    except (RuntimeError, AssertionError) as error:
-        raise BadInputError(
-            f"device '{device}' cannot be used ({str(error).splitlines()[0]})", fix="see: rbk doctor"
-        ) from None
+    except Exception as error:  # noqa: BLE001 (every back end fails in its own way)
+        reason = [*str(error).splitlines(), type(error).__name__][0][:100]
+        raise BadInputError(f"device '{device}' cannot be used ({reason})", fix="see: rbk doctor") from None

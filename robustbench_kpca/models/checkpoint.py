@@ -3,11 +3,12 @@
 import hashlib
 import json
 import pickle
+import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
@@ -29,23 +30,29 @@ def read_state(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise BadInputError(f"no checkpoint at {path}", fix="check the path")
     try:
-        state: Any = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
-    except (SafetensorError, RuntimeError, EOFError, OSError, KeyError, ValueError) as error:
-        raise BadInputError(
-            f"checkpoint {path} is truncated or damaged ({_brief(error)})", fix="copy it again"
-        ) from None
+        with warnings.catch_warnings(action="ignore"):
+            read: Any = load_file if path.suffix == ".safetensors" else partial(torch.load, weights_only=True)
+            state: Any = read(path, "cpu")
     except pickle.UnpicklingError as error:
         raise BadInputError(
             f"checkpoint {path} is no plain state dict ({_brief(error)})",
             expected="tensors only; nothing else is unpickled",
             fix="save it as safetensors",
         ) from None
+    except Exception as error:  # noqa: BLE001 (a damaged file can fail anywhere in its reader)
+        raise BadInputError(
+            f"checkpoint {path} is truncated or damaged ({_brief(error)})", fix="copy it again"
+        ) from None
     for wrapper in _WRAPPERS:
         if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
             state = state[wrapper]
-    if not isinstance(state, dict) or not state or not all(isinstance(value, Tensor) for value in state.values()):
+    if not isinstance(state, dict) or not state or not all(_is_entry(*entry) for entry in state.items()):
         raise BadInputError(f"checkpoint {path} holds no state dict", expected="a mapping from names to tensors")
     return state
+
+
+def _is_entry(name: Any, value: Any) -> bool:
+    return isinstance(name, str) and isinstance(value, Tensor) and value.layout is torch.strided
 
 
 def read_header(path: Path) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ from torch import nn
 
 from robustbench_kpca.data._folder import View
 from robustbench_kpca.errors import BadInputError, BenchmarkError
+from robustbench_kpca.files import sha256
 from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_header, read_state
 from robustbench_kpca.models.normalisation import normalise_inside
 from robustbench_kpca.models.vit import ARCHITECTURES, create_model
 from robustbench_kpca.record import ModelInfo
 from robustbench_kpca.registry import unknown_name
+from robustbench_kpca.types import Logits
 
 WEIGHTS = Path(__file__).parent / "weights"
 
@@ -54,27 +57,43 @@ def load_model(
     return model.eval()
 
 
-def model_info(model: nn.Module, name: str, source: str) -> ModelInfo:
-    """Identify a model for its record."""
+def model_info(model: nn.Module, name: str, source: str, probe: Logits) -> ModelInfo:
+    """Identify a model for its record; `probe` are its logits on a fixed batch."""
+    config = getattr(model, "config", None)
     return ModelInfo(
         name=name,
         source=source,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         parameters_sha256=parameters_sha256(model),
-        config=dict(getattr(model, "config", {})),
+        probe_sha256=sha256(probe.cpu().contiguous().numpy().tobytes()),
+        config=config if isinstance(config, dict) and _is_plain(config) else {},
     )
+
+
+def _is_plain(config: dict[Any, Any]) -> bool:
+    try:
+        return bool(json.loads(json.dumps(config)) == config)
+    except (TypeError, ValueError):
+        return False
 
 
 def _own(name: str, path: Path | None, *, untrained: bool, options: dict[str, Any]) -> tuple[nn.Module, Path | None]:
     weights = bundled()
     if name in weights and path is None and not untrained:
-        config = json.loads(read_header(weights[name])["config"])
-        return create_model(**config | options), weights[name]
-    if name not in ARCHITECTURES:
+        return create_model(**_config(name) | options), weights[name]
+    if name not in ARCHITECTURES and name not in weights:
         raise unknown_name("model", name, [*ARCHITECTURES, *weights], "(see: rbk list models)")
     if path is None and not untrained:
         raise BadInputError(f"model '{name}' comes without weights", fix="give --checkpoint FILE, or --untrained")
-    return create_model(name, **options), path
+    return create_model(**_config(name) | options), path
+
+
+def _config(name: str) -> dict[str, Any]:
+    """Return what `create_model` needs for an architecture, or for a bundled model's architecture."""
+    if name not in bundled():
+        return {"name": name}
+    config: dict[str, Any] = json.loads(read_header(bundled()[name])["config"])
+    return config
 
 
 def _timm(name: str, *, pretrained: bool, options: dict[str, Any]) -> nn.Module:
@@ -82,6 +101,8 @@ def _timm(name: str, *, pretrained: bool, options: dict[str, Any]) -> nn.Module:
 
     if name.split(".")[0] not in timm.list_models():
         raise unknown_name("timm model", name, timm.list_models())
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # the hub client logs every one of its retries
     try:
         model: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
     except Exception as error:  # noqa: BLE001 (timm reaches into the hub, which fails in many ways)
@@ -89,6 +110,8 @@ def _timm(name: str, *, pretrained: bool, options: dict[str, Any]) -> nn.Module:
             f"timm model '{name}' could not be made ({str(error).splitlines()[0][:100]})",
             fix="without a network give --checkpoint FILE",
         ) from None
+    finally:
+        logging.disable(disabled)
     settings: Any = model.pretrained_cfg
     return normalise_inside(model, settings["mean"], settings["std"])
 
@@ -97,7 +120,7 @@ def _factory(name: str, options: dict[str, Any]) -> nn.Module:
     module_name, _, attribute = name.partition(":")
     try:
         factory = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # noqa: BLE001 (foreign code)
         raise BadInputError(f"model factory '{name}' cannot be imported ({error})", fix="check PYTHONPATH") from None
     try:
         model = factory(**options)

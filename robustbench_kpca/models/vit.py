@@ -84,6 +84,7 @@ def create_model(name: str, **options: Any) -> ViT:
             raise BadInputError(f"model '{name}' has no option '{option}'", fix=did_you_mean(option, known))
     special |= {key: value for key, value in options.items() if key in _SPECIAL_OPTIONS}
     shape = asdict(SIZES[size]) | {key: value for key, value in options.items() if key in _SHAPE_OPTIONS}
+    _require_counts(shape | special)
     layers = options.get("layers", variant.layers)
     try:
         model = ViT(**shape, attn_layer=ATTENTIONS.get(variant.attention))
@@ -99,6 +100,15 @@ def create_model(name: str, **options: Any) -> ViT:
     return model
 
 
+def _require_counts(options: dict[str, Any]) -> None:
+    for key, value in options.items():
+        whole = key in _COUNTS
+        right = isinstance(value, int) if whole else isinstance(value, (int, float, str))
+        if isinstance(value, bool) or not right or (whole and value < 1):
+            raise BadInputError(f"{key} = {value!r}", expected="a whole number, at least 1" if whole else "a number")
+
+
+_COUNTS = ("img_size", "patch_size", "embed_dim", "depth", "num_heads", "num_classes", "iterations")
 _SPECIAL_OPTIONS = ("iterations", "lam", "threshold", "mu_width")
 _SHAPE_OPTIONS = tuple(field.name for field in fields(Size))
 

@@ -1,5 +1,6 @@
 """A leaderboard is a TOML file that names models, protocols and metrics, and the records that fill it."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,8 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.estimate import holm, paired_p_value
 from robustbench_kpca.metrics import METRICS, Scores, aligned, metric_for
 from robustbench_kpca.presets import board_path
-from robustbench_kpca.record import SUFFIX, Record, load_record
+from robustbench_kpca.record import SUFFIX, Record
+from robustbench_kpca.report.verify import load_consistent
 from robustbench_kpca.scenario import load_scenario
 from robustbench_kpca.strict import STRICT, load_toml, validate
 
@@ -45,6 +47,9 @@ class BoardSpec(BaseModel):
         titles = [column.title for column in self.column]
         if self.rank_by not in titles:
             raise BadInputError(f"rank_by = '{self.rank_by}'", expected=f"one of {', '.join(titles)}")
+        for what, names in (("models", list(self.models)), ("column titles", titles)):
+            if len(set(names)) != len(names):
+                raise BadInputError(f"{what} {names} repeat themselves", expected="each once")
         for column in self.column:
             METRICS.get(column.metric)
         return self
@@ -124,9 +129,21 @@ def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
                 fix="see: rbk list metrics",
             )
     files = sorted((path.parent / "records").glob(f"*{SUFFIX}")) if records is None else list(records)
-    loaded = [load_record(file) for file in files]
+    loaded = [load_consistent(file) for file in files]
     runs = [_run(spec, model, protocol, loaded) for model in spec.models for protocol in spec.protocols]
+    _require_one_data_set([run.record for run in runs if run.record])
     return Board(path.parent.name, spec, tuple(runs))
+
+
+def _require_one_data_set(records: list[Record]) -> None:
+    """Refuse to rank numbers that were not made on the same images."""
+    sizes = Counter(record.spec.data.digest for record in records)
+    for record in records:
+        if len(sizes) > 1 and record.spec.data.digest != sizes.most_common(1)[0][0]:
+            raise BadInputError(
+                f"record {record.spec.stem()} is of other images than the rest (n = {record.spec.data.n})",
+                fix="evaluate every model on the same images",
+            )
 
 
 def _run(spec: BoardSpec, model: str, protocol: str, records: list[Record]) -> Run:

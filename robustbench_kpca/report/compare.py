@@ -90,8 +90,9 @@ def compare(
 ) -> list[Comparison]:
     """Compare every baseline record with its counterpart, under every rule whose metric it has.
 
-    A counterpart has the baseline's model name, data name, split and protocol name; data digest, sample ids and
-    protocol digest must then agree. Weights, checkpoint and seed may differ.
+    A counterpart has the baseline's model name, data name, split and protocol name, or, where a folder holds one model
+    only, everything but the model's name. Data digest, sample ids and protocol digest must then agree. Weights,
+    checkpoint and seed may differ.
 
     Raises:
         BadInputError: nothing to compare, a baseline record without counterpart (unless `partial`), two candidates
@@ -99,6 +100,10 @@ def compare(
 
     """
     found = _by_place(records)
+    models = {record.spec.model.name for record in records}, {record.spec.model.name for record in baseline}
+    if len(models[0]) == len(models[1]) == 1:
+        (new_name,), (old_name,) = models
+        found = {(old_name, *place[1:]): record for place, record in found.items() if place[0] == new_name}
     comparisons = []
     for place, old in _by_place(baseline).items():
         new = found.get(place)
@@ -200,7 +205,7 @@ def _compare(old: Record, new: Record, rule: Rule, alpha: float) -> Comparison:
     metric = metric_for(rule.metric)
     before, now = aligned(metric.scores(old.outcomes), metric.scores(new.outcomes))
     return Comparison(
-        model=new.spec.model.name,
+        model=" instead of ".join(dict.fromkeys([new.spec.model.name, old.spec.model.name])),
         data=new.spec.data.name,
         protocol=new.spec.protocol.name,
         metric=rule.metric,

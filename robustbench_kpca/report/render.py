@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.estimate import Estimate
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.record import Record
@@ -105,7 +106,14 @@ def html(board: Board) -> str:
 
 
 def write_board(board: Board, folder: Path) -> list[Path]:
-    """Write README.md and index.html, each whole or not at all."""
+    """Write README.md and index.html, each whole or not at all.
+
+    Raises:
+        BadInputError: no record fills any cell.
+
+    """
+    if not any(run.record for run in board.runs):
+        raise BadInputError(f"board '{board.name}' has no records", fix=f"see: rbk plan {board.name}")
     pages = {folder / "README.md": markdown(board), folder / "index.html": html(board)}
     for path, text in pages.items():
         write_atomic(path, text.encode())

@@ -85,7 +85,11 @@ class _Run:
         self.images, self.labels = (part.to(device) for part in train_set.tensors())
         self.val_images, self.val_labels = (part.to(device) for part in DATASETS.get(recipe.data)("val").tensors())
         model = create_model(recipe.model, **recipe.model_options)
-        optimizer = create_optimizer_v2(model, opt=recipe.optimizer, lr=recipe.lr, weight_decay=recipe.weight_decay)
+        self._require_fit(model)
+        try:
+            optimizer = create_optimizer_v2(model, opt=recipe.optimizer, lr=recipe.lr, weight_decay=recipe.weight_decay)
+        except (ValueError, AssertionError, KeyError, TypeError, RuntimeError) as error:
+            raise BadInputError(f"optimizer '{recipe.optimizer}' cannot be made ({error})") from None
         self.scheduler = CosineLRScheduler(
             optimizer,
             t_initial=recipe.epochs,
@@ -95,6 +99,16 @@ class _Run:
         )
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
         self.history: list[Epoch] = []
+
+    def _require_fit(self, model: nn.Module) -> None:
+        """Refuse a model that does not take these images or has too few classes."""
+        try:
+            with torch.no_grad():
+                classes = model(self.images[:1].cpu()).shape[-1]
+        except (RuntimeError, AssertionError) as error:
+            raise BadInputError(f"model '{self.recipe.model}' does not take '{self.recipe.data}' ({error})") from None
+        if classes <= int(self.labels.max()):
+            raise BadInputError(f"a model of {classes} classes", expected=f"at least {int(self.labels.max()) + 1}")
 
     def epoch(self) -> Epoch:
         """Pass once over the data."""
@@ -156,8 +170,12 @@ class _Run:
         path = self._resume_path()
         if not path.is_file():
             return
-        content = torch.load(path, self.accelerator.device, weights_only=True)
-        if content["recipe"] != sha256(self.text.encode()):
+        try:
+            content = torch.load(path, self.accelerator.device, weights_only=True)
+            recipe = content["recipe"]
+        except Exception as error:  # noqa: BLE001 (a damaged file can fail anywhere in its reader)
+            raise BadInputError(f"{path} cannot be read ({type(error).__name__})", fix="drop --resume") from None
+        if recipe != sha256(self.text.encode()):
             raise BadInputError(f"{path} belongs to another recipe", fix="train into another folder, or drop --resume")
         self.accelerator.unwrap_model(self.model).load_state_dict(content["model"])
         self.optimizer.load_state_dict(content["optimizer"])
@@ -176,6 +194,7 @@ class _Run:
             "revision": revision or "unknown",
             "val_accuracy": f"{self.history[-1].val_accuracy:.4f}",
             "test_accuracy": f"{accuracy(model, images, labels):.4f}",
+            "density_revision": revision or "unknown",
             "density_of_S": json.dumps([round(density.density, 6) for density in last_densities(model, images)]),
         }
         path = self.folder / f"{self.name}.safetensors"

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from robustbench_kpca.registry import unknown_name
 from robustbench_kpca.scenario import Scalar
@@ -23,6 +23,11 @@ class Adversarial(BaseModel):
     attack: str
     options: dict[str, Scalar]
 
+    @model_validator(mode="after")
+    def _check_threat(self) -> "Adversarial":
+        Threat(self.norm, self.eps)
+        return self
+
     def threat(self, epoch: int) -> Threat:
         """Give the ball in `epoch` (from 0)."""
         return Threat(self.norm, self.eps * min(1.0, (epoch + 1) / (self.warmup_epochs + 1)))
@@ -36,7 +41,7 @@ class Recipe(BaseModel):
     model: str
     model_options: dict[str, Any]
     data: str
-    seed: int
+    seed: Annotated[int, Field(ge=0, lt=2**31)]
     epochs: Annotated[int, Field(ge=1)]
     batch_size: Annotated[int, Field(ge=1)]
     optimizer: str

@@ -18,6 +18,7 @@ from PIL import Image
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.models.loading import WEIGHTS
 from robustbench_kpca.record import find_records, load_record
+from robustbench_kpca.training import RECIPES
 
 RBK = [sys.executable, "-m", "robustbench_kpca"]
 EVAL = ["eval", "-m", "symvit_digits", "-p", "clean", "-o", "out"]
@@ -74,6 +75,14 @@ def prepare_broken_things(folder: Path) -> None:
     (folder / "broken.toml").write_text("kind = ")
     (folder / "newer.record.json").write_text('{"schema_version": 2}')
     (folder / "recipe.toml").write_text('title = "t"\n')
+    recipe = (RECIPES / "digits" / "symvit_digits.toml").read_text()
+    (folder / "optimizer.toml").write_text(recipe.replace('"adamw"', '"adamww"'))
+    (folder / "classes.toml").write_text(recipe.replace("model_options = {}", "model_options = { num_classes = 3 }"))
+    (folder / "strict.toml").write_text(protocol + good.replace("steps = 2", 'steps = "2"'))
+    (folder / "lazy.toml").write_text(protocol + good.replace('"0.5 eps"', "0"))
+    (folder / "wrong.py").write_text("raise RuntimeError('no')\n")
+    (folder / "latin").mkdir()
+    (folder / "latin" / "labels.csv").write_bytes("file,label\né.png,1\n".encode("latin-1"))
 
 
 BAD = [
@@ -118,6 +127,18 @@ BAD = [
     (["eval", "-m", "no.module:f", "-p", "clean", "-o", "out"], "cannot be imported"),
     (["eval", "-m", "symvit_digits", "-p", "clean", "-o", "file/out"], "cannot write to folder file/out"),
     (["eval", "-m", "symvit_digits"], "Missing option '--protocol'"),
+    ([*EVAL, "--set", "model.untrained=true"], "'model.untrained' cannot be set"),
+    ([*EVAL, "--set", "model.img_size=64"], "does not fit ViT"),
+    (
+        ["eval", "-m", "timm:vit_tiny_patch16_224", "--untrained", "-p", "clean", "-o", "out"],
+        "the model failed on images of shape",
+    ),
+    (["eval", "-m", "wrong:f", "-p", "clean", "-o", "out"], "cannot be imported"),
+    ([*EVAL, "--data", "latin"], "labels.csv cannot be used"),
+    (["eval", "-m", "symvit_digits", "-p", "strict.toml", "-o", "out"], "steps = '2' cannot be used"),
+    (["eval", "-m", "symvit_digits", "-p", "lazy.toml", "-o", "out"], "step_size = 0"),
+    (["train", "optimizer.toml", "-o", "out"], "optimizer 'adamww' cannot be made"),
+    (["train", "classes.toml", "-o", "out"], "a model of 3 classes; expected at least 10"),
     ([*EVAL, "--presets", "gone"], "gone is no folder"),
     (["leaderboard", "digit"], "no board named 'digit'; did you mean 'digits'?"),
     (["leaderboard", "digits", "--records", "empty", "-o", "out"], "no *.record.json below empty"),
@@ -148,7 +169,7 @@ def test_bad_input_is_one_line_with_exit_code_two_and_writes_nothing(arguments, 
     assert captured.err.startswith("rbk: error: ")
     assert message in captured.err
     assert "code ran" not in captured.out
-    written = [path for path in tmp_path.rglob("*") if path not in before and path.is_file()]
+    written = [path for path in tmp_path.rglob("*") if path not in before]
     assert not written, written
 
 
@@ -271,7 +292,7 @@ def test_an_interrupt_is_exit_code_three_and_one_line(tmp_path, monkeypatch, cap
 
     monkeypatch.setattr(run, "measure_plain", interrupt)
     assert rbk(*EVAL, "-q") == 3
-    assert capsys.readouterr().err.strip() == "rbk: error: interrupted; the same command goes on where it stopped"
+    assert capsys.readouterr().err.startswith("rbk: error: interrupted; finished records are kept")
 
 
 def test_a_bug_is_not_mistaken_for_a_regression(monkeypatch, capsys):

@@ -103,6 +103,7 @@ def test_rendering_is_deterministic(board):
         ('rank_by = "PGD"', 'rank_by = "PDG"', "rank_by = 'PDG'; expected one of Clean, PGD"),
         ("robust_accuracy", "robust_acuracy", "did you mean 'robust_accuracy'"),
         ("pgd20-linf-8_255", "pgd20-linf-9_255", "no protocol named"),
+        ('"nobody"', '"vit_digits"', "repeat themselves"),
         ("seed = 0", "seed = 0\nsede = 1", "unknown key 'sede'; did you mean 'seed'"),
         ("intro", "= intro", "is not valid TOML"),
     ],
@@ -116,6 +117,21 @@ def test_bad_boards(tmp_path, old, new, message):
 def test_unknown_board():
     with pytest.raises(BadInputError, match="did you mean 'digits'"):
         load_board("digit")
+
+
+def test_records_of_other_images_are_not_ranked_together(tmp_path, records):
+    (tmp_path / "board.toml").write_text(TOML)
+    few = load_data("digits", limit=20)
+    evaluate(load_model("vit_digits"), few, protocol="clean", name="vit_digits", out=tmp_path / "few")
+    with pytest.raises(BadInputError, match=r"vit_digits.* is of other images than the rest \(n = 20\)"):
+        load_board(str(tmp_path), [*find_records(records), *find_records(tmp_path / "few")])
+
+
+def test_no_records_no_pages(tmp_path):
+    (tmp_path / "board.toml").write_text(TOML)
+    with pytest.raises(BadInputError, match="has no records"):
+        write_board(load_board(str(tmp_path), []), tmp_path)
+    assert not (tmp_path / "README.md").exists()
 
 
 def test_a_metric_the_record_does_not_have(tmp_path, records):

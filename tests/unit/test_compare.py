@@ -86,7 +86,6 @@ def test_graded_scores_are_compared_by_sign_flips(linear):
     ("new", "message"),
     [
         ({"protocol": "fgsm-linf-8_255"}, "the baseline has m on images"),
-        ({"name": "other"}, "the baseline has m on images"),
     ],
 )
 def test_a_baseline_without_counterpart_is_an_error(linear, data, new, message):
@@ -94,6 +93,12 @@ def test_a_baseline_without_counterpart_is_an_error(linear, data, new, message):
         compare([record(linear, data, **new)], [record(linear, data)], RULES)
     with pytest.raises(BadInputError, match="nothing to compare"):
         compare([record(linear, data, **new)], [record(linear, data)], RULES, partial=True)
+
+
+def test_one_model_may_stand_against_one_other(linear, data):
+    (done,) = compare([record(linear, data, name="new", wrong=40)], [record(linear, data, name="old")], RULES)
+    assert done.model == "new instead of old"
+    assert done.regression
 
 
 def test_other_images_or_protocols_are_not_like(linear, data):

@@ -107,9 +107,9 @@ def test_order_refilling_and_workers_change_no_bit(name):
     assert 10 < whole.correct.sum() < 140
     rows = {row[0]: row for row in rows_of(whole)}
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0)).tolist()
-    for part in (order, order[:37]):
-        other = evaluate(model, data.take(part), protocol="pgd20-linf-4_255").outcomes
-        assert [rows[row[0]] for row in rows_of(other)] == rows_of(other)
+    assert evaluate(model, data.take(order), protocol="pgd20-linf-4_255").outcomes.to_csv() == whole.to_csv()
+    part = evaluate(model, data.take(order[:37]), protocol="pgd20-linf-4_255").outcomes
+    assert [rows[row[0]] for row in rows_of(part)] == rows_of(part)
     assert evaluate(model, data, protocol="pgd20-linf-4_255", workers=2).outcomes.to_csv() == whole.to_csv()
 
 
@@ -118,7 +118,7 @@ def test_corruptions_change_no_bit_with_workers_or_order():
     whole = evaluate(model, data, protocol="noise-blur-contrast-32px").outcomes
     assert evaluate(model, data, protocol="noise-blur-contrast-32px", workers=2).outcomes.digest() == whole.digest()
     back = evaluate(model, data.take(range(39, -1, -1)), protocol="noise-blur-contrast-32px").outcomes
-    assert sorted(rows_of(back)) == sorted(rows_of(whole))
+    assert back.to_csv() == whole.to_csv()
 
 
 def test_the_seed_matters_and_is_all_that_matters():
@@ -149,6 +149,37 @@ def test_what_a_plain_forward_does_not_confirm_is_retracted_and_counted():
     record = evaluate(_TwoFaced().eval(), images, labels, protocol="pgd20-linf-8_255")
     assert record.metrics["robust_accuracy"].value == 1
     assert record.flags == ("3 samples looked broken in a gradient pass and were not in a plain one",)
+
+
+class _Shy(nn.Module):
+    """NaN wherever gradients are recorded, right in every plain pass: robust to a careless count."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        score = (x.flatten(1).sum(1) - 0.5) * self.weight
+        score = score * torch.nan if torch.is_grad_enabled() else score
+        return torch.stack([torch.zeros_like(score), score], 1)
+
+
+class _Flat(nn.Module):
+    """A gradient that is zero everywhere."""
+
+    def forward(self, x):
+        score = (x.flatten(1).sum(1) > 0.5).float() + 0 * x.flatten(1).sum(1)
+        return torch.stack([1 - score, score], 1)
+
+
+def test_masked_gradients_are_refused_or_flagged():
+    images, labels = torch.full((3, 1, 1, 1), 0.9), torch.ones(3, dtype=torch.int64)
+    with pytest.raises(EvaluationError, match="only while gradients were recorded"):
+        evaluate(_Shy().eval(), images, labels, protocol="pgd20-linf-8_255")
+    record = evaluate(_Flat().eval(), images, labels, protocol="fgsm-linf-8_255")
+    assert record.flags == ("3 samples met a gradient that was zero everywhere: the attack may be blind there",)
+    with pytest.raises(BadInputError, match="the model cannot be differentiated"):
+        evaluate(_Says(lambda x: x.detach().flatten(1).repeat(1, 2)).eval(), images, labels, protocol="fgsm-linf-8_255")
 
 
 class _Fragile(nn.Module):
@@ -242,8 +273,9 @@ def test_an_interrupted_evaluation_goes_on_in_mid_attack(tmp_path, monkeypatch, 
             raise KeyboardInterrupt
 
     calls.clear()
+    other_order = data.take(range(len(data) - 1, -1, -1))  # must not matter to what is resumed
     with pytest.raises(KeyboardInterrupt):
-        evaluate(model, data, protocol=protocol, name="m", out=tmp_path, progress=stop)
+        evaluate(model, other_order, protocol=protocol, name="m", out=tmp_path, progress=stop)
     first = len(calls)
     assert [path.suffix for path in tmp_path.iterdir()] == [".partial"]
     resumed = evaluate(model, data, protocol=protocol, name="m", out=tmp_path)
@@ -252,7 +284,9 @@ def test_an_interrupted_evaluation_goes_on_in_mid_attack(tmp_path, monkeypatch, 
     assert len(calls) - first < needed  # finished work was not repeated
     calls.clear()
     assert evaluate(model, data, protocol=protocol, name="m", out=tmp_path).outcomes.digest() == whole.digest()
-    assert not calls, "a finished record is taken as it is"
+    assert len(calls) == 1, "a finished record is taken as it is, after one look at what the model answers"
+    evaluate(model, data, protocol=protocol, name="m", out=tmp_path, fresh=True)
+    assert len(calls) > 2
 
 
 def test_a_journal_of_another_run_is_ignored(tmp_path, monkeypatch):
@@ -305,6 +339,8 @@ def test_models_that_cannot_be_evaluated(answer, message, protocol, tmp_path):
         (IMAGES * torch.nan, LABELS, "NaN"),
         ((IMAGES * 255).byte(), LABELS, "dtype torch.uint8"),
         (IMAGES[:, 0], LABELS, "shape"),
+        (IMAGES.half(), LABELS, "dtype torch.float16"),
+        (IMAGES, "abcd", "labels that are no tensor"),
         (IMAGES, LABELS[:3], r"labels of shape \(3,\)"),
         (IMAGES, LABELS.float(), "dtype torch.float32"),
         (IMAGES, LABELS - 2, "label -1"),
@@ -321,9 +357,67 @@ def test_images_and_labels_that_cannot_be_used(linear, images, labels, message, 
     assert not list(tmp_path.iterdir())
 
 
-def test_training_mode_is_refused(linear):
-    with pytest.raises(BadInputError, match="training mode; call"):
-        evaluate(linear(torch.ones(1, 1, 1), 0.0), IMAGES, LABELS, protocol="clean")
+def test_training_mode_is_refused_in_any_part(linear):
+    whole = linear(torch.ones(1, 1, 1), 0.0)
+    part = nn.Sequential(nn.Flatten(), nn.Dropout(0.5)).eval()
+    part[1].train()
+    for model in (whole, part):
+        with pytest.raises(BadInputError, match="training mode; call"):
+            evaluate(model, IMAGES, LABELS, protocol="clean")
+
+
+@pytest.mark.parametrize("images", [IMAGES * 255, IMAGES * torch.nan, IMAGES - 1, (IMAGES * 255).byte()])
+def test_corruption_protocols_check_images_too(linear, images):
+    model = linear(torch.ones(3, 1, 1), -0.5).eval()
+    with pytest.raises(BadInputError, match="images"):
+        evaluate(model, images.expand(-1, 3, -1, -1), LABELS, protocol="noise-blur-contrast")
+
+
+@pytest.mark.parametrize("seed", [0.0, True, "1", None])
+def test_a_seed_is_a_whole_number(linear, seed):
+    from robustbench_kpca.evaluation.run import _whole
+
+    with pytest.raises(BadInputError, match="expected a whole number"):
+        _whole("seed", seed)
+
+
+def test_equal_weights_are_not_yet_an_equal_model(linear, tmp_path):
+    class Other(linear):
+        def forward(self, x):
+            return super().forward(1 - x)
+
+    Other.__name__ = linear.__name__
+    for kind, right in ((linear, 1.0), (Other, 0.0)):
+        model = kind(torch.ones(1, 1, 1), -0.5).eval()
+        assert evaluate(model, IMAGES, LABELS, protocol="clean", out=tmp_path).metrics["clean_accuracy"].value == right
+
+
+def test_every_specification_has_files_of_its_own(linear, tmp_path):
+    from robustbench_kpca.record import find_records
+
+    model = linear(torch.ones(1, 1, 1), -0.5).eval()
+    for images, batch_size in ((IMAGES, 4), (IMAGES, 2), (IMAGES[:3], 4)):
+        evaluate(model, images, LABELS[: len(images)], protocol="clean", batch_size=batch_size, out=tmp_path)
+    assert len(find_records(tmp_path)) == 3
+
+
+def test_a_newer_record_is_never_replaced(linear, tmp_path):
+    from robustbench_kpca.record import find_records
+
+    model = linear(torch.ones(1, 1, 1), -0.5).eval()
+    evaluate(model, IMAGES, LABELS, protocol="clean", out=tmp_path)
+    (path,) = find_records(tmp_path)
+    newer = path.read_text().replace('"schema_version": 1', '"schema_version": 2')
+    path.write_text(newer)
+    with pytest.raises(BadInputError, match="record schema 2"):
+        evaluate(model, IMAGES, LABELS, protocol="clean", out=tmp_path)
+    assert path.read_text() == newer
+
+
+def test_a_ball_larger_than_the_box_is_refused(known):
+    model, images, labels = known
+    with pytest.raises(BadInputError, match="128/255 if pixel levels were meant"):
+        evaluate(model, images, labels, protocol="pgd20-l2-128_255", eps=128)
 
 
 def test_a_loader_is_as_good_as_tensors(known):

@@ -42,6 +42,8 @@ def test_the_api_example(fork):
         ("rpc_symvit_digits", {"layers": [4]}, "block indices from 0 to 3"),
         ("rpc_symvit_digits", {"lam": -1}, "lam > 0"),
         ("vit_digits", {"num_heads": 5}, "cannot be built"),
+        ("vit_digits", {"depth": 0}, "depth = 0; expected a whole number, at least 1"),
+        ("rpc_symvit_digits", {"iterations": 2.5}, "iterations = 2.5; expected a whole number"),
     ],
 )
 def test_bad_names_and_options(fork, name, options, message):
@@ -133,4 +135,5 @@ def test_bundled_models_are_small_and_say_where_they_come_from():
         assert header["recipe"] == load_recipe(name)[2], "the recipe in the file is the committed one"
         assert float(header["test_accuracy"]) >= 0.95
         assert len(header["revision"]) >= 40
+        assert len(header["density_revision"]) >= 40
         assert sum(p.numel() for p in load_model(name).parameters()) <= 125_000

@@ -21,7 +21,6 @@ def test_fields_cannot_run_into_each_other():
 
 
 def test_draws_are_independent_streams():
-    key = sample_key(0, "s", "i")
-    first, second = generator(key, 0).uniform(size=4000), generator(key, 1).uniform(size=4000)
-    assert np.array_equal(first, generator(key, 0).uniform(size=4000))
+    first, second = (generator(sample_key(0, "s", name)).uniform(size=4000) for name in "ij")
+    assert np.array_equal(first, generator(sample_key(0, "s", "i")).uniform(size=4000))
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.06

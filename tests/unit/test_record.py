@@ -73,6 +73,7 @@ def _edit(path, change):
         (lambda c: c.update(schema_version="x"), "record schema x"),
         (lambda c: c.update(surprise=1), "unknown key 'surprise'"),
         (lambda c: c.pop("metrics"), "key 'metrics' is missing"),
+        (lambda c: c["outcomes_file"].update(rows=3), "is not the table its record was made from"),
         (lambda c: c["outcomes_file"].update(sha256="0" * 64), "is not the table its record was made from"),
         (lambda c: c["outcomes_file"].update(file="../x"), "plain file name"),
         (lambda c: c["outcomes_file"].update(file="gone.gz"), "is missing beside"),
@@ -82,6 +83,25 @@ def test_bad_records(saved, change, message):
     _edit(saved, change)
     with pytest.raises(BadInputError, match=message):
         load_record(saved)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c["metrics"]["robust_accuracy"].update(value=1.0), "robust_accuracy = 1.0000"),
+        (lambda c: c["metrics"].pop("robust_accuracy"), "robust_accuracy = None"),
+        (lambda c: c["spec"]["protocol"].update(digest="0" * 64), "protocol digest 000000000000"),
+        (lambda c: c["spec"]["protocol"]["resolved"].update(eps=0.5), "protocol digest"),
+        (lambda c: c["spec"]["data"].update(n=21), "n = 21"),
+    ],
+)
+def test_what_does_not_follow_is_not_believed(saved, change, message):
+    from robustbench_kpca.report.verify import load_consistent
+
+    load_consistent(saved)
+    _edit(saved, change)
+    with pytest.raises(BadInputError, match=f"{message}.* does not follow from"):
+        load_consistent(saved)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null"])

@@ -46,6 +46,8 @@ def test_the_digest_ignores_words_and_sees_numbers():
         ({"eps": "a lot"}, "expected a number or a fraction"),
         ({"norm": "l7"}, "norm = 'l7'"),
         ({"stage": []}, "stage"),
+        ({"stage": [PGD["stage"][0] | {"restarts": "1"}]}, "restarts = '1'"),
+        ({"kind": []}, "kind"),
         ({"kind": "attak"}, "kind = 'attak'"),
     ],
 )
