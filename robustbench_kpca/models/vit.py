@@ -1,6 +1,6 @@
 """The vision transformers of the benchmark: one family per attention variant, at every size, on timm's ViT."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
@@ -37,19 +37,25 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Variant:
-    """An attention for every block, and one for chosen `layers` with its options."""
+    """An attention for every block, and a `special` one, with its options, for chosen `layers`."""
 
     attention: str
     special: str | None = None
-    layers: str | tuple[int, ...] = "first"
-    options: tuple[tuple[str, Any], ...] = ()
+    layers: str = "first"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def _rpc(iterations: int, lam: float) -> dict[str, Any]:
+    return {"iterations": iterations, "lam": lam, "threshold": "lam*mu", "mu_width": "embed"}
 
 
 FAMILIES = {
     "vit": Variant("softmax"),
     "symvit": Variant("symmetric"),
-    "rpc_symvit": Variant("symmetric", "rpc", "first", (("iterations", 4), ("lam", 4.0))),
-    "rpc_symvit_all": Variant("symmetric", "rpc", "all", (("iterations", 2), ("lam", 3.0))),
+    "rpc_symvit": Variant("symmetric", "rpc", "first", _rpc(4, 4.0)),
+    "rpc_symvit_all": Variant("symmetric", "rpc", "all", _rpc(2, 3.0)),
+    "identity_symvit": Variant("symmetric", "identity", "first"),
+    "scaled_vit": Variant("softmax", "scaled", "all", {"form": "alpha"}),
 }
 ARCHITECTURES = {f"{family}_{size}": (family, size) for family in FAMILIES for size in SIZES}
 
@@ -65,8 +71,9 @@ def create_model(name: str, **options: Any) -> ViT:
 
     Args:
         name: one of `rbk list models`, such as `rpc_symvit_tiny_patch16_224`.
-        **options: of the architecture (`num_classes`, `img_size`, `depth`, ...), and for the RPC families
-            `iterations`, `lam`, `threshold`, `mu_width` and `layers` (`"first"`, `"all"`, or block indices).
+        **options: of the architecture (`num_classes`, `img_size`, `depth`, ...); `layers` of the special attention
+            (`"first"`, `"all"`, or block indices); and its own: `iterations`, `lam`, `threshold` and `mu_width` of RPC,
+            `form` of scaled attention.
 
     Raises:
         UnknownNameError: no such model.
@@ -77,15 +84,16 @@ def create_model(name: str, **options: Any) -> ViT:
         raise unknown_name("model", name, ARCHITECTURES, "(see: rbk list models)")
     family, size = ARCHITECTURES[name]
     variant = FAMILIES[family]
-    special = dict(variant.options)
-    known = _option_names(variant)
+    shape, special = asdict(SIZES[size]), dict(variant.options)
+    placed = {"layers": variant.layers} if variant.special else {}
+    known = [*shape, *special, *placed]
     for option in options:
         if option not in known:
             raise BadInputError(f"model '{name}' has no option '{option}'", fix=did_you_mean(option, known))
-    special |= {key: value for key, value in options.items() if key in _SPECIAL_OPTIONS}
-    shape = asdict(SIZES[size]) | {key: value for key, value in options.items() if key in _SHAPE_OPTIONS}
+    shape, special, placed = (
+        {key: options.get(key, value) for key, value in own.items()} for own in (shape, special, placed)
+    )
     _require_counts(shape | special)
-    layers = options.get("layers", variant.layers)
     try:
         model = ViT(**shape, attn_layer=ATTENTIONS.get(variant.attention))
     except (TypeError, ValueError, AssertionError, RuntimeError, ZeroDivisionError) as error:
@@ -93,9 +101,10 @@ def create_model(name: str, **options: Any) -> ViT:
             f"model '{name}' cannot be built with {options} ({error})", fix="change that option"
         ) from None
     if variant.special:
-        for index in _block_indices(layers, len(model.blocks)):
-            model.blocks[index].attn = _with_weights_of(model.blocks[index].attn, variant.special, special)
-    model.config = {"name": name, **options}
+        derived = {"tokens": model.pos_embed.shape[1]}  # some attentions have parameters of that shape
+        for index in _block_indices(placed["layers"], len(model.blocks)):
+            model.blocks[index].attn = _with_weights_of(model.blocks[index].attn, variant.special, special | derived)
+    model.config = {"name": name, **shape, **special, **placed}
     normalise_inside(model, IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD).eval()
     return model
 
@@ -109,12 +118,6 @@ def _require_counts(options: dict[str, Any]) -> None:
 
 
 _COUNTS = ("img_size", "patch_size", "embed_dim", "depth", "num_heads", "num_classes", "iterations")
-_SPECIAL_OPTIONS = ("iterations", "lam", "threshold", "mu_width")
-_SHAPE_OPTIONS = tuple(field.name for field in fields(Size))
-
-
-def _option_names(variant: Variant) -> list[str]:
-    return [*_SHAPE_OPTIONS, *((*_SPECIAL_OPTIONS, "layers") if variant.special else ())]
 
 
 def _block_indices(layers: Any, depth: int) -> list[int]:
@@ -135,5 +138,5 @@ def _with_weights_of(old: Any, attention: str, options: dict[str, Any]) -> nn.Mo
         new: nn.Module = ATTENTIONS.get(attention)(dim, heads, qkv_bias=old.qkv.bias is not None, **options)
     except TypeError as error:
         raise BadInputError(f"attention '{attention}' cannot be built with {options} ({error})") from None
-    new.load_state_dict(old.state_dict())
+    new.load_state_dict(old.state_dict(), strict=False)  # a new parameter keeps its start
     return new

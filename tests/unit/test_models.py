@@ -38,6 +38,8 @@ def test_the_api_example(fork):
         ("vit_digit", {}, "did you mean 'vit_digits'"),
         ("rpc_symvit_digits", {"iteration": 2}, "no option 'iteration'; did you mean 'iterations'"),
         ("vit_digits", {"iterations": 2}, "no option 'iterations'"),
+        ("scaled_vit_digits", {"form": "beta"}, "expected 'matrix' or 'alpha'"),
+        ("identity_symvit_digits", {"lam": 2.0}, "no option 'lam'"),
         ("rpc_symvit_digits", {"layers": "frist"}, "expected 'first', 'all' or block indices from 0 to 3"),
         ("rpc_symvit_digits", {"layers": [4]}, "block indices from 0 to 3"),
         ("rpc_symvit_digits", {"lam": -1}, "lam > 0"),
@@ -49,6 +51,18 @@ def test_the_api_example(fork):
 def test_bad_names_and_options(fork, name, options, message):
     with pytest.raises(BadInputError, match=message):
         create_model(name, **options)
+
+
+def test_the_configuration_is_whole_and_builds_the_same_model(fork):
+    model = create_model("rpc_symvit_digits", lam=3.0)
+    assert model.config["lam"] == 3.0
+    assert model.config["iterations"] == 4
+    assert model.config["layers"] == "first"
+    assert model.config["embed_dim"] == 48
+    again = create_model(**model.config)
+    again.load_state_dict(model.state_dict())
+    x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(model(x), again(x))
 
 
 def test_weights_load_the_same_from_both_formats(tmp_path):

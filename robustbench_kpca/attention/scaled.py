@@ -1,0 +1,47 @@
+"""Scaled attention: softmax(Q K^T / sqrt(D)) (I - S) V, with S a learned matrix or a share of the keys' attention.
+
+Teo & Nguyen (2024), arXiv:2406.13762, Remark 3, equation 12 and appendix E.1.
+"""
+
+from typing import Any
+
+import torch
+from timm.models.vision_transformer import Attention
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from robustbench_kpca.attention.symmetric import Tokens
+from robustbench_kpca.errors import BadInputError
+
+FORMS = ("matrix", "alpha")
+
+
+class ScaledAttention(Attention):  # type: ignore[misc]  # timm is untyped
+    """Softmax attention on V' = V - S V.
+
+    `matrix`: S is a parameter `s` of shape (heads, tokens, tokens), so it fits one sequence length only; `alpha`: `s`
+    is one number and S = s softmax(K K^T / sqrt(D)). Both start at 0, where the layer is softmax attention.
+    """
+
+    def __init__(self, dim: int, num_heads: int, *, tokens: int, form: str = "alpha", **options: Any) -> None:
+        super().__init__(dim, num_heads, **options)
+        if form not in FORMS:
+            raise BadInputError(f"form = '{form}'", expected=" or ".join(f"'{known}'" for known in FORMS))
+        self.form = form
+        self.s = nn.Parameter(torch.zeros(num_heads, tokens, tokens) if form == "matrix" else torch.zeros(()))
+
+    def forward(self, x: Tokens, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tokens:
+        """Map tokens to tokens; masks are refused, vision needs none."""
+        if attn_mask is not None or is_causal:
+            raise BadInputError(f"a mask for {type(self).__name__}", expected="no mask")
+        batch, tokens, dim = x.shape
+        if self.form == "matrix" and tokens != self.s.shape[-1]:
+            raise BadInputError(f"{tokens} tokens", expected=f"{self.s.shape[-1]}, the size of the learned matrix S")
+        q, k, v = self.qkv(x).view(batch, tokens, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        scaled = self.s @ v if self.form == "matrix" else self.s * F.scaled_dot_product_attention(k, k, v)
+        mixed = F.scaled_dot_product_attention(q, k, v - scaled, dropout_p=self.attn_drop.p if self.training else 0.0)
+        out: Tensor = self.proj_drop(self.proj(mixed.transpose(1, 2).reshape(batch, tokens, dim)))
+        return out
+
+
+ATTENTION = ScaledAttention

@@ -1,0 +1,81 @@
+import pytest
+import torch
+
+from robustbench_kpca import create_model
+from robustbench_kpca.attention.identity import IdentityAttention
+from robustbench_kpca.attention.scaled import ScaledAttention
+from robustbench_kpca.attention.softmax import SoftmaxAttention
+from robustbench_kpca.errors import BadInputError
+
+TOKENS, DIM, HEADS = 7, 12, 3
+
+
+@pytest.fixture
+def x(fork):
+    return torch.randn(2, TOKENS, DIM, dtype=torch.float64)
+
+
+def layer(form: str, *, seed: int = 0, s: float | None = None) -> ScaledAttention:
+    torch.manual_seed(seed)
+    built = ScaledAttention(DIM, HEADS, tokens=TOKENS, form=form, qkv_bias=True).double()
+    if s is not None:
+        with torch.no_grad():
+            built.s.copy_(torch.randn_like(built.s) * s)
+    return built
+
+
+@pytest.mark.parametrize("form", ["matrix", "alpha"])
+def test_it_starts_as_softmax_attention(x, form):
+    plain = SoftmaxAttention(DIM, HEADS, qkv_bias=True).double()
+    scaled = layer(form)
+    scaled.load_state_dict(plain.state_dict(), strict=False)
+    assert torch.allclose(scaled(x), plain(x), atol=1e-12)
+
+
+@pytest.mark.parametrize("form", ["matrix", "alpha"])
+def test_equation_12_written_out(x, form):
+    scaled = layer(form, s=0.3)
+    q, k, v = scaled.qkv(x).view(2, TOKENS, 3, HEADS, DIM // HEADS).permute(2, 0, 3, 1, 4)
+    root = (DIM // HEADS) ** 0.5
+    share = scaled.s if form == "matrix" else scaled.s * (k @ k.transpose(-2, -1) / root).softmax(-1)
+    mixed = (q @ k.transpose(-2, -1) / root).softmax(-1) @ (torch.eye(TOKENS, dtype=torch.float64) - share) @ v
+    assert torch.allclose(scaled(x), scaled.proj(mixed.transpose(1, 2).reshape(2, TOKENS, DIM)), atol=1e-12)
+    assert not torch.allclose(scaled(x), layer(form)(x), atol=1e-3)
+
+
+@pytest.mark.parametrize("form", ["matrix", "alpha"])
+def test_gradients(x, form):
+    scaled = layer(form, s=0.3)
+    assert torch.autograd.gradcheck(scaled, (x[:1, :, :].clone().requires_grad_(),))
+    scaled(x).sum().backward()
+    assert float(scaled.s.grad.abs().max()) > 0
+
+
+def test_the_matrix_fits_one_length_only(x):
+    with pytest.raises(BadInputError, match="5 tokens; expected 7, the size of the learned matrix S"):
+        layer("matrix")(x[:, :5])
+    assert layer("alpha")(x[:, :5]).shape == (2, 5, DIM)
+
+
+def test_parameter_counts(fork):
+    count = {
+        form: sum(p.numel() for p in create_model("scaled_vit_tiny_patch16_224", form=form, depth=2).parameters())
+        for form in ("matrix", "alpha")
+    }
+    plain = sum(p.numel() for p in create_model("vit_tiny_patch16_224", depth=2).parameters())
+    assert count["alpha"] == plain + 2
+    assert count["matrix"] == plain + 2 * 3 * 197**2
+
+
+def test_identity_keeps_every_token_to_itself(x):
+    layer = IdentityAttention(DIM, HEADS, qkv_bias=True).double()
+    values = layer.qkv(x)[..., DIM:]
+    assert torch.allclose(layer(x), layer.proj(values), atol=1e-12)
+    moved = x.clone()
+    moved[:, 3] += 1
+    assert torch.equal(layer(moved)[:, :3], layer(x)[:, :3])
+
+
+def test_identity_shares_its_weights_with_rpc(fork):
+    rpc, identity = create_model("rpc_symvit_digits"), create_model("identity_symvit_digits")
+    identity.load_state_dict(rpc.state_dict())
