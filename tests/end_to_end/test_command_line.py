@@ -231,7 +231,8 @@ def test_a_checkpoint_and_overrides_show_in_the_record(tmp_path, capsys):
         rbk("eval", *arguments, "-p", "pgd20-linf-8_255", "--set", "eps=3/255", "--limit", "20", "-o", "r", "-q") == 0
     )
     record = load_record(find_records("r")[0])
-    assert record.spec.model.config == {"name": "rpc_symvit_digits", "iterations": 2}
+    config = record.spec.model.config
+    assert (config["name"], config["iterations"], config["lam"]) == ("rpc_symvit_digits", 2, 4.0)
     assert record.spec.model.name == "rpc_symvit_digits+iterations=2@mine"
     assert record.spec.protocol.resolved["eps"] == 3 / 255
     capsys.readouterr()
