@@ -1,0 +1,231 @@
+"""FAN, the fully attentional network: channels are weighted by attention too, and a convolution gives neighbourhood.
+
+Zhou et al. (2022), "Understanding the Robustness in Vision Transformers", arXiv:2204.12451, and its symmetric version,
+the baseline of RPC-FAN: Teo & Nguyen (2024), arXiv:2406.13762, appendix. State-dict keys are the authors'; the stem,
+the positional encoding and the class attention are XCiT's (El-Nouby et al., 2021, arXiv:2106.09681), from timm.
+"""
+
+from functools import partial
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float
+from timm.layers import DropPath
+from timm.models.xcit import LPI, ClassAttentionBlock, PositionalEncodingFourier, conv3x3
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from robustbench_kpca.attention.symmetric import SymmetricAttention, Tokens
+from robustbench_kpca.errors import BadInputError
+
+Grid = tuple[int, int]
+"""Height and width of the image in tokens."""
+PATCH_SIZES = (4, 8, 16)
+
+_LayerNorm = partial(nn.LayerNorm, eps=1e-6)
+
+
+def _heads(x: Tokens, heads: int) -> Float[Tensor, "batch heads tokens head_dim"]:
+    split: Tensor = x.unflatten(-1, (heads, -1))
+    return split.transpose(1, 2)
+
+
+class Stem(nn.Module):
+    """Image to feature map: log2(patch) 3x3 stride-2 convolutions with BatchNorm, GELU between, the width doubling."""
+
+    def __init__(self, img_size: int, patch_size: int, dim: int) -> None:
+        super().__init__()
+        self.img_size = (img_size, img_size)
+        steps = patch_size.bit_length() - 1
+        widths = [3, *(dim >> step for step in reversed(range(steps)))]
+        layers: list[nn.Module] = []
+        for before, after in pairwise(widths):
+            layers += [conv3x3(before, after, 2), nn.GELU()]
+        self.proj = nn.Sequential(*layers[:-1])
+
+    def forward(self, images: Float[Tensor, "batch 3 h w"]) -> Float[Tensor, "batch dim height width"]:
+        """Reduce both sides `patch_size` times."""
+        out: Tensor = self.proj(images)
+        return out
+
+
+class TokenMix(nn.Module):
+    """out = proj(softmax(Q K^T / sqrt(D)) V), with Q = q(x) and (K, V) = kv(x)."""
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.q = nn.Linear(dim, dim)
+        self.kv = nn.Linear(dim, 2 * dim)
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, x: Tokens) -> Tokens:
+        """Map tokens to tokens."""
+        q, k, v = (_heads(part, self.num_heads) for part in (self.q(x), *self.kv(x).chunk(2, -1)))
+        out: Tensor = self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        return out
+
+
+class ConvMlp(nn.Module):
+    """out = fc2(h + gamma * DW(h)), h = fc1(x), with DW two depthwise convolutions; the only GELU is between them."""
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dim, hidden)
+        self.dwconv = LPI(hidden)
+        self.gamma = nn.Parameter(torch.ones(hidden))
+        self.fc2 = nn.Linear(hidden, dim)
+
+    def forward(self, x: Tokens, grid: Grid) -> Tokens:
+        """Map tokens, which lie row by row on `grid`, to tokens."""
+        hidden = self.fc1(x)
+        out: Tensor = self.fc2(hidden + self.gamma * self.dwconv(hidden, *grid))
+        return out
+
+
+class ChannelAttention(nn.Module):
+    """out = a * V, one weight a per channel, with V = norm_v(mlp_v(x)).
+
+    In each head a = temperature * sigmoid(Q^T k), where softmax runs over the tokens: Q = softmax(q(x)), (N, D), and
+    k = mean over D of softmax(x), (N).
+    """
+
+    def __init__(self, dim: int, num_heads: int, mlp_ratio: float) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.temperature = nn.Parameter(torch.ones(num_heads, 1, 1))
+        self.mlp_v = ConvMlp(dim, int(dim * mlp_ratio))
+        self.norm_v = _LayerNorm(dim)
+        self.q = nn.Linear(dim, dim)
+
+    def forward(self, x: Tokens, grid: Grid) -> Tokens:
+        """Map tokens, which lie row by row on `grid`, to tokens."""
+        q = _heads(self.q(x), self.num_heads).softmax(2)
+        k = _heads(x, self.num_heads).softmax(2).mean(-1, keepdim=True)
+        weight = self.temperature * (q.transpose(-1, -2) @ k).sigmoid()
+        out: Tensor = weight.flatten(1).unsqueeze(1) * self.norm_v(self.mlp_v(x, grid))
+        return out
+
+
+class Block(nn.Module):
+    """x += gamma1 * attn(norm1(x)); x += gamma2 * mlp(norm2(x)), where `mlp` is the channel attention."""
+
+    def __init__(self, dim: int, num_heads: int, mlp_ratio: float, *, symmetric: bool, drop_path: float) -> None:
+        super().__init__()
+        self.norm1 = _LayerNorm(dim)
+        self.attn: nn.Module = (
+            SymmetricAttention(dim, num_heads, qkv_bias=True, projection="kv")
+            if symmetric
+            else TokenMix(dim, num_heads)
+        )
+        self.norm2 = _LayerNorm(dim)
+        self.mlp = ChannelAttention(dim, num_heads, mlp_ratio)
+        self.gamma1, self.gamma2 = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.ones(dim))
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Tokens, grid: Grid) -> Tokens:
+        """Map tokens, which lie row by row on `grid`, to tokens."""
+        x = x + self.drop_path(self.gamma1 * self.attn(self.norm1(x)))
+        out: Tensor = x + self.drop_path(self.gamma2 * self.mlp(self.norm2(x), grid))
+        return out
+
+
+class SymmetricClassAttention(nn.Module):
+    """The class token asks with its key: out = proj(softmax(k_cls K^T / sqrt(D)) V), with K = k(x) and V = v(x)."""
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.k = nn.Linear(dim, dim)
+        self.v = nn.Linear(dim, dim)
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, x: Tokens) -> Float[Tensor, "batch 1 dim"]:
+        """Return the new class token; the old one is the first of `x`."""
+        k, v = _heads(self.k(x), self.num_heads), _heads(self.v(x), self.num_heads)
+        out: Tensor = self.proj(F.scaled_dot_product_attention(k[:, :, :1], k, v).transpose(1, 2).flatten(2))
+        return out
+
+
+def _class_block(dim: int, num_heads: int, mlp_ratio: float, *, symmetric: bool) -> nn.Module:
+    block: nn.Module = ClassAttentionBlock(
+        dim, num_heads, mlp_ratio, qkv_bias=True, norm_layer=_LayerNorm, eta=1.0, tokens_norm=True
+    )
+    if symmetric:
+        block.attn = SymmetricClassAttention(dim, num_heads)
+    return block
+
+
+class FAN(nn.Module):
+    """Normalised images, (batch, 3, img_size, img_size), to logits, (batch, num_classes).
+
+    The class token joins after the blocks: their attention sees (img_size / patch_size)^2 tokens, all of them patches.
+
+    Initialisation is timm's of XCiT: linear weights and the class token truncated normal with deviation 0.02, linear
+    biases 0, gammas and temperatures 1, convolutions as torch makes them.
+    """
+
+    def __init__(
+        self,
+        *,
+        img_size: int,
+        patch_size: int,
+        embed_dim: int,
+        depth: int,
+        num_heads: int,
+        num_classes: int,
+        mlp_ratio: float = 4.0,
+        cls_layers: int = 2,
+        symmetric: bool = False,
+        drop_path: float = 0.0,
+    ) -> None:
+        super().__init__()
+        _require_shape(img_size, patch_size, embed_dim, num_heads)
+        self.img_size, self.num_classes, self.num_features = img_size, num_classes, embed_dim
+        shape = embed_dim, num_heads, mlp_ratio
+        self.patch_embed = Stem(img_size, patch_size, embed_dim)
+        self.pos_embed = PositionalEncodingFourier(dim=embed_dim)
+        self.blocks = nn.ModuleList(Block(*shape, symmetric=symmetric, drop_path=drop_path) for _ in range(depth))
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, embed_dim))
+        self.cls_attn_blocks = nn.ModuleList(_class_block(*shape, symmetric=symmetric) for _ in range(cls_layers))
+        self.norm = _LayerNorm(embed_dim)
+        self.head = nn.Linear(embed_dim, num_classes)
+        nn.init.trunc_normal_(self.cls_token, std=0.02)
+        self.apply(_initialise)
+
+    def forward_features(self, images: Float[Tensor, "batch 3 h w"]) -> Tokens:
+        """Return the normalised tokens before the head; the first is the class token."""
+        features = self.patch_embed(images)
+        batch, _, height, width = features.shape
+        x = (features + self.pos_embed(1, height, width)).flatten(2).transpose(1, 2)
+        for block in self.blocks:
+            x = block(x, (height, width))
+        x = torch.cat([self.cls_token.expand(batch, -1, -1), x], 1)
+        for block in self.cls_attn_blocks:
+            x = block(x)
+        out: Tensor = self.norm(x)
+        return out
+
+    def forward_head(self, x: Tokens, pre_logits: bool = False) -> Float[Tensor, "batch width"]:
+        """Read the class token; `pre_logits` leaves the classifier out."""
+        out: Tensor = x[:, 0] if pre_logits else self.head(x[:, 0])
+        return out
+
+    def forward(self, images: Float[Tensor, "batch 3 h w"]) -> Float[Tensor, "batch classes"]:
+        """Map normalised images to logits."""
+        return self.forward_head(self.forward_features(images))
+
+
+def _require_shape(img_size: int, patch_size: int, embed_dim: int, num_heads: int) -> None:
+    if patch_size not in PATCH_SIZES or img_size % patch_size:
+        raise BadInputError(
+            f"patch_size = {patch_size} with img_size = {img_size}", expected="4, 8 or 16, and a divisor of img_size"
+        )
+    if embed_dim % num_heads:
+        raise BadInputError(f"width {embed_dim} with {num_heads} heads", expected="a width the heads divide")
+
+
+def _initialise(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear):
+        nn.init.trunc_normal_(module.weight, std=0.02)
+        nn.init.zeros_(module.bias)
