@@ -10,7 +10,7 @@ from robustbench_kpca.attention.symmetric import Heads, SymmetricAttention
 class IdentityAttention(SymmetricAttention):
     """out = proj(V). Same parameters as symmetric attention, so weights interchange; the keys are not used."""
 
-    def attend(self, k: Heads, v: Heads) -> Heads:  # noqa: ARG002
+    def attend(self, k: Heads, v: Heads, *, causal: bool = False) -> Heads:  # noqa: ARG002
         """Leave the values as they are."""
         return v
 

@@ -1,13 +1,16 @@
 """RPC attention: Principal Attention Pursuit, n alternating steps that split the keys into low-rank L and sparse S.
 
 Teo & Nguyen (2024), arXiv:2406.13762, section 3, Definition 1 and Algorithm 1. The defaults reproduce the authors'
-released code, which departs from the paper in the threshold and in the width that enters mu (docs/decisions/0004).
+released code, which departs from the paper in the threshold, in the width that enters mu and in the sign of the dual
+variable (docs/decisions/0004).
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, cast, get_args
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
@@ -16,99 +19,183 @@ from robustbench_kpca.errors import BadInputError
 
 Threshold = Literal["lam*mu", "lam/mu"]
 MuWidth = Literal["embed", "head"]
-Observer = Callable[[int, Tensor, Tensor, Tensor], None]
-"""Called after every iteration with (iteration, K, L, S)."""
+MuSpan = Literal["past", "window"]
+Scale = Float[Tensor, "batch heads #tokens 1"]
 
-_TINY = 1e-12  # keeps mu finite where all keys of a head are zero
+TINY = 1e-12
+"""The least ||K||_1 that enters mu: keeps it finite where all keys of a head are zero."""
 
 
-def principal_attention_pursuit(
-    k: Heads,
-    v: Heads,
-    *,
-    iterations: int,
-    lam: float,
-    width: int,
-    threshold: Threshold = "lam*mu",
-    observer: Observer | None = None,
-) -> Heads:
-    """Return L after `iterations` steps, in the scaled dual form U = Y / mu.
+@dataclass(frozen=True)
+class Iterate:
+    """What one iteration of the pursuit made; given to an observer."""
 
-    mu = N * width / (4 ||K||_1) per image and head; L = S = U = 0; then, `iterations` times,
+    iteration: int
+    """From 1; 0 is attention without a pursuit."""
+    k: Heads
+    v: Heads
+    query: Heads
+    """The left argument of the softmax: M in the symmetric form, Q in the asymmetric one."""
+    inner: Heads
+    """M, the right argument of the softmax."""
+    low_rank: Heads
+    sparse: Heads
+    causal: bool
 
-        S <- shrink(K - L + U; t),  t = lam * mu (released code) or lam / mu (paper)
-        M <- K - S - U
-        L <- softmax(M M^T / sqrt(D)) V
-        U <- U + K - L - S
 
-    with shrink(x; t) = sign(x) max(|x| - t, 0). The gradient flows through mu, as in the released code.
+Observer = Callable[[Iterate], None]
 
-    Args:
-        k: keys, (batch, heads, tokens N, head width D).
-        v: values, the same shape.
-        iterations: n >= 1.
+
+@dataclass(frozen=True)
+class Pursuit:
+    """Principal Attention Pursuit with its options.
+
+    Attributes:
+        iterations: n; 0 is attention as it would be without a pursuit.
         lam: lambda > 0; `inf` switches the sparse part off.
-        width: C (the released code) or D (the paper), see `MuWidth`.
-        threshold: which of the two rules for t.
-        observer: shown every iterate.
+        threshold: shrink by lam * mu (released code) or lam / mu (paper).
+        mu_width: the width in mu: C, all heads together (released code), or D, one head (paper).
+        mu_span: in causal attention, mu_t from the keys up to t, or one mu from the whole window, as the paper would
+            have it, through which the past sees the future.
+        dual_sign: of Y / mu in the L step: -1 (released code and paper as printed) or +1 (textbook ADMM).
 
     """
-    tokens = k.shape[-2]
-    wide = k.to(torch.promote_types(k.dtype, torch.float32))  # mu needs at least single precision
-    mu = tokens * width / (4 * wide.abs().sum((-2, -1), keepdim=True).clamp_min(_TINY))
-    bound = (lam * mu if threshold == "lam*mu" else lam / mu).to(k.dtype)
-    if lam == float("inf"):
-        bound = bound.detach()  # a constant, where inf times the gradient of mu would be NaN
-    low_rank = dual = torch.zeros_like(k)
-    for iteration in range(iterations):
-        residual = k - low_rank + dual
-        sparse = F.relu(residual - bound) - F.relu(-residual - bound)
-        inner = k - sparse - dual
-        low_rank = F.scaled_dot_product_attention(inner, inner, v)
-        dual = dual + k - low_rank - sparse
+
+    iterations: int = 4
+    lam: float = 4.0
+    threshold: Threshold = "lam*mu"
+    mu_width: MuWidth = "embed"
+    mu_span: MuSpan = "past"
+    dual_sign: int = -1
+
+    def __post_init__(self) -> None:
+        if self.iterations < 0 or not self.lam > 0:
+            raise BadInputError(
+                f"iterations = {self.iterations}, lam = {self.lam}", expected="iterations >= 0 and lam > 0"
+            )
+        for option, known in (("threshold", Threshold), ("mu_width", MuWidth), ("mu_span", MuSpan)):
+            if getattr(self, option) not in get_args(known):
+                choices = " or ".join(f"'{choice}'" for choice in get_args(known))
+                raise BadInputError(f"{option} = '{getattr(self, option)}'", expected=choices)
+        if self.dual_sign not in (-1, 1):
+            raise BadInputError(f"dual_sign = {self.dual_sign}", expected="-1 or 1")
+
+    @classmethod
+    def pop(cls, options: dict[str, Any]) -> "Pursuit":
+        """Take the pursuit's own options out of an attention's."""
+        return cls(**{field.name: options.pop(field.name) for field in fields(cls) if field.name in options})
+
+    def __call__(
+        self,
+        k: Heads,
+        v: Heads,
+        query: Heads | None = None,
+        *,
+        causal: bool = False,
+        dropout: float = 0.0,
+        observer: Observer | None = None,
+    ) -> Heads:
+        """Return L after n iterations, in the scaled dual form U = Y / mu.
+
+        L = S = U = 0; then, n times, with t = lam * mu or lam / mu and shrink(x; t) = sign(x) max(|x| - t, 0),
+
+            S <- shrink(K - L + U; t)
+            M <- K - S - U                             (dual_sign = +1: K - S + U)
+            L <- softmax(M M^T / sqrt(D)) V            (asymmetric form: softmax(Q M^T / sqrt(D)) V)
+            U <- U + K - L - S
+
+        The code needs S only as clip(x; t) = x - shrink(x; t), which is x held in [-t, t]. The gradient flows through
+        mu, as in the released code. Dropout acts in the last iteration only, as there.
+
+        Args:
+            k: keys, (batch, heads, tokens N, head width D).
+            v: values, the same shape.
+            query: Q of the asymmetric form (appendix E.10); the symmetric form has none.
+            causal: token t attends to tokens up to t.
+            dropout: of attention weights.
+            observer: shown every iterate.
+
+        """
+        if not self.iterations:
+            return self._unpursued(k, v, query, causal, dropout, observer)
+        bound = self.bound(k, causal=causal)
+        low_rank = dual = torch.zeros_like(k)
+        for iteration in range(1, self.iterations + 1):
+            argument = k - low_rank + dual
+            clipped: Tensor = _Clip.apply(argument, bound)
+            carried = low_rank + clipped  # K + U - S
+            inner = carried if self.dual_sign > 0 else torch.sub(carried, dual, alpha=2)
+            left = inner if query is None else query
+            low_rank = F.scaled_dot_product_attention(
+                left, inner, v, dropout_p=dropout if iteration == self.iterations else 0.0, is_causal=causal
+            )
+            dual = carried - low_rank
+            if observer is not None:
+                observer(Iterate(iteration, k, v, left, inner, low_rank, argument - clipped, causal))
+        return low_rank
+
+    def bound(self, k: Heads, *, causal: bool = False) -> Scale:
+        """Return the shrinkage t, lam * mu or lam / mu, in the keys' precision."""
+        mu = self.mu(k, causal=causal)
+        bound = (self.lam * mu if self.threshold == "lam*mu" else self.lam / mu).to(k.dtype)
+        # a constant for lam = inf, where inf times the gradient of mu would be NaN
+        return bound.detach() if self.lam == float("inf") else bound
+
+    def mu(self, k: Heads, *, causal: bool = False) -> Scale:
+        """Return mu = N * width / (4 ||K||_1), (batch, heads, 1, 1), in at least single precision.
+
+        Causal over the past: mu_t = t * width / (4 sum_{j <= t} ||k_j||_1), (batch, heads, tokens, 1).
+        """
+        width = k.shape[-1] * (k.shape[-3] if self.mu_width == "embed" else 1)
+        norms = k.to(torch.promote_types(k.dtype, torch.float32)).abs().sum(-1, keepdim=True)
+        if causal and self.mu_span == "past":
+            seen = torch.arange(1, k.shape[-2] + 1, device=k.device, dtype=norms.dtype).unsqueeze(-1)
+            return seen * width / (4 * norms.cumsum(-2).clamp_min(TINY))
+        return k.shape[-2] * width / (4 * norms.sum(-2, keepdim=True).clamp_min(TINY))
+
+    def _unpursued(
+        self, k: Heads, v: Heads, query: Heads | None, causal: bool, dropout: float, observer: Observer | None
+    ) -> Heads:
+        left = k if query is None else query
+        out = F.scaled_dot_product_attention(left, k, v, dropout_p=dropout, is_causal=causal)
         if observer is not None:
-            observer(iteration, k, low_rank, sparse)
-    return low_rank
+            observer(Iterate(0, k, v, left, k, out, torch.zeros_like(k), causal))
+        return out
+
+
+class _Clip(torch.autograd.Function):
+    """clip(x; t), x held in [-t, t]; keeps its result for the backward pass, and nothing else of that size."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, bound: Tensor) -> Tensor:
+        clipped = torch.clamp(x, -bound, bound)
+        ctx.save_for_backward(clipped, bound)
+        return clipped
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        (gradient,) = gradients
+        clipped, bound = ctx.saved_tensors
+        inside = gradient.masked_fill(clipped.abs() >= bound, 0.0)
+        return inside, ((gradient - inside) * clipped.sign()).sum_to_size(bound.shape)
 
 
 class RPCAttention(SymmetricAttention):
-    """Symmetric attention whose mixing step is Principal Attention Pursuit; it adds no parameter."""
+    """Symmetric attention whose mixing step is Principal Attention Pursuit; it adds no parameter.
 
-    def __init__(
-        self,
-        dim: int,
-        *args: Any,
-        iterations: int = 4,
-        lam: float = 4.0,
-        threshold: str = "lam*mu",
-        mu_width: str = "embed",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(dim, *args, **kwargs)
-        if iterations < 1 or not lam > 0:
-            raise BadInputError(f"iterations = {iterations}, lam = {lam}", expected="iterations >= 1 and lam > 0")
-        if threshold not in get_args(Threshold) or mu_width not in get_args(MuWidth):
-            raise BadInputError(
-                f"threshold = '{threshold}', mu_width = '{mu_width}'",
-                expected="threshold 'lam*mu' or 'lam/mu' and mu_width 'embed' or 'head'",
-            )
-        self.iterations = iterations
-        self.lam = lam
-        self.threshold = cast("Threshold", threshold)
-        self.width = dim if mu_width == "embed" else dim // self.num_heads
+    Takes the options of `SymmetricAttention` and of `Pursuit`, and shows `observer`, if one is set, every iterate.
+    """
+
+    def __init__(self, dim: int, num_heads: int = 8, **options: Any) -> None:
+        pursuit = Pursuit.pop(options)
+        super().__init__(dim, num_heads, **options)
+        self.pursuit = pursuit
         self.observer: Observer | None = None
 
-    def attend(self, k: Heads, v: Heads) -> Heads:
+    def attend(self, k: Heads, v: Heads, *, causal: bool = False) -> Heads:
         """Run the pursuit on one layer's keys and values."""
-        return principal_attention_pursuit(
-            k,
-            v,
-            iterations=self.iterations,
-            lam=self.lam,
-            width=self.width,
-            threshold=self.threshold,
-            observer=self.observer,
-        )
+        dropout = self.attn_drop if self.training else 0.0
+        return self.pursuit(k, v, causal=causal, dropout=dropout, observer=self.observer)
 
 
 ATTENTION = RPCAttention

@@ -10,7 +10,7 @@ from timm.models.vision_transformer import Attention
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca.attention.symmetric import Tokens
+from robustbench_kpca.attention.symmetric import Tokens, merge_heads, split_heads
 from robustbench_kpca.errors import BadInputError
 
 FORMS = ("matrix", "alpha")
@@ -34,13 +34,13 @@ class ScaledAttention(Attention):  # type: ignore[misc]  # timm is untyped
         """Map tokens to tokens; masks are refused, vision needs none."""
         if attn_mask is not None or is_causal:
             raise BadInputError(f"a mask for {type(self).__name__}", expected="no mask")
-        batch, tokens, dim = x.shape
+        tokens = x.shape[1]
         if self.form == "matrix" and tokens != self.s.shape[-1]:
             raise BadInputError(f"{tokens} tokens", expected=f"{self.s.shape[-1]}, the size of the learned matrix S")
-        q, k, v = self.qkv(x).view(batch, tokens, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = split_heads(self.qkv(x), 3, self.num_heads)
         scaled = self.s @ v if self.form == "matrix" else self.s * F.scaled_dot_product_attention(k, k, v)
         mixed = F.scaled_dot_product_attention(q, k, v - scaled, dropout_p=self.attn_drop.p if self.training else 0.0)
-        out: Tensor = self.proj_drop(self.proj(mixed.transpose(1, 2).reshape(batch, tokens, dim)))
+        out: Tensor = self.proj_drop(self.proj(merge_heads(mixed)))
         return out
 
 

@@ -16,11 +16,28 @@ Heads = Float[Tensor, "batch heads tokens head_dim"]
 Tokens = Float[Tensor, "batch tokens dim"]
 
 
+def split_heads(projected: Tokens, parts: int, heads: int) -> tuple[Heads, ...]:
+    """Cut (batch, tokens, parts * C) into `parts` tensors of (batch, heads, tokens, C / heads)."""
+    batch, tokens, _ = projected.shape
+    return projected.view(batch, tokens, parts, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+
+
+def merge_heads(heads: Heads) -> Tokens:
+    """Put the heads side by side again: (batch, tokens, C)."""
+    return heads.transpose(1, 2).flatten(2)
+
+
+def refuse_mask(attention: nn.Module, mask: Tensor | None) -> None:
+    """Refuse a mask given as a tensor; the causal one is asked for by `is_causal`."""
+    if mask is not None:
+        raise BadInputError(f"a mask for {type(attention).__name__}", expected="no mask, or is_causal=True")
+
+
 class SymmetricAttention(nn.Module):
     """out = proj(softmax(K K^T / sqrt(D)) V), with (K, V) = qkv(x).
 
-    One linear layer of width 2C named `qkv` (index 0 is K, 1 is V), so the authors' checkpoints load strictly.
-    The signature is what timm >= 1.0.23 passes to an `attn_layer`.
+    One linear layer of width 2C (index 0 is K, 1 is V), named `qkv` as in the authors' checkpoints, which so load
+    strictly; FAN's name it `kv`. The signature is what timm >= 1.0.23 passes to an `attn_layer`.
     """
 
     def __init__(
@@ -33,6 +50,7 @@ class SymmetricAttention(nn.Module):
         proj_drop: float = 0.0,
         device: Any = None,
         dtype: Any = None,
+        projection: str = "qkv",
         **unused: Any,
     ) -> None:
         super().__init__()
@@ -41,24 +59,26 @@ class SymmetricAttention(nn.Module):
         if unused.get("qk_norm") or unused.get("scale_norm"):
             raise BadInputError("qk_norm or scale_norm with symmetric attention", expected="neither")
         self.num_heads = num_heads
-        self.qkv = nn.Linear(dim, 2 * dim, bias=qkv_bias, device=device, dtype=dtype)
+        self.projection = projection
+        self.add_module(projection, nn.Linear(dim, 2 * dim, bias=qkv_bias, device=device, dtype=dtype))
         self.attn_drop = attn_drop
         self.proj = nn.Linear(dim, dim, bias=proj_bias, device=device, dtype=dtype)
         self.proj_drop = nn.Dropout(proj_drop)
 
-    def attend(self, k: Heads, v: Heads) -> Heads:
+    def keys_and_values(self, x: Tokens) -> tuple[Heads, ...]:
+        """Project tokens to (K, V)."""
+        return split_heads(getattr(self, self.projection)(x), 2, self.num_heads)
+
+    def attend(self, k: Heads, v: Heads, *, causal: bool = False) -> Heads:
         """Mix the values of one layer, head by head."""
         dropout = self.attn_drop if self.training else 0.0
-        return F.scaled_dot_product_attention(k, k, v, dropout_p=dropout)
+        return F.scaled_dot_product_attention(k, k, v, dropout_p=dropout, is_causal=causal)
 
     def forward(self, x: Tokens, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tokens:
-        """Map tokens to tokens; masks are refused, vision needs none."""
-        if attn_mask is not None or is_causal:
-            raise BadInputError(f"a mask for {type(self).__name__}", expected="no mask")
-        batch, tokens, dim = x.shape
-        k, v = self.qkv(x).view(batch, tokens, 2, self.num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
-        mixed: Tensor = self.attend(k, v).transpose(1, 2).reshape(batch, tokens, dim)
-        out: Tensor = self.proj_drop(self.proj(mixed))
+        """Map tokens to tokens; `is_causal` hides later tokens, other masks are refused."""
+        refuse_mask(self, attn_mask)
+        k, v = self.keys_and_values(x)
+        out: Tensor = self.proj_drop(self.proj(merge_heads(self.attend(k, v, causal=is_causal))))
         return out
 
 

@@ -1,0 +1,40 @@
+"""Asymmetric RPC attention: the pursuit splits the keys while the queries stay: softmax(Q M^T / sqrt(D)) V.
+
+Teo & Nguyen (2024), arXiv:2406.13762, appendix E.10, first form. The second form, symmetric pursuit in the first layer
+under softmax attention, is a placement and no attention of its own: see the family `rpc_vit_sym` in models/vit.py.
+"""
+
+from typing import Any
+
+from timm.models.vision_transformer import Attention
+from torch import Tensor
+
+from robustbench_kpca.attention.rpc import Observer, Pursuit
+from robustbench_kpca.attention.symmetric import Tokens, merge_heads, refuse_mask, split_heads
+
+
+class AsymmetricRPCAttention(Attention):  # type: ignore[misc]  # timm is untyped
+    """Softmax attention whose keys go through Principal Attention Pursuit; the parameters are softmax attention's.
+
+    Takes the options of timm's `Attention` and of `Pursuit`; with 0 iterations it is softmax attention.
+    """
+
+    def __init__(self, dim: int, num_heads: int = 8, **options: Any) -> None:
+        pursuit = Pursuit.pop(options)
+        super().__init__(dim, num_heads, **options)
+        self.pursuit = pursuit
+        self.observer: Observer | None = None
+
+    def forward(self, x: Tokens, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tokens:
+        """Map tokens to tokens; `is_causal` hides later tokens, other masks are refused."""
+        refuse_mask(self, attn_mask)
+        q, k, v = split_heads(self.qkv(x), 3, self.num_heads)
+        dropout = self.attn_drop.p if self.training else 0.0
+        mixed = self.pursuit(
+            self.k_norm(k), v, self.q_norm(q), causal=is_causal, dropout=dropout, observer=self.observer
+        )
+        out: Tensor = self.proj_drop(self.proj(merge_heads(mixed)))
+        return out
+
+
+ATTENTION = AsymmetricRPCAttention
