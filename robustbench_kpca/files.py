@@ -1,12 +1,15 @@
 """Every file the harness writes appears whole or not at all, and no name becomes a path unchecked."""
 
+import errno
 import hashlib
 import os
 import re
 import tempfile
 from pathlib import Path
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, EvaluationError
+
+_NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -14,6 +17,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
     Raises:
         BadInputError: the folder cannot be written.
+        EvaluationError: the disk is full or failing; what was at `path` before is intact, and nothing else is left.
 
     """
     try:
@@ -30,6 +34,11 @@ def write_atomic(path: Path, data: bytes) -> None:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise EvaluationError(
+                f"cannot write {path} ({error.strerror}); the file that was there before, if any, is intact",
+                fix="make room and run again",
+            ) from None
         raise unwritable(path.parent, error) from None
 
 

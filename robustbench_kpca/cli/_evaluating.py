@@ -13,13 +13,18 @@ if TYPE_CHECKING:
     from robustbench_kpca.record import Record
 
 
+_NO_OPTIONS = ("name", "checkpoint", "untrained", "ema", "resize_positions")
+
+
 @dataclass(frozen=True)
 class Job:
     """One model, as the command line names it, and the protocols it is due."""
 
     model: str
     protocols: Sequence[str]
-    checkpoint: Path | None = None
+    checkpoint: str | None = None
+    ema: bool = False
+    resize_positions: bool = False
     untrained: bool = False
     name: str | None = None
     model_options: dict[str, Any] = field(default_factory=dict)
@@ -51,7 +56,13 @@ def run_jobs(
     for job in jobs:
         for protocol in job.protocols:
             prepare(protocol, job.overrides)
-    models = [load_model(job.model, job.checkpoint, untrained=job.untrained, **job.model_options) for job in jobs]
+    models = [
+        load_model(
+            job.model, job.checkpoint, untrained=job.untrained, ema=job.ema, resize_positions=job.resize_positions,
+            **job.model_options,
+        )
+        for job in jobs
+    ]  # fmt: skip
     sets = [load_data(data, split, limit, view=input_view(model)) for model in models]
     require_writable(out)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -73,7 +84,7 @@ def run_jobs(
 def split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split `--set` pairs: `model.iterations=6` goes to the model, everything else to the protocol."""
     model = {key.removeprefix("model."): value for key, value in settings.items() if key.startswith("model.")}
-    odd = next((key for key in model if key in ("name", "checkpoint", "untrained") or not key.isidentifier()), None)
+    odd = next((key for key in model if key in _NO_OPTIONS or not key.isidentifier()), None)
     if odd is not None:
         raise BadInputError(f"'model.{odd}' cannot be set", fix="options of the architecture can")
     return model, {key: value for key, value in settings.items() if not key.startswith("model.")}
@@ -89,12 +100,23 @@ def check_unique(jobs: Sequence[Job]) -> None:
 
 def _model_name(job: Job) -> str:
     options = "".join(f"+{key}={value}" for key, value in job.model_options.items())
-    stem = "" if job.checkpoint is None else f"@{job.checkpoint.stem}"
-    return f"{job.model}{options}{stem}".replace(":", "-").replace("/", "-")
+    stem = "" if job.checkpoint is None else f"@{_checkpoint_name(job.checkpoint, suffix=False)}"
+    return f"{job.model}{options}{stem}{'+ema' if job.ema else ''}".replace(":", "-").replace("/", "-")
 
 
 def _source(job: Job) -> str:
-    return job.model if job.checkpoint is None else f"{job.model} with {job.checkpoint.name}"
+    """Say where the weights came from and how they were loaded; what they are, the record's hash says."""
+    how = [word for word, asked in (("ema", job.ema), ("resize_positions", job.resize_positions)) if asked]
+    file = [] if job.checkpoint is None else [_checkpoint_name(job.checkpoint, suffix=True)]
+    return f"{job.model}{' with ' if file or how else ''}{', '.join(file + how)}"
+
+
+def _checkpoint_name(checkpoint: str, *, suffix: bool) -> str:
+    from robustbench_kpca.models.checkpoint import HUB
+
+    if checkpoint.startswith(HUB):
+        return checkpoint if suffix else checkpoint.removeprefix(HUB)
+    return Path(checkpoint).name if suffix else Path(checkpoint).stem
 
 
 def _say(record: "Record", *, kept: bool, quiet: bool) -> None:

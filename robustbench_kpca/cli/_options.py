@@ -30,3 +30,13 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress an
 Device = Annotated[str | None, typer.Option(help="Such as cpu or cuda; by default cuda where there is one.")]
 Workers = Annotated[int, typer.Option(min=0, help="Processes that load and corrupt images.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="The one size at which the model runs; part of the record.")]
+Checkpoint = Annotated[
+    str | None, typer.Option(help="Weights for a single model: a safetensors or torch file, or hf-hub:OWNER/NAME.")
+]
+Ema = Annotated[bool, typer.Option("--ema", help="Take the averaged (EMA) weights of the checkpoint.")]
+ResizePositions = Annotated[
+    bool,
+    typer.Option(
+        "--resize-positions", help="Resample position embeddings of another image size (bicubic, antialiased)."
+    ),
+]

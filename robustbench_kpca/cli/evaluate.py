@@ -7,7 +7,17 @@ import typer
 
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._evaluating import Job, check_unique, run_jobs, split_settings
-from robustbench_kpca.cli._options import BatchSize, Device, Json, Presets, Quiet, Workers
+from robustbench_kpca.cli._options import (
+    BatchSize,
+    Checkpoint,
+    Device,
+    Ema,
+    Json,
+    Presets,
+    Quiet,
+    ResizePositions,
+    Workers,
+)
 
 
 def evaluate(
@@ -24,7 +34,9 @@ def evaluate(
     data: Annotated[str, typer.Option(help="A data set of `rbk list data`, or a folder of images.")] = "digits",
     split: Annotated[str, typer.Option(help="Part of a named data set.")] = "test",
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the records.")] = Path("runs"),
-    checkpoint: Annotated[Path | None, typer.Option(help="Weights (safetensors or torch), for a single model.")] = None,
+    checkpoint: Checkpoint = None,
+    ema: Ema = False,
+    resize_positions: ResizePositions = False,
     name: Annotated[str | None, typer.Option(help="Name of a single model in its records.")] = None,
     set_: Annotated[
         list[str],
@@ -51,7 +63,10 @@ def evaluate(
     if len(model) > 1 and (checkpoint is not None or name is not None):
         raise BadInputError("--checkpoint or --name with several models", expected="one --model")
     model_options, overrides = split_settings(parse_assignments(set_))
-    jobs = [Job(one, protocol, checkpoint, untrained, name, model_options, overrides) for one in model]
+    jobs = [
+        Job(one, protocol, checkpoint, ema, resize_positions, untrained, name, model_options, overrides)
+        for one in model
+    ]
     check_unique(jobs)
     records = run_jobs(
         jobs, out, data=data, split=split, limit=limit, seed=seed, batch_size=batch_size,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Presets
+from robustbench_kpca.cli._options import Checkpoint, Ema, Presets, ResizePositions
 
 app = typer.Typer(help="Draw adversarial or corrupted images as PNG.", rich_markup_mode=None)
 
@@ -17,7 +17,9 @@ def adversarial(
     protocol: Annotated[str, typer.Option("--protocol", "-p", help="An attack protocol.")] = "pgd20-linf-8_255",
     data: Annotated[str, typer.Option(help="A data set, or a folder of images.")] = "digits",
     split: Annotated[str, typer.Option(help="Part of a named data set.")] = "test",
-    checkpoint: Annotated[Path | None, typer.Option(help="Weights, as in `rbk eval`.")] = None,
+    checkpoint: Checkpoint = None,
+    ema: Ema = False,
+    resize_positions: ResizePositions = False,
     images: Annotated[int, typer.Option(min=1, max=24, help="How many.")] = 8,
     out: Annotated[Path, typer.Option("--out", "-o", help="The PNG.")] = Path("adversarial.png"),
     seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
@@ -32,7 +34,7 @@ def adversarial(
     from robustbench_kpca.models.loading import input_view, load_model
     from robustbench_kpca.report.pictures import grid
 
-    network = load_model(model, checkpoint)
+    network = load_model(model, checkpoint, ema=ema, resize_positions=resize_positions)
     clean, labels = load_data(data, split, images, view=input_view(network)).tensors()
     result = attack(network, clean, labels, protocol, seed=seed)
     with torch.no_grad():

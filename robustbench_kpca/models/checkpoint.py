@@ -1,10 +1,15 @@
 """Checkpoints are read without running their code, loaded strictly, and identified by their tensors."""
 
+import argparse
 import hashlib
 import json
+import logging
+import math
 import pickle
+import re
 import warnings
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,44 +20,99 @@ from torch import Tensor, nn
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import write_atomic
 
-_WRAPPERS = ("model", "state_dict")
+HUB = "hf-hub:"
+_PLAIN, _EMA = ("model", "state_dict"), ("model_ema", "state_dict_ema")
+_PREFIXES = ("module.", "_orig_mod.")  # of DataParallel and of torch.compile
+_POSITIONS = "pos_embed"
 
 
-def read_state(path: Path) -> dict[str, Tensor]:
-    """Read a state dict from safetensors, or from a torch file under `weights_only=True`.
+def read_state(checkpoint: Path | str, *, ema: bool = False) -> dict[str, Tensor]:
+    """Read a state dict from safetensors, from a torch file under `weights_only=True`, or from `hf-hub:OWNER/NAME`.
 
-    `{"model": ...}` and `{"state_dict": ...}` are unwrapped.
+    A torch file may hold the state dict itself, or one of `model` and `state_dict` among a training's other state. Of
+    classes, `argparse.Namespace` alone is let in: the training scripts this benchmark follows save their arguments.
+    `ema` takes the averaged weights beside it, `model_ema` or `state_dict_ema`, instead.
 
     Raises:
-        BadInputError: missing, truncated, or not a state dict.
+        BadInputError: missing, truncated, not a state dict, or without the weights asked for.
 
     """
+    hub = str(checkpoint).startswith(HUB)
+    content = _fetch(str(checkpoint)) if hub else _read(Path(checkpoint))
+    state = _choose(content, f"checkpoint {checkpoint}", ema=ema)
+    if not isinstance(state, dict) or not state or not all(_is_entry(*entry) for entry in state.items()):
+        raise BadInputError(f"checkpoint {checkpoint} holds no state dict", expected="a mapping from names to tensors")
+    return state
+
+
+def _read(path: Path) -> Any:
     if not path.is_file():
         raise BadInputError(f"no checkpoint at {path}", fix="check the path")
     try:
-        with warnings.catch_warnings(action="ignore"):
-            read: Any = load_file if path.suffix == ".safetensors" else partial(torch.load, weights_only=True)
-            state: Any = read(path, "cpu")
+        with warnings.catch_warnings(action="ignore"), torch.serialization.safe_globals([argparse.Namespace]):
+            if path.suffix == ".safetensors":
+                return load_file(path, "cpu")
+            return torch.load(path, "cpu", weights_only=True)
     except pickle.UnpicklingError as error:
+        needed = re.search(r"GLOBAL (\S+)", str(error))
         raise BadInputError(
-            f"checkpoint {path} is no plain state dict ({_brief(error)})",
-            expected="tensors only; nothing else is unpickled",
+            f"checkpoint {path} is no plain state dict ({f'it needs {needed[1]}' if needed else _brief(error)})",
+            expected="tensors and plain values; nothing else is unpickled",
             fix="save it as safetensors",
         ) from None
     except Exception as error:  # noqa: BLE001 (a damaged file can fail anywhere in its reader)
         raise BadInputError(
             f"checkpoint {path} is truncated or damaged ({_brief(error)})", fix="copy it again"
         ) from None
-    for wrapper in _WRAPPERS:
-        if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
-            state = state[wrapper]
-    if not isinstance(state, dict) or not state or not all(_is_entry(*entry) for entry in state.items()):
-        raise BadInputError(f"checkpoint {path} holds no state dict", expected="a mapping from names to tensors")
-    return state
+
+
+def _fetch(checkpoint: str) -> Any:
+    """Let timm find and read the weights: safetensors first, else a torch file under the same rule as `_read`."""
+    from timm.models import load_state_dict_from_hf
+
+    try:
+        with warnings.catch_warnings(action="ignore"), silent_hub():
+            return load_state_dict_from_hf(checkpoint.removeprefix(HUB), weights_only=True)
+    except Exception as error:  # noqa: BLE001 (the hub fails in many ways)
+        raise BadInputError(
+            f"checkpoint {checkpoint} could not be loaded ({_brief(error)})",
+            expected=f"{HUB}OWNER/NAME",
+            fix="check the name and the network, or give --checkpoint FILE",
+        ) from None
+
+
+@contextmanager
+def silent_hub() -> Iterator[None]:
+    """Keep the hub client from logging every one of its retries."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(disabled)
+
+
+def _choose(content: Any, where: str, *, ema: bool) -> Any:
+    if not isinstance(content, dict):
+        return None
+    plain, averaged = (
+        next((key for key in keys if isinstance(content.get(key), dict)), None) for keys in (_PLAIN, _EMA)
+    )
+    if ema and averaged is None:
+        held = [str(key) for key, value in content.items() if value is not None and not isinstance(value, Tensor)]
+        raise BadInputError(
+            f"{where} holds no EMA weights, but {', '.join(held[:8]) or 'one plain state dict'}",
+            expected=" or ".join(_EMA),
+            fix="leave out --ema",
+        )
+    if averaged is not None and plain is None and not ema:
+        raise BadInputError(f"{where} holds EMA weights ({averaged}) only", fix="take them with --ema")
+    key = averaged if ema else plain
+    return content if key is None else content[key]
 
 
 def _is_entry(name: Any, value: Any) -> bool:
-    return isinstance(name, str) and isinstance(value, Tensor) and value.layout is torch.strided
+    return isinstance(name, str) and isinstance(value, Tensor) and value.layout is torch.strided and not value.is_meta
 
 
 def read_header(path: Path) -> dict[str, str]:
@@ -63,36 +123,111 @@ def read_header(path: Path) -> dict[str, str]:
     return metadata
 
 
-def load_strictly(model: nn.Module, state: dict[str, Tensor], where: str) -> None:
+def load_strictly(model: nn.Module, state: dict[str, Tensor], where: str, *, resize_positions: bool = False) -> None:
     """Load every tensor and leave none over; floating types are cast to the model's.
 
+    A prefix that DataParallel or torch.compile put before every name is taken off. `resize_positions` lets the
+    `pos_embed` of another square grid be resampled to the model's by timm's `resample_abs_pos_embed`: bicubic,
+    antialiased, class tokens as they are.
+
     Raises:
-        BadInputError: names of what is missing, unexpected or of another shape; the model is left as it was.
+        BadInputError: names of what is missing, unexpected, or of another shape or kind; the model is left as it was.
 
     """
     own = model.state_dict()
-    missing = [name for name in own if name not in state]
-    unexpected = [name for name in state if name not in own]
-    misshaped = [
-        f"{name} {tuple(state[name].shape)} for {tuple(value.shape)}"
-        for name, value in own.items()
-        if name in state and state[name].shape != value.shape
-    ]
+    state = _without_prefixes(state, own)
+    if resize_positions and _resizable(model, state, own):
+        state = state | {_POSITIONS: _resized(model, state[_POSITIONS])}
+    shared = [name for name in own if name in state]
+    misshaped = [name for name in shared if state[name].shape != own[name].shape]
+    found = {
+        "missing": [name for name in own if name not in state],
+        "unexpected": [name for name in state if name not in own],
+        "mis-shaped": [f"{name} {tuple(state[name].shape)} for {tuple(own[name].shape)}" for name in misshaped],
+        "mis-typed": [
+            f"{name} {state[name].dtype} for {own[name].dtype}"
+            for name in shared
+            if state[name].is_floating_point() != own[name].is_floating_point()
+        ],
+    }
     problems = [
         f"{len(names)} {kind} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
-        for kind, names in (("missing", missing), ("unexpected", unexpected), ("mis-shaped", misshaped))
+        for kind, names in found.items()
         if names
     ]
     if problems:
+        fixes = _fixes(model, state, own, misshaped)
+        if not fixes or found["missing"] or found["unexpected"] or found["mis-typed"]:
+            fixes = [*fixes, "name the architecture and options it was trained with"]
         raise BadInputError(
-            f"{where} does not fit {type(model).__name__}: {', '.join(problems)}",
-            fix="name the architecture and options it was trained with",
+            f"{where} does not fit {type(model).__name__}: {', '.join(problems)}", fix=", and ".join(fixes)
         )
     model.load_state_dict(state)
 
 
+def _without_prefixes(state: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tensor]:
+    for prefix in _PREFIXES * 2:  # either may be around the other
+        if all(name.startswith(prefix) for name in state) and not all(name.startswith(prefix) for name in own):
+            state = {name.removeprefix(prefix): value for name, value in state.items()}
+    return state
+
+
+def _fixes(model: nn.Module, state: dict[str, Tensor], own: dict[str, Tensor], misshaped: list[str]) -> list[str]:
+    """Say what would make all that is mis-shaped fit; nothing, if anything would still not."""
+    positions = [_POSITIONS] if _POSITIONS in misshaped and _resizable(model, state, own) else []
+    heads = [
+        name
+        for name in misshaped
+        if own[name].shape[:1] == (getattr(model, "num_classes", None),)
+        and state[name].ndim == own[name].ndim
+        and state[name].shape[1:] == own[name].shape[1:]
+    ]
+    classes = {state[name].shape[0] for name in heads}
+    if len(positions) + len(heads) < len(misshaped) or len(classes) > 1:
+        return []
+    return [f"give num_classes={n} (--set model.num_classes={n})" for n in classes] + [
+        "give --resize-positions" for _ in positions
+    ]
+
+
+def _resizable(model: nn.Module, state: dict[str, Tensor], own: dict[str, Tensor]) -> bool:
+    """Whether the position embeddings differ in nothing but the side of a square grid."""
+    if _POSITIONS not in state or _POSITIONS not in own or not hasattr(model, "patch_embed"):
+        return False
+    old, new, prefix = state[_POSITIONS], own[_POSITIONS], _prefix_tokens(model)
+    if old.ndim != 3 or new.ndim != 3 or (len(old), old.shape[2]) != (1, new.shape[2]) or old.shape[1] <= prefix:
+        return False
+    square = math.isqrt(old.shape[1] - prefix) ** 2 == old.shape[1] - prefix
+    grid: Any = getattr(model.patch_embed, "grid_size", None)
+    return square and grid is not None and math.prod(grid) + prefix == new.shape[1] != old.shape[1]
+
+
+def _resized(model: nn.Module, positions: Tensor) -> Tensor:
+    from timm.layers import resample_abs_pos_embed
+
+    patches: Any = model.patch_embed
+    resized: Tensor = resample_abs_pos_embed(
+        positions,
+        list(patches.grid_size),
+        num_prefix_tokens=_prefix_tokens(model),
+        interpolation="bicubic",
+        antialias=True,
+    )
+    return resized
+
+
+def _prefix_tokens(model: nn.Module) -> int:
+    """Class and register tokens that have a position of their own, by timm's two attributes."""
+    return 0 if getattr(model, "no_embed_class", False) else int(getattr(model, "num_prefix_tokens", 1))
+
+
 def save_checkpoint(path: Path, model: nn.Module, metadata: dict[str, str]) -> None:
-    """Write the parameters and persistent buffers with `metadata` as safetensors, whole or not at all."""
+    """Write the parameters and persistent buffers with `metadata` as safetensors, whole or not at all.
+
+    Raises:
+        EvaluationError: no room for it; the file that was there before still is.
+
+    """
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     write_atomic(path, save(state, metadata))
 

@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from torch import nn
 from robustbench_kpca.data._folder import View
 from robustbench_kpca.errors import BadInputError, BenchmarkError
 from robustbench_kpca.files import sha256
-from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_header, read_state
+from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_header, read_state, silent_hub
 from robustbench_kpca.models.normalisation import normalise_inside
 from robustbench_kpca.models.vit import ARCHITECTURES, create_model
 from robustbench_kpca.record import ModelInfo
@@ -28,7 +27,13 @@ def bundled() -> dict[str, Path]:
 
 
 def load_model(
-    name: str, checkpoint: Path | str | None = None, *, untrained: bool = False, **options: Any
+    name: str,
+    checkpoint: Path | str | None = None,
+    *,
+    untrained: bool = False,
+    ema: bool = False,
+    resize_positions: bool = False,
+    **options: Any,
 ) -> nn.Module:
     """Load a trained model in evaluation mode: images in [0, 1] to logits.
 
@@ -36,24 +41,30 @@ def load_model(
         name: a bundled model (`symvit_digits_adv`), an architecture of `rbk list models` with a `checkpoint`,
             `timm:NAME` (normalised inside by timm's own mean and std), or `module.path:factory`, a callable that
             returns a module.
-        checkpoint: safetensors or torch file with the weights; loaded strictly, without running its code.
+        checkpoint: safetensors or torch file with the weights, or `hf-hub:OWNER/NAME`; loaded strictly, without running
+            its code.
         untrained: allow an architecture without weights.
+        ema: take the averaged weights of a checkpoint that holds both.
+        resize_positions: let a position embedding of another image size be resampled (bicubic, antialiased).
         **options: passed to the architecture or the factory.
 
     Raises:
         BadInputError: unknown name, no weights, or weights that do not fit.
 
     """
-    path = Path(checkpoint) if checkpoint is not None else None
     with torch.random.fork_rng():  # what is drawn only to be overwritten must not move the caller's generator
         if name.startswith("timm:"):
-            model = _timm(name.removeprefix("timm:"), pretrained=path is None and not untrained, options=options)
+            model = _timm(name.removeprefix("timm:"), pretrained=checkpoint is None and not untrained, options=options)
         elif ":" in name:
             model = _factory(name, options)
         else:
-            model, path = _own(name, path, untrained=untrained, options=options)
-    if path is not None:
-        load_strictly(model, read_state(path), f"checkpoint {path}")
+            model, checkpoint = _own(name, checkpoint, untrained=untrained, options=options)
+    if checkpoint is not None:
+        state = read_state(checkpoint, ema=ema)
+        load_strictly(model, state, f"checkpoint {checkpoint}", resize_positions=resize_positions)
+    elif ema or resize_positions:
+        option = "--ema" if ema else "--resize-positions"
+        raise BadInputError(f"{option} without a checkpoint", fix="give --checkpoint FILE, or leave it out")
     return model.eval()
 
 
@@ -77,15 +88,17 @@ def _is_plain(config: dict[Any, Any]) -> bool:
         return False
 
 
-def _own(name: str, path: Path | None, *, untrained: bool, options: dict[str, Any]) -> tuple[nn.Module, Path | None]:
+def _own(
+    name: str, checkpoint: Path | str | None, *, untrained: bool, options: dict[str, Any]
+) -> tuple[nn.Module, Path | str | None]:
     weights = bundled()
-    if name in weights and path is None and not untrained:
+    if name in weights and checkpoint is None and not untrained:
         return create_model(**_config(name) | options), weights[name]
     if name not in ARCHITECTURES and name not in weights:
         raise unknown_name("model", name, [*ARCHITECTURES, *weights], "(see: rbk list models)")
-    if path is None and not untrained:
+    if checkpoint is None and not untrained:
         raise BadInputError(f"model '{name}' comes without weights", fix="give --checkpoint FILE, or --untrained")
-    return create_model(**_config(name) | options), path
+    return create_model(**_config(name) | options), checkpoint
 
 
 def _config(name: str) -> dict[str, Any]:
@@ -101,17 +114,14 @@ def _timm(name: str, *, pretrained: bool, options: dict[str, Any]) -> nn.Module:
 
     if name.split(".")[0] not in timm.list_models():
         raise unknown_name("timm model", name, timm.list_models())
-    disabled = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # the hub client logs every one of its retries
     try:
-        model: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
+        with silent_hub():
+            model: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
     except Exception as error:  # noqa: BLE001 (timm reaches into the hub, which fails in many ways)
         raise BadInputError(
             f"timm model '{name}' could not be made ({str(error).splitlines()[0][:100]})",
             fix="without a network give --checkpoint FILE",
         ) from None
-    finally:
-        logging.disable(disabled)
     settings: Any = model.pretrained_cfg
     return normalise_inside(model, settings["mean"], settings["std"])
 

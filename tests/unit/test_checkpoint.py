@@ -1,0 +1,611 @@
+"""Every layout of checkpoint loads to the same tensors, nothing else in one runs, and what does not fit says why."""
+
+import argparse
+import copy
+import functools
+import json
+import os
+import pathlib
+import pickle
+import resource
+import subprocess
+import sys
+from collections import OrderedDict
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn import functional
+
+from robustbench_kpca import create_model, load_model
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.files import write_atomic
+from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_state, save_checkpoint
+from robustbench_kpca.models.loading import WEIGHTS
+from robustbench_kpca.record import find_records, load_record
+
+NAME = "symvit_digits"
+FILE = WEIGHTS / f"{NAME}.safetensors"
+
+
+@pytest.fixture
+def state():
+    return load_file(FILE)
+
+
+def random_like(state, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return {name: torch.rand(value.shape, generator=generator) for name, value in state.items()}
+
+
+def assert_equal(model, state):
+    own = model.state_dict()
+    assert own.keys() == state.keys()
+    for name, value in state.items():
+        assert torch.equal(own[name], value.to(own[name].dtype)), name
+
+
+def authors(state, averaged):
+    """The file DeiT's main.py, and so the scripts of SymViT and RPC-SymViT, writes."""
+    weight = torch.nn.Parameter(torch.zeros(3))
+    optimizer = torch.optim.AdamW([weight])
+    weight.sum().backward()
+    optimizer.step()
+    return {
+        "model": OrderedDict(state),
+        "optimizer": optimizer.state_dict(),
+        "lr_scheduler": {"base_values": [5e-4], "updates": None},
+        "epoch": 299,
+        "model_ema": OrderedDict(averaged),
+        "scaler": {"scale": 65536.0, "growth_factor": 2.0, "_growth_tracker": 0},
+        "args": argparse.Namespace(model="deit_tiny_patch16_224", lr=5e-4, nested=argparse.Namespace(world=[1, 2])),
+    }
+
+
+def timm_training(state, averaged):
+    """The file timm's CheckpointSaver writes."""
+    return {
+        "epoch": 12,
+        "arch": "vit_tiny",
+        "state_dict": state,
+        "optimizer": {},
+        "version": 2,
+        "args": argparse.Namespace(lr=1.0),
+        "state_dict_ema": averaged,
+        "metric": 72.2,
+    }
+
+
+LAYOUTS = {
+    "flat": lambda state: state,
+    "model": lambda state: {"model": state, "epoch": 3},
+    "state_dict": lambda state: {"state_dict": state},
+    "authors": lambda state: authors(state, random_like(state)),
+    "timm": lambda state: timm_training(state, random_like(state)),
+    "without EMA": lambda state: authors(state, {}) | {"model_ema": None},
+    "DistributedDataParallel": lambda state: {"model": {f"module.{name}": value for name, value in state.items()}},
+    "torch.compile": lambda state: {f"_orig_mod.{name}": value for name, value in state.items()},
+    "compiled, then distributed": lambda state: {f"module._orig_mod.{n}": value for n, value in state.items()},
+    "distributed, then compiled": lambda state: {f"_orig_mod.module.{n}": value for n, value in state.items()},
+    "float64": lambda state: {name: value.double() for name, value in state.items()},
+    "parameters": lambda state: {name: torch.nn.Parameter(value) for name, value in state.items()},
+}
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_of_a_torch_file_gives_the_same_tensors(layout, zipped, tmp_path, state):
+    torch.save(LAYOUTS[layout](state), tmp_path / "c.pth", _use_new_zipfile_serialization=zipped)
+    model = load_model(NAME, tmp_path / "c.pth")
+    assert_equal(model, state)
+    assert parameters_sha256(model) == parameters_sha256(load_model(NAME))
+    assert argparse.Namespace not in torch.serialization.get_safe_globals(), "it is let in for one file only"
+
+
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod."])
+def test_safetensors(prefix, tmp_path, state):
+    save_file({f"{prefix}{name}": value for name, value in state.items()}, tmp_path / "c.safetensors")
+    assert_equal(load_model(NAME, str(tmp_path / "c.safetensors")), state)
+
+
+def test_real_wrappers_write_those_prefixes(tmp_path, state):
+    model = load_model(NAME)
+    torch.save(torch.nn.DataParallel(model).state_dict(), tmp_path / "parallel.pth")
+    torch.save(torch.compile(model).state_dict(), tmp_path / "compiled.pth")
+    for name in ("parallel.pth", "compiled.pth"):
+        assert not set(read_state(tmp_path / name)) & set(state)
+        assert_equal(load_model(NAME, tmp_path / name), state)
+
+
+def test_a_prefix_is_taken_off_only_if_all_keys_carry_it(tmp_path, state):
+    mixed = {name if name == "cls_token" else f"module.{name}": value for name, value in state.items()}
+    torch.save(mixed, tmp_path / "c.pth")
+    with pytest.raises(BadInputError, match="unexpected \\(module"):
+        load_model(NAME, tmp_path / "c.pth")
+
+
+def test_a_prefix_the_model_has_itself_stays(fork):
+    inner = torch.nn.Linear(2, 3, bias=False)
+    inner.weight.data.zero_()
+    load_strictly(torch.nn.DataParallel(inner), {"module.weight": torch.ones(3, 2)}, "it")
+    assert torch.equal(inner.weight, torch.ones(3, 2))
+
+
+@pytest.mark.parametrize("layout", [authors, timm_training])
+def test_the_averaged_weights_are_taken_only_when_asked_for(layout, tmp_path, state):
+    averaged = random_like(state)
+    prefixed = {f"module.{name}": value for name, value in averaged.items()}  # as timm's ModelEmaV2 has them
+    torch.save(layout(state, averaged), tmp_path / "c.pth")
+    torch.save(layout(state, prefixed), tmp_path / "v2.pth")
+    assert_equal(load_model(NAME, tmp_path / "c.pth"), state)
+    assert_equal(load_model(NAME, tmp_path / "c.pth", ema=True), averaged)
+    assert_equal(load_model(NAME, tmp_path / "v2.pth", ema=True), averaged)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (lambda state: {"model": state, "epoch": 3, "model_ema": None}, "holds no EMA weights, but model, epoch;"),
+        (lambda state: {"state_dict": state}, "but state_dict; expected model_ema or state_dict_ema; leave out --ema"),
+        (lambda state: state, "holds no EMA weights, but one plain state dict"),
+    ],
+)
+def test_averaged_weights_that_are_not_there(content, message, tmp_path, state):
+    torch.save(content(state), tmp_path / "c.pth")
+    with pytest.raises(BadInputError, match=message):
+        load_model(NAME, tmp_path / "c.pth", ema=True)
+
+
+def test_averaged_weights_alone_must_be_asked_for(tmp_path, state):
+    torch.save({"state_dict_ema": state}, tmp_path / "c.pth")
+    with pytest.raises(BadInputError, match=r"holds EMA weights \(state_dict_ema\) only; take them with --ema"):
+        load_model(NAME, tmp_path / "c.pth")
+    assert_equal(load_model(NAME, tmp_path / "c.pth", ema=True), state)
+
+
+class Evil:
+    """Unpickled carelessly, it creates the file."""
+
+    def __init__(self, target):
+        self.target = target
+
+    def __reduce__(self):
+        return (os.system, (f"touch {self.target}",))
+
+
+class ByPython(Evil):
+    def __reduce__(self):
+        return (eval, (f"__import__('pathlib').Path({str(self.target)!r}).touch()",))
+
+
+class Space(argparse.Namespace):
+    pass
+
+
+@pytest.mark.parametrize("bomb", [Evil, ByPython], ids=["os.system", "eval"])
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda evil, state, path: torch.save({"model": state, "x": evil}, path),
+        lambda evil, state, path: torch.save(authors(state, state) | {"args": argparse.Namespace(x=evil)}, path),
+        lambda evil, state, path: torch.save({"x": evil}, path, _use_new_zipfile_serialization=False),
+        *(
+            lambda evil, state, path, p=protocol: path.write_bytes(pickle.dumps({"x": evil}, protocol=p))
+            for protocol in (0, 2, 4)
+        ),
+    ],
+    ids=["zip", "in the arguments", "legacy", "pickle 0", "pickle 2", "pickle 4"],
+)
+def test_no_code_of_a_checkpoint_runs(bomb, write, tmp_path, state):
+    write(bomb(tmp_path / "it_ran"), state, tmp_path / "evil.pth")
+    with pytest.raises(BadInputError, match=r"evil.pth is no plain state dict \(.*save it as safetensors") as caught:
+        load_model(NAME, tmp_path / "evil.pth")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "it_ran").exists()
+
+
+def test_the_bomb_is_live(tmp_path):
+    for number, bomb in enumerate([Evil, ByPython]):
+        pickle.loads(pickle.dumps(bomb(tmp_path / f"{number}")))
+        assert (tmp_path / f"{number}").exists()
+
+
+@pytest.mark.parametrize(
+    ("thing", "named"),
+    [
+        (pathlib.PurePosixPath("runs"), "pathlib"),
+        (Space(lr=1), "Space"),
+        (functools.partial(print, "x"), "functools.partial"),
+        (torch.nn.Linear(1, 1, bias=False, device="meta"), "torch.nn.modules.linear.Linear"),
+    ],
+    ids=["path", "subclass of Namespace", "partial", "whole module"],
+)
+def test_other_classes_are_refused_by_name(thing, named, tmp_path, state):
+    torch.save({"model": state, "args": argparse.Namespace(it=thing)}, tmp_path / "c.pth")
+    with pytest.raises(BadInputError, match=f"it needs .*{named}.*expected tensors and plain values"):
+        load_model(NAME, tmp_path / "c.pth")
+
+
+def test_bad_checkpoints(tmp_path, state):
+    good = FILE.read_bytes()
+    (tmp_path / "short.safetensors").write_bytes(good[:-100])
+    (tmp_path / "empty.safetensors").write_bytes(b"")
+    (tmp_path / "pickle.safetensors").write_bytes(pickle.dumps(Evil(tmp_path / "it_ran")))
+    (tmp_path / "short.pth").write_bytes(b"PK\x03\x04 not a zip")
+    torch.save([1, 2], tmp_path / "list.pth")
+    torch.save({"model": []}, tmp_path / "hollow.pth")
+    torch.save({"model": {}}, tmp_path / "nothing.pth")
+    torch.save({name: value.to("meta") for name, value in state.items()}, tmp_path / "meta.pth")
+    torch.save({name: value.to(torch.int8) for name, value in state.items()}, tmp_path / "int8.pth")
+    save_file({"head.weight": torch.zeros(3)}, tmp_path / "other.safetensors")
+    for file, message in {
+        "short.safetensors": "truncated or damaged",
+        "empty.safetensors": "truncated or damaged",
+        "pickle.safetensors": "truncated or damaged",
+        "short.pth": "truncated or damaged|no plain state dict",
+        "list.pth": "holds no state dict",
+        "hollow.pth": "holds no state dict",
+        "nothing.pth": "holds no state dict",
+        "meta.pth": "holds no state dict",
+        "int8.pth": r"mis-typed \(cls_token torch.int8 for torch.float32",
+        "other.safetensors": r"missing \(cls_token.*mis-shaped \(head.weight \(3,\) for \(10, 48\)\)",
+        "gone.pth": "no checkpoint at",
+        ".": "no checkpoint at",
+    }.items():
+        with pytest.raises(BadInputError, match=message) as caught:
+            load_model(NAME, tmp_path / file)
+        assert "\n" not in str(caught.value)
+    assert not (tmp_path / "it_ran").exists()
+
+
+def test_what_does_not_fit_is_reported_whole_and_leaves_the_model_as_it_was(fork, state):
+    model = create_model(NAME)
+    before = copy.deepcopy(model.state_dict())
+    del state["cls_token"]
+    state |= {"extra": torch.zeros(1), "blocks.0.attn.proj.weight": torch.zeros(2, 2)}
+    with pytest.raises(BadInputError) as caught:
+        load_strictly(model, state, "it")
+    assert str(caught.value) == (
+        "it does not fit ViT: 1 missing (cls_token), 1 unexpected (extra), "
+        "1 mis-shaped (blocks.0.attn.proj.weight (2, 2) for (48, 48)); "
+        "name the architecture and options it was trained with"
+    )
+    assert_equal(model, before)
+
+
+def test_a_checkpoint_of_another_architecture():
+    with pytest.raises(BadInputError, match=r"does not fit ViT: .* mis-shaped.*; name the architecture and options"):
+        load_model("vit_digits", FILE)
+
+
+def official_layout(classes=1000, width=192, depth=12, tokens=197):
+    """The keys and shapes of the released SymViT-Tiny, written out (RPC adds none)."""
+    shapes = {
+        "cls_token": (1, 1, width),
+        "pos_embed": (1, tokens, width),
+        "patch_embed.proj.weight": (width, 3, 16, 16),
+        "patch_embed.proj.bias": (width,),
+    }
+    for i in range(depth):
+        shapes |= {
+            f"blocks.{i}.norm1.weight": (width,),
+            f"blocks.{i}.norm1.bias": (width,),
+            f"blocks.{i}.attn.qkv.weight": (2 * width, width),
+            f"blocks.{i}.attn.qkv.bias": (2 * width,),
+            f"blocks.{i}.attn.proj.weight": (width, width),
+            f"blocks.{i}.attn.proj.bias": (width,),
+            f"blocks.{i}.norm2.weight": (width,),
+            f"blocks.{i}.norm2.bias": (width,),
+            f"blocks.{i}.mlp.fc1.weight": (4 * width, width),
+            f"blocks.{i}.mlp.fc1.bias": (4 * width,),
+            f"blocks.{i}.mlp.fc2.weight": (width, 4 * width),
+            f"blocks.{i}.mlp.fc2.bias": (width,),
+        }
+    shapes |= {
+        "norm.weight": (width,),
+        "norm.bias": (width,),
+        "head.weight": (classes, width),
+        "head.bias": (classes,),
+    }
+    generator = torch.Generator().manual_seed(0)
+    return {name: torch.randn(shape, generator=generator) * 0.02 for name, shape in shapes.items()}
+
+
+def test_the_released_layout_loads_strictly_and_rpc_shares_it(tmp_path):
+    state = official_layout()
+    assert sum(value.numel() for value in state.values()) == 5_272_744
+    torch.save(authors(state, random_like(state)), tmp_path / "checkpoint.pth")
+    names = ("symvit_tiny_patch16_224", "rpc_symvit_tiny_patch16_224", "rpc_symvit_all_tiny_patch16_224")
+    models = [load_model(name, tmp_path / "checkpoint.pth") for name in names]
+    for model in models:
+        assert_equal(model, state)
+        assert sum(parameter.numel() for parameter in model.parameters()) == 5_272_744
+    assert len({parameters_sha256(model) for model in models}) == 1
+    save_checkpoint(tmp_path / "rpc.safetensors", models[1], {})
+    assert_equal(load_model(names[0], tmp_path / "rpc.safetensors"), state)
+    with pytest.raises(BadInputError, match=r"attn.qkv.weight \(384, 192\) for \(576, 192\)"):
+        load_model("vit_tiny_patch16_224", tmp_path / "checkpoint.pth")
+
+
+def by_hand(positions, side):
+    """Bicubic with antialiasing on the grid of patches; the class token stays."""
+    old = round((positions.shape[1] - 1) ** 0.5)
+    grid = positions[:, 1:].reshape(1, old, old, -1).permute(0, 3, 1, 2)
+    new = functional.interpolate(grid, (side, side), mode="bicubic", antialias=True, align_corners=False)
+    return torch.cat([positions[:, :1], new.permute(0, 2, 3, 1).flatten(1, 2)], 1)
+
+
+@pytest.mark.parametrize("size", [16, 24, 64])
+def test_positions_are_resized_when_asked_for(size, tmp_path, state):
+    torch.save(state, tmp_path / "c.pth")
+    with pytest.raises(BadInputError, match=r"1 mis-shaped \(pos_embed [^;]*; give --resize-positions$"):
+        load_model(NAME, tmp_path / "c.pth", img_size=size)
+    expected = state | {"pos_embed": by_hand(state["pos_embed"], size // 8)}
+    for checkpoint in (tmp_path / "c.pth", None):  # the bundled weights, too
+        model = load_model(NAME, checkpoint, resize_positions=True, img_size=size)
+        assert_equal(model, expected)
+    assert model(torch.zeros(1, 3, size, size)).shape == (1, 10)
+
+
+def test_positions_that_fit_stay_and_those_of_another_width_are_refused(fork, tmp_path, state):
+    assert_equal(load_model(NAME, resize_positions=True), state)
+    for positions in (torch.zeros(1, 5, 40), torch.zeros(1, 6, 48), torch.zeros(5, 48), torch.zeros(1, 1, 48)):
+        torch.save(state | {"pos_embed": positions}, tmp_path / "c.pth")
+        for resize in (False, True):
+            with pytest.raises(BadInputError, match=r"1 mis-shaped .*; name the architecture and options"):
+                load_model(NAME, tmp_path / "c.pth", resize_positions=resize)
+
+
+def test_models_without_a_position_of_the_class_token_are_resized_whole(tmp_path):
+    name, options = "timm:vit_tiny_patch16_224", {"no_embed_class": True, "depth": 1, "num_classes": 3}
+    state = load_model(name, untrained=True, **options).state_dict()
+    torch.save(state, tmp_path / "c.pth")
+    model = load_model(name, tmp_path / "c.pth", resize_positions=True, img_size=32, **options)
+    token = torch.zeros(1, 1, 192)
+    expected = by_hand(torch.cat([token, state["pos_embed"]], 1), 2)[:, 1:]
+    assert torch.equal(model.state_dict()["pos_embed"], expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "fix"),
+    [
+        ({"num_classes": 7}, r"; give num_classes=10 \(--set model.num_classes=10\)$"),
+        ({"num_classes": 7, "img_size": 64}, r"; give num_classes=10 \(.*\), and give --resize-positions$"),
+        ({"num_classes": 7, "depth": 3}, r"; give num_classes=10 .*, and name the architecture and options"),
+        ({"num_classes": 7, "embed_dim": 24}, r"\); name the architecture and options it was trained with$"),
+    ],
+    ids=["head", "head and positions", "head and depth", "head and width"],
+)
+def test_a_head_of_another_number_of_classes_says_which(options, fix):
+    with pytest.raises(BadInputError, match=fix):
+        load_model(NAME, FILE, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "option"),
+    [
+        (NAME, {"untrained": True, "ema": True}, "--ema"),
+        ("timm:vit_tiny_patch16_224", {"untrained": True, "resize_positions": True}, "--resize-positions"),
+        ("torch.nn:Identity", {"ema": True}, "--ema"),
+    ],
+)
+def test_options_of_a_checkpoint_need_one(name, options, option):
+    with pytest.raises(BadInputError, match=f"{option} without a checkpoint; give --checkpoint FILE, or leave it out"):
+        load_model(name, **options)
+
+
+def test_a_hub_checkpoint_goes_through_timm(monkeypatch, state):
+    import timm.models
+
+    averaged, asked = random_like(state), []
+
+    def fetch(model_id, weights_only):
+        assert weights_only
+        asked.append(model_id)
+        return timm_training(state, averaged)
+
+    monkeypatch.setattr(timm.models, "load_state_dict_from_hf", fetch)
+    assert_equal(load_model(NAME, "hf-hub:someone/mine@v1"), state)
+    assert_equal(load_model(NAME, "hf-hub:someone/mine@v1", ema=True), averaged)
+    assert asked == ["someone/mine@v1"] * 2
+
+
+@pytest.mark.parametrize("name", ["", "a/b/c", "a@b@c", "../x"])
+def test_a_hub_name_that_cannot_be(name):
+    with pytest.raises(
+        BadInputError, match=f"checkpoint hf-hub:{name} could not be loaded .*expected hf-hub:OWNER/NAM"
+    ):
+        load_model(NAME, f"hf-hub:{name}")
+
+
+def rbk_offline(tmp_path, *arguments):
+    """Run in a process of its own, where the hub's client has only its cache."""
+    snapshot = tmp_path / "hub" / "models--someone--mine" / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True, exist_ok=True)
+    (snapshot / "model.safetensors").write_bytes(FILE.read_bytes())
+    (snapshot.parents[1] / "refs").mkdir(exist_ok=True)
+    (snapshot.parents[1] / "refs" / "main").write_text("0" * 40)
+    command = [
+        sys.executable,
+        "-m",
+        "robustbench_kpca",
+        "eval",
+        "-p",
+        "clean",
+        "-o",
+        "runs",
+        "--limit",
+        "8",
+        *arguments,
+    ]
+    environment = os.environ | {"HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_a_hub_checkpoint_from_the_real_clients_cache(tmp_path):
+    done = rbk_offline(tmp_path, "-m", "rpc_symvit_digits", "--checkpoint", "hf-hub:someone/mine", "-q")
+    assert done.returncode == 0, done.stderr
+    model = load_record(find_records(tmp_path / "runs")[0]).spec.model
+    assert (model.name, model.source) == (
+        "rpc_symvit_digits@someone-mine",
+        "rpc_symvit_digits with hf-hub:someone/mine",
+    )
+    assert model.parameters_sha256 == parameters_sha256(load_model(NAME))
+
+
+def test_without_a_network_a_hub_checkpoint_is_one_line(tmp_path):
+    done = rbk_offline(tmp_path, "-m", NAME, "--checkpoint", "hf-hub:someone/else")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("rbk: error: checkpoint hf-hub:someone/else could not be loaded (")
+
+
+def rbk(*arguments):
+    return main(["eval", "-m", NAME, "-p", "clean", "-o", "runs", "--limit", "8", "-q", *arguments])
+
+
+def test_the_record_says_how_the_weights_were_loaded(tmp_path, monkeypatch, state, capsys):
+    monkeypatch.chdir(tmp_path)
+    averaged = random_like(state)
+    torch.save(authors(state, averaged), "c.pth")
+    assert rbk("--checkpoint", "c.pth") == 0
+    assert rbk("--checkpoint", "c.pth", "--ema") == 0
+    models = {load_record(path).spec.model.name: load_record(path).spec.model for path in find_records("runs")}
+    assert {name: model.source for name, model in models.items()} == {
+        f"{NAME}@c": f"{NAME} with c.pth",
+        f"{NAME}@c+ema": f"{NAME} with c.pth, ema",
+    }
+    for name, weights in ((f"{NAME}@c", state), (f"{NAME}@c+ema", averaged)):
+        torch.save(weights, "alone.pth")
+        assert models[name].parameters_sha256 == parameters_sha256(load_model(NAME, "alone.pth"))
+    capsys.readouterr()
+
+
+def test_a_record_of_resized_positions(tmp_path, monkeypatch, state, capsys):
+    from PIL import Image
+
+    monkeypatch.chdir(tmp_path)
+    torch.save(state, "c.pth")
+    for name in "ab":
+        pathlib.Path("tree", name).mkdir(parents=True)
+        Image.new("RGB", (70, 70)).save(pathlib.Path("tree", name, "0.png"))
+    resized = ("--checkpoint", "c.pth", "--set", "model.img_size=64", "--resize-positions", "--data", "tree")
+    assert rbk(*resized) == 0
+    model = load_record(find_records("runs")[0]).spec.model
+    assert (model.name, model.source) == (f"{NAME}+img_size=64@c", f"{NAME} with c.pth, resize_positions")
+    expected = load_model(NAME, "c.pth", resize_positions=True, img_size=64)
+    assert model.parameters_sha256 == parameters_sha256(expected)
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--ema"], "symvit_digits.safetensors holds no EMA weights, but one plain state dict"),
+        (["--untrained", "--ema"], "--ema without a checkpoint"),
+        (["--set", "model.ema=true"], "'model.ema' cannot be set"),
+        (["--set", "model.resize_positions=true"], "'model.resize_positions' cannot be set"),
+        (["--set", "model.img_size=64"], "give --resize-positions"),
+        (["--checkpoint", "hf-hub:"], "checkpoint hf-hub: could not be loaded"),
+        (["--checkpoint", ""], "no checkpoint at ."),
+    ],
+)
+def test_on_the_command_line_each_is_one_line(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert rbk(*arguments) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert message in error
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def small_files():
+    """No file may grow beyond 10,000 bytes, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+
+    yield limit
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_leaves_the_previous_checkpoint(small_files, tmp_path, state):
+    path, model = tmp_path / "c.safetensors", load_model(NAME)
+    save_checkpoint(path, model, {"epoch": "1"})
+    before = path.read_bytes()
+    small_files()
+    with pytest.raises(EvaluationError, match=r"cannot write .*c.safetensors \(File too large\)") as caught:
+        save_checkpoint(path, model, {"epoch": "2"})
+    assert "if any, is intact; make room and run again" in str(caught.value)
+    assert caught.value.exit_code == 3
+    assert [path.read_bytes()] == [before]
+    assert list(tmp_path.iterdir()) == [path]
+    assert_equal(load_model(NAME, path), state)
+
+
+@pytest.mark.parametrize("size", [10_001, 11_000, 1_000_000])
+def test_a_full_disk_leaves_nothing_where_nothing_was(size, small_files, tmp_path):
+    small_files()
+    write_atomic(tmp_path / "fits", b"x" * 10_000)
+    with pytest.raises(EvaluationError, match="cannot write"):
+        write_atomic(tmp_path / "new", b"x" * size)
+    assert [path.name for path in tmp_path.iterdir()] == ["fits"]
+
+
+def test_a_full_disk_is_exit_code_three(small_files, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    picture = ["picture", "adversarial", "-m", NAME, "-p", "fgsm-linf-8_255", "--images", "1", "-o", "adv.png"]
+    assert main(picture) == 0
+    before = pathlib.Path("adv.png").read_bytes()
+    assert len(before) > 10_000
+    capsys.readouterr()
+    small_files()
+    assert main(picture) == 3
+    assert capsys.readouterr().err.startswith("rbk: error: cannot write adv.png (File too large)")
+    assert pathlib.Path("adv.png").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["adv.png"]
+
+
+@pytest.fixture
+def deit():
+    folder = os.environ.get("RBK_DATA")
+    if not folder:
+        pytest.skip("RBK_DATA does not name the folder of real data and networks")
+    path = pathlib.Path(folder) / "models" / "deit_tiny_patch16_224_fp16.safetensors"
+    if not path.is_file():
+        pytest.skip(f"no {path.name} in RBK_DATA/models")
+    return path
+
+
+@pytest.mark.parametrize("size", [224, 160])
+def test_real_deit_weights_load_as_timms_own_loader_does(deit, size):
+    import timm
+    from timm.models.vision_transformer import checkpoint_filter_fn
+
+    with torch.random.fork_rng():
+        oracle = timm.create_model("deit_tiny_patch16_224", img_size=size).eval()
+    timm.models.load_checkpoint(oracle, str(deit), filter_fn=checkpoint_filter_fn)
+    model = load_model("timm:deit_tiny_patch16_224", deit, img_size=size, resize_positions=size != 224)
+    assert_equal(model, oracle.state_dict())
+    x = torch.rand(1, 3, size, size, generator=torch.Generator().manual_seed(0))
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), oracle((x - mean.view(3, 1, 1)) / std.view(3, 1, 1)))
+
+
+def test_real_deit_weights_are_our_vits_too_and_no_symvits(deit):
+    assert_equal(load_model("vit_tiny_patch16_224", deit), load_file(deit))
+    with pytest.raises(BadInputError, match=r"does not fit ViT.*attn.qkv"):
+        load_model("symvit_tiny_patch16_224", deit)
+
+
+def test_a_damaged_header_of_real_size(deit, tmp_path):
+    data = deit.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    assert json.loads(data[8 : 8 + length])
+    (tmp_path / "c.safetensors").write_bytes(data[: 8 + length // 2])
+    with pytest.raises(BadInputError, match="truncated or damaged"):
+        load_model("vit_tiny_patch16_224", tmp_path / "c.safetensors")
