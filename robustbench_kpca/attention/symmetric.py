@@ -45,18 +45,20 @@ class SymmetricAttention(nn.Module):
         dim: int,
         num_heads: int = 8,
         qkv_bias: bool = False,
+        qk_norm: bool = False,
+        scale_norm: bool = False,
         proj_bias: bool = True,
         attn_drop: float = 0.0,
         proj_drop: float = 0.0,
+        norm_layer: Any = None,  # noqa: ARG002 (timm passes it; without qk_norm it has no use)
         device: Any = None,
         dtype: Any = None,
         projection: str = "qkv",
-        **unused: Any,
     ) -> None:
         super().__init__()
         if dim % num_heads:
             raise BadInputError(f"width {dim} with {num_heads} heads", expected="a width the heads divide")
-        if unused.get("qk_norm") or unused.get("scale_norm"):
+        if qk_norm or scale_norm:
             raise BadInputError("qk_norm or scale_norm with symmetric attention", expected="neither")
         self.num_heads = num_heads
         self.projection = projection

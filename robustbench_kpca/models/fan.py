@@ -5,8 +5,10 @@ the baseline of RPC-FAN: Teo & Nguyen (2024), arXiv:2406.13762, appendix. State-
 the positional encoding and the class attention are XCiT's (El-Nouby et al., 2021, arXiv:2106.09681), from timm.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -156,14 +158,39 @@ def _class_block(dim: int, num_heads: int, mlp_ratio: float, *, symmetric: bool)
     return block
 
 
+@dataclass(frozen=True)
+class FANShape:
+    """Shape of a FAN."""
+
+    img_size: int
+    patch_size: int
+    embed_dim: int
+    depth: int
+    num_heads: int
+    num_classes: int
+    mlp_ratio: float = 4.0
+    cls_layers: int = 2
+    drop_path_rate: float = 0.0
+
+
+SIZES = {
+    "digits": FANShape(32, 8, embed_dim=24, depth=3, num_heads=2, num_classes=10, mlp_ratio=2.0, cls_layers=1),
+    "cifar": FANShape(32, 4, embed_dim=192, depth=12, num_heads=4, num_classes=10),
+    "tiny": FANShape(224, 16, embed_dim=192, depth=12, num_heads=4, num_classes=1000),
+}
+
+
 class FAN(nn.Module):
     """Normalised images, (batch, 3, img_size, img_size), to logits, (batch, num_classes).
 
     The class token joins after the blocks: their attention sees (img_size / patch_size)^2 tokens, all of them patches.
 
-    Initialisation is timm's of XCiT: linear weights and the class token truncated normal with deviation 0.02, linear
-    biases 0, gammas and temperatures 1, convolutions as torch makes them.
+    `config` remembers how to build it again: `create_model(**config)`. Initialisation is timm's of XCiT: linear weights
+    and the class token truncated normal with deviation 0.02, linear biases 0, gammas and temperatures 1, convolutions
+    as torch makes them.
     """
+
+    config: dict[str, Any]
 
     def __init__(
         self,
@@ -177,21 +204,27 @@ class FAN(nn.Module):
         mlp_ratio: float = 4.0,
         cls_layers: int = 2,
         symmetric: bool = False,
-        drop_path: float = 0.0,
+        drop_path_rate: float = 0.0,
     ) -> None:
         super().__init__()
         _require_shape(img_size, patch_size, embed_dim, num_heads)
-        self.img_size, self.num_classes, self.num_features = img_size, num_classes, embed_dim
+        self.img_size, self.patch_size = img_size, patch_size
+        self.num_classes, self.num_features = num_classes, embed_dim
         shape = embed_dim, num_heads, mlp_ratio
         self.patch_embed = Stem(img_size, patch_size, embed_dim)
         self.pos_embed = PositionalEncodingFourier(dim=embed_dim)
-        self.blocks = nn.ModuleList(Block(*shape, symmetric=symmetric, drop_path=drop_path) for _ in range(depth))
+        self.blocks = nn.ModuleList(Block(*shape, symmetric=symmetric, drop_path=drop_path_rate) for _ in range(depth))
         self.cls_token = nn.Parameter(torch.zeros(1, 1, embed_dim))
         self.cls_attn_blocks = nn.ModuleList(_class_block(*shape, symmetric=symmetric) for _ in range(cls_layers))
         self.norm = _LayerNorm(embed_dim)
         self.head = nn.Linear(embed_dim, num_classes)
         nn.init.trunc_normal_(self.cls_token, std=0.02)
         self.apply(_initialise)
+
+    @property
+    def tokens(self) -> int:
+        """The sequence length its blocks see."""
+        return (self.img_size // self.patch_size) ** 2
 
     def forward_features(self, images: Float[Tensor, "batch 3 h w"]) -> Tokens:
         """Return the normalised tokens before the head; the first is the class token."""
@@ -214,6 +247,11 @@ class FAN(nn.Module):
     def forward(self, images: Float[Tensor, "batch 3 h w"]) -> Float[Tensor, "batch classes"]:
         """Map normalised images to logits."""
         return self.forward_head(self.forward_features(images))
+
+
+def build_fan(attention: str, shape: dict[str, Any]) -> FAN:
+    """Build a FAN with `softmax` or `symmetric` attention, in its blocks and for its class token."""
+    return FAN(**shape, symmetric=attention == "symmetric")
 
 
 def _require_shape(img_size: int, patch_size: int, embed_dim: int, num_heads: int) -> None:

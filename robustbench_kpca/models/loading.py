@@ -11,9 +11,9 @@ from torch import nn
 from robustbench_kpca.data._folder import View
 from robustbench_kpca.errors import BadInputError, BenchmarkError
 from robustbench_kpca.files import sha256
+from robustbench_kpca.models.build import ARCHITECTURES, create_model
 from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_header, read_state, silent_hub
 from robustbench_kpca.models.normalisation import normalise_inside
-from robustbench_kpca.models.vit import ARCHITECTURES, create_model
 from robustbench_kpca.record import ModelInfo
 from robustbench_kpca.registry import unknown_name
 from robustbench_kpca.types import Logits

@@ -19,9 +19,9 @@ from torch.nn import functional as F  # noqa: N812
 from robustbench_kpca.data import DATASETS
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.files import require_writable, sha256, write_atomic
+from robustbench_kpca.models.build import create_model
 from robustbench_kpca.models.checkpoint import save_checkpoint
-from robustbench_kpca.models.density import last_densities
-from robustbench_kpca.models.vit import create_model
+from robustbench_kpca.models.mixing import densities
 from robustbench_kpca.training.adversarial import adversarial_images
 from robustbench_kpca.training.recipe import Recipe
 
@@ -195,7 +195,7 @@ class _Run:
             "val_accuracy": f"{self.history[-1].val_accuracy:.4f}",
             "test_accuracy": f"{accuracy(model, images, labels):.4f}",
             "density_revision": revision or "unknown",
-            "density_of_S": json.dumps([round(density.density, 6) for density in last_densities(model, images)]),
+            "density_of_S": json.dumps([round(density, 6) for density in densities(model, images)]),
         }
         path = self.folder / f"{self.name}.safetensors"
         save_checkpoint(path, model, metadata)

@@ -206,7 +206,7 @@ def test_zero_images_have_finite_gradients(fork, symmetric):
 @pytest.mark.parametrize("patch", [4, 8])
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_every_parameter_is_trained(fork, patch, symmetric):
-    model = FAN(**{**SMALL, "patch_size": patch, "drop_path": 0.1}, symmetric=symmetric).double()
+    model = FAN(**{**SMALL, "patch_size": patch, "drop_path_rate": 0.1}, symmetric=symmetric).double()
     logits = model(images(8).double())
     assert logits.shape == (8, 5)
     nn.functional.cross_entropy(logits, torch.arange(8) % 5).backward()

@@ -36,7 +36,7 @@ def test_the_api_example(fork):
         ("vit_digits", {"iterations": 2}, "no option 'iterations'"),
         ("scaled_vit_digits", {"form": "beta"}, "expected 'matrix' or 'alpha'"),
         ("identity_symvit_digits", {"lam": 2.0}, "no option 'lam'"),
-        ("rpc_symvit_digits", {"layers": "frist"}, "expected 'first', 'all' or block indices from 0 to 3"),
+        ("rpc_symvit_digits", {"layers": "frist"}, "expected 'first', 'last', 'all' or block indices from 0 to 3"),
         ("rpc_symvit_digits", {"layers": [4]}, "block indices from 0 to 3"),
         ("rpc_symvit_digits", {"lam": -1}, "lam > 0"),
         ("vit_digits", {"num_heads": 5}, "cannot be built"),

@@ -1,0 +1,128 @@
+"""What every iteration of RPC attention does to a layer: how sparse S is, and whether tokens still mix.
+
+The pursuit feeds its own output back into the softmax; on many keys this ends with every token attending to itself.
+These are the numbers that show it, for a trained model as for random keys.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from robustbench_kpca.attention.rpc import Iterate, Pursuit
+from robustbench_kpca.attention.symmetric import Heads
+from robustbench_kpca.types import Images, Labels
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """One iteration of one layer, averaged over images, heads and tokens; iteration 0 is plain attention."""
+
+    block: int
+    """Numbered among the RPC layers of the model."""
+    iteration: int
+    density: float
+    """Share of entries of S that are not zero."""
+    residual: float
+    """||K - L - S||_F / ||K||_F: 0 where the split L + S = K holds."""
+    max_attention: float
+    """Mean over tokens of the largest attention weight."""
+    diagonal: float
+    """Mean attention of a token to itself: 1 where the layer no longer mixes."""
+    entropy: float
+    """Of a token's attention, in nats: log(tokens) is uniform, 0 is one token."""
+    value_distance: float
+    """||L - V||_F / ||V||_F: 0 where the layer passes its values on."""
+
+
+@torch.no_grad()
+def mixing(iterate: Iterate, block: int = 0) -> Mixing:
+    """Measure one iterate; this alone builds the (tokens, tokens) attention matrix."""
+    weights = attention_weights(iterate.query, iterate.inner, causal=iterate.causal)
+    residual = (iterate.k - iterate.low_rank - iterate.sparse).norm() / iterate.k.norm()
+    return Mixing(
+        block,
+        iterate.iteration,
+        density=float((iterate.sparse != 0).double().mean()),
+        residual=float(residual),
+        max_attention=float(weights.amax(-1).mean()),
+        diagonal=float(weights.diagonal(dim1=-2, dim2=-1).mean()),
+        entropy=float(torch.special.entr(weights).sum(-1).mean()),
+        value_distance=float((iterate.low_rank - iterate.v).norm() / iterate.v.norm()),
+    )
+
+
+def attention_weights(query: Heads, keys: Heads, *, causal: bool = False) -> Tensor:
+    """Return softmax(Q K^T / sqrt(D)), (batch, heads, tokens, tokens)."""
+    scores = query.double() @ keys.double().transpose(-2, -1) / keys.shape[-1] ** 0.5
+    if causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(later, -torch.inf)
+    weights: Tensor = scores.softmax(-1)
+    return weights
+
+
+def trace_pursuit(pursuit: Pursuit, k: Heads, v: Heads, block: int = 0) -> list[Mixing]:
+    """Run a pursuit on keys and values and report iterations 0 to n."""
+    found: list[Mixing] = []
+    for run in (replace(pursuit, iterations=0), pursuit):
+        run(k, v, observer=lambda iterate: found.append(mixing(iterate, block)))
+    return found
+
+
+@torch.no_grad()
+def trace_model(model: nn.Module, images: Images) -> list[Mixing]:
+    """Run `images` through `model` and report iterations 1 to n of every RPC layer; empty if there is none."""
+    found: list[Mixing] = []
+    layers = rpc_layers(model)
+    for block, layer in enumerate(layers):
+        layer.observer = lambda iterate, block=block: found.append(mixing(iterate, block))
+    try:
+        model(images)
+    finally:
+        for layer in layers:
+            layer.observer = None
+    return found
+
+
+def densities(model: nn.Module, images: Images) -> list[float]:
+    """Return the density of S in the last iteration of every RPC layer: the S its output was computed with."""
+    return list({step.block: step.density for step in trace_model(model, images)}.values())
+
+
+def gradient_norms(model: nn.Module, images: Images, labels: Labels) -> list[float]:
+    """Return, for n = 0 to the model's own, the mean L2 norm of the loss gradient by the image with n iterations.
+
+    The loss is the cross-entropy an attack would climb. The weights stay those trained with the model's own n.
+    """
+    most = max((layer.pursuit.iterations for layer in rpc_layers(model)), default=0)
+    return [_gradient_norm(model, images, labels, iterations) for iterations in range(most + 1)]
+
+
+def _gradient_norm(model: nn.Module, images: Images, labels: Labels, iterations: int) -> float:
+    with at_most(model, iterations):
+        x = images.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(F.cross_entropy(model(x), labels, reduction="sum"), x)
+    return float(gradient.flatten(1).norm(dim=1).mean())
+
+
+@contextmanager
+def at_most(model: nn.Module, iterations: int) -> Iterator[nn.Module]:
+    """Run every pursuit of `model` for at most so many iterations, for a while."""
+    kept = [(layer, layer.pursuit) for layer in rpc_layers(model)]
+    try:
+        for layer, pursuit in kept:
+            layer.pursuit = replace(pursuit, iterations=min(iterations, pursuit.iterations))
+        yield model
+    finally:
+        for layer, pursuit in kept:
+            layer.pursuit = pursuit
+
+
+def rpc_layers(model: nn.Module) -> list[Any]:
+    """Return the modules that run a pursuit, in the order of the model."""
+    return [module for module in model.modules() if isinstance(getattr(module, "pursuit", None), Pursuit)]
