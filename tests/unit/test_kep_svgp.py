@@ -1,0 +1,214 @@
+import copy
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+from torch.distributions import MultivariateNormal, kl_divergence
+
+from robustbench_kpca.attention.kep_svgp import KEPSVGPAttention, kl_to_prior
+from robustbench_kpca.attention.primal import PrimalAttention
+from robustbench_kpca.errors import BadInputError
+
+BATCH, TOKENS, DIM, HEADS, RANK = 2, 5, 8, 2, 3
+FORMS = pytest.mark.parametrize("form", ["sum", "concatenate"])
+
+
+@pytest.fixture
+def x(fork):
+    return torch.randn(BATCH, TOKENS, DIM, dtype=torch.float64)
+
+
+def noise(batch=BATCH, rank=RANK, seed=1):
+    rng = torch.Generator().manual_seed(seed)
+    return torch.randn(batch, HEADS, rank, rank, dtype=torch.float64, generator=rng)
+
+
+def layer(form: str = "sum", *, dtype=torch.float64, moved: bool = True, **options) -> KEPSVGPAttention:
+    torch.manual_seed(0)
+    built = KEPSVGPAttention(
+        DIM, HEADS, dtype=dtype, form=form, **({"tokens": TOKENS, "rank": RANK, "qkv_bias": True} | options)
+    )
+    if moved:
+        with torch.no_grad():
+            for parameter in (built.mean, built.log_scale, built.lower):
+                parameter.add_(torch.randn_like(parameter) / 2)
+    return built
+
+
+def literal(built, x, eps):
+    """Sample the posterior of every channel, row by row."""
+    weights = {name: value.detach().numpy() for name, value in built.named_parameters()}
+    scores = [part.detach().numpy() for part in built.scores(x)]
+    batch, heads, tokens, rank = scores[0].shape
+    lam = np.exp(weights["log_lam"])
+    out = np.zeros((batch, tokens, heads, DIM // heads))
+    for b in range(batch):
+        for h in range(heads):
+            e, r = scores[0][b, h], scores[1][b, h]
+            v1 = (e + r if built.form == "sum" else np.concatenate([e, r])) @ np.diag(lam[h] ** 2)
+            columns = []
+            for c in range(rank):
+                factor = np.diag(np.exp(weights["log_scale"][h, c]))
+                for i in range(rank):
+                    for j in range(i):
+                        factor[i, j] = weights["lower"][h, c, i, j]
+                v2 = v1 @ factor
+                columns.append(v1 @ weights["mean"][h, :, c] + v2 @ eps[b, h, c].numpy())
+            drawn = np.stack(columns, 1)
+            if built.form == "concatenate":
+                drawn = weights["merge.weight"] @ drawn + weights["merge.bias"][:, None]
+            out[b, :, h] = drawn @ weights["mix.weight"].T + weights["mix.bias"]
+    merged = out.reshape(batch, tokens, DIM)
+    return torch.from_numpy(merged if built.bypass_proj else merged @ weights["proj.weight"].T + weights["proj.bias"])
+
+
+@FORMS
+@pytest.mark.parametrize("bypass_proj", [False, True])
+@pytest.mark.parametrize("batch", [1, BATCH])
+def test_the_sample_written_out(x, form, bypass_proj, batch):
+    built = layer(form, bypass_proj=bypass_proj)
+    built.fixed_noise = noise(batch)
+    assert torch.allclose(built(x[:batch]), literal(built, x[:batch], noise(batch)), rtol=0, atol=1e-10)
+
+
+def test_the_kl_term_is_that_of_the_gaussians(fork):
+    built = layer()
+    lam, total = built.log_lam.exp(), 0.0
+    for h in range(HEADS):
+        for c in range(RANK):
+            factor = built.lower[h, c].tril(-1) + torch.diag(built.log_scale[h, c].exp())
+            prior = MultivariateNormal(torch.zeros(RANK, dtype=torch.float64), torch.diag(lam[h] ** -4))
+            total += kl_divergence(MultivariateNormal(built.mean[h, :, c], factor @ factor.T), prior)
+    assert torch.allclose(kl_to_prior(built.mean, built.factor(), built.log_lam), total, rtol=1e-10)
+
+
+@FORMS
+def test_it_starts_at_the_prior(x, form):
+    built = layer(form, moved=False)
+    built(x)
+    assert built.penalties["kl"].abs() < 1e-12
+    moved = layer(form)
+    moved(x)
+    assert moved.penalties["kl"] > 1
+
+
+def test_the_ksvd_term_is_that_of_primal_attention(x):
+    built = layer()
+    primal = PrimalAttention(DIM, HEADS, tokens=TOKENS, rank=RANK, qkv_bias=True, dtype=torch.float64)
+    primal.scores.load_state_dict(built.scores.state_dict())
+    with torch.no_grad():
+        primal.lam.copy_(built.log_lam.exp())
+    built(x)
+    primal(x)
+    assert torch.allclose(built.penalties["ksvd"], primal.penalties["ksvd"], rtol=1e-12)
+
+
+@FORMS
+@pytest.mark.parametrize("training", [True, False])
+def test_every_pass_is_another_sample(x, form, training):
+    built = layer(form).train(training)
+    assert built.stochastic
+    assert not torch.allclose(built(x), built(x), atol=1e-3)
+    twice = built(x[:1].expand(2, -1, -1))
+    assert not torch.allclose(twice[0], twice[1], atol=1e-3), "sequences share their noise"
+    built.fixed_noise = noise()
+    assert torch.equal(built(x), built(x))
+    before = torch.get_rng_state()
+    built(x)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@FORMS
+def test_the_samples_have_the_stated_mean(x, form):
+    built = layer(form).eval()
+    samples = built(x[:1].expand(20_000, -1, -1))
+    built.fixed_noise = torch.zeros(1, HEADS, RANK, RANK, dtype=torch.float64)
+    error = samples.std(0) / 20_000**0.5
+    assert bool(((samples.mean(0) - built(x[:1])[0]).abs() < 5 * error).all())
+
+
+@FORMS
+def test_penalties_are_there_while_training_only(x, form):
+    built = layer(form)
+    built(x)
+    assert sorted(built.penalties) == ["kl", "ksvd"]
+    assert all(value.shape == () for value in built.penalties.values())
+    sum(built.penalties.values()).backward()
+    for parameter in (built.mean, built.log_scale, built.lower, built.log_lam, built.scores.w_r):
+        assert float(parameter.grad.abs().max()) > 0
+    built.eval()
+    assert built.penalties == {}
+    built(x)
+    assert built.penalties == {}
+    copy.deepcopy(built)
+
+
+@FORMS
+def test_gradients(x, form):
+    built = layer(form, rank=2)
+    built.fixed_noise = noise(1, rank=2)
+    names, values = zip(*((n, p.detach().clone().requires_grad_()) for n, p in built.named_parameters()), strict=True)
+
+    def run(x, *values):
+        out = torch.func.functional_call(built, dict(zip(names, values, strict=True)), (x,))
+        return out, *built.penalties.values()
+
+    assert torch.autograd.gradcheck(run, (x[:1].clone().requires_grad_(), *values))
+
+
+@FORMS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e4])
+@pytest.mark.parametrize(("batch", "tokens"), [(1, 1), (1, TOKENS), (BATCH, TOKENS)])
+def test_extreme_inputs_stay_finite(x, form, dtype, scale, batch, tokens):
+    built = layer(form, dtype=dtype, tokens=tokens)
+    inputs = (x[:batch, :tokens] * scale).to(dtype).requires_grad_()
+    out = built(inputs)
+    assert out.dtype == dtype
+    assert out.shape == (batch, tokens, DIM)
+    (out.sum() + sum(built.penalties.values())).backward()
+    assert {value.dtype for value in built.penalties.values()} == {torch.float32}
+    for tensor in (out, *built.penalties.values(), inputs.grad, *(parameter.grad for parameter in built.parameters())):
+        assert bool(torch.isfinite(tensor).all())
+
+
+@FORMS
+def test_mixed_precision(x, form):
+    built = layer(form, dtype=torch.float32)
+    built.fixed_noise = noise()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = built(x.float())
+    assert torch.allclose(mixed.float(), built(x.float()), atol=0.1)
+
+
+def test_it_compiles_as_one_graph():
+    code = f"""
+        import torch
+        from robustbench_kpca.attention.kep_svgp import KEPSVGPAttention
+        x, eps = torch.randn(2, {TOKENS}, {DIM}), torch.randn(2, {HEADS}, {RANK}, {RANK})
+        for form in ("sum", "concatenate"):
+            layer = KEPSVGPAttention({DIM}, {HEADS}, tokens={TOKENS}, rank={RANK}, form=form)
+            compiled = torch.compile(layer, fullgraph=True, backend="eager")
+            for mode in (True, False):
+                layer.train(mode).fixed_noise = eps
+                assert torch.allclose(compiled(x), layer(x), atol=1e-6)
+                layer.fixed_noise = None
+                assert not torch.allclose(compiled(x), compiled(x), atol=1e-3)
+                assert sorted(layer.penalties) == (["kl", "ksvd"] if mode else [])
+        """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=300)  # no type checker there
+
+
+def test_bad_options_and_calls(x):
+    with pytest.raises(BadInputError, match="form = 'mean'; expected 'sum' or 'concatenate'"):
+        layer("mean")
+    with pytest.raises(BadInputError, match="KEPSVGPAttention; expected none of them"):
+        layer(qk_norm=True)
+    with pytest.raises(BadInputError, match="4 tokens; expected 5; build it with tokens=4"):
+        layer()(x[:, :4])
+    for call in ({"is_causal": True}, {"attn_mask": x}):
+        with pytest.raises(BadInputError, match="a mask for KEPSVGPAttention"):
+            layer()(x, **call)
