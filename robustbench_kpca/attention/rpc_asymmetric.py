@@ -11,16 +11,19 @@ from torch import Tensor
 
 from robustbench_kpca.attention.rpc import Observer, Pursuit
 from robustbench_kpca.attention.symmetric import Tokens, merge_heads, refuse_mask, split_heads
+from robustbench_kpca.errors import BadInputError
 
 
 class AsymmetricRPCAttention(Attention):  # type: ignore[misc]  # timm is untyped
     """Softmax attention whose keys go through Principal Attention Pursuit; the parameters are softmax attention's.
 
-    Takes the options of timm's `Attention` and of `Pursuit`; with 0 iterations it is softmax attention.
+    Takes the options of timm's `Attention`, less `scale_norm` and `gated`, and of `Pursuit`; with 0 iterations it is softmax attention.
     """
 
     def __init__(self, dim: int, num_heads: int = 8, **options: Any) -> None:
         pursuit = Pursuit.pop(options)
+        if options.get("scale_norm") or options.get("gated"):
+            raise BadInputError("scale_norm or gated with asymmetric RPC attention", expected="neither")
         super().__init__(dim, num_heads, **options)
         self.pursuit = pursuit
         self.observer: Observer | None = None

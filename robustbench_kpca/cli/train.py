@@ -1,7 +1,7 @@
 """`rbk train`: train a model from a recipe."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,29 +12,57 @@ from robustbench_kpca.cli._options import Quiet
 def train(
     recipe: Annotated[str, typer.Argument(help="A recipe of `rbk list recipes`, or a TOML file.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for weights and curves.")] = Path("runs"),
+    data: Annotated[Path | None, typer.Option(help="Folder of image files, for recipes that read them.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE of the recipe: seed=1.")] = None,
+    name: Annotated[str, typer.Option(help="Name of the files; by default the recipe's.")] = "",
     resume: Annotated[bool, typer.Option(help="Go on after the last finished epoch.")] = False,
+    keep_every: Annotated[int, typer.Option(min=0, help="Keep the weights of every so many epochs; 0: none.")] = 0,
+    tensorboard: Annotated[bool, typer.Option(help="Write the curves for TensorBoard, too.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a model from a recipe; write its weights with their provenance, and its curves."""
+    """Train a model from a recipe; write its weights with their provenance, and its curves.
+
+    On several processes: accelerate launch -m robustbench_kpca train RECIPE.
+    """
+    from accelerate import PartialState
+
     from robustbench_kpca.evaluation.environment import revision
+    from robustbench_kpca.files import safe_name
     from robustbench_kpca.models.checkpoint import read_header
-    from robustbench_kpca.training.loop import Epoch
+    from robustbench_kpca.strict import parse_assignments
+    from robustbench_kpca.training.ledger import Epoch
+    from robustbench_kpca.training.loop import Options
     from robustbench_kpca.training.loop import train as run
     from robustbench_kpca.training.recipe import load_recipe
 
-    name, parsed, text = load_recipe(recipe)
+    stem, parsed, text = load_recipe(recipe, parse_assignments(set_ or []))
+    title = safe_name(name) if name else stem
+    quiet = quiet or not PartialState().is_main_process
     with _console.progress(quiet=quiet) as start:
-        update = start(name)
 
-        def report(epoch: Epoch) -> None:
-            update(epoch.epoch + 1, parsed.epochs)
-            if epoch.epoch % 10 == 9 or epoch.epoch + 1 == parsed.epochs:
-                _console.note(
-                    f"epoch {epoch.epoch + 1}/{parsed.epochs}: loss {epoch.loss:.3f}, train "
-                    f"{100 * epoch.train_accuracy:.1f} %, val {100 * epoch.val_accuracy:.1f} %",
-                    quiet=quiet,
-                )
+        def on_epoch(epoch: Epoch) -> None:
+            each = max(1, parsed.epochs // 10)
+            if (epoch.epoch + 1) % each == 0 or epoch.epoch + 1 == parsed.epochs:
+                _console.note(_describe(epoch, parsed.epochs), quiet=quiet)
 
-        path = run(name, parsed, text, out, resume=resume, revision=revision(), report=report)
-    header = read_header(path)
-    _console.out.print(f"{path}: test accuracy {100 * float(header['test_accuracy']):.2f} %", markup=False)
+        options = Options(
+            resume=resume, data=data, keep_every=keep_every, tensorboard=tensorboard, revision=revision(),
+            on_epoch=on_epoch, on_step=start(title),
+        )  # fmt: skip
+        path = run(title, parsed, text, out, options)
+    if PartialState().is_main_process:
+        header = read_header(path)
+        part = "test" if "test_accuracy" in header else "val"
+        found = f"{path}: {part} accuracy {100 * float(header[f'{part}_accuracy']):.2f} %"
+        if "unreadable" in header:
+            found += f"; {header['unreadable']} unreadable files were skipped"
+        _console.out.print(found, markup=False)
+
+
+def _describe(epoch: Any, epochs: int) -> str:
+    text = f"epoch {epoch.epoch + 1}/{epochs}: loss {epoch.loss:.3f}, train {100 * epoch.train_accuracy:.1f} %"
+    if epoch.val_accuracy is not None:
+        text += f", val {100 * epoch.val_accuracy:.1f} %"
+    if epoch.ema_val_accuracy is not None:
+        text += f" (average {100 * epoch.ema_val_accuracy:.1f} %)"
+    return text

@@ -82,18 +82,15 @@ def create_model(name: str, **options: Any) -> Any:
         BadInputError: an option the model does not have, or a value it cannot take.
 
     """
-    if name not in ARCHITECTURES:
-        raise unknown_name("model", name, ARCHITECTURES, "(see: rbk list models)")
-    family, size = FAMILIES[ARCHITECTURES[name][0]], ARCHITECTURES[name][1]
-    shape, special = asdict(family.backbone.sizes[size]), dict(family.options)
+    shape = shape_of(name, options)
+    family = FAMILIES[ARCHITECTURES[name][0]]
+    special = dict(family.options)
     placed = {"layers": family.layers} if family.special else {}
     known = [*shape, *special, *placed]
     for option in options:
         if option not in known:
             raise BadInputError(f"model '{name}' has no option '{option}'", fix=did_you_mean(option, known))
-    shape, special, placed = (
-        {key: options.get(key, value) for key, value in own.items()} for own in (shape, special, placed)
-    )
+    special, placed = ({key: options.get(key, value) for key, value in own.items()} for own in (special, placed))
     _require_counts(shape | special)
     try:
         model = family.backbone.build(family.attention, shape)
@@ -109,6 +106,15 @@ def create_model(name: str, **options: Any) -> Any:
     model.pretrained_cfg = _view(shape, family.backbone.crop)
     normalise_inside(model, IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD).eval()
     return model
+
+
+def shape_of(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the backbone's shape that `create_model` would build."""
+    if name not in ARCHITECTURES:
+        raise unknown_name("model", name, ARCHITECTURES, "(see: rbk list models)")
+    family, size = ARCHITECTURES[name]
+    shape = asdict(FAMILIES[family].backbone.sizes[size])
+    return {key: options.get(key, value) for key, value in shape.items()}
 
 
 def _view(shape: dict[str, Any], crop: float) -> dict[str, Any]:

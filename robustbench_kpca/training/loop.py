@@ -1,11 +1,9 @@
-"""The training loop: resumable after every epoch, on any device accelerate knows, from a recipe and nothing else."""
+"""The training loop: resumable after every epoch, on any device and any number of processes accelerate knows."""
 
-import csv
-import io
-import json
+import itertools
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,218 +11,214 @@ import torch
 from accelerate import Accelerator
 from timm.optim import create_optimizer_v2
 from timm.scheduler import CosineLRScheduler
+from timm.utils import ModelEmaV3
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.data import DATASETS
 from robustbench_kpca.errors import BadInputError, EvaluationError
-from robustbench_kpca.files import require_writable, sha256, write_atomic
+from robustbench_kpca.files import require_writable
 from robustbench_kpca.models.build import create_model
-from robustbench_kpca.models.checkpoint import save_checkpoint
-from robustbench_kpca.models.mixing import densities
-from robustbench_kpca.training.adversarial import adversarial_images
+from robustbench_kpca.training.generators import own_generators, seed_generators
+from robustbench_kpca.training.image_files import ImageFileSource
+from robustbench_kpca.training.ledger import Epoch, Ledger
+from robustbench_kpca.training.objective import Objective
 from robustbench_kpca.training.recipe import Recipe
+from robustbench_kpca.training.source import InMemory, Source
 
-MIN_LR_SHARE = 0.01  # the cosine schedule ends at this share of the peak
+MIN_LR_SHARE = 0.01  # where the cosine schedule starts and ends if the recipe is silent, as a share of the peak
 
 
 @dataclass(frozen=True)
-class Epoch:
-    """What one epoch showed."""
+class Options:
+    """What a run may be asked for that does not change its numbers."""
 
-    epoch: int
-    lr: float
-    loss: float
-    train_accuracy: float
-    val_accuracy: float
+    resume: bool = False
+    data: Path | None = None
+    """Folder of image files, for recipes that read them."""
+    keep_every: int = 0
+    """Keep the weights of every so many epochs, as `<name>.epoch-010.safetensors`; 0 keeps the last only."""
+    tensorboard: bool = False
+    revision: str | None = None
+    on_epoch: Callable[[Epoch], None] | None = None
+    on_step: Callable[[int, int], None] | None = None
+    """Called with the images done and to do, of the whole run."""
 
 
-def train(
-    name: str,
-    recipe: Recipe,
-    text: str,
-    folder: Path,
-    *,
-    resume: bool = False,
-    revision: str | None = None,
-    report: Callable[[Epoch], None] | None = None,
-) -> Path:
+def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options = Options()) -> Path:
     """Train `recipe` and write `<folder>/<name>.safetensors` (weights and provenance) and `<name>.csv` (curves).
 
     After every epoch `<name>.resume.pt` is replaced; with `resume`, training continues from it bit-identically (on
-    CPU). Randomness comes from the recipe's seed alone, and the global generators are left as they were found.
+    CPU). Randomness comes from the recipe's seed alone, and the global generators are left as they were found. With a
+    moving average, `<name>.ema.safetensors` is written beside.
 
     Raises:
-        BadInputError: the folder cannot be written, or holds another recipe's run to resume.
+        BadInputError: the folder cannot be written, holds another recipe's run to resume, or the data cannot be used.
         EvaluationError: the loss stopped being finite; the last good epoch stays on disk.
 
     """
     require_writable(folder)
-    with torch.random.fork_rng():
-        torch.manual_seed(recipe.seed)
-        run = _Run(name, recipe, text, folder)
-        if resume:
-            run.restore()
-        while len(run.history) < recipe.epochs:
+    with own_generators():
+        ledger = Ledger(
+            name, text, folder,
+            revision=options.revision, keep_every=options.keep_every, tensorboard=options.tensorboard,
+        )  # fmt: skip
+        run = _Run(name, recipe, ledger, options)
+        run.restore()
+        while len(run.ledger.history) < recipe.epochs:
             epoch = run.epoch()
-            if report is not None:
-                report(epoch)
-            run.checkpoint()
-    return run.finish(revision)
+            if options.on_epoch is not None:
+                options.on_epoch(epoch)
+            run.save()
+        return run.finish()
 
 
 class _Run:
     """The mutable state of one training run."""
 
-    def __init__(self, name: str, recipe: Recipe, text: str, folder: Path) -> None:
-        self.name, self.recipe, self.text, self.folder = name, recipe, text, folder
+    def __init__(self, name: str, recipe: Recipe, ledger: Ledger, options: Options) -> None:
+        self.name, self.recipe, self.ledger, self.options = name, recipe, ledger, options
         self.accelerator = Accelerator()
-        device = self.accelerator.device
-        train_set = DATASETS.get(recipe.data)("train")
-        self.ids = train_set.ids
-        self.images, self.labels = (part.to(device) for part in train_set.tensors())
-        self.val_images, self.val_labels = (part.to(device) for part in DATASETS.get(recipe.data)("val").tensors())
-        model = create_model(recipe.model, **recipe.model_options)
-        self._require_fit(model)
-        try:
-            optimizer = create_optimizer_v2(model, opt=recipe.optimizer, lr=recipe.lr, weight_decay=recipe.weight_decay)
-        except (ValueError, AssertionError, KeyError, TypeError, RuntimeError) as error:
-            raise BadInputError(f"optimizer '{recipe.optimizer}' cannot be made ({error})") from None
+        seed_generators(recipe.seed)
+        self.plain = create_model(recipe.model, **recipe.model_options)
+        if recipe.init == "torch":
+            self.plain.apply(_torch_init)
+        self.source = _source(recipe, options.data, self.accelerator)
+        classes = self._require_fit()
+        optimizer = self._optimizer()
         self.scheduler = CosineLRScheduler(
             optimizer,
             t_initial=recipe.epochs,
-            lr_min=recipe.lr * MIN_LR_SHARE,
+            lr_min=recipe.min_lr or recipe.lr * MIN_LR_SHARE,
             warmup_t=recipe.warmup_epochs,
-            warmup_lr_init=recipe.lr * MIN_LR_SHARE,
+            warmup_lr_init=recipe.warmup_lr or recipe.lr * MIN_LR_SHARE,
         )
-        self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
-        self.history: list[Epoch] = []
+        self.model, self.optimizer = self.accelerator.prepare(self.plain, optimizer)
+        self.objective = Objective(recipe, self.plain, classes)
+        self.ema = ModelEmaV3(self.plain, decay=recipe.ema_decay) if recipe.ema_decay is not None else None
 
-    def _require_fit(self, model: nn.Module) -> None:
-        """Refuse a model that does not take these images or has too few classes."""
+    def _require_fit(self) -> int:
+        """Refuse a model that does not take these images or has too few classes; return its classes."""
+        image, largest = self.source.sample()
         try:
             with torch.no_grad():
-                classes = model(self.images[:1].cpu()).shape[-1]
+                classes = int(self.plain(image.cpu()).shape[-1])
         except (RuntimeError, AssertionError) as error:
             raise BadInputError(f"model '{self.recipe.model}' does not take '{self.recipe.data}' ({error})") from None
-        if classes <= int(self.labels.max()):
-            raise BadInputError(f"a model of {classes} classes", expected=f"at least {int(self.labels.max()) + 1}")
+        if classes <= largest:
+            raise BadInputError(
+                f"a model of {classes} classes", expected=f"at least {largest + 1}", fix="set model_options.num_classes"
+            )
+        return classes
+
+    def _optimizer(self) -> Any:
+        recipe = self.recipe
+        try:
+            return create_optimizer_v2(self.plain, opt=recipe.optimizer, lr=recipe.lr, weight_decay=recipe.weight_decay)
+        except (ValueError, AssertionError, KeyError, TypeError, RuntimeError) as error:
+            raise BadInputError(f"optimizer '{recipe.optimizer}' cannot be made ({error})") from None
 
     def epoch(self) -> Epoch:
         """Pass once over the data."""
-        number, recipe = len(self.history), self.recipe
+        number = len(self.ledger.history)
+        seed_generators(self.recipe.seed * 100_003 + number)
         self.scheduler.step(number)
         self.model.train()
-        total = hits = 0.0
-        for index, x in self._batches(number):
-            y = self.labels[index]
-            if recipe.adversarial is not None:
-                ids = [self.ids[i] for i in index.tolist()]
-                x = adversarial_images(self.model, x, y, ids, recipe.adversarial, seed=recipe.seed, epoch=number)
-            logits = self.model(x)
-            loss = F.cross_entropy(logits, y, label_smoothing=recipe.smoothing)
-            if not math.isfinite(loss.item()):
-                raise EvaluationError(
-                    f"training '{self.name}' diverged in epoch {number} (loss {loss.item()})",
-                    fix=f"lower lr; the last good epoch is in {self._resume_path()}",
-                )
-            self.optimizer.zero_grad()
-            self.accelerator.backward(loss)
-            self.optimizer.step()
-            total += loss.item() * len(y)
-            hits += float((logits.argmax(1) == y).sum())
+        sums = torch.zeros(3, dtype=torch.float64, device=self.accelerator.device)
+        for batch in self.source.epoch(number):
+            losses, logits = self._step(batch, number)
+            sums += torch.stack([losses.sum(), (logits.argmax(1) == batch.y).sum(), torch.tensor(len(batch.y))])
+            if self.options.on_step is not None:
+                done = int(sums[2]) * self.accelerator.num_processes
+                self.options.on_step(number * self.source.length + done, self.recipe.epochs * self.source.length)
         self.model.eval()
-        count = len(self.labels)
-        done = Epoch(
-            number, self.optimizer.param_groups[0]["lr"], total / count, hits / count,
-            accuracy(self.model, self.val_images, self.val_labels),
-        )  # fmt: skip
-        self.history.append(done)
-        return done
+        total, hits, count = self.accelerator.reduce(sums).tolist()
+        done_epoch = Epoch(
+            epoch=number,
+            lr=self.optimizer.param_groups[0]["lr"],
+            loss=total / count,
+            train_accuracy=hits / count,
+            val_accuracy=self.accuracy(self.plain, "val"),
+            ema_val_accuracy=self.accuracy(self.ema.module, "val") if self.ema is not None else None,
+            unreadable=len(self.source.unreadable),
+        )
+        self.ledger.history.append(done_epoch)
+        return done_epoch
 
-    def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        rng = torch.Generator().manual_seed(self.recipe.seed * 100_003 + epoch)
-        order = torch.randperm(len(self.labels), generator=rng)
-        reach = self.recipe.max_shift
-        for index in order.split(self.recipe.batch_size):
-            x = self.images[index]
-            if reach:
-                offsets = torch.randint(0, 2 * reach + 1, (len(index), 2), generator=rng)
-                x = shift(x, offsets, reach)
-            yield index, x
+    def _step(self, batch: Any, number: int) -> tuple[Tensor, Tensor]:
+        """Take one optimiser step; the loss is the mean over the global batch, however it is shared out."""
+        half = self.recipe.precision == "bf16"
+        with torch.autocast(self.accelerator.device.type, torch.bfloat16, enabled=half):
+            losses, logits = self.objective(self.model, batch, number)
+        loss = losses.sum() * (self.accelerator.num_processes / batch.count)
+        if not math.isfinite(loss.item()):
+            raise EvaluationError(
+                f"training '{self.name}' diverged in epoch {number} (loss {loss.item()})",
+                fix=f"lower lr; the last good epoch is in {self.ledger.resume_path}",
+            )
+        self.optimizer.zero_grad()
+        self.accelerator.backward(loss)
+        if self.recipe.clip_grad is not None:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), self.recipe.clip_grad)
+        self.optimizer.step()
+        if self.ema is not None:
+            self.ema.update(self.plain)
+        return losses.detach().double(), logits.detach()
 
-    def checkpoint(self) -> None:
-        """Replace the file to resume from."""
-        content = {
-            "recipe": sha256(self.text.encode()),
-            "model": self.accelerator.unwrap_model(self.model).state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "history": [asdict(epoch) for epoch in self.history],
-        }
-        buffer = io.BytesIO()
-        torch.save(content, buffer)
-        write_atomic(self._resume_path(), buffer.getvalue())
+    @torch.no_grad()
+    def accuracy(self, model: nn.Module, part: str) -> float | None:
+        """Share of `val` or `test` classified correctly, over all processes; None if there is no such part."""
+        sums = torch.zeros(2, dtype=torch.float64, device=self.accelerator.device)
+        for x, y in self.source.held_out(part):
+            sums += torch.stack([(model(x).argmax(1) == y).sum(), torch.tensor(len(y), device=y.device)])
+        hits, count = self.accelerator.reduce(sums).tolist()
+        return hits / count if count else None
 
     def restore(self) -> None:
-        """Continue from the last finished epoch, if there is one."""
-        path = self._resume_path()
-        if not path.is_file():
-            return
-        try:
-            content = torch.load(path, self.accelerator.device, weights_only=True)
-            recipe = content["recipe"]
-        except Exception as error:  # noqa: BLE001 (a damaged file can fail anywhere in its reader)
-            raise BadInputError(f"{path} cannot be read ({type(error).__name__})", fix="drop --resume") from None
-        if recipe != sha256(self.text.encode()):
-            raise BadInputError(f"{path} belongs to another recipe", fix="train into another folder, or drop --resume")
-        self.accelerator.unwrap_model(self.model).load_state_dict(content["model"])
-        self.optimizer.load_state_dict(content["optimizer"])
-        self.history = [Epoch(**epoch) for epoch in content["history"]]
+        """Continue from the last finished epoch, if asked to and there is one."""
+        content = self.ledger.restore(self.accelerator.device) if self.options.resume else None
+        if content is not None:
+            self.plain.load_state_dict(content["model"])
+            self.optimizer.load_state_dict(content["optimizer"])
+            if self.ema is not None:
+                self.ema.module.load_state_dict(content["ema"])
 
-    def finish(self, revision: str | None) -> Path:
-        """Write the weights with their provenance, and the curves."""
-        model: Any = self.accelerator.unwrap_model(self.model)
-        device = self.accelerator.device
-        images, labels = (part.to(device) for part in DATASETS.get(self.recipe.data)("test").tensors())
-        metadata = {
-            "name": self.name,
-            "config": json.dumps(model.config),
-            "recipe": self.text,
-            "seed": str(self.recipe.seed),
-            "revision": revision or "unknown",
-            "val_accuracy": f"{self.history[-1].val_accuracy:.4f}",
-            "test_accuracy": f"{accuracy(model, images, labels):.4f}",
-            "density_revision": revision or "unknown",
-            "density_of_S": json.dumps([round(density, 6) for density in densities(model, images)]),
-        }
-        path = self.folder / f"{self.name}.safetensors"
-        save_checkpoint(path, model, metadata)
-        curves = io.StringIO()
-        writer = csv.DictWriter(curves, list(asdict(self.history[0])), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(epoch) for epoch in self.history)
-        write_atomic(self.folder / f"{self.name}.csv", curves.getvalue().encode())
-        self._resume_path().unlink(missing_ok=True)
-        return path
+    def save(self) -> None:
+        """Replace the file to resume from, and write what else is kept of an epoch."""
+        if self.accelerator.is_main_process:
+            ema = self.ema.module.state_dict() if self.ema is not None else None
+            self.ledger.save(
+                {"model": self.plain.state_dict(), "optimizer": self.optimizer.state_dict(), "ema": ema}, self.plain
+            )
+        self.accelerator.wait_for_everyone()
 
-    def _resume_path(self) -> Path:
-        return self.folder / f"{self.name}.resume.pt"
+    def finish(self) -> Path:
+        """Write the weights with their provenance."""
+        models = {"": self.plain} | ({".ema": self.ema.module} if self.ema is not None else {})
+        images = self._held_out_images()
+        for suffix, model in models.items():
+            accuracies = {part: self.accuracy(model, part) for part in ("val", "test")}
+            if self.accelerator.is_main_process:
+                self.ledger.write_weights(suffix, model, self.recipe.seed, accuracies, images)
+        if self.accelerator.is_main_process:
+            self.ledger.close()
+        self.accelerator.wait_for_everyone()
+        return self.ledger.weights_path()
+
+    def _held_out_images(self) -> Tensor:
+        """Return at most two batches of `test`, or of `val` where there is no test part."""
+        for part in ("test", "val"):
+            batches = [x for x, _ in itertools.islice(self.source.held_out(part), 2)]
+            if batches:
+                return torch.cat(batches)
+        raise BadInputError("no held-out images", fix="give the data a validation part")
 
 
-def shift(images: Tensor, offsets: Tensor, reach: int) -> Tensor:
-    """Move image i by `offsets[i] - reach` pixels (down, right); what comes in is black."""
-    _, _, height, width = images.shape
-    padded = F.pad(images, (reach, reach, reach, reach))
-    rows = [padded[i, :, 2 * reach - dy : 2 * reach - dy + height, 2 * reach - dx : 2 * reach - dx + width]
-            for i, (dy, dx) in enumerate(offsets.tolist())]  # fmt: skip
-    return torch.stack(rows)
+def _source(recipe: Recipe, data: Path | None, accelerator: Accelerator) -> Source:
+    if recipe.images is None and recipe.data in DATASETS.names():
+        return InMemory(recipe, accelerator)
+    return ImageFileSource(recipe, data, accelerator)
 
 
-@torch.no_grad()
-def accuracy(model: nn.Module, images: Tensor, labels: Tensor, batch_size: int = 256) -> float:
-    """Share of images classified correctly."""
-    hits: int = sum(
-        int((model(x).argmax(1) == y).sum())
-        for x, y in zip(images.split(batch_size), labels.split(batch_size), strict=True)
-    )
-    return hits / len(labels)
+def _torch_init(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear):
+        module.reset_parameters()

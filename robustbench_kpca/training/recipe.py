@@ -1,7 +1,8 @@
-"""A training run as data: strict TOML, every number stated."""
+"""A training run as data: strict TOML; what is not stated is off."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
@@ -11,9 +12,18 @@ from robustbench_kpca.strict import STRICT, load_toml, validate
 from robustbench_kpca.threat import Norm, Threat, parse_fraction
 from robustbench_kpca.training import recipes
 
+Share = Annotated[float, Field(ge=0, le=1)]
+NotNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
 
 class Adversarial(BaseModel):
-    """Train on the attack's last iterate instead of the clean image (Madry et al., 2018, arXiv:1706.06083)."""
+    """Train on the attack's last iterate x' instead of the clean image (Madry et al., 2018, arXiv:1706.06083).
+
+    With `trades_beta` the loss is CE(f(x), y) + beta KL(f(x) || f(x')), and x' climbs that divergence (TRADES: Zhang et
+    al., 2019, arXiv:1901.08573, equation 5).
+    """
 
     model_config = STRICT
     norm: Norm
@@ -22,6 +32,7 @@ class Adversarial(BaseModel):
     """Epochs over which eps grows linearly from 0."""
     attack: str
     options: dict[str, Scalar]
+    trades_beta: Positive | None = None
 
     @model_validator(mode="after")
     def _check_threat(self) -> "Adversarial":
@@ -33,6 +44,39 @@ class Adversarial(BaseModel):
         return Threat(self.norm, self.eps * min(1.0, (epoch + 1) / (self.warmup_epochs + 1)))
 
 
+class ImageFiles(BaseModel):
+    """Images read from files by timm, with timm's augmentation; all numbers are timm's own options."""
+
+    model_config = STRICT
+    auto_augment: str
+    """Such as `rand-m9-mstd0.5-inc1`; empty for none."""
+    color_jitter: NotNegative
+    scale: list[Positive]
+    """Least and greatest area of the random crop; `[1, 1]` is the centre crop of evaluation."""
+    hflip: Share
+    erase: Share
+    """Probability of random erasing (mode `pixel`)."""
+    repeats: Count
+    """Repeated augmentation: how often one image occurs in an epoch; 1 is off."""
+    interpolation: str
+    crop: Positive
+    """Share kept in evaluation."""
+    workers: Annotated[int, Field(ge=0)]
+    """Loader processes; random augmentation depends on their number."""
+    unreadable: Literal["fail", "skip"]
+    """What to do with a file that is no image; `skip` takes the next one, names it and counts it."""
+
+
+class Mixup(BaseModel):
+    """Mixup and CutMix of pairs in a batch, by timm (arXiv:1710.09412, arXiv:1905.04899)."""
+
+    model_config = STRICT
+    mixup: NotNegative
+    cutmix: NotNegative
+    prob: Share
+    switch_prob: Share
+
+
 class Recipe(BaseModel):
     """Everything a training run depends on, but for the machine."""
 
@@ -41,21 +85,49 @@ class Recipe(BaseModel):
     model: str
     model_options: dict[str, Any]
     data: str
+    """A data set of `rbk list data`; or with an `[images]` table `folder`, or one of timm's (`wds/…`, `hfds/…`)."""
     seed: Annotated[int, Field(ge=0, lt=2**31)]
-    epochs: Annotated[int, Field(ge=1)]
-    batch_size: Annotated[int, Field(ge=1)]
+    epochs: Count
+    batch_size: Count
+    """Of all processes together."""
     optimizer: str
-    lr: Annotated[float, Field(gt=0)]
-    weight_decay: Annotated[float, Field(ge=0)]
+    lr: Positive
+    """The peak, at this batch size."""
+    weight_decay: NotNegative
     warmup_epochs: Annotated[int, Field(ge=0)]
     smoothing: Annotated[float, Field(ge=0, lt=1)]
     max_shift: Annotated[int, Field(ge=0)]
     """Augmentation: each image is moved by up to so many pixels either way, its border filled with black."""
+    hflip: Share = 0.0
+    min_lr: Positive | None = None
+    """Where the cosine schedule ends; by default a hundredth of the peak."""
+    warmup_lr: Positive | None = None
+    """Where the warm-up starts; by default a hundredth of the peak."""
+    clip_grad: Positive | None = None
+    """Largest L2 norm of the whole gradient."""
+    ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
+    precision: Literal["fp32", "bf16"] = "fp32"
+    init: Literal["timm", "torch"] = "timm"
+    """Linear layers: truncated normal as in timm, or torch's own start, as the released RPC code has it."""
+    penalties: dict[str, NotNegative] = {}
+    """Weight of each loss an attention adds: `ksvd` of Primal attention, `ksvd` and `kl` of KEP-SVGP."""
+    images: ImageFiles | None = None
+    mixup: Mixup | None = None
     adversarial: Adversarial | None = None
 
+    @model_validator(mode="after")
+    def _check_parts(self) -> "Recipe":
+        if self.images is not None and (self.max_shift or self.hflip):
+            raise ValueError("max_shift and hflip outside [images] are for data held in memory; set them to 0")
+        if self.mixup is not None and self.adversarial is not None:
+            raise ValueError("[mixup] and [adversarial] together are not supported; drop one")
+        return self
 
-def load_recipe(name: str) -> tuple[str, Recipe, str]:
+
+def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> tuple[str, Recipe, str]:
     """Return the run's name, the parsed recipe and its text; `name` is a bundled recipe's or a TOML file's.
+
+    `overrides` replace keys (dotted for a table's, `adversarial.eps`); they stand as comments at the end of the text.
 
     Raises:
         UnknownNameError: no such recipe.
@@ -66,5 +138,12 @@ def load_recipe(name: str) -> tuple[str, Recipe, str]:
     path = Path(name) if name.endswith(".toml") else known.get(name)
     if path is None:
         raise unknown_name("recipe", name, known, "(or give a .toml file)")
-    data = load_toml(path)
-    return path.stem, validate(Recipe, data, f"recipe {path.name}"), path.read_text("utf-8")
+    data, text = load_toml(path), path.read_text("utf-8")
+    for key, value in (overrides or {}).items():
+        *tables, last = key.split(".")
+        table = data
+        for part in tables:
+            table = table.setdefault(part, {})
+        table[last] = value
+        text += f"# --set {key}={value}\n"
+    return path.stem, validate(Recipe, data, f"recipe {path.name}"), text

@@ -1,0 +1,220 @@
+"""Training images from files, by timm: folders, tar files, webdataset and Hugging Face data sets.
+
+The loader normalises, as timm's random erasing expects, and the batch is put back into [0, 1], where models live here.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from PIL import Image as Pillow
+from timm.data import create_dataset, create_transform
+from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from timm.data.distributed_sampler import RepeatAugSampler
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.models.build import shape_of
+from robustbench_kpca.training.recipe import Recipe
+from robustbench_kpca.training.source import EVALUATION_BATCH, Batch, Source
+from robustbench_kpca.types import Images, Labels
+
+FOLDER = "folder"
+_UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, Pillow.DecompressionBombError)
+"""What Pillow raises for a file that is no image."""
+_Item = tuple[Tensor, int, int, list[str]]
+
+
+class ImageFileSource(Source):
+    """Images of a timm data set under `root`, augmented as the recipe's `[images]` says."""
+
+    def __init__(self, recipe: Recipe, root: Path | None, accelerator: Accelerator) -> None:
+        super().__init__()
+        if recipe.images is None:
+            raise BadInputError(f"recipe data '{recipe.data}' without [images]", fix="add that table")
+        self.recipe, self.settings, self.accelerator = recipe, recipe.images, accelerator
+        self.side = int(shape_of(recipe.model, recipe.model_options)["img_size"])
+        self.mean = torch.tensor(IMAGENET_DEFAULT_MEAN, device=accelerator.device)[:, None, None]
+        self.std = torch.tensor(IMAGENET_DEFAULT_STD, device=accelerator.device)[:, None, None]
+        train, val = (_open(recipe.data, root, part, recipe.seed) for part in ("train", "validation"))
+        _require_parts(train, val, root)
+        self.train = self._prepared(train, self._augmentation())
+        self.val = self._prepared(val, self._evaluation())
+        self.per_process = recipe.batch_size // accelerator.num_processes
+        if recipe.batch_size % accelerator.num_processes:
+            raise BadInputError(
+                f"batch_size {recipe.batch_size} for {accelerator.num_processes} processes", expected="a multiple"
+            )
+        self.sampler = self._sampler()
+        steps = len(self.sampler) // self.per_process if self.sampler is not None else 0
+        self.length = steps * recipe.batch_size
+        if self.sampler is not None and not steps:
+            raise BadInputError(f"{len(self.train)} training images", expected=f"at least {recipe.batch_size}, a batch")
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """Load whole batches only; a last short one is dropped."""
+        if self.sampler is not None:
+            self.sampler.set_epoch(self.recipe.seed * 100_003 + number)
+        for x, y, index in self._load(self.train, self.sampler, self.per_process, number):
+            pixels = x * self.std + self.mean
+            yield Batch(pixels, y, [str(i) for i in index], len(y) * self.accelerator.num_processes)
+
+    def held_out(self, part: str) -> Iterator[tuple[Images, Labels]]:
+        """Yield this process's share of the validation part; timm's data sets have no other."""
+        if part != "val":
+            return
+        share = None
+        if not isinstance(self.val, IterableDataset):
+            share = _EveryNth(len(self.val), self.accelerator.process_index, self.accelerator.num_processes)
+        for x, y, _ in self._load(self.val, share, EVALUATION_BATCH, 0, drop_last=False):
+            yield x, y
+
+    def sample(self) -> tuple[Images, int]:
+        """Give a black image; the largest label is known where the reader lists its classes."""
+        classes = getattr(getattr(self.train, "reader", None), "class_to_idx", {})
+        return torch.zeros(1, 3, self.side, self.side), max(classes.values(), default=0)
+
+    def _load(
+        self, data: Any, sampler: Any, batch_size: int, number: int, *, drop_last: bool = True
+    ) -> Iterator[tuple[Images, Labels, list[int]]]:
+        loader = DataLoader(
+            data,
+            batch_size=batch_size,
+            sampler=sampler,
+            num_workers=self.settings.workers,
+            drop_last=drop_last,
+            collate_fn=_collate,
+            generator=torch.Generator().manual_seed(self.recipe.seed * 100_003 + number),
+            pin_memory=self.accelerator.device.type == "cuda",
+        )
+        device = self.accelerator.device
+        for x, y, index, bad in loader:
+            if bad and self.settings.unreadable == "fail":
+                raise BadInputError(
+                    f"{bad[0]} is no readable image", fix="replace or remove it, or set images.unreadable = 'skip'"
+                )
+            self.unreadable.update(bad)
+            yield x.to(device, non_blocking=True), y.to(device, non_blocking=True), index
+
+    def _sampler(self) -> Any:
+        if isinstance(self.train, IterableDataset):
+            return None
+        world, rank = self.accelerator.num_processes, self.accelerator.process_index
+        if self.settings.repeats > 1:
+            return RepeatAugSampler(self.train, world, rank, num_repeats=self.settings.repeats)
+        return DistributedSampler(self.train, world, rank, drop_last=True)
+
+    def _augmentation(self) -> Any:
+        settings = self.settings
+        if settings.scale == [1.0, 1.0]:
+            return self._transform(no_aug=True, is_training=False, crop_pct=settings.crop)
+        return self._transform(
+            is_training=True,
+            scale=tuple(settings.scale),
+            hflip=settings.hflip,
+            color_jitter=settings.color_jitter,
+            auto_augment=settings.auto_augment or None,
+            re_prob=settings.erase,
+            re_mode="pixel",
+        )
+
+    def _evaluation(self) -> Any:
+        return self._transform(is_training=False, crop_pct=self.settings.crop, mean=(0, 0, 0), std=(1, 1, 1))
+
+    def _transform(self, **options: Any) -> Any:
+        try:
+            return create_transform(self.side, interpolation=self.settings.interpolation, **options)
+        except (AssertionError, KeyError, ValueError, TypeError) as error:
+            raise BadInputError(
+                f"[images] of the recipe cannot be used ({error!r})", fix="see timm's options"
+            ) from None
+
+    @staticmethod
+    def _prepared(dataset: Any, transform: Any) -> Any:
+        if not isinstance(dataset, IterableDataset):
+            return Readable(dataset.reader, transform)
+        streamed: Any = dataset
+        streamed.transform = transform
+        return _Streamed(streamed)
+
+
+class Readable(Dataset[_Item]):
+    """Every item of a timm reader as (image, label, index, names of unreadable files met before it)."""
+
+    def __init__(self, reader: Any, transform: Any) -> None:
+        self.reader, self.transform = reader, transform
+
+    def __len__(self) -> int:
+        return len(self.reader)
+
+    def __getitem__(self, index: int) -> _Item:
+        bad: list[str] = []
+        for offset in range(len(self)):
+            place = (index + offset) % len(self)
+            try:
+                file, label = self.reader[place]
+                image = Pillow.open(file).convert("RGB")
+            except _UNREADABLE:
+                bad.append(str(self.reader.filename(place)))
+                continue
+            return self.transform(image), label, place, bad
+        raise BadInputError("no readable image in the data set", fix="check its files")
+
+
+class _Streamed(IterableDataset[_Item]):
+    """A timm iterable data set in the shape of `Readable`; it skips what it cannot read by itself."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __iter__(self) -> Iterator[_Item]:
+        for number, (image, label) in enumerate(self.dataset):
+            yield image, label, number, []
+
+
+class _EveryNth(Sampler[int]):
+    def __init__(self, count: int, first: int, step: int) -> None:
+        self.indices = range(first, count, step)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.indices)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def _collate(items: list[_Item]) -> tuple[Tensor, Tensor, list[int], list[str]]:
+    images, labels, index, bad = zip(*items, strict=True)
+    return torch.stack(images), torch.tensor(labels), list(index), [name for names in bad for name in names]
+
+
+def _open(name: str, root: Path | None, part: str, seed: int) -> Any:
+    if name == FOLDER and root is None:
+        raise BadInputError("a recipe on image files", fix="name their folder: --data FOLDER")
+    if root is not None and not root.exists():
+        raise BadInputError(f"no data at {root}", fix="check --data")
+    try:
+        return create_dataset(
+            "" if name == FOLDER else name, None if root is None else str(root), split=part,
+            is_training=part == "train", seed=seed,
+        )  # fmt: skip
+    except (RuntimeError, AssertionError, ValueError, ImportError, OSError, KeyError) as error:
+        brief = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        raise BadInputError(f"data '{name}' of {root} cannot be opened ({brief})", fix="check --data") from None
+
+
+def _require_parts(train: Any, val: Any, root: Path | None) -> None:
+    """Refuse a folder without parts (timm would train and validate on the same images), or with odd classes."""
+    first, second = (getattr(data, "reader", None) for data in (train, val))
+    if first is None or second is None or not hasattr(first, "root"):
+        return
+    if Path(first.root) == Path(second.root):
+        raise BadInputError(f"folder {root}", expected="the sub-folders train and val")
+    classes = getattr(first, "class_to_idx", {})
+    if len(classes) < 2:
+        raise BadInputError(f"{len(classes)} class in {first.root}", expected="at least 2 sub-folders with images")
+    if classes != getattr(second, "class_to_idx", {}):
+        raise BadInputError(f"train and val of {root} have different classes", fix="give both the same sub-folders")

@@ -1,0 +1,128 @@
+"""What a training run leaves on disk: the epoch to resume from, its curves, and weights that tell their origin."""
+
+import csv
+import io
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import sha256, write_atomic
+from robustbench_kpca.models.checkpoint import save_checkpoint
+from robustbench_kpca.models.mixing import densities
+from robustbench_kpca.types import Images
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch showed."""
+
+    epoch: int
+    lr: float
+    loss: float
+    train_accuracy: float
+    val_accuracy: float | None
+    ema_val_accuracy: float | None = None
+    unreadable: int = 0
+    """Different files that were no images, so far."""
+
+
+class Ledger:
+    """The files of one run in its folder; only the main process writes."""
+
+    def __init__(
+        self, name: str, text: str, folder: Path, *, revision: str | None, keep_every: int, tensorboard: bool
+    ) -> None:
+        self.name, self.text, self.folder = name, text, folder
+        self.revision, self.keep_every = revision or "unknown", keep_every
+        self.history: list[Epoch] = []
+        self.resume_path = folder / f"{name}.resume.pt"
+        self._board: Any = _summary_writer(folder / f"{name}.tensorboard") if tensorboard else None
+
+    def restore(self, device: torch.device) -> dict[str, Any] | None:
+        """Read the last finished epoch, if there is one."""
+        if not self.resume_path.is_file():
+            return None
+        try:
+            content: dict[str, Any] = torch.load(self.resume_path, device, weights_only=True)
+            text, history = content["recipe"], [Epoch(**epoch) for epoch in content["history"]]
+        except Exception as error:  # noqa: BLE001 (a damaged file can fail anywhere in its reader)
+            raise BadInputError(
+                f"{self.resume_path} cannot be read ({type(error).__name__})", fix="drop --resume"
+            ) from None
+        if text != sha256(self.text.encode()):
+            raise BadInputError(
+                f"{self.resume_path} belongs to another recipe", fix="train into another folder, or drop --resume"
+            )
+        self.history = history
+        return content
+
+    def save(self, states: dict[str, Any], model: nn.Module) -> None:
+        """Replace the file to resume from and the curves; keep the weights if it is their turn."""
+        content = {"recipe": sha256(self.text.encode()), "history": [asdict(epoch) for epoch in self.history], **states}
+        buffer = io.BytesIO()
+        torch.save(content, buffer)
+        write_atomic(self.resume_path, buffer.getvalue())
+        self._write_curves()
+        done = len(self.history)
+        if self.keep_every and done % self.keep_every == 0:
+            path = self.folder / f"{self.name}.epoch-{done:03d}.safetensors"
+            save_checkpoint(path, model, self._origin(model) | {"epoch": str(done)})
+        if self._board is not None:
+            for key, value in asdict(self.history[-1]).items():
+                if key != "epoch" and value is not None:
+                    self._board.add_scalar(key, value, done)
+            self._board.flush()
+
+    def weights_path(self, suffix: str = "") -> Path:
+        """Return where the finished weights lie."""
+        return self.folder / f"{self.name}{suffix}.safetensors"
+
+    def write_weights(
+        self, suffix: str, model: nn.Module, seed: int, accuracies: dict[str, float | None], images: Images
+    ) -> None:
+        """Write the finished weights: config, recipe, seed, revision, accuracies, and density of S on `images`."""
+        metadata = self._origin(model) | {"seed": str(seed)}
+        metadata |= {f"{part}_accuracy": f"{value:.4f}" for part, value in accuracies.items() if value is not None}
+        metadata |= {
+            "density_revision": self.revision,
+            "density_of_S": json.dumps([round(density, 6) for density in densities(model, images)]),
+        }
+        if self.history[-1].unreadable:
+            metadata["unreadable"] = str(self.history[-1].unreadable)
+        save_checkpoint(self.weights_path(suffix), model, metadata)
+
+    def close(self) -> None:
+        """Tidy up after the last epoch."""
+        self.resume_path.unlink(missing_ok=True)
+        if self._board is not None:
+            self._board.close()
+
+    def _origin(self, model: Any) -> dict[str, str]:
+        return {
+            "name": self.name,
+            "config": json.dumps(model.config),
+            "recipe": self.text,
+            "revision": self.revision,
+        }
+
+    def _write_curves(self) -> None:
+        curves = io.StringIO()
+        writer = csv.DictWriter(curves, list(asdict(self.history[0])), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(epoch) for epoch in self.history)
+        write_atomic(self.folder / f"{self.name}.csv", curves.getvalue().encode())
+
+
+def _summary_writer(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise BadInputError(
+            "--tensorboard without the tensorboard package", fix="pip install 'robustbench-kpca[tensorboard]'"
+        ) from None
+    return SummaryWriter(str(folder))

@@ -1,0 +1,107 @@
+"""Where a training run's batches come from: one process's share of every global batch, in a reproducible order."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from robustbench_kpca.data import DATASETS
+from robustbench_kpca.data._samples import Samples
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.training.recipe import Recipe
+from robustbench_kpca.types import Images, Labels
+
+EVALUATION_BATCH = 256
+
+
+@dataclass(frozen=True)
+class Batch:
+    """This process's part of a global batch."""
+
+    x: Images
+    """In [0, 1], but for what random erasing puts in."""
+    y: Labels
+    ids: Sequence[str]
+    count: int
+    """Images of the global batch, over all processes."""
+
+
+class Source(ABC):
+    """Training and held-out images, as one process of several sees them."""
+
+    length: int
+    """Images of one epoch, over all processes; 0 if unknown."""
+
+    def __init__(self) -> None:
+        self.unreadable: set[str] = set()  # files that were no images and were skipped
+
+    @abstractmethod
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """One pass over the training images; what is drawn depends on the seed and `number` only."""
+
+    @abstractmethod
+    def held_out(self, part: str) -> Iterator[tuple[Images, Labels]]:
+        """Yield this process's share of `val` or `test`; nothing if there is no such part."""
+
+    @abstractmethod
+    def sample(self) -> tuple[Images, int]:
+        """Give one image and the largest label, to see whether a model fits."""
+
+
+class InMemory(Source):
+    """A named data set, held on the device; augmented by shifts and flips."""
+
+    def __init__(self, recipe: Recipe, accelerator: Accelerator) -> None:
+        super().__init__()
+        self.recipe, self.accelerator = recipe, accelerator
+        samples: Samples = DATASETS.get(recipe.data)("train")
+        self.ids = samples.ids
+        self.pixels, self.labels = self._tensors("train")
+        self.length = len(self.labels)
+        if recipe.mixup is not None and self.length % recipe.batch_size % 2:
+            raise BadInputError("a last batch of odd size under [mixup]", fix="choose another batch_size")
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """Shuffle, cut into global batches, move and flip each image, keep every n-th for this process."""
+        recipe = self.recipe
+        rng = torch.Generator().manual_seed(recipe.seed * 100_003 + number)
+        mine = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
+        for index in torch.randperm(self.length, generator=rng).split(recipe.batch_size):
+            offsets = torch.zeros(len(index), 2, dtype=torch.int64)
+            if recipe.max_shift:
+                offsets = torch.randint(0, 2 * recipe.max_shift + 1, (len(index), 2), generator=rng)
+            flipped = torch.rand(len(index), generator=rng) < recipe.hflip if recipe.hflip else None
+            own = index[mine]
+            x = self.pixels[own]
+            if flipped is not None:
+                x = torch.where(flipped[mine].to(x.device)[:, None, None, None], x.flip(-1), x)
+            if recipe.max_shift:
+                x = shift(x, offsets[mine], recipe.max_shift)
+            yield Batch(x, self.labels[own], [self.ids[i] for i in own.tolist()], len(index))
+
+    def held_out(self, part: str) -> Iterator[tuple[Images, Labels]]:
+        """Yield every n-th image of `val` or `test`."""
+        mine = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
+        images, labels = (held[mine] for held in self._tensors(part))
+        yield from zip(images.split(EVALUATION_BATCH), labels.split(EVALUATION_BATCH), strict=True)
+
+    def sample(self) -> tuple[Images, int]:
+        """Give the first image."""
+        return self.pixels[:1], int(self.labels.max())
+
+    def _tensors(self, part: str) -> tuple[Tensor, Tensor]:
+        images, labels = DATASETS.get(self.recipe.data)(part).tensors()
+        return images.to(self.accelerator.device), labels.to(self.accelerator.device)
+
+
+def shift(images: Images, offsets: Tensor, reach: int) -> Images:
+    """Move image i by `offsets[i] - reach` pixels (down, right); what comes in is black."""
+    _, _, height, width = images.shape
+    padded = F.pad(images, (reach, reach, reach, reach))
+    rows = [padded[i, :, 2 * reach - dy : 2 * reach - dy + height, 2 * reach - dx : 2 * reach - dx + width]
+            for i, (dy, dx) in enumerate(offsets.tolist())]  # fmt: skip
+    return torch.stack(rows)
