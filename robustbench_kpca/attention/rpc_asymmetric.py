@@ -17,7 +17,8 @@ from robustbench_kpca.errors import BadInputError
 class AsymmetricRPCAttention(Attention):  # type: ignore[misc]  # timm is untyped
     """Softmax attention whose keys go through Principal Attention Pursuit; the parameters are softmax attention's.
 
-    Takes the options of timm's `Attention`, less `scale_norm` and `gated`, and of `Pursuit`; with 0 iterations it is softmax attention.
+    Takes the options of timm's `Attention`, less `scale_norm` and `gated`, and of `Pursuit`; with 0 iterations it is
+    softmax attention.
     """
 
     def __init__(self, dim: int, num_heads: int = 8, **options: Any) -> None:

@@ -1,99 +1,357 @@
 import math
+import subprocess
+import sys
+import textwrap
 
+import jaxtyping
 import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import create_model
-from robustbench_kpca.attention.rpc import RPCAttention, principal_attention_pursuit
+from robustbench_kpca.attention import ATTENTIONS
+from robustbench_kpca.attention.rpc import TINY, Pursuit, RPCAttention
+from robustbench_kpca.attention.rpc_asymmetric import AsymmetricRPCAttention
+from robustbench_kpca.attention.softmax import SoftmaxAttention
 from robustbench_kpca.attention.symmetric import SymmetricAttention
 from robustbench_kpca.errors import BadInputError
 
+THRESHOLDS = pytest.mark.parametrize("threshold", ["lam*mu", "lam/mu"])
+SIGNS = pytest.mark.parametrize("dual_sign", [-1, 1])
+CAUSAL = pytest.mark.parametrize("causal", [False, True])
+WIDTHS = {"embed": 48, "head": 16}
+DIM, HEADS, TOKENS = 12, 3, 7
 
-def literal(k, v, n, lam, width, threshold):
+
+def literal(k, v, n, *, lam, width, threshold, dual_sign=-1, causal=False, query=None):
     """Algorithm 1 with the dual variable Y, line by line (and nothing shared with the implementation)."""
     tokens, dim = k.shape[-2:]
-    mu = tokens * width / (4 * k.abs().sum((-2, -1), keepdim=True))
+    if causal:
+        mu = torch.cat([t * width / (4 * k[:, :, :t].abs().sum((2, 3), keepdim=True)) for t in range(1, tokens + 1)], 2)
+    else:
+        mu = tokens * width / (4 * k.abs().sum((-2, -1), keepdim=True))
     bound = lam * mu if threshold == "lam*mu" else lam / mu
+    hidden = (
+        torch.full((tokens, tokens), -math.inf, dtype=k.dtype).triu(1) if causal else torch.zeros_like(k[0, 0, 0, 0])
+    )
     low = y = torch.zeros_like(k)
     for _ in range(n):
         arg = k - low + y / mu
         sparse = arg.sign() * (arg.abs() - bound).clamp_min(0)
-        inner = k - sparse - y / mu
-        low = ((inner @ inner.transpose(-2, -1)) / math.sqrt(dim)).softmax(-1) @ v
+        inner = k - sparse + dual_sign * y / mu
+        scores = (inner if query is None else query) @ inner.transpose(-2, -1) / math.sqrt(dim)
+        low = (scores + hidden).softmax(-1) @ v
         y = y + mu * (k - low - sparse)
     return low
 
 
-def keys_and_values(seed=0, std=1.0, dtype=torch.float64):
+def keys_and_values(seed=0, std=1.0, dtype=torch.float64, shape=(2, 3, 17, 16)):
     rng = torch.Generator().manual_seed(seed)
-    return tuple(torch.randn(2, 3, 17, 16, generator=rng, dtype=dtype) * s for s in (std, 1.0))
+    return tuple(torch.randn(shape, generator=rng, dtype=torch.float64).mul(s).to(dtype) for s in (std, 1.0))
 
 
-@pytest.mark.parametrize("threshold", ["lam*mu", "lam/mu"])
-@pytest.mark.parametrize("n", [1, 2, 4, 6])
-@pytest.mark.parametrize("std", [0.3, 1.0, 4.0])
-def test_the_scaled_form_equals_the_algorithm(n, std, threshold):
-    k, v = keys_and_values(std=std)
-    ours = principal_attention_pursuit(k, v, iterations=n, lam=4.0, width=48, threshold=threshold)
-    theirs = literal(k, v, n, 4.0, 48, threshold)
-    assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-10)
+def distance(ours, theirs):
+    return float((ours - theirs).norm() / theirs.norm())
 
 
-def test_without_a_sparse_part_one_iteration_is_symmetric_attention():
+@pytest.mark.parametrize("std", [0.3, 1.0])
+@pytest.mark.parametrize("mu_width", WIDTHS)
+@pytest.mark.parametrize("lam", [1.0, 4.0])
+@THRESHOLDS
+@SIGNS
+@CAUSAL
+def test_the_scaled_form_equals_the_algorithm(std, mu_width, lam, threshold, dual_sign, causal):
+    for n in range(1, 7):
+        pursuit = Pursuit(n, lam, threshold, mu_width, dual_sign=dual_sign)
+        options = {"lam": lam, "width": WIDTHS[mu_width], "threshold": threshold, "dual_sign": dual_sign}
+        k, v = keys_and_values(n, std)
+        theirs = literal(k, v, n, causal=causal, **options)
+        assert distance(pursuit(k, v, causal=causal), theirs) < 1e-10
+        rounded = literal(k.float(), v.float(), n, causal=causal, **options)
+        # n = 6 amplifies, in a few tokens, what either form rounds: then ours may be no worse than the transcription
+        tolerance = max(1e-5, 3 * distance(rounded, theirs))
+        assert distance(pursuit(k.float(), v.float(), causal=causal), rounded) < tolerance
+
+
+@THRESHOLDS
+@CAUSAL
+def test_the_asymmetric_form_equals_its_algorithm(threshold, causal):
+    for n in range(1, 7):
+        for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
+            k, v = keys_and_values(n, 0.6, dtype)
+            q, _ = keys_and_values(n + 10, 1.0, dtype)
+            theirs = literal(k, v, n, lam=4.0, width=48, threshold=threshold, causal=causal, query=q)
+            assert distance(Pursuit(n, 4.0, threshold)(k, v, q, causal=causal), theirs) < tolerance
+
+
+@THRESHOLDS
+def test_gradients_equal_those_of_the_algorithm(threshold):
+    grads = []
+    for run in (Pursuit(4, 1.0, threshold), lambda k, v: literal(k, v, 4, lam=1.0, width=48, threshold=threshold)):
+        k, v = (t.requires_grad_() for t in keys_and_values(std=0.6))
+        grads.append(torch.autograd.grad(run(k, v).pow(3).sum(), (k, v)))
+    for ours, theirs in zip(*grads, strict=True):
+        assert distance(ours, theirs) < 1e-9
+
+
+def test_mu_by_hand():
+    k = torch.arange(1.0, 13.0, dtype=torch.float64).view(1, 2, 3, 2) * torch.tensor([1.0, -1.0])
+    embed, head = Pursuit().mu(k), Pursuit(mu_width="head").mu(k)
+    assert embed.shape == head.shape == (1, 2, 1, 1)
+    assert torch.allclose(embed.flatten(), torch.tensor([3 * 4 / (4 * 21), 3 * 4 / (4 * 57)], dtype=torch.float64))
+    assert torch.allclose(head, embed / 2)
+    assert torch.allclose(Pursuit(lam=3.0).bound(k), 3 * embed)
+    assert torch.allclose(Pursuit(lam=3.0, threshold="lam/mu").bound(k), 3 / embed)
+
+
+@pytest.mark.parametrize(("mu_width", "width"), WIDTHS.items())
+def test_the_causal_mu_is_that_of_every_prefix(mu_width, width):
+    k, _ = keys_and_values()
+    mu = Pursuit(mu_width=mu_width).mu(k, causal=True)
+    assert mu.shape == (2, 3, 17, 1)
+    for t in range(1, 18):
+        assert torch.allclose(mu[:, :, t - 1 : t], t * width / (4 * k[:, :, :t].abs().sum((2, 3), keepdim=True)))
+    window = Pursuit(mu_width=mu_width, mu_span="window")
+    assert torch.equal(window.mu(k, causal=True), window.mu(k))
+    assert torch.allclose(mu[:, :, -1:], window.mu(k))
+
+
+@CAUSAL
+@pytest.mark.parametrize("pursuit", [Pursuit(0), Pursuit(1, math.inf), Pursuit(1, math.inf, "lam/mu", dual_sign=1)])
+def test_without_a_pursuit_it_is_symmetric_attention(pursuit, causal):
     k, v = keys_and_values()
-    ours = principal_attention_pursuit(k, v, iterations=1, lam=math.inf, width=48)
-    assert torch.allclose(ours, F.scaled_dot_product_attention(k, k, v), atol=1e-12)
+    assert torch.equal(pursuit(k, v, causal=causal), F.scaled_dot_product_attention(k, k, v, is_causal=causal))
 
 
-def test_the_second_iteration_attends_to_the_first_ones_output():
+def test_without_a_sparse_part_the_second_iteration_attends_to_the_first_ones_output():
     k, v = keys_and_values()
-    first = principal_attention_pursuit(k, v, iterations=1, lam=math.inf, width=48)
-    second = principal_attention_pursuit(k, v, iterations=2, lam=math.inf, width=48)
+    first, second = (Pursuit(n, math.inf)(k, v) for n in (1, 2))
     assert torch.allclose(second, F.scaled_dot_product_attention(first, first, v), atol=1e-12)
+
+
+@THRESHOLDS
+def test_the_second_iterations_argument_is_what_the_first_left(threshold):
+    k, v = keys_and_values(std=2.0)
+    seen = []
+    out = Pursuit(3, 0.5, threshold)(k, v, observer=seen.append)
+    assert [iterate.iteration for iterate in seen] == [1, 2, 3]
+    first, second, third = seen
+    assert float((first.sparse != 0).double().mean()) > 0.01
+    assert torch.allclose(second.inner, first.low_rank + first.sparse - second.sparse, atol=1e-12)
+    assert torch.equal(third.low_rank, out)
+    assert third.query is third.inner
 
 
 def test_without_a_sparse_part_gradients_are_those_of_the_limit():
     grads = []
     for lam in (math.inf, 1e9):
-        k, v = (t.clone().requires_grad_() for t in keys_and_values())
-        principal_attention_pursuit(k, v, iterations=3, lam=lam, width=48).square().sum().backward()
+        k, v = (t.requires_grad_() for t in keys_and_values())
+        Pursuit(3, lam)(k, v).square().sum().backward()
         grads.append(k.grad)
     assert torch.allclose(grads[0], grads[1], rtol=1e-9, atol=1e-12)
 
 
-def test_gradients_flow_through_mu_as_released():
-    k, v = (t[:1, :1, :4, :3].clone().requires_grad_() for t in keys_and_values(std=2.0))
-    assert torch.autograd.gradcheck(
-        lambda k, v: principal_attention_pursuit(k, v, iterations=3, lam=0.7, width=6), (k, v)
-    )
+@THRESHOLDS
+@SIGNS
+@CAUSAL
+@pytest.mark.parametrize("asymmetric", [False, True])
+@pytest.mark.parametrize("mu_span", ["past", "window"])
+def test_gradients_flow_through_mu_as_released(threshold, dual_sign, causal, asymmetric, mu_span):
+    inputs = [t.requires_grad_() for seed in (0, 1) for t in keys_and_values(seed, shape=(1, 2, 4, 3))]
+    pursuit = Pursuit(3, 0.7, threshold, mu_span=mu_span, dual_sign=dual_sign)
+    assert torch.autograd.gradcheck(lambda k, v, q, _: pursuit(k, v, q if asymmetric else None, causal=causal), inputs)
 
 
-@pytest.mark.parametrize("scale", [0.0, 1e4])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_extreme_keys_stay_finite(scale, dtype):
-    k, v = (t.to(dtype) for t in keys_and_values(dtype=torch.float32))
-    k = (k * scale).requires_grad_()
-    out = principal_attention_pursuit(k, v, iterations=4, lam=4.0, width=48)
-    out.sum().backward()
-    assert bool(torch.isfinite(out).all())
-    assert bool(torch.isfinite(k.grad).all())
+FORMS = {
+    "softmax": {},
+    "symmetric": {},
+    "identity": {},
+    "rpc": {"lam": 0.7},
+    "rpc_asymmetric": {"lam": 0.7},
+    "scaled": {"tokens": TOKENS},
+    "primal": {"tokens": TOKENS, "rank": 2},
+    "kep_svgp": {"tokens": TOKENS, "rank": 2},
+}
+MASKED = ["softmax", "symmetric", "rpc", "rpc_asymmetric"]
 
 
-def test_the_width_in_mu(fork):
-    k, v = keys_and_values(dtype=torch.float32)
-    for mu_width, width in (("embed", 48), ("head", 16)):
-        layer = RPCAttention(48, 3, mu_width=mu_width, lam=1.0)
-        ours = layer.attend(k, v)
-        assert torch.allclose(ours, literal(k, v, 4, 1.0, width, "lam*mu"), atol=1e-5)
+def layer(name, **options):
+    torch.manual_seed(0)
+    built = ATTENTIONS.get(name)(DIM, HEADS, qkv_bias=True, **FORMS[name] | options).double().eval()
+    if name == "kep_svgp":
+        built.fixed_noise = torch.randn(2, HEADS, 2, 2)
+    return built
+
+
+@pytest.fixture
+def x(fork):
+    torch.manual_seed(1)
+    return torch.randn(2, TOKENS, DIM, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", ATTENTIONS.names())
+def test_every_variant_is_differentiable_by_tokens_and_weights(name, x):
+    built = layer(name)
+    weights = dict(built.named_parameters())
+
+    def run(tokens, *values):
+        return torch.func.functional_call(built, dict(zip(weights, values, strict=True)), (tokens,))
+
+    inputs = (x.requires_grad_(), *weights.values())
+    assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
+    assert run(*inputs).shape == x.shape
+
+
+@pytest.mark.parametrize("name", MASKED)
+@pytest.mark.parametrize("position", [1, 4, TOKENS - 1])
+def test_a_causal_token_sees_no_later_one(name, position, x):
+    built = layer(name)
+    moved = x.clone()
+    moved[:, position] += 3
+    before, after = built(x, is_causal=True), built(moved, is_causal=True)
+    assert torch.equal(before[:, :position], after[:, :position])
+    assert not torch.allclose(before[:, position:], after[:, position:])
+    x.requires_grad_()
+    (gradient,) = torch.autograd.grad(built(x, is_causal=True)[:, :position].square().sum(), x)
+    assert int(gradient[:, position:].count_nonzero()) == 0
+    assert float(gradient[:, :position].abs().min()) > 0
+
+
+@pytest.mark.parametrize("name", ["rpc", "rpc_asymmetric"])
+def test_one_mu_for_the_window_lets_the_past_see_the_future(name, x):
+    built = layer(name, mu_span="window")
+    moved = x.clone()
+    moved[:, -1] += 3
+    assert not torch.allclose(built(x, is_causal=True)[:, :-1], built(moved, is_causal=True)[:, :-1], atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [0, 4])
+def test_the_asymmetric_layer_has_softmax_attentions_weights(n, x):
+    plain, pursued = layer("softmax"), layer("rpc_asymmetric", iterations=n)
+    pursued.load_state_dict(plain.state_dict())
+    q, k, v = plain.qkv(x).view(2, TOKENS, 3, HEADS, DIM // HEADS).permute(2, 0, 3, 1, 4)
+    mixed = literal(k, v, n, lam=0.7, width=DIM, threshold="lam*mu", query=q)
+    for causal in (False, True):
+        ours = pursued(x, is_causal=causal)
+        if n == 0:
+            assert torch.equal(ours, plain(x, is_causal=causal))
+        elif not causal:
+            assert torch.allclose(ours, plain.proj(mixed.transpose(1, 2).flatten(2)), atol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{"scale_norm": True}, {"gated": True}])
+def test_the_asymmetric_layer_refuses_what_it_would_leave_out(fork, options):
+    with pytest.raises(BadInputError, match="with asymmetric RPC attention; expected neither"):
+        AsymmetricRPCAttention(DIM, HEADS, norm_layer=torch.nn.LayerNorm, **options)
+
+
+def test_keys_and_queries_are_normalised_before_an_asymmetric_pursuit(x):
+    plain = SoftmaxAttention(DIM, HEADS, qk_norm=True, norm_layer=torch.nn.LayerNorm).double()
+    pursued = AsymmetricRPCAttention(DIM, HEADS, qk_norm=True, norm_layer=torch.nn.LayerNorm, iterations=0).double()
+    pursued.load_state_dict(plain.state_dict())
+    assert torch.equal(pursued(x), plain(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e4])
+@pytest.mark.parametrize("tokens", [1, 17])
+@THRESHOLDS
+@CAUSAL
+def test_extreme_keys_stay_finite(dtype, scale, tokens, threshold, causal):
+    q, _ = keys_and_values(1, dtype=dtype)
+    for query in (None, q[:, :, :tokens]):
+        k, v = (t[:, :, :tokens].contiguous().requires_grad_() for t in keys_and_values(std=scale, dtype=dtype))
+        out = Pursuit(4, 4.0, threshold)(k, v, query, causal=causal)
+        assert out.dtype == dtype
+        out.sum().backward()
+        assert all(bool(torch.isfinite(t).all()) for t in (out, k.grad, v.grad))
+
+
+def test_half_precision_computes_mu_in_single():
+    k, _ = keys_and_values(std=100.0, dtype=torch.float16, shape=(1, 1, 197, 64))  # ||K||_1 is beyond float16
+    assert Pursuit().mu(k).dtype == torch.float32
+    assert torch.allclose(Pursuit().mu(k), Pursuit().mu(k.float()))
+    assert float(Pursuit().mu(torch.zeros_like(k))) == pytest.approx(197 * 64 / (4 * TINY))
+
+
+@pytest.mark.parametrize("query", [False, True])
+@CAUSAL
+def test_nothing_of_the_size_of_the_attention_matrix_is_kept(query, causal):
+    k, v = (t.requires_grad_() for t in keys_and_values(shape=(2, 3, 50, 8), dtype=torch.float32))
+    q = torch.ones_like(k) if query else None
+
+    def kept(run):
+        shapes = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: shapes.append(t.shape), lambda t: t):
+            run()
+        return [shape for shape in shapes if shape[-2:] == (50, 50) or shape.numel() > k.numel()]
+
+    assert kept(lambda: Pursuit(4)(k, v, q, causal=causal)) == []
+    assert len(kept(lambda: literal(k, v, 4, lam=4.0, width=24, threshold="lam*mu", causal=causal, query=q))) >= 4
+
+
+def test_dropout_acts_in_the_last_iteration_of_training_only(x):
+    dropped = layer("rpc", attn_drop=0.5)
+    assert torch.equal(dropped(x), layer("rpc")(x))
+    dropped.train()
+    seen = []
+    dropped.observer = seen.append
+    out = dropped(x)
+    whole = []
+    dropped.eval().observer = whole.append
+    assert not torch.allclose(out, dropped(x))
+    for ours, theirs in zip(seen[:-1], whole[:-1], strict=True):
+        assert torch.equal(ours.low_rank, theirs.low_rank)
+
+
+@pytest.mark.slow
+def test_it_compiles_as_one_graph():
+    code = """
+        import torch
+        from robustbench_kpca import load_model
+        from robustbench_kpca.attention.rpc import RPCAttention
+        from robustbench_kpca.attention.rpc_asymmetric import AsymmetricRPCAttention
+
+        def gradients(run, model, x):
+            x = x.clone().requires_grad_()
+            out = run(x)
+            return out, *torch.autograd.grad(out.square().sum(), (x, *model.parameters()))
+
+        contenders = [
+            (cls(24, 3, qkv_bias=True, lam=1.0, threshold=threshold), torch.randn(2, 11, 24))
+            for cls in (RPCAttention, AsymmetricRPCAttention) for threshold in ("lam*mu", "lam/mu")
+        ]
+        contenders.append((load_model("rpc_symvit_digits"), torch.rand(2, 3, 32, 32)))
+        for model, x in contenders:
+            compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+            for ours, theirs in zip(gradients(compiled, model, x), gradients(model, model, x), strict=True):
+                assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max()))
+        """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=300)  # no type checker there
 
 
 @pytest.mark.parametrize(
-    "options", [{"iterations": 0}, {"lam": 0}, {"lam": -1}, {"threshold": "mu"}, {"mu_width": "x"}]
-)
-def test_bad_options(fork, options):
+    "options",
+    [
+        {"iterations": -1}, {"lam": 0}, {"lam": -1}, {"lam": math.nan}, {"threshold": "mu"}, {"mu_width": "x"},
+        {"mu_span": "future"}, {"dual_sign": 0}, {"qk_norm": True}, {"scale_norm": True},
+    ],
+)  # fmt: skip
+def test_bad_options(fork, monkeypatch, options):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # it would be the first to complain
     with pytest.raises(BadInputError, match="expected"):
         RPCAttention(48, 3, **options)
+
+
+def test_a_misspelt_option_is_no_option(fork):
+    with pytest.raises(TypeError, match="lamda"):
+        RPCAttention(48, 3, lamda=4.0)
+
+
+@pytest.mark.parametrize("name", ["symmetric", "identity", "rpc", "rpc_asymmetric"])
+def test_a_mask_is_refused(name, x):
+    with pytest.raises(BadInputError, match=r"a mask for \w+; expected no mask, or is_causal=True"):
+        layer(name)(x, attn_mask=torch.ones(TOKENS, TOKENS))
 
 
 def test_heads_must_divide_the_width():
@@ -114,3 +372,15 @@ def test_rpc_adds_no_parameter_and_shares_the_initialisation(fork):
     assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), robust.parameters(), strict=True))
     assert "blocks.0.attn.qkv.weight" in robust.state_dict()
     assert [type(block.attn).__name__ for block in robust.blocks] == ["RPCAttention"] * 4
+
+
+def test_symmetric_pursuit_under_softmax_attention_keeps_keys_and_values(fork):
+    plain = create_model("vit_digits")
+    torch.manual_seed(0)
+    robust = create_model("rpc_vit_sym_digits")
+    assert [type(block.attn).__name__ for block in robust.blocks] == ["RPCAttention"] + ["Attention"] * 3
+    state = plain.state_dict()
+    for name, value in robust.state_dict().items():
+        kept = state[name][48:] if name.startswith("blocks.0.attn.qkv") else state[name]
+        assert torch.equal(value, kept), name
+    assert robust.blocks[0].attn.qkv.weight.shape == (96, 48)
