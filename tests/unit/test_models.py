@@ -1,8 +1,11 @@
 import pytest
+import timm
 import torch
+from timm.models.vision_transformer import VisionTransformer
 
 from robustbench_kpca import create_model, load_model
 from robustbench_kpca.errors import BadInputError, UnknownNameError
+from robustbench_kpca.models import ARCHITECTURES
 from robustbench_kpca.models.loading import bundled, input_view
 
 
@@ -59,6 +62,68 @@ def test_the_configuration_is_whole_and_builds_the_same_model(fork):
     again.load_state_dict(model.state_dict())
     x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     assert torch.equal(model(x), again(x))
+
+
+@pytest.mark.parametrize("name", [name for name, (_, size) in ARCHITECTURES.items() if size in ("digits", "cifar")])
+def test_every_architecture_answers(fork, images, name):
+    model = create_model(name, num_classes=7)
+    with torch.no_grad():
+        logits = model(images)
+    assert logits.shape == (2, 7)
+    assert bool(torch.isfinite(logits).all())
+    assert not model.training
+    assert create_model(**model.config).state_dict().keys() == model.state_dict().keys()
+
+
+@pytest.mark.parametrize(
+    ("layers", "placed"),
+    [("last", [3]), ("first", [0]), ("all", [0, 1, 2, 3]), (1, [1]), ([0, 2], [0, 2]), ((-1,), None)],
+)
+def test_where_the_special_attention_goes(fork, images, layers, placed):
+    if placed is None:
+        with pytest.raises(BadInputError, match="block indices from 0 to 3"):
+            create_model("rpc_symvit_digits", layers=layers)
+        return
+    model = create_model("rpc_symvit_digits", layers=layers)
+    found = [i for i, block in enumerate(model.blocks) if type(block.attn).__name__ == "RPCAttention"]
+    assert found == placed
+    assert model(images).shape == (2, 10)
+
+
+def layout(model):
+    return {name: value.shape for name, value in model.state_dict().items()}
+
+
+def test_timm_builds_our_models(fork, images):
+    name = "rpc_symvit_tiny_patch16_224"
+    model = timm.create_model(name, num_classes=5)
+    assert layout(model) == layout(create_model(name, num_classes=5))
+    assert [type(block.attn).__name__ for block in model.blocks] == ["RPCAttention"] + ["SymmetricAttention"] * 11
+    assert timm.create_model("rpc_symvit_digits", iterations=2).config["iterations"] == 2
+    with pytest.raises(BadInputError, match="no option 'iteration'"):
+        timm.create_model("rpc_symvit_digits", iteration=2)
+
+
+def test_timm_gives_the_bundled_weights(images):
+    ours, theirs = load_model("rpc_symvit_digits"), timm.create_model("rpc_symvit_digits", pretrained=True)
+    assert torch.equal(ours(images), theirs(images))
+    with pytest.raises(BadInputError, match="comes without weights"):
+        timm.create_model("rpc_symvit_cifar", pretrained=True)
+
+
+def test_timm_keeps_its_own_names(fork):
+    model = timm.create_model("vit_tiny_patch16_224", depth=1)
+    assert type(model) is VisionTransformer
+    assert model.pretrained_cfg["mean"] == (0.5, 0.5, 0.5)
+    assert all(timm.is_model(name) for name in ARCHITECTURES)
+
+
+@pytest.mark.parametrize(("name", "size", "crop"), [("rpc_symvit_digits", 32, 0.875), ("rpc_fan_cifar", 32, 1.0)])
+def test_timms_data_pipeline_hands_over_pixels_in_0_1(fork, name, size, crop):
+    config = timm.data.resolve_model_data_config(timm.create_model(name))
+    assert config["mean"] == (0.0, 0.0, 0.0)
+    assert config["std"] == (1.0, 1.0, 1.0)
+    assert (config["input_size"], config["crop_pct"], config["interpolation"]) == ((3, size, size), crop, "bicubic")
 
 
 def test_an_architecture_without_weights_must_be_asked_for():
