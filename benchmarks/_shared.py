@@ -1,28 +1,89 @@
-"""What the benchmarks share: the line that says where they ran, and interleaved CPU times."""
+"""What the benchmarks share: the line that says where they ran, interleaved times, and bytes kept and allocated."""
 
+import gc
+import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler would tell every start and stop
 
 import torch
+from torch import Tensor
 
 from robustbench_kpca.evaluation.environment import processor, version
 
 PACKAGES = ("torch", "torchattacks", "numpy")
 
 
-def header() -> str:
+def header(packages: Iterable[str] = PACKAGES) -> str:
     """Name versions, threads and processor."""
-    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
     return f"{versions}; threads: {torch.get_num_threads()}; processor: {processor()}"
 
 
-def cpu_times(contenders: tuple[Callable[[], object], ...], repeats: int) -> list[float]:
-    """Median process CPU seconds of each contender; they take turns, so that a drift of the machine meets all."""
+def interleaved(
+    contenders: Sequence[Callable[[], object]], repeats: int, clock: Callable[[], float]
+) -> list[list[float]]:
+    """Seconds of every call of each contender; they take turns, so that a drift of the machine meets all."""
     times: list[list[float]] = [[] for _ in contenders]
     for _ in range(repeats):
         for contender, own in zip(contenders, times, strict=True):
-            started = time.process_time()
+            started = clock()
             contender()
-            own.append(time.process_time() - started)
-    return [statistics.median(own) for own in times]
+            own.append(clock() - started)
+    return times
+
+
+def cpu_times(contenders: Sequence[Callable[[], object]], repeats: int) -> list[float]:
+    """Median process CPU seconds of each contender: of all its threads together."""
+    return [statistics.median(own) for own in interleaved(contenders, repeats, time.process_time)]
+
+
+def wall_times(contenders: Sequence[Callable[[], object]], repeats: int, device: str = "cpu") -> list[float]:
+    """Median elapsed seconds of each contender; a GPU is waited for."""
+
+    def clock() -> float:
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    return [statistics.median(own) for own in interleaved(contenders, repeats, clock)]
+
+
+def kept_bytes(run: Callable[[], object], given: Iterable[Tensor]) -> int:
+    """Bytes that autograd keeps for the backward pass of `run`: every storage once, without those of `given`."""
+    kept: dict[int, Tensor] = {}  # holding the tensors keeps their addresses from being used again
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda tensor: kept.setdefault(tensor.untyped_storage().data_ptr(), tensor), lambda tensor: tensor
+    ):
+        result = run()
+    for tensor in given:
+        kept.pop(tensor.untyped_storage().data_ptr(), None)
+    del result
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+
+def peak_bytes(run: Callable[[], object], device: str = "cpu") -> int:
+    """Most bytes of tensors that were allocated during `run` and alive at one time."""
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        result: Any = run()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True, acc_events=True
+    ) as profile:
+        result = run()
+    del result
+    assert profile.profiler is not None
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    alive = most = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        alive += event.nbytes()
+        most = max(most, alive)
+    return most

@@ -1,100 +1,247 @@
-"""`principal_attention_pursuit` against a literal transcription of the algorithm, written below.
+"""Every attention variant against a literal transcription of its formula, written below: time and memory.
 
-Measured on random keys and values in single precision: process CPU time (the median of interleaved calls, after one
-call that is not timed), forward without gradients and forward + backward, and the largest absolute difference of the
-outputs.
+Measured is what lies between a layer's input and output projections (Primal attention and KEP-SVGP, whose weights meet
+the tokens again, keep their projection to queries and keys), on random input in evaluation mode:
 
-    python benchmarks/attention.py [--repeats 20] [--threads 1]
+- time of the forward pass without gradients, and of forward + backward (to inputs and parameters): medians of
+  interleaved calls, after calls that are not timed; process CPU time on one thread, elapsed time on more and on a GPU;
+- MB that autograd keeps for the backward pass beside inputs and parameters, and the most MB that forward + backward
+  hold at one time (tensors; scratch space inside matrix libraries is not seen on a CPU).
+
+`--profile` adds the floor of RPC attention: its matrix products alone, M M^T and the weights times V, n times.
+
+    python benchmarks/attention.py [--only rpc] [--shapes tiny base] [--threads 1 2] [--device cuda]
+                                   [--dtype bfloat16] [--compile] [--profile] [--repeats 15]
 """
 
 import argparse
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from _shared import cpu_times, header
+from _shared import cpu_times, header, kept_bytes, peak_bytes, wall_times
 from tabulate import tabulate
-from torch import Tensor
+from torch import Tensor, nn
 
-from robustbench_kpca.attention.rpc import principal_attention_pursuit
+from robustbench_kpca.attention import ATTENTIONS
 
 SHAPES = {"tiny": (8, 3, 197, 64), "base": (2, 12, 197, 64), "digits": (64, 3, 17, 16)}
-ITERATIONS = (1, 4)
-LAM = 4.0
-COLUMNS = (
-    "shape", "(B, H, N, D)", "n",
-    "forward ms, ours", "literal", "literal / ours",
-    "forward + backward ms, ours", "literal", "literal / ours",
-    "max. difference",
-)  # fmt: skip
-FORMATS = ("", "", "", ".2f", ".2f", ".2f", ".2f", ".2f", ".2f", ".1e")
-Pursuit = Callable[[Tensor, Tensor], Tensor]
+STD = 0.5  # of the input: with larger keys the pursuit ends in the identity (docs/hazards.md)
+Run = Callable[[Tensor], Tensor]
+
+# --- the formulas, transcribed; they share nothing with the package -------------------------------------------------
 
 
-def literal(k: Tensor, v: Tensor, iterations: int, lam: float, width: int) -> Tensor:
-    """Teo & Nguyen (2024), arXiv:2406.13762, Algorithm 1, with the released code's threshold lam * mu."""
-    tokens, dim = k.shape[-2:]
-    mu = tokens * width / (4 * k.abs().sum((-2, -1), keepdim=True))
-    low_rank = y = torch.zeros_like(k)
-    for _ in range(iterations):
-        residual = k - low_rank + y / mu
-        sparse = residual.sign() * (residual.abs() - lam * mu).clamp_min(0)
+def softmax(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return weights(q, k) @ v
+
+
+def weights(q: Tensor, k: Tensor) -> Tensor:
+    return (q @ k.transpose(-2, -1) / math.sqrt(k.shape[-1])).softmax(-1)
+
+
+def pursuit(k: Tensor, v: Tensor, n: int, query: Tensor | None = None) -> Tensor:
+    """Teo & Nguyen (2024), arXiv:2406.13762, Algorithm 1, with the released code's threshold lam * mu; lam = 4."""
+    _, heads, tokens, dim = k.shape
+    mu = tokens * heads * dim / (4 * k.abs().sum((-2, -1), keepdim=True))
+    low = y = torch.zeros_like(k)
+    if n == 0:
+        return softmax(k if query is None else query, k, v)
+    for _ in range(n):
+        residual = k - low + y / mu
+        sparse = residual.sign() * (residual.abs() - 4 * mu).clamp_min(0)
         inner = k - sparse - y / mu
-        low_rank = ((inner @ inner.transpose(-2, -1)) / math.sqrt(dim)).softmax(-1) @ v
-        y = y + mu * (k - low_rank - sparse)
-    return low_rank
+        low = softmax(inner if query is None else query, inner, v)
+        y = y + mu * (k - low - sparse)
+    return low
 
 
-def contenders(iterations: int, width: int) -> tuple[Pursuit, Pursuit]:
-    """Return ours and the transcription, as functions of keys and values."""
-    return (
-        lambda k, v: principal_attention_pursuit(k, v, iterations=iterations, lam=LAM, width=width),
-        lambda k, v: literal(k, v, iterations, LAM, width),
-    )
+def scaled(layer: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Mix as in Remark 3 there: softmax(Q K^T / sqrt(D)) (I - S) V."""
+    s = layer.s if layer.s.ndim else layer.s * weights(k, k)
+    return weights(q, k) @ ((torch.eye(k.shape[-2], dtype=k.dtype, device=k.device) - s) @ v)
 
 
-def forward(pursuit: Pursuit, k: Tensor, v: Tensor) -> Tensor:
-    with torch.no_grad():
-        return pursuit(k, v)
+def scores(layer: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Chen et al. (2023), arXiv:2305.19798: e = phi(q) X_h^T W_e and r = phi(k) X_h^T W_r."""
+    q, k = heads_of(layer.scores.qk(x), 2, layer.num_heads)
+    (data,) = heads_of(x[:, layer.scores.landmarks], 1, layer.num_heads)
+    q, k = (u / u.norm(dim=-1, keepdim=True) for u in (q, k))
+    return tuple(u @ (data.transpose(-2, -1) @ w) for u, w in ((q, layer.scores.w_e), (k, layer.scores.w_r)))  # type: ignore[return-value]
 
 
-def forward_backward(pursuit: Pursuit, k: Tensor, v: Tensor, cotangent: Tensor) -> tuple[Tensor, ...]:
-    inputs = (k.detach().requires_grad_(), v.detach().requires_grad_())
-    return torch.autograd.grad(pursuit(*inputs), inputs, cotangent)
+def primal(layer: Any, x: Tensor) -> Tensor:
+    mixed: Tensor = layer.mix(torch.cat(scores(layer, x), -1))
+    return mixed
 
 
-def compare(name: str, iterations: int, repeats: int) -> list[Any]:
-    """Measure one row of the table."""
-    shape = SHAPES[name]
-    _, heads, _, dim = shape
-    rng = torch.Generator().manual_seed(0)
-    k, v, cotangent = (torch.randn(shape, generator=rng) for _ in range(3))
-    ours, theirs = contenders(iterations, heads * dim)
-    difference = float((forward(ours, k, v) - forward(theirs, k, v)).abs().max())
-    fast, slow = cpu_times((lambda: forward(ours, k, v), lambda: forward(theirs, k, v)), repeats)
-    for pursuit in (ours, theirs):
-        forward_backward(pursuit, k, v, cotangent)
-    fast_both, slow_both = cpu_times(
-        (lambda: forward_backward(ours, k, v, cotangent), lambda: forward_backward(theirs, k, v, cotangent)), repeats
-    )
-    return [
-        name, shape, iterations,
-        1e3 * fast, 1e3 * slow, slow / fast,
-        1e3 * fast_both, 1e3 * slow_both, slow_both / fast_both,
-        difference,
-    ]  # fmt: skip
+def kep_svgp(layer: Any, x: Tensor) -> Tensor:
+    """Chen et al. (2024), arXiv:2402.01476: mean v1 m and, for each channel c, v1 S_c eps_c; rows of [e; r] merged."""
+    v1 = torch.cat(scores(layer, x), -2) * layer.log_lam.exp().square().unsqueeze(-2)
+    factor = layer.lower.tril(-1) + torch.diag_embed(layer.log_scale.exp())
+    v2 = torch.einsum("bhnr,hcrs->bhncs", v1, factor)
+    sample = v1 @ layer.mean + torch.einsum("bhncs,bhcs->bhnc", v2, layer.fixed_noise)
+    mixed: Tensor = layer.mix(layer.merge(sample.transpose(-2, -1)).transpose(-2, -1))
+    return mixed
+
+
+def heads_of(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
+    batch, tokens, _ = x.shape
+    return x.reshape(batch, tokens, parts, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+
+
+# --- what is compared -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A member of the family, the number of tensors it mixes (0: it takes tokens), and its transcription."""
+
+    member: str
+    parts: int
+    formula: Callable[..., Tensor]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def _pursuits() -> dict[str, Variant]:
+    steps = {n: (lambda _, k, v, n=n: pursuit(k, v, n)) for n in (0, 1, 2, 4, 6)}
+    return {f"rpc, n = {n}": Variant("rpc", 2, run, {"iterations": n}) for n, run in steps.items()}
+
+
+VARIANTS = {
+    "softmax": Variant("softmax", 3, lambda _, q, k, v: softmax(q, k, v)),
+    "symmetric": Variant("symmetric", 2, lambda _, k, v: softmax(k, k, v)),
+    "identity": Variant("identity", 2, lambda *tensors: tensors[-1]),
+    **_pursuits(),
+    "rpc_asymmetric, n = 4": Variant("rpc_asymmetric", 3, lambda _, q, k, v: pursuit(k, v, 4, q)),
+    "scaled, alpha": Variant("scaled", 3, scaled, {"form": "alpha"}),
+    "scaled, matrix": Variant("scaled", 3, scaled, {"form": "matrix"}),
+    "primal": Variant("primal", 0, primal, {"rank": 20}),
+    "kep_svgp": Variant("kep_svgp", 0, kep_svgp, {"rank": 10, "form": "concatenate"}),
+}
+
+
+class Contest:
+    """One variant at one shape: our layer without its projections, its transcription, and an input for both."""
+
+    def __init__(self, name: str, shape: tuple[int, int, int, int], device: str, dtype: torch.dtype) -> None:
+        variant = VARIANTS[name]
+        batch, heads, tokens, dim = shape
+        torch.manual_seed(0)
+        sized = {"tokens": tokens} if variant.member in ("scaled", "primal", "kep_svgp") else {}
+        self.layer: Any = ATTENTIONS.get(variant.member)(heads * dim, heads, **variant.options, **sized).eval()
+        self.layer.proj = nn.Identity()
+        if variant.parts:
+            self.layer.qkv = nn.Identity()
+        if variant.member == "scaled":
+            nn.init.normal_(self.layer.s, std=0.1)
+        self.layer.to(device, dtype)
+        if variant.member == "kep_svgp":
+            self.layer.fixed_noise = torch.randn(batch, heads, 10, 10).to(device, dtype)
+        x = STD * torch.randn(batch, tokens, max(variant.parts, 1) * heads * dim)
+        self.x = x.to(device, dtype).requires_grad_()
+        self.cotangent = torch.randn(batch, tokens, heads * dim).to(device, dtype)
+        self.inputs = (self.x, *self.layer.parameters())
+        self.parts, self.formula = variant.parts, variant.formula
+
+    def literal(self, x: Tensor) -> Tensor:
+        """Do by the transcription what the layer does."""
+        given = heads_of(x, self.parts, self.layer.num_heads) if self.parts else (x,)
+        return self.formula(self.layer, *given).transpose(1, 2).flatten(2)
+
+    def forward(self, run: Run) -> Tensor:
+        """Run without gradients."""
+        with torch.no_grad():
+            return run(self.x)
+
+    def both(self, run: Run) -> tuple[Tensor, ...]:
+        """Run forward and backward, to the input and every parameter."""
+        return torch.autograd.grad(run(self.x), self.inputs, self.cotangent, allow_unused=True)
+
+
+def compare(name: str, settings: argparse.Namespace, shape: tuple[int, int, int, int], threads: int) -> list[Any]:
+    """Measure one row: of each time and size ours, the transcription's and what that is in ours."""
+    contest = Contest(name, shape, settings.device, getattr(torch, settings.dtype))
+    runs: list[Run] = [contest.layer, contest.literal]
+    if settings.compile:
+        torch._dynamo.reset()  # noqa: SLF001 (there is no public name)
+        runs.append(torch.compile(contest.literal))
+    ours, theirs = (contest.forward(run) for run in runs[:2])
+    row = [name, float((ours - theirs).norm() / theirs.norm())]
+    for measure in (contest.forward, contest.both):
+        calls = [lambda run=run, measure=measure: measure(run) for run in runs]
+        for call in calls * 2:
+            call()
+        alone = settings.device == "cpu" and threads == 1
+        found = cpu_times(calls, settings.repeats) if alone else wall_times(calls, settings.repeats, settings.device)
+        row += [1e3 * found[0], *(part for time in found[1:] for part in (1e3 * time, time / found[0]))]
+    given = (*contest.inputs, *contest.layer.buffers(), contest.cotangent)
+    kept = [kept_bytes(lambda run=run: run(contest.x), given) / 1e6 for run in runs[:2]]
+    peak = [peak_bytes(lambda run=run: contest.both(run), settings.device) / 1e6 for run in runs[:2]]
+    return [*row, *kept, *peak]
+
+
+def columns(compiled: bool) -> tuple[list[str], list[str]]:
+    """Return the head of the table and the formats of its cells."""
+    others = ["literal", "/ ours"] + ["compiled", "/ ours"] * compiled
+    head = ["", "rel. difference", "forward ms, ours", *others, "fwd + bwd ms, ours", *others]
+    head += ["kept MB, ours", "literal", "peak MB, ours", "literal"]
+    return head, ["", ".0e", *([".2f"] * (2 * len(others) + 2)), *([".1f"] * 4)]
+
+
+def floor(settings: argparse.Namespace, shape: tuple[int, int, int, int], threads: int) -> list[list[Any]]:
+    """Time what no form of RPC attention at n = 4 can leave out beside the two forms."""
+    contest = Contest("rpc, n = 4", shape, settings.device, getattr(torch, settings.dtype))
+    batch, heads, tokens, dim = shape
+    m, v = (part.detach().reshape(batch * heads, tokens, dim) for part in heads_of(contest.x, 2, heads))
+    made = torch.bmm(m, m.mT)
+    attention, out = made.softmax(-1), torch.empty_like(m)
+
+    def products(times: int) -> None:
+        for _ in range(4 * times):
+            torch.bmm(m, m.mT, out=made)
+            torch.bmm(attention, v, out=out)
+
+    calls: list[Callable[[], object]] = [lambda: products(1), lambda: [made.softmax(-1) for _ in range(4)]]
+    calls += [lambda run=run: contest.forward(run) for run in (contest.layer, contest.literal)]
+    calls += [lambda: products(3)]
+    calls += [lambda run=run: contest.both(run) for run in (contest.layer, contest.literal)]
+    for call in calls:
+        call()
+    alone = settings.device == "cpu" and threads == 1
+    found = cpu_times(calls, settings.repeats) if alone else wall_times(calls, settings.repeats, settings.device)
+    labels = ["forward: products alone", "forward: softmax of the scores alone", "forward: ours", "forward: literal"]
+    labels += ["fwd + bwd: products alone (3 times the forward's)", "fwd + bwd: ours", "fwd + bwd: literal"]
+    bases = [found[3]] * 4 + [found[6]] * 3
+    return [[label, 1e3 * time, base / time] for label, time, base in zip(labels, found, bases, strict=True)]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Principal Attention Pursuit against its literal transcription.")
-    parser.add_argument("--repeats", type=int, default=20, help="timed calls of each, of which the median is shown")
-    parser.add_argument("--threads", type=int, default=1, help="of torch")
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    print(header(), end="\n\n")
-    rows = [compare(name, iterations, arguments.repeats) for name in SHAPES for iterations in ITERATIONS]
-    print(tabulate(rows, COLUMNS, tablefmt="github", floatfmt=FORMATS))
+    parser = argparse.ArgumentParser(description="Attention variants against literal transcriptions.")
+    parser.add_argument("--only", nargs="+", default=[], help="variants whose name begins so")
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["tiny", "base"])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1], help="of torch; one table for each")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--dtype", choices=("float32", "float64", "bfloat16", "float16"), default="float32")
+    parser.add_argument("--compile", action="store_true", help="beside torch.compile of the transcription")
+    parser.add_argument("--profile", action="store_true", help="the floor of RPC attention at n = 4 instead")
+    parser.add_argument("--repeats", type=int, default=15, help="timed calls of each, of which the median is shown")
+    settings = parser.parse_args()
+    chosen = [name for name in VARIANTS if not settings.only or name.startswith(tuple(settings.only))]
+    for threads in settings.threads:
+        torch.set_num_threads(threads)
+        for shape in settings.shapes:
+            print(header(("torch", "numpy")), f"{settings.device} {settings.dtype}", sep="; ")
+            print(f"{shape}: (B, H, N, D) = {SHAPES[shape]}\n")
+            if settings.profile:
+                rows, head = floor(settings, SHAPES[shape], threads), ["RPC, n = 4", "ms", "literal / this"]
+                print(tabulate(rows, head, tablefmt="github", floatfmt=".2f"), end="\n\n")
+                continue
+            head, formats = columns(settings.compile)
+            rows = [compare(name, settings, SHAPES[shape], threads) for name in chosen]
+            print(tabulate(rows, head, tablefmt="github", floatfmt=formats), end="\n\n")
 
 
 if __name__ == "__main__":
