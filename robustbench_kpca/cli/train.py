@@ -1,5 +1,6 @@
 """`rbk train`: train a model from a recipe."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,8 +25,6 @@ def train(
 
     On several processes: accelerate launch -m robustbench_kpca train RECIPE.
     """
-    from accelerate import PartialState
-
     from robustbench_kpca.evaluation.environment import revision
     from robustbench_kpca.files import safe_name
     from robustbench_kpca.models.checkpoint import read_header
@@ -37,7 +36,8 @@ def train(
 
     stem, parsed, text = load_recipe(recipe, parse_assignments(set_ or []))
     title = safe_name(name) if name else stem
-    quiet = quiet or not PartialState().is_main_process
+    first = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun or accelerate started
+    quiet = quiet or not first
     with _console.progress(quiet=quiet) as start:
 
         def on_epoch(epoch: Epoch) -> None:
@@ -50,7 +50,7 @@ def train(
             on_epoch=on_epoch, on_step=start(title),
         )  # fmt: skip
         path = run(title, parsed, text, out, options)
-    if PartialState().is_main_process:
+    if first:
         header = read_header(path)
         part = "test" if "test_accuracy" in header else "val"
         found = f"{path}: {part} accuracy {100 * float(header[f'{part}_accuracy']):.2f} %"

@@ -74,7 +74,7 @@ class ImageFileSource(Source):
 
     def sample(self) -> tuple[Images, int]:
         """Give a black image; the largest label is known where the reader lists its classes."""
-        classes = getattr(getattr(self.train, "reader", None), "class_to_idx", {})
+        classes = _classes(getattr(self.train, "reader", None))
         return torch.zeros(1, 3, self.side, self.side), max(classes.values(), default=0)
 
     def _load(
@@ -156,11 +156,12 @@ class Readable(Dataset[_Item]):
             place = (index + offset) % len(self)
             try:
                 file, label = self.reader[place]
-                image = Pillow.open(file).convert("RGB")
+                with file, Pillow.open(file) as opened:
+                    image = opened.convert("RGB")
             except _UNREADABLE:
                 bad.append(str(self.reader.filename(place)))
                 continue
-            return self.transform(image), label, place, bad
+            return self.transform(image), int(label), place, bad
         raise BadInputError("no readable image in the data set", fix="check its files")
 
 
@@ -196,6 +197,9 @@ def _open(name: str, root: Path | None, part: str, seed: int) -> Any:
         raise BadInputError("a recipe on image files", fix="name their folder: --data FOLDER")
     if root is not None and not root.exists():
         raise BadInputError(f"no data at {root}", fix="check --data")
+    if name == FOLDER and root is not None:
+        tar = root / ("train.tar" if part == "train" else "val.tar")
+        root = tar if tar.is_file() else root
     try:
         return create_dataset(
             "" if name == FOLDER else name, None if root is None else str(root), split=part,
@@ -206,6 +210,15 @@ def _open(name: str, root: Path | None, part: str, seed: int) -> Any:
         raise BadInputError(f"data '{name}' of {root} cannot be opened ({brief})", fix="check --data") from None
 
 
+def _classes(reader: Any) -> dict[str, int]:
+    """Return the classes of a folder's reader, or of a tar file's; empty where they are not listed."""
+    for listed in ("class_to_idx", "class_name_to_idx"):
+        found = getattr(reader, listed, None)
+        if found:
+            return dict(found)
+    return {}
+
+
 def _require_parts(train: Any, val: Any, root: Path | None) -> None:
     """Refuse a folder without parts (timm would train and validate on the same images), or with odd classes."""
     first, second = (getattr(data, "reader", None) for data in (train, val))
@@ -213,8 +226,8 @@ def _require_parts(train: Any, val: Any, root: Path | None) -> None:
         return
     if Path(first.root) == Path(second.root):
         raise BadInputError(f"folder {root}", expected="the sub-folders train and val")
-    classes = getattr(first, "class_to_idx", {})
+    classes = _classes(first)
     if len(classes) < 2:
         raise BadInputError(f"{len(classes)} class in {first.root}", expected="at least 2 sub-folders with images")
-    if classes != getattr(second, "class_to_idx", {}):
+    if classes != _classes(second):
         raise BadInputError(f"train and val of {root} have different classes", fix="give both the same sub-folders")

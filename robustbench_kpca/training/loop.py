@@ -77,7 +77,8 @@ class _Run:
 
     def __init__(self, name: str, recipe: Recipe, ledger: Ledger, options: Options) -> None:
         self.name, self.recipe, self.ledger, self.options = name, recipe, ledger, options
-        self.accelerator = Accelerator()
+        # accelerate joins several processes without a GPU only if it is told to use the CPU
+        self.accelerator = Accelerator(cpu=not torch.accelerator.is_available())
         seed_generators(recipe.seed)
         self.plain = create_model(recipe.model, **recipe.model_options)
         if recipe.init == "torch":

@@ -43,7 +43,7 @@ class Objective:
         if settings is None:
             target: Tensor = y
             if self.mixup is not None:
-                x, target = self.mixup(x, y)
+                x, target = self.mixup(x.clone(), y)  # it mixes in place
                 smoothing = 0.0  # the mixed targets are smoothed already
             logits = model(x).float()
             return F.cross_entropy(logits, target, reduction="none", label_smoothing=smoothing), logits

@@ -1,5 +1,6 @@
 """Training: resumed runs equal uninterrupted ones, and a recipe gives its bundled model again."""
 
+import resource
 import shutil
 
 import pytest
@@ -9,8 +10,9 @@ from safetensors.torch import load_file
 from robustbench_kpca import evaluate, load_model
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.models.checkpoint import read_header
-from robustbench_kpca.training.loop import shift, train
+from robustbench_kpca.training.loop import Options, train
 from robustbench_kpca.training.recipe import load_recipe
+from robustbench_kpca.training.source import shift
 
 
 @pytest.fixture
@@ -40,14 +42,42 @@ def test_a_killed_training_goes_on_bit_identically(tmp_path, short):
             raise _StoppedError
 
     with pytest.raises(_StoppedError):
-        train(*short, tmp_path / "parts", report=stop)
-    assert [path.name for path in (tmp_path / "parts").iterdir()] == ["short.resume.pt"]
+        train(*short, tmp_path / "parts", Options(on_epoch=stop))
+    assert {path.name for path in (tmp_path / "parts").iterdir()} == {"short.resume.pt", "short.csv"}
     seen = []
-    resumed = load_file(train(*short, tmp_path / "parts", resume=True, report=lambda epoch: seen.append(epoch.epoch)))
+    options = Options(resume=True, on_epoch=lambda epoch: seen.append(epoch.epoch))
+    resumed = load_file(train(*short, tmp_path / "parts", options))
     assert seen == [1, 2]  # epoch 1 had not been saved yet when the run stopped
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     assert (tmp_path / "parts" / "short.csv").read_text() == (tmp_path / "whole" / "short.csv").read_text()
     assert not list((tmp_path / "parts").glob("*.resume.pt"))
+
+
+def test_a_full_disk_leaves_the_last_good_epoch(tmp_path, short):
+    def stop(epoch):
+        if epoch.epoch == 1:
+            raise _StoppedError
+
+    with pytest.raises(_StoppedError):
+        train(*short, tmp_path, Options(on_epoch=stop))
+    last_good = (tmp_path / "short.resume.pt").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        with pytest.raises(EvaluationError, match="cannot write"):
+            train(*short, tmp_path, Options(resume=True))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert {path.name for path in tmp_path.iterdir()} == {"short.resume.pt", "short.csv", "short.toml"}
+    assert (tmp_path / "short.resume.pt").read_bytes() == last_good
+
+
+def test_epochs_are_kept_and_written_for_tensorboard_on_request(tmp_path, short):
+    pytest.importorskip("tensorboard")
+    train(*short, tmp_path, Options(keep_every=2, tensorboard=True))
+    assert read_header(tmp_path / "short.epoch-002.safetensors")["epoch"] == "2"
+    assert not (tmp_path / "short.epoch-001.safetensors").exists()
+    assert list((tmp_path / "short.tensorboard").iterdir())
 
 
 def test_another_recipes_run_is_not_resumed(tmp_path, short):
@@ -58,15 +88,24 @@ def test_another_recipes_run_is_not_resumed(tmp_path, short):
             raise _StoppedError
 
     with pytest.raises(_StoppedError):
-        train(name, recipe, text, tmp_path, report=stop)
+        train(name, recipe, text, tmp_path, Options(on_epoch=stop))
     with pytest.raises(BadInputError, match="belongs to another recipe"):
-        train(name, recipe, text + "# edited\n", tmp_path, resume=True)
+        train(name, recipe, text + "# edited\n", tmp_path, Options(resume=True))
 
 
 def test_a_diverging_loss_stops_and_keeps_the_last_good_epoch(tmp_path, short):
     name, recipe, text = short
-    with pytest.raises(EvaluationError, match="diverged in epoch"):
-        train(name, recipe.model_copy(update={"lr": 1e30, "adversarial": None}), text, tmp_path)
+
+    def stop(epoch):
+        if epoch.epoch == 1:
+            raise _StoppedError
+
+    with pytest.raises(_StoppedError):
+        train(name, recipe, text, tmp_path, Options(on_epoch=stop))
+    last_good = (tmp_path / "short.resume.pt").read_bytes()
+    with pytest.raises(EvaluationError, match=r"diverged in epoch 1 .*the last good epoch is in .*short.resume.pt"):
+        train(name, recipe.model_copy(update={"lr": 1e30}), text, tmp_path, Options(resume=True))
+    assert (tmp_path / "short.resume.pt").read_bytes() == last_good
 
 
 def test_shift_moves_every_image_by_its_own_offset():

@@ -1,0 +1,183 @@
+"""Training from image files: the same loss for one and two processes, and every bad folder in one line."""
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.models.checkpoint import read_header
+from robustbench_kpca.training.loop import Options, train
+from robustbench_kpca.training.recipe import load_recipe
+
+RECIPE = """
+title = "files"
+model = "symvit_digits"
+model_options = {}
+data = "folder"
+seed = 0
+epochs = 2
+batch_size = 8
+optimizer = "adamw"
+lr = 1e-3
+weight_decay = 0.05
+warmup_epochs = 0
+smoothing = 0.1
+max_shift = 0
+
+[images]
+auto_augment = ""
+color_jitter = 0.0
+scale = [1.0, 1.0]
+hflip = 0.0
+erase = 0.0
+repeats = 1
+interpolation = "bicubic"
+crop = 0.875
+workers = 0
+unreadable = "fail"
+"""
+AUGMENTED = {
+    "images.auto_augment": "rand-m9-mstd0.5-inc1", "images.color_jitter": 0.4, "images.scale": [0.08, 1.0],
+    "images.hflip": 0.5, "images.erase": 0.25, "images.repeats": 3, "images.workers": 1, "ema_decay": 0.9,
+    "mixup": {"mixup": 0.8, "cutmix": 1.0, "prob": 1.0, "switch_prob": 0.5}, "clip_grad": 1.0, "init": "torch",
+    "model_options.drop_path_rate": 0.1,
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 12), ("val", 3)):
+        for number, name in enumerate(("ant", "bee")):
+            (tmp_path / "set" / part / name).mkdir(parents=True)
+            for index in range(count):
+                image = rng.integers(0, 128, (40, 48, 3), dtype=np.uint8)
+                image[..., number] += 120
+                Image.fromarray(image).save(tmp_path / "set" / part / name / f"{index:02d}.png")
+    return tmp_path / "set"
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "plain.toml"
+    path.write_text(RECIPE)
+    return str(path)
+
+
+def curves(path):
+    with path.open() as file:
+        return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(file)]
+
+
+def test_the_whole_augmentation_resumes_bit_identically(tmp_path, folder, recipe):
+    loaded = load_recipe(recipe, AUGMENTED)
+    whole = train(*loaded, tmp_path / "whole", Options(data=folder))
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(epoch):
+        if epoch.epoch == 1:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        train(*loaded, tmp_path / "parts", Options(data=folder, on_epoch=stop))
+    parts = train(*loaded, tmp_path / "parts", Options(data=folder, resume=True))
+    for name in ("plain.safetensors", "plain.ema.safetensors"):
+        one, two = load_file(whole.parent / name), load_file(parts.parent / name)
+        assert all(torch.equal(one[key], two[key]) for key in one)
+    plain, ema = load_file(whole), load_file(whole.parent / "plain.ema.safetensors")
+    assert any(not torch.equal(plain[key], ema[key]) for key in plain)
+    assert "test_accuracy" not in read_header(whole)
+    assert "ema_decay=0.9" in read_header(whole)["recipe"]
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(tmp_path, folder, recipe):
+    train(*load_recipe(recipe), tmp_path / "one", Options(data=folder))
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0",
+         "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0",
+         "-m", "robustbench_kpca", "train", recipe, "--data", str(folder), "-o", str(tmp_path / "two")],
+        capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("accuracy") == 1, "every process reported"
+    one, two = (curves(tmp_path / run / "plain.csv") for run in ("one", "two"))
+    assert len(one) == len(two) == 2
+    for first, second in zip(one, two, strict=True):
+        assert first == pytest.approx(second, rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # timm leaves the tar file open
+def test_a_tar_file_is_a_folder(tmp_path, folder, recipe):
+    (tmp_path / "tars").mkdir()
+    for part in ("train", "val"):
+        with tarfile.open(tmp_path / "tars" / f"{part}.tar", "w") as archive:
+            archive.add(folder / part, arcname=".")
+    assert main(["train", recipe, "--data", str(tmp_path / "tars"), "-o", str(tmp_path / "out"), "-q"]) == 0
+
+
+def test_unreadable_images_are_named_or_skipped_and_counted(tmp_path, folder, recipe, capsys):
+    bad = folder / "train" / "ant" / "03.png"
+    bad.write_text("no image")
+    out = tmp_path / "out"
+    assert main(["train", recipe, "--data", str(folder), "-o", str(out), "-q"]) == 2
+    assert "ant/03.png is no readable image" in capsys.readouterr().err
+    assert main(["train", recipe, "--data", str(folder), "-o", str(out), "-q", "--set", "images.unreadable=skip"]) == 0
+    assert "1 unreadable files were skipped" in capsys.readouterr().out
+    assert curves(out / "plain.csv")[-1]["unreadable"] == 1
+
+
+def _no_parts(folder):
+    return folder / "train"
+
+
+def _one_class(folder):
+    for part in ("train", "val"):
+        shutil.rmtree(folder / part / "bee")
+    return folder
+
+
+def _other_classes(folder):
+    (folder / "val" / "bee").rename(folder / "val" / "cat")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("spoil", "settings", "message"),
+    [
+        (lambda folder: folder / "nowhere", [], "no data at"),
+        (_no_parts, [], "expected the sub-folders train and val"),
+        (_one_class, [], "1 class in"),
+        (_other_classes, [], "have different classes"),
+        (lambda folder: folder, ["model_options.num_classes=1"], "a model of 1 classes; expected at least 2"),
+        (lambda folder: folder, ["batch_size=64"], "24 training images; expected at least 64"),
+        (lambda folder: folder, ["images.interpolation=cubist"], "[images] of the recipe cannot be used"),
+        (lambda folder: folder, ["images.color=1"], "unknown key 'images.color'"),
+        (lambda folder: folder, ["max_shift=2"], "are for data held in memory"),
+        (lambda folder: folder, ["data=hfds/nothing/here"], "data 'hfds/nothing/here'"),
+    ],
+)
+def test_bad_folders_and_settings(tmp_path, folder, recipe, capsys, spoil, settings, message):
+    sets = [part for setting in settings for part in ("--set", setting)]
+    out = tmp_path / "out"
+    assert main(["train", recipe, "--data", str(spoil(folder)), "-o", str(out), "-q", *sets]) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert message in lines[0]
+    assert not out.exists()
+
+
+def test_a_recipe_on_files_needs_a_folder(tmp_path, recipe, capsys):
+    assert main(["train", recipe, "-o", str(tmp_path / "out"), "-q"]) == 2
+    assert "--data FOLDER" in capsys.readouterr().err

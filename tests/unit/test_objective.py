@@ -1,0 +1,130 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+from robustbench_kpca import create_model
+from robustbench_kpca.data import cifar10
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.models import ARCHITECTURES
+from robustbench_kpca.training import recipes
+from robustbench_kpca.training.adversarial import adversarial_images
+from robustbench_kpca.training.generators import own_generators
+from robustbench_kpca.training.objective import Objective
+from robustbench_kpca.training.recipe import Adversarial, load_recipe
+from robustbench_kpca.training.source import Batch
+
+
+@pytest.fixture
+def batch(fork):
+    x, y = torch.rand(6, 3, 32, 32), torch.arange(6)
+    return Batch(x, y, [str(i) for i in range(6)], 6)
+
+
+def objective(model, **overrides):
+    return Objective(load_recipe("symvit_digits", overrides)[1], model, 10)
+
+
+def test_clean_losses_are_smoothed_cross_entropy(batch):
+    model = create_model("symvit_digits").train()
+    losses, logits = objective(model, smoothing=0.1)(model, batch, 0)
+    log = logits.log_softmax(1)
+    own = log.gather(1, batch.y[:, None])[:, 0]
+    assert torch.allclose(losses, -(0.9 * own + 0.1 * log.mean(1)), atol=1e-6)
+
+
+TRADES = {
+    "adversarial": {
+        "norm": "linf", "eps": "8/255", "warmup_epochs": 0, "attack": "pgd", "trades_beta": 6.0,
+        "options": {"steps": 3, "step_size": "0.3 eps", "random_start": True},
+    }
+}  # fmt: skip
+
+
+def test_trades_adds_the_divergence_from_the_clean_answer(batch):
+    model = create_model("symvit_digits").train()
+    losses, logits = objective(model, **TRADES)(model, batch, 0)
+    settings = Adversarial(**TRADES["adversarial"])
+    moved = adversarial_images(model, batch.x, batch.y, batch.ids, settings, seed=0, epoch=0)
+    assert float((moved - batch.x).abs().max()) == pytest.approx(8 / 255, rel=1e-4)
+    clean, attacked = model(batch.x).softmax(1), model(moved).softmax(1)
+    divergence = (clean * (clean.log() - attacked.log())).sum(1)
+    expected = F.cross_entropy(model(batch.x), batch.y, reduction="none") + 6 * divergence
+    assert torch.allclose(losses, expected, atol=1e-5)
+    assert logits.shape == (6, 10)
+
+
+def test_trades_examples_do_not_depend_on_the_labels(batch):
+    model = create_model("symvit_digits")
+    moved = [
+        adversarial_images(model, batch.x, y, batch.ids, Adversarial(**settings), seed=0, epoch=0)
+        for settings in (TRADES["adversarial"], TRADES["adversarial"] | {"trades_beta": None})
+        for y in (batch.y, batch.y.flip(0))
+    ]
+    assert torch.equal(moved[0], moved[1])
+    assert not torch.equal(moved[2], moved[3])
+
+
+def test_penalties_are_weighed_and_must_be_stated(batch):
+    model = create_model("primal_vit_digits", layers=[1, 2]).train()
+    plain, _ = objective(model, penalties={"ksvd": 0.0})(model, batch, 0)
+    weighed, _ = objective(model, penalties={"ksvd": 0.5})(model, batch, 0)
+    mean = torch.stack([model.blocks[index].attn.penalties["ksvd"] for index in (1, 2)]).mean()
+    assert torch.allclose(weighed, plain + 0.5 * mean, atol=1e-6)
+    with pytest.raises(BadInputError, match=r"adds the loss 'ksvd'; expected .*penalties.ksvd"):
+        objective(model)(model, batch, 0)
+
+
+def test_mixup_mixes_targets_with_their_images(batch):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))
+    mix = {"mixup": 0.8, "cutmix": 0.0, "prob": 1.0, "switch_prob": 0.0}
+    seen = []
+    model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    with own_generators():
+        losses, logits = objective(model, mixup=mix)(model, batch, 0)
+    share = ((seen[0] - batch.x.flip(0)) / (batch.x - batch.x.flip(0))).median()
+    soft = share * F.one_hot(batch.y, 10) + (1 - share) * F.one_hot(batch.y.flip(0), 10)
+    assert torch.allclose(losses, -(soft * logits.log_softmax(1)).sum(1), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", recipes())
+def test_every_recipe_builds_its_model(fork, name):
+    _, recipe, _ = load_recipe(name)
+    assert recipe.model in ARCHITECTURES
+    model = create_model(recipe.model, **recipe.model_options | {"depth": 2})
+    adding = [module for module in model.train().modules() if hasattr(module, "penalties")]
+    if adding:
+        side = model.config["img_size"]
+        model(torch.rand(2, 3, side, side))
+    assert {key for module in adding for key in module.penalties} == set(recipe.penalties)
+
+
+def test_cifar10_reads_the_official_binary_version(tmp_path, monkeypatch):
+    folder = tmp_path / cifar10.BINARY
+    folder.mkdir()
+    rng = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (6, 40, 3, 32, 32), generator=rng, dtype=torch.uint8)
+    labels = (torch.arange(40) % 10).to(torch.uint8)
+    names = [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]
+    for name, part in zip(names, images, strict=True):
+        rows = torch.cat([labels[:, None], part.flatten(1)], 1)
+        (folder / name).write_bytes(rows.numpy().tobytes())
+    monkeypatch.setenv("RBK_DATA", str(tmp_path))
+    test, train, val = (cifar10.load(part) for part in ("test", "train", "val"))
+    assert (len(test), len(train), len(val)) == (40, 190, 10)
+    assert torch.equal(test.tensors()[0], images[5].float() / 255)
+    assert test.labels == labels.tolist()
+    assert not set(train.ids) & set(val.ids)
+    assert sorted(val.labels) == list(range(10))
+    assert test.name == "cifar10"
+
+
+def test_cifar10_says_what_it_needs(tmp_path, monkeypatch):
+    monkeypatch.delenv("RBK_DATA", raising=False)
+    with pytest.raises(BadInputError, match="set RBK_DATA"):
+        cifar10.load("test")
+    monkeypatch.setenv("RBK_DATA", str(tmp_path))
+    with pytest.raises(BadInputError, match="holds no CIFAR-10"):
+        cifar10.load("test")
+    with pytest.raises(BadInputError, match="no split 'dev'"):
+        cifar10.load("dev")
