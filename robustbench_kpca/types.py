@@ -26,15 +26,21 @@ Loss: TypeAlias = Callable[[Tensor], Tensor]
 class Query(Protocol):
     """The only way from an attack to the model. Every image shown is a proposal: it must lie in the ball and the box.
 
-    The loop behind it runs the model, counts the passes of each sample and notices misclassified proposals.
+    The loop behind it runs the model, counts the passes of each sample and notices misclassified proposals. With
+    `outside`, images may leave the ball (never the box): minimal attacks search there. One that is misclassified then
+    counts only if it lies in the ball.
     """
 
-    def logits(self, x: Images) -> Logits:
+    def logits(self, x: Images, *, outside: bool = False) -> Logits:
         """One forward pass per sample."""
         ...
 
-    def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images]:
+    def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:
         """One forward and one backward pass per sample: `loss` and its gradient with respect to `x`."""
+        ...
+
+    def rows(self, mask: Mask) -> "Query":
+        """Restrict to some samples: what is shown next are images of those only, and they alone pay."""
         ...
 
 

@@ -201,12 +201,9 @@ class Engine:
         own["loop.worst"] = torch.where(per_sample(worse, meter.worst), meter.worst, own["loop.worst"])
         own["loop.margin"] = torch.where(worse, meter.worst_margin, own["loop.margin"])
         pool.state = state | own
-        counts = zip(pool.active, meter.nonfinite.tolist(), meter.zero_gradients.tolist(), strict=True)
-        for sample, nonfinite, zero_gradients in counts:
-            sample.forwards += meter.forwards
-            sample.backwards += meter.backwards
-            sample.nonfinite += nonfinite
-            sample.zero_gradients += zero_gradients
+        for count in ("forwards", "backwards", "nonfinite", "zero_gradients"):
+            for sample, seen in zip(pool.active, getattr(meter, count).tolist(), strict=True):
+                setattr(sample, count, getattr(sample, count) + seen)
         self._release(pool, meter)
 
     def _release(self, pool: Pool, meter: Meter) -> None:

@@ -8,7 +8,7 @@ from robustbench_kpca.attacks._losses import margin
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.runner import Runner
 from robustbench_kpca.threat import Threat
-from robustbench_kpca.types import Images, Labels, Logits, Loss, PerSample
+from robustbench_kpca.types import Images, Labels, Logits, Loss, Mask, PerSample
 
 SLACK = 1e-6  # of single-precision rounding, in pixel units (and relative to eps in L2)
 
@@ -21,26 +21,23 @@ def judge(logits: Logits, labels: Labels) -> tuple[Labels, PerSample]:
 
 
 class Meter:
-    """A `Query` for one step of one batch of samples."""
+    """A `Query` for one step of one batch of samples; everything it counts is per sample."""
 
     def __init__(self, runner: Runner, attack: str, threat: Threat, clean: Images, labels: Labels) -> None:
         self.runner, self.attack, self.threat = runner, attack, threat
         self.clean, self.labels = clean, labels
-        self.forwards = self.backwards = 0
+        self.forwards, self.backwards = torch.zeros_like(labels), torch.zeros_like(labels)
         self.worst = clean
         self.worst_margin = torch.full_like(labels, torch.inf, dtype=torch.float32)
         self.broken = torch.zeros_like(labels, dtype=torch.bool)
         self.nonfinite = torch.zeros_like(labels)
         self.zero_gradients = torch.zeros_like(labels)
 
-    def logits(self, x: Images) -> Logits:
+    def logits(self, x: Images, *, outside: bool = False) -> Logits:
         """One forward pass per sample."""
-        self._check(x)
-        logits = self.runner.logits(x)
-        self._note(x, logits)
-        return logits
+        return self.logits_of(self._all(), x, outside)
 
-    def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images]:
+    def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:
         """One forward and one backward pass per sample.
 
         Raises:
@@ -48,30 +45,79 @@ class Meter:
                 the sample look robust.
 
         """
-        self._check(x)
+        return self.gradient_of(self._all(), x, loss, outside)
+
+    def rows(self, mask: Mask) -> "_Rows":
+        """Restrict to the samples where `mask` is true."""
+        return _Rows(self, mask.nonzero()[:, 0])
+
+    def _all(self) -> Labels:
+        return torch.arange(len(self.labels), device=self.labels.device)
+
+    def logits_of(self, rows: Labels, x: Images, outside: bool) -> Logits:
+        """`logits` of the samples at `rows`."""
+        self._check(rows, x, outside)
+        logits = self.runner.logits(x)
+        self._note(rows, x, logits, outside)
+        return logits
+
+    def gradient_of(self, rows: Labels, x: Images, loss: Loss, outside: bool) -> tuple[PerSample, Images]:
+        """`gradient` of the samples at `rows`."""
+        self._check(rows, x, outside)
         losses, gradient, logits = self.runner.gradient(x, loss)
-        self._note(x, logits)
-        self.backwards += 1
+        self._note(rows, x, logits, outside)
+        self.backwards[rows] += 1
         blind = ~torch.isfinite(gradient).flatten(1).all(1) & torch.isfinite(logits).all(1)
         if bool(blind.any()):
             raise EvaluationError(
                 f"the gradient is NaN or infinite on {int(blind.sum())} of {len(x)} images under '{self.attack}'",
                 fix="a gradient attack cannot judge such a model: make its operations differentiable",
             )
-        self.zero_gradients += (gradient == 0).flatten(1).all(1).long()
+        self.zero_gradients[rows] += (gradient == 0).flatten(1).all(1).long()
         return losses, gradient
 
-    def _check(self, x: Images) -> None:
-        check_proposal(x, self.clean, self.threat, self.attack)
+    def _check(self, rows: Labels, x: Images, outside: bool) -> None:
+        if outside:
+            check_box(x, self.attack)
+        else:
+            check_proposal(x, self.clean[rows], self.threat, self.attack)
 
-    def _note(self, x: Images, logits: Logits) -> None:
-        self.forwards += 1
-        prediction, margins = judge(logits, self.labels)
-        self.broken |= prediction != self.labels
-        self.nonfinite += (prediction < 0).long()
-        better = margins < self.worst_margin
-        self.worst = torch.where(per_sample(better, x), x, self.worst).detach()
-        self.worst_margin = torch.where(better, margins, self.worst_margin)
+    def _note(self, rows: Labels, x: Images, logits: Logits, outside: bool) -> None:
+        self.forwards[rows] += 1
+        prediction, margins = judge(logits, self.labels[rows])
+        if outside:
+            far = distance(x, self.clean[rows], self.threat.norm) > self.threat.eps
+            prediction = torch.where(far, self.labels[rows], prediction)
+            margins = torch.where(far, torch.inf, margins)
+        self.broken[rows] |= prediction != self.labels[rows]
+        self.nonfinite[rows] += (prediction < 0).long()
+        better = margins < self.worst_margin[rows]
+        self.worst = self.worst.index_copy(0, rows, torch.where(per_sample(better, x), x, self.worst[rows]).detach())
+        self.worst_margin[rows] = torch.where(better, margins, self.worst_margin[rows])
+
+
+class _Rows:
+    """Some rows of a meter."""
+
+    def __init__(self, meter: Meter, rows: Labels) -> None:
+        self.meter, self.index = meter, rows
+
+    def logits(self, x: Images, *, outside: bool = False) -> Logits:
+        return self.meter.logits_of(self.index, x, outside)
+
+    def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:
+        return self.meter.gradient_of(self.index, x, loss, outside)
+
+    def rows(self, mask: Mask) -> "_Rows":
+        return _Rows(self.meter, self.index[mask])
+
+
+def check_box(x: Tensor, attack: str) -> None:
+    """Refuse an image outside [0, 1]: it is a bug of the attack."""
+    if not bool(((x >= 0) & (x <= 1)).all()):
+        raise EvaluationError(
+            f"attack '{attack}' proposed values outside [0, 1] or NaN", fix="this is a bug of the attack: report it"
+        )
 
 
 def check_proposal(x: Tensor, clean: Images, threat: Threat, attack: str) -> None:

@@ -10,7 +10,7 @@ from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.randomness import sample_key
 from robustbench_kpca.strict import validate
 from robustbench_kpca.training.recipe import Adversarial
-from robustbench_kpca.types import Attack, Images, Labels, Logits, Loss, PerSample
+from robustbench_kpca.types import Attack, Images, Labels, Logits, Loss, Mask, PerSample
 
 
 class _PlainQuery:
@@ -22,12 +22,12 @@ class _PlainQuery:
     def __init__(self, model: nn.Module, beliefs: Logits | None = None) -> None:
         self.model, self.beliefs = model, beliefs
 
-    def logits(self, x: Images) -> Logits:
+    def logits(self, x: Images, *, outside: bool = False) -> Logits:  # noqa: ARG002
         with torch.no_grad():
             logits: Logits = self.model(x).float()
         return logits
 
-    def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images]:
+    def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:  # noqa: ARG002
         x = x.detach().requires_grad_()
         logits = self.model(x).float()
         if self.beliefs is None:
@@ -36,6 +36,9 @@ class _PlainQuery:
             losses = F.kl_div(logits.log_softmax(1), self.beliefs, reduction="none").sum(1)
         (gradient,) = torch.autograd.grad(losses.sum(), x)
         return losses.detach(), gradient
+
+    def rows(self, mask: Mask) -> "_PlainQuery":
+        return _PlainQuery(self.model, None if self.beliefs is None else self.beliefs[mask])
 
 
 def adversarial_images(

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from plain_query import PlainQuery
 
 from robustbench_kpca import attack, evaluate, load_data, load_model
 from robustbench_kpca.attacks.fgsm import FGSM
@@ -68,19 +69,6 @@ def test_where_the_box_binds(linear, name):
     assert torch.equal(result.broken, flips)
 
 
-class _Query:
-    def __init__(self, model):
-        self.model = model
-
-    def gradient(self, x, loss):
-        x = x.detach().requires_grad_()
-        losses = loss(self.model(x))
-        return losses.detach(), torch.autograd.grad(losses.sum(), x)[0]
-
-    def logits(self, x):
-        return self.model(x)
-
-
 @pytest.fixture(scope="module")
 def digits():
     return load_data("digits", limit=64).tensors()
@@ -92,7 +80,7 @@ def test_fgsm_equals_torchattacks(model, digits):
     network, (x, y) = load_model(model), digits
     threat = Threat("linf", 8 / 255)
     state = FGSM().start(x, y, threat, torch.arange(len(y)))
-    ours = FGSM().step(state, threat, _Query(network))["x"]
+    ours = FGSM().step(state, threat, PlainQuery(network))["x"]
     theirs = torchattacks.FGSM(network, eps=8 / 255)(x, y)
     assert torch.allclose(ours, theirs, atol=1e-6)
     assert float((ours - x).abs().max()) > 0.03
@@ -121,7 +109,7 @@ def test_pgd_equals_torchattacks_from_the_same_start(model, norm, digits):
     threat, pgd = Threat(norm, eps), PGD(steps=steps, step_size="0.25 eps", random_start=True)
     state = pgd.start(x, y, threat, torch.arange(len(y))) | {"x": (x + delta).clamp(0, 1)}
     for _ in range(steps):
-        state = pgd.step(state, threat, _Query(network))
+        state = pgd.step(state, threat, PlainQuery(network))
     assert bool(state["finished"].all())
     assert torch.allclose(state["x"], theirs, atol=1e-6, rtol=0)
     assert float((state["x"] - x).flatten(1).norm(dim=1).min()) > 0.1
