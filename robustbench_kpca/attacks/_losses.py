@@ -1,8 +1,11 @@
 """What attackers increase: one loss per sample, from logits and labels."""
 
 import torch
+from jaxtyping import Int64
+from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.types import Labels, Logits, PerSample
 
 
@@ -16,3 +19,51 @@ def margin(logits: Logits, labels: Labels) -> PerSample:
     own = logits.gather(1, labels[:, None])[:, 0]
     others = logits.scatter(1, labels[:, None], -torch.inf)
     return own - others.amax(1)
+
+
+def difference(logits: Logits, labels: Labels, targets: Labels) -> PerSample:
+    """Compute z_t - z_y per sample: above zero the target beats the label."""
+    return (logits.gather(1, targets[:, None]) - logits.gather(1, labels[:, None]))[:, 0]
+
+
+def dlr(logits: Logits, labels: Labels) -> PerSample:
+    """Compute the difference of logits ratio, -(z_y - max_{k != y} z_k) / (z_(1) - z_(3)), per sample.
+
+    z_(i) is the i-th largest logit, and 1e-12 is added to the denominator. Neither a shift nor a scaling of the logits
+    changes it. Croce & Hein (2020), arXiv:2003.01690, section 4.
+
+    Raises:
+        BadInputError: fewer than 3 classes.
+
+    """
+    _require_classes(logits, 3, "dlr", "ce")
+    largest = logits.topk(3).values
+    return -margin(logits, labels) / (largest[:, 0] - largest[:, 2] + 1e-12)
+
+
+def dlr_targeted(logits: Logits, labels: Labels, targets: Labels) -> PerSample:
+    """Compute (z_t - z_y) / (z_(1) - (z_(3) + z_(4)) / 2) per sample; otherwise as `dlr`.
+
+    Raises:
+        BadInputError: fewer than 4 classes.
+
+    """
+    _require_classes(logits, 4, "dlr_targeted", "ce_targeted")
+    largest = logits.topk(4).values
+    spread = largest[:, 0] - 0.5 * (largest[:, 2] + largest[:, 3])
+    return difference(logits, labels, targets) / (spread + 1e-12)
+
+
+def runners_up(logits: Logits, labels: Labels, count: int) -> Int64[Tensor, "batch target"]:
+    """Return the `count` strongest classes other than the label, strongest first; of fewer, the last is repeated."""
+    order = logits.scatter(1, labels[:, None], -torch.inf).argsort(1, descending=True, stable=True)
+    return order[:, torch.arange(count, device=order.device).clamp(max=logits.shape[1] - 2)]
+
+
+def _require_classes(logits: Logits, needed: int, name: str, instead: str) -> None:
+    if logits.shape[1] < needed:
+        raise BadInputError(
+            f"loss '{name}' for a model of {logits.shape[1]} classes",
+            expected=f"at least {needed} classes",
+            fix=f"use loss = '{instead}'",
+        )

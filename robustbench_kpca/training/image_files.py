@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from PIL import Image as Pillow
-from timm.data import create_dataset, create_transform
+from timm.data import auto_augment, create_dataset, create_transform
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from timm.data.distributed_sampler import RepeatAugSampler
 from torch import Tensor
@@ -126,11 +126,16 @@ class ImageFileSource(Source):
 
     def _transform(self, **options: Any) -> Any:
         try:
-            return create_transform(self.side, interpolation=self.settings.interpolation, **options)
+            transform = create_transform(self.side, interpolation=self.settings.interpolation, **options)
         except (AssertionError, KeyError, ValueError, TypeError) as error:
             raise BadInputError(
                 f"[images] of the recipe cannot be used ({error!r})", fix="see timm's options"
             ) from None
+        for step in transform.transforms:
+            for operation in getattr(step, "ops", ()):
+                if operation.aug_fn is auto_augment.posterize:
+                    operation.aug_fn = _posterize
+        return transform
 
     @staticmethod
     def _prepared(dataset: Any, transform: Any) -> Any:
@@ -185,6 +190,14 @@ class _EveryNth(Sampler[int]):
 
     def __len__(self) -> int:
         return len(self.indices)
+
+
+def _posterize(image: Pillow.Image, bits_to_keep: int, **_: Any) -> Pillow.Image:
+    """Keep the highest bits of every value; timm asks for 0 of them at times, which Pillow >= 12 refuses."""
+    if bits_to_keep >= 8:
+        return image
+    keep = 0xFF & ~((1 << (8 - bits_to_keep)) - 1)
+    return image.point([value & keep for value in range(256)] * len(image.getbands()))
 
 
 def _collate(items: list[_Item]) -> tuple[Tensor, Tensor, list[int], list[str]]:

@@ -28,7 +28,7 @@ def test_the_committed_board_holds_what_the_models_promise():
         record = load_record(path)
         found[record.spec.model.name, record.spec.protocol.name] = record.metrics
     models = {model for model, _ in found}
-    assert len(models) == 8
+    assert len(models) == 14
     for model in models:
         assert found[model, "clean"]["clean_accuracy"].n >= 360
         assert found[model, "clean"]["clean_accuracy"].value >= 0.95

@@ -10,11 +10,14 @@ import tarfile
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 from PIL import Image
 from safetensors.torch import load_file
 
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.models.checkpoint import read_header
+from robustbench_kpca.training.generators import own_generators, seed_generators
+from robustbench_kpca.training.image_files import ImageFileSource, _posterize
 from robustbench_kpca.training.loop import Options, train
 from robustbench_kpca.training.recipe import load_recipe
 
@@ -71,6 +74,24 @@ def recipe(tmp_path):
     path = tmp_path / "plain.toml"
     path.write_text(RECIPE)
     return str(path)
+
+
+@pytest.mark.parametrize("bits", range(9))
+def test_posterize_keeps_the_highest_bits(bits):
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8))
+    kept = np.asarray(_posterize(image, bits))
+    assert np.array_equal(kept, np.asarray(image, int) // 2 ** (8 - bits) * 2 ** (8 - bits))
+
+
+def test_every_strength_of_the_augmentation_works(folder, recipe):
+    """Whatever timm draws: magnitude 9 with deviation 0.5 reaches 0 bits of posterisation."""
+    _, parsed, _ = load_recipe(recipe, AUGMENTED | {"images.auto_augment": "rand-m10-n8-mstd3-inc1"})
+    with own_generators():
+        seed_generators(0)
+        source = ImageFileSource(parsed, folder, Accelerator(cpu=True))
+        for _ in range(3):
+            for index in range(len(source.train)):
+                assert source.train[index][3] == []
 
 
 def curves(path):

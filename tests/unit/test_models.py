@@ -156,7 +156,7 @@ def test_bundled_models_are_small_and_say_where_they_come_from():
     from robustbench_kpca.models.checkpoint import read_header
     from robustbench_kpca.training.recipe import load_recipe
 
-    assert len(bundled()) == 8
+    assert len(bundled()) == 14
     assert sum(path.stat().st_size for path in bundled().values()) <= 4_000_000
     for name, path in bundled().items():
         header = read_header(path)
