@@ -66,12 +66,14 @@ def _family(what: Shelf) -> Any:
     return FAMILY
 
 
-def _model(name: str, weights: str, accuracy: str, density: str) -> dict[str, Any]:
-    return {"name": name, "weights": weights, "test accuracy": accuracy, "density of S in each RPC block": density}
+def _model(name: str, weights: str, accuracy: str = "", density: str = "", remark: str = "") -> dict[str, Any]:
+    found = {"name": name, "weights": weights, "test accuracy": accuracy}
+    return found | {"density of S in each RPC block": density, "remark": remark}
 
 
 def _models() -> list[dict[str, Any]]:
     from robustbench_kpca.models import ARCHITECTURES, bundled
+    from robustbench_kpca.models.build import is_stochastic
     from robustbench_kpca.models.checkpoint import read_header
 
     rows = []
@@ -79,5 +81,8 @@ def _models() -> list[dict[str, Any]]:
         header = read_header(path)
         density = ", ".join(f"{100 * share:.2g} %" for share in json.loads(header["density_of_S"]))
         rows.append(_model(name, "bundled", f"{100 * float(header['test_accuracy']):.1f} %", density))
-    rows += [_model(name, "none", "", "") for name in ARCHITECTURES if name not in bundled()]
+    for name in ARCHITECTURES:
+        if name not in bundled():
+            remark = "stochastic: needs expectation over transformation" if is_stochastic(name) else ""
+            rows.append(_model(name, "none", remark=remark))
     return rows

@@ -33,6 +33,11 @@ class Runner:
     def __init__(self, model: nn.Module, batch_size: int, device: torch.device) -> None:
         if any(module.training for module in model.modules()):
             raise BadInputError("the model, or a part of it, is in training mode", fix="call model.eval() first")
+        if any(getattr(module, "stochastic", False) for module in model.modules()):
+            raise BadInputError(
+                "the model draws noise at test time, so that no pass can be repeated",
+                expected="a deterministic forward pass; expectation over transformation is not supported yet",
+            )
         if batch_size < 1:
             raise BadInputError(f"batch size {batch_size}", expected="at least 1")
         self.model, self.batch_size, self.device = model, batch_size, device

@@ -108,6 +108,14 @@ def create_model(name: str, **options: Any) -> Any:
     return model
 
 
+def is_stochastic(name: str) -> bool:
+    """Tell whether an architecture draws noise at test time: attacks on it need expectation over transformation."""
+    family = FAMILIES[ARCHITECTURES[name][0]]
+    return any(
+        getattr(ATTENTIONS.get(used), "stochastic", False) for used in (family.attention, family.special) if used
+    )
+
+
 def shape_of(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the backbone's shape that `create_model` would build."""
     if name not in ARCHITECTURES:

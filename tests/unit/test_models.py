@@ -1,9 +1,11 @@
+import json
+
 import pytest
 import timm
 import torch
 from timm.models.vision_transformer import VisionTransformer
 
-from robustbench_kpca import create_model, load_model
+from robustbench_kpca import create_model, evaluate, load_model
 from robustbench_kpca.errors import BadInputError, UnknownNameError
 from robustbench_kpca.models import ARCHITECTURES
 from robustbench_kpca.models.loading import bundled, input_view
@@ -166,3 +168,18 @@ def test_bundled_models_are_small_and_say_where_they_come_from():
         assert len(header["revision"]) >= 40
         assert len(header["density_revision"]) >= 40
         assert sum(p.numel() for p in load_model(name).parameters()) <= 125_000
+
+
+def test_models_that_draw_noise_are_marked_and_not_evaluated(capsys):
+    from robustbench_kpca.cli.main import main
+    from robustbench_kpca.models.build import is_stochastic
+
+    assert is_stochastic("kep_svgp_vit_digits")
+    assert not is_stochastic("primal_vit_digits")
+    assert main(["list", "models", "--json"]) == 0
+    remarks = {row["name"]: row["remark"] for row in json.loads(capsys.readouterr().out)}
+    assert "expectation over transformation" in remarks["kep_svgp_vit_digits"]
+    assert remarks["primal_vit_digits"] == ""
+    model = load_model("kep_svgp_vit_digits", untrained=True)
+    with pytest.raises(BadInputError, match="draws noise at test time"):
+        evaluate(model, "digits", protocol="clean")
