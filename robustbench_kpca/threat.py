@@ -6,7 +6,7 @@ from typing import Literal
 
 from robustbench_kpca.errors import BadInputError
 
-Norm = Literal["linf", "l2"]
+Norm = Literal["linf", "l2", "l1"]
 _NUMBER = r"\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+"
 _FRACTION = re.compile(rf"\s*({_NUMBER})\s*(?:/\s*({_NUMBER}))?\s*")
 _RELATIVE = re.compile(rf"\s*({_NUMBER})\s*(?:/\s*({_NUMBER}))?\s*(?:\*\s*)?eps\s*")
@@ -47,8 +47,8 @@ class Threat:
     eps: float
 
     def __post_init__(self) -> None:
-        if self.norm not in ("linf", "l2"):
-            raise BadInputError(f"norm '{self.norm}'", expected="'linf' or 'l2'")
+        if self.norm not in ("linf", "l2", "l1"):
+            raise BadInputError(f"norm '{self.norm}'", expected="'linf', 'l2' or 'l1'")
         if not 0 < self.eps < float("inf"):
             raise BadInputError(f"eps = {self.eps:g}", expected="a positive number such as 8/255")
         if self.norm == "linf" and self.eps > 1:
@@ -59,7 +59,7 @@ class Threat:
             )
 
     def __str__(self) -> str:
-        """Spell the budget in pixel levels where that is exact enough to read: `linf 8/255`."""
+        """Spell the budget in pixel levels where that is exact enough to read: `linf 8/255`, but `l1 12`."""
         levels = self.eps * 255
-        near = abs(levels - round(levels)) < 1e-6
+        near = self.norm != "l1" and abs(levels - round(levels)) < 1e-6
         return f"{self.norm} {round(levels)}/255" if near else f"{self.norm} {self.eps:g}"

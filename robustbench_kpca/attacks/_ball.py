@@ -6,9 +6,21 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.randomness import generator
 from robustbench_kpca.threat import Norm, Threat
 from robustbench_kpca.types import Images, Keys, PerSample
+
+
+def require_norm(threat: Threat, attack: str, *known: Norm) -> None:
+    """Refuse a norm that `attack` does not search in: it would look robust there.
+
+    Raises:
+        BadInputError: the norm is none of `known`.
+
+    """
+    if threat.norm not in known:
+        raise BadInputError(f"attack '{attack}' in {threat.norm}", expected=f"norm = {' or '.join(known)}")
 
 
 def per_sample(values: Shaped[Tensor, " batch"], like: Images) -> Tensor:
@@ -19,15 +31,19 @@ def per_sample(values: Shaped[Tensor, " batch"], like: Images) -> Tensor:
 def distance(a: Images, b: Images, norm: Norm) -> PerSample:
     """Compute ||a - b|| per sample, in double precision."""
     delta = (a.double() - b.double()).flatten(1)
-    return delta.abs().amax(1) if norm == "linf" else delta.norm(dim=1)
+    if norm == "linf":
+        return delta.abs().amax(1)
+    return delta.norm(dim=1) if norm == "l2" else delta.abs().sum(1)
 
 
 def project(x: Images, centre: Images, threat: Threat) -> Images:
     """Project onto the ball around `centre`, then clip to the box [0, 1].
 
-    For L-infinity this is the exact projection onto the intersection; for L2 it is the usual composition (the box
-    contains the centre, so clipping never leaves the ball).
+    For L-infinity this is the exact projection onto the intersection; for L2 and L1 it is the usual composition (the
+    box contains the centre, so clipping never leaves the ball).
     """
+    if threat.norm == "l1":
+        return _project_l1(x, centre, threat.eps)
     delta = x - centre
     if threat.norm == "linf":
         delta = delta.clamp(-threat.eps, threat.eps)
@@ -37,17 +53,41 @@ def project(x: Images, centre: Images, threat: Threat) -> Images:
     return (centre + delta).clamp(0, 1)
 
 
+def _project_l1(x: Images, centre: Images, eps: float) -> Images:
+    """Shorten every coordinate of the perturbation by the same amount, to zero at most (Duchi et al. 2008, figure 1).
+
+    In double precision, then rounded towards the centre: the errors of 10^5 pixels would add up to leave the ball.
+    """
+    delta = (x.double() - centre.double()).flatten(1)
+    size = delta.abs()
+    descending = size.sort(dim=1, descending=True).values
+    excess = descending.cumsum(1) - eps
+    kept = (descending * torch.arange(1, size.shape[1] + 1, device=x.device) > excess).sum(1, keepdim=True)
+    shrink = (excess.gather(1, kept - 1) / kept).clamp_min(0)
+    delta = (delta.sign() * (size - shrink).clamp_min(0)).view(x.shape)
+    moved = (centre.double() + delta).to(x.dtype)
+    beyond = (moved.double() - centre.double()).abs() > delta.abs()
+    return torch.where(beyond, torch.nextafter(moved, centre), moved).clamp(0, 1)
+
+
 def ascent_direction(gradient: Images, norm: Norm) -> Images:
-    """Return the unit step of steepest ascent: sign(g) for L-infinity, g / ||g||_2 for L2 (zero where g is zero)."""
+    """Return the unit step of steepest ascent, zero where g is zero.
+
+    L-infinity: sign(g). L2: g / ||g||_2. L1: the sign of the largest |g_i|, at that one coordinate.
+    """
     if norm == "linf":
         return gradient.sign()
+    if norm == "l1":
+        flat = gradient.flatten(1)
+        largest = flat.abs().argmax(1, keepdim=True)
+        return torch.zeros_like(flat).scatter(1, largest, flat.gather(1, largest).sign()).view(gradient.shape)
     return gradient / per_sample(gradient.flatten(1).norm(dim=1).clamp_min(1e-12), gradient)
 
 
 def uniform_in_ball(centre: Images, threat: Threat, keys: Keys) -> Images:
     """Draw one point per sample, uniform in its ball, clipped to the box; from the sample's own stream.
 
-    L2: a Gaussian direction, at radius eps * U^(1/d).
+    L2 and L1: a Gaussian or Laplacian direction, at radius eps * U^(1/d).
     """
     shape = tuple(centre.shape[1:])
     size = math.prod(shape)
@@ -57,8 +97,9 @@ def uniform_in_ball(centre: Images, threat: Threat, keys: Keys) -> Images:
         if threat.norm == "linf":
             draws.append(torch.from_numpy(rng.uniform(-threat.eps, threat.eps, size)))
         else:
-            direction = torch.from_numpy(rng.standard_normal(size))
+            power = 2 if threat.norm == "l2" else 1
+            direction = torch.from_numpy(rng.standard_normal(size) if power == 2 else rng.laplace(size=size))
             radius = threat.eps * rng.uniform() ** (1 / size)
-            draws.append(direction * (radius / direction.norm()))
+            draws.append(direction * (radius / direction.norm(p=power)))
     delta = torch.stack(draws).view(-1, *shape).to(centre)
     return project(centre + delta, centre, threat)

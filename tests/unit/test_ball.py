@@ -5,11 +5,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robustbench_kpca.attacks._ball import ascent_direction, distance, project, uniform_in_ball
+from robustbench_kpca.attacks._ball import ascent_direction, distance, project, require_norm, uniform_in_ball
 from robustbench_kpca.attacks._losses import cross_entropy, margin
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.threat import Threat
 
-NORMS = ["linf", "l2"]
+NORMS = ["linf", "l2", "l1"]
 SEED = st.integers(0, 2**32)
 
 
@@ -37,6 +38,34 @@ def test_what_is_inside_stays(seed, norm):
     assert torch.allclose(project(x, centre, Threat(norm, 0.5)), x, atol=1e-7)
 
 
+@settings(max_examples=40)
+@given(SEED, st.floats(1e-3, 30), st.sampled_from([torch.float32, torch.float64]))
+def test_the_projection_in_l1_is_the_nearest_point_of_the_ball(seed, eps, dtype):
+    """Against bisection on theta in sum_i max(|delta_i| - theta, 0) = eps; the box is wide enough not to matter."""
+    centre = torch.full((3, 2, 4, 4), 0.5, dtype=dtype)
+    delta = (rand(seed, 3, 2, 4, 4) - 0.5).to(dtype)
+    inside = project(centre + delta, centre, Threat("l1", eps)) - centre
+    size = ((centre + delta) - centre).double().abs().flatten(1)
+    low, high = torch.zeros(3, 1).double(), torch.ones(3, 1).double()
+    for _ in range(100):
+        middle = (low + high) / 2
+        outside = (size - middle).clamp_min(0).sum(1, keepdim=True) > eps
+        low, high = torch.where(outside, middle, low), torch.where(outside, high, middle)
+    high = torch.where(size.sum(1, keepdim=True) <= eps, 0, high)
+    expected = delta.double().sign() * (size - high).clamp_min(0).view(delta.shape)
+    assert torch.allclose(inside.double(), expected, atol=1e-6 if dtype == torch.float32 else 1e-12, rtol=0)
+
+
+def test_rounding_never_leaves_the_l1_ball():
+    """10^5 errors of half a unit in the last place would add up to more than the loop forgives."""
+    centre = rand(0, 2, 3, 224, 224)
+    x = rand(1, 2, 3, 224, 224)
+    for threat in (Threat("l1", 12.0), Threat("l1", 5000.0)):
+        far = distance(project(x, centre, threat), centre, "l1")
+        assert float(far.max()) <= threat.eps
+        assert float(far.min()) > 0.999 * threat.eps
+
+
 @pytest.mark.parametrize("norm", NORMS)
 def test_uniform_draws(norm):
     threat, n = Threat(norm, 0.2), 2000
@@ -47,8 +76,9 @@ def test_uniform_draws(norm):
     if norm == "linf":
         moments = draws.flatten(1).square().mean(0)
         assert torch.allclose(moments, torch.full((2,), 0.2**2 / 3), rtol=0.08)
-    else:  # uniform in a disk: P(r < R) = (R / eps)^2
-        radius = draws.flatten(1).norm(dim=1)
+    else:  # uniform in a disk, or a square on its corner: P(r < R) = (R / eps)^2
+        radius = distance(draws, torch.zeros_like(draws), norm)
+        assert torch.allclose(draws.flatten(1).mean(0), torch.zeros(2), atol=0.01)
         for share in (0.25, 0.5, 0.75):
             assert float((radius < 0.2 * math.sqrt(share)).float().mean()) == pytest.approx(share, abs=0.04)
 
@@ -57,6 +87,7 @@ def test_directions():
     g = torch.tensor([[[[3.0, -4.0]]], [[[0.0, 0.0]]]])
     assert torch.equal(ascent_direction(g, "linf")[0], torch.tensor([[[1.0, -1.0]]]))
     assert torch.allclose(ascent_direction(g, "l2")[0], torch.tensor([[[0.6, -0.8]]]))
+    assert torch.equal(ascent_direction(g, "l1")[0], torch.tensor([[[0.0, -1.0]]]))
     for norm in NORMS:
         assert torch.equal(ascent_direction(g, norm)[1], torch.zeros(1, 1, 2))
 
@@ -65,3 +96,9 @@ def test_losses():
     logits, labels = torch.tensor([[1.0, 3.0, 2.0], [0.0, 0.0, 5.0]]), torch.tensor([1, 0])
     assert torch.equal(margin(logits, labels), torch.tensor([1.0, -5.0]))
     assert torch.allclose(cross_entropy(logits, labels), -logits.log_softmax(1)[torch.arange(2), labels])
+
+
+def test_a_norm_that_an_attack_does_not_know_is_refused():
+    require_norm(Threat("l2", 1.0), "square", "linf", "l2")
+    with pytest.raises(BadInputError, match=r"attack 'square' in l1"):
+        require_norm(Threat("l1", 1.0), "square", "linf", "l2")
