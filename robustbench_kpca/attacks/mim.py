@@ -1,0 +1,66 @@
+"""Momentum iterative method: sign steps along an accumulated, normalised gradient.
+
+Dong, Liao, Pang, Su, Zhu, Hu & Li (2018), "Boosting Adversarial Attacks with Momentum", arXiv:1710.06081, algorithm 1.
+"""
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from robustbench_kpca.attacks._ball import ascent_direction, per_sample, project
+from robustbench_kpca.attacks._losses import cross_entropy
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.strict import FORBID
+from robustbench_kpca.threat import Threat, parse_step
+from robustbench_kpca.types import Images, Keys, Labels, Query, State
+
+
+@dataclass(frozen=True, config=FORBID)
+class MIM:
+    """x_{t+1} = Proj(x_t + step_size * direction(g_{t+1})), t = 0, ..., steps - 1, from the clean image.
+
+    g_{t+1} = decay g_t + grad_x CE(f(x_t), y) / ||grad_x CE(f(x_t), y)||_1, and g_0 = 0. Direction: sign for
+    L-infinity, g / ||g||_2 for L2. `step_size` is absolute (`"2/255"`) or relative (`"0.1 eps"`). Nothing is random,
+    so one restart is enough.
+
+    A sample that is never broken costs `steps` backward and `steps` + 1 forward passes.
+    """
+
+    steps: Annotated[int, Field(ge=1, strict=True)]
+    step_size: str | float
+    decay: Annotated[float, Field(ge=0)]
+
+    def __post_init__(self) -> None:
+        if parse_step(self.step_size, eps=1.0) <= 0:
+            raise BadInputError(f"step_size = {self.step_size}", expected="more than 0")
+
+    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:  # noqa: ARG002
+        """Begin at the clean image, without momentum."""
+        return {
+            "x": x,
+            "clean": x,
+            "y": y,
+            "momentum": torch.zeros_like(x),
+            "step": torch.zeros_like(y),
+            "finished": torch.zeros_like(y, dtype=torch.bool),
+        }
+
+    def step(self, state: State, threat: Threat, query: Query) -> State:
+        """Take one projected step along the momentum."""
+        x, y = state["x"], state["y"]
+        _, gradient = query.gradient(x, lambda logits: cross_entropy(logits, y))
+        length = gradient.abs().flatten(1).sum(1).clamp_min(torch.finfo(gradient.dtype).tiny)
+        momentum = self.decay * state["momentum"] + gradient / per_sample(length, gradient)
+        move = parse_step(self.step_size, threat.eps) * ascent_direction(momentum, threat.norm)
+        step = state["step"] + 1
+        return state | {
+            "x": project(x + move, state["clean"], threat),
+            "momentum": momentum,
+            "step": step,
+            "finished": step >= self.steps,
+        }
+
+
+ATTACK = MIM

@@ -1,0 +1,32 @@
+"""Uniform noise: one point of the ball, drawn without looking at the model; what any attack must beat.
+
+The baseline attack of CleverHans: Papernot et al. (2018), "Technical Report on the CleverHans v2.1.0 Adversarial
+Examples Library", arXiv:1610.00768.
+"""
+
+import torch
+from pydantic.dataclasses import dataclass
+
+from robustbench_kpca.attacks._ball import uniform_in_ball
+from robustbench_kpca.strict import FORBID
+from robustbench_kpca.threat import Threat
+from robustbench_kpca.types import Images, Keys, Labels, Query, State
+
+
+@dataclass(frozen=True, config=FORBID)
+class Noise:
+    """x' = clip(x + u) with u uniform in the ball; one draw a restart.
+
+    A sample that is never broken costs 1 forward pass a restart, the loop's check of x'.
+    """
+
+    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
+        """Draw x'."""
+        return {"x": uniform_in_ball(x, threat, keys), "finished": torch.zeros_like(y, dtype=torch.bool)}
+
+    def step(self, state: State, threat: Threat, query: Query) -> State:  # noqa: ARG002
+        """Ask nothing: the loop looks at x'."""
+        return state | {"finished": torch.ones_like(state["finished"])}
+
+
+ATTACK = Noise

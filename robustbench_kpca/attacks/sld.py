@@ -1,0 +1,81 @@
+"""Sparse L1 descent: steps that share one length among the largest gradient entries, projected onto the L1 ball.
+
+Tramèr & Boneh (2019), "Adversarial Training and Robustness for Multiple Perturbations", arXiv:1904.13000, appendix A
+(SLIDE); CleverHans calls it SparseL1Descent.
+"""
+
+from typing import Annotated
+
+import torch
+from pydantic import Field, StrictBool
+from pydantic.dataclasses import dataclass
+
+from robustbench_kpca.attacks._ball import project, require_norm, uniform_in_ball
+from robustbench_kpca.attacks._losses import cross_entropy
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.strict import FORBID
+from robustbench_kpca.threat import Threat, parse_step
+from robustbench_kpca.types import Images, Keys, Labels, Query, State
+
+
+@dataclass(frozen=True, config=FORBID)
+class SLD:
+    """x_{t+1} = Proj(x_t + step_size * e / ||e||_1), e_i = sign(g_i) where |g_i| >= P_sparsity(|g|), else 0.
+
+    g = grad_x CE(f(x_t), y), and P_sparsity is its percentile: the floor(sparsity / 100 * d)-th smallest of d values,
+    at least the first, as in CleverHans. With `skip_clipped`, entries that point out of the box where the image
+    already touches it are taken as zero, so that the step is spent where it moves something. `step_size` is an L1
+    length, absolute or relative (`"0.1 eps"`). `x_0` is the clean image or, with `random_start`, uniform in the ball.
+
+    Proj is the Euclidean projection onto the L1 ball, as in the paper and CleverHans' first version (its port to
+    PyTorch only rescales), then the box. A sample that is never broken costs `steps` backward and `steps` + 1 forward
+    passes a restart.
+    """
+
+    steps: Annotated[int, Field(ge=1, strict=True)]
+    step_size: str | float
+    sparsity: Annotated[float, Field(ge=0, lt=100)]
+    skip_clipped: StrictBool
+    random_start: StrictBool
+
+    def __post_init__(self) -> None:
+        if parse_step(self.step_size, eps=1.0) <= 0:
+            raise BadInputError(f"step_size = {self.step_size}", expected="more than 0")
+
+    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
+        """Draw x_0.
+
+        Raises:
+            BadInputError: the norm is not L1.
+
+        """
+        require_norm(threat, "sld", "l1")
+        return {
+            "x": uniform_in_ball(x, threat, keys) if self.random_start else x,
+            "clean": x,
+            "y": y,
+            "step": torch.zeros_like(y),
+            "finished": torch.zeros_like(y, dtype=torch.bool),
+        }
+
+    def step(self, state: State, threat: Threat, query: Query) -> State:
+        """Take one projected step."""
+        x, y = state["x"], state["y"]
+        _, gradient = query.gradient(x, lambda logits: cross_entropy(logits, y))
+        if self.skip_clipped:
+            stuck = ((x <= 0) & (gradient < 0)) | ((x >= 1) & (gradient > 0))
+            gradient = gradient.masked_fill(stuck, 0)
+        move = parse_step(self.step_size, threat.eps) * self._direction(gradient)
+        step = state["step"] + 1
+        moved = project(x + move, state["clean"], threat)
+        return state | {"x": moved, "step": step, "finished": step >= self.steps}
+
+    def _direction(self, gradient: Images) -> Images:
+        flat = gradient.flatten(1)
+        rank = max(1, int(self.sparsity / 100 * flat.shape[1]))
+        least = flat.abs().kthvalue(rank, dim=1, keepdim=True).values
+        chosen = flat.sign() * (flat.abs() >= least)
+        return (chosen / chosen.abs().sum(1, keepdim=True).clamp_min(1)).view(gradient.shape)
+
+
+ATTACK = SLD

@@ -1,0 +1,107 @@
+"""What every attack keeps, whatever it does: called by the tests of each."""
+
+import torch
+from plain_query import PlainQuery
+from torch import nn
+
+from robustbench_kpca.evaluation.engine import Engine
+from robustbench_kpca.evaluation.runner import Runner
+from robustbench_kpca.scenario import parse_scenario
+
+
+def rand(seed, *shape, dtype=torch.float64):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+class Wavy(nn.Module):
+    """Three classes, not linear, every row computed for itself; `lead` is added to the logit of class 0."""
+
+    def __init__(self, shape, lead=0.0, seed=0, dtype=torch.float64):
+        super().__init__()
+        weight, phase = rand(seed, 3, *shape) - 0.5, 6 * rand(seed + 1, 3, *shape)
+        self.weight, self.phase = (nn.Parameter(part.flatten(1).to(dtype)) for part in (weight, phase))
+        self.register_buffer("lead", torch.tensor([lead, 0, 0], dtype=dtype))
+
+    def forward(self, x):
+        return (self.weight * torch.sin(5 * x.flatten(1)[:, None] + self.phase)).sum(2) + self.lead
+
+
+def drive(attack, model, x, y, threat, steps, keys=None, query=None):
+    """Begin and take `steps` steps, or go on to the end if that is None."""
+    state = attack.start(x, y, threat, torch.arange(len(y)) if keys is None else keys)
+    return advance(attack, model, state, threat, steps, query)
+
+
+def advance(attack, model, state, threat, steps, query=None):
+    done = 0
+    while done != steps and not (steps is None and bool(state["finished"].all())):
+        state = attack.step(state, threat, query or PlainQuery(model))
+        done += 1
+    return state
+
+
+def rows_are_independent(attack, threat, steps, shape=(2, 6, 6)):
+    """Neither batch mates nor order matter, nor whether rows leave on the way or arrive later than others."""
+    model, x, y, keys = Wavy(shape), rand(7, 6, *shape), torch.arange(6) % 3, torch.arange(6) + 2**62
+    whole = drive(attack, model, x, y, threat, 2 * steps, keys)
+    chosen = torch.tensor([4, 1, 3])
+    part = {name: rows[chosen] for name, rows in drive(attack, model, x, y, threat, steps, keys).items()}
+    part = advance(attack, model, part, threat, steps)
+    ahead = {name: rows[:2] for name, rows in drive(attack, model, x, y, threat, steps, keys).items()}
+    fresh = attack.start(x[2:], y[2:], threat, keys[2:])
+    mixed = {name: torch.cat([ahead[name], fresh[name]]) for name in fresh}
+    mixed = advance(attack, model, mixed, threat, steps)
+    late = {name: rows[2:] for name, rows in mixed.items()}
+    late = advance(attack, model, late, threat, steps)
+    assert not torch.equal(whole["x"], x)
+    for name, rows in whole.items():
+        assert torch.equal(part[name], rows[chosen]), name
+        assert torch.equal(mixed[name][:2], rows[:2]), name
+        assert torch.equal(late[name], rows[2:]), name
+
+
+def passes(stage, norm, eps, model, x, y):
+    """Return (forwards, backwards) of every sample as the loop counts them, and whether it was broken."""
+    scenario = {"title": "t", "citations": [], "kind": "attack", "norm": norm, "eps": eps, "stage": [stage]}
+    found = {}
+    engine = Engine(
+        Runner(model.eval(), 4, torch.device("cpu")),
+        parse_scenario(scenario, "test"),
+        [str(row) for row in range(len(y))],
+        0,
+        lambda sample: found.update({sample.index: sample}),
+    )
+    engine.run(iter([(list(range(len(y))), x, y)]))
+    samples = [found[row] for row in range(len(y))]
+    return [(sample.forwards, sample.backwards) for sample in samples], [bool(s.broken_by) for s in samples]
+
+
+def stands(stage, norm="linf", eps=0.1, shape=(2, 6, 6)):
+    """Return the passes that a sample costs which cannot be broken, having seen that none was."""
+    x, y = rand(3, 5, *shape, dtype=torch.float32), torch.zeros(5, dtype=torch.int64)
+    counts, broken = passes(stage, norm, eps, Wavy(shape, lead=100.0, dtype=torch.float32), x, y)
+    assert not any(broken)
+    assert len(set(counts)) == 1
+    return counts[0]
+
+
+def minimal_l2(images, weight, bias):
+    """Return the L2 distance from every image to w.x + b = 0 inside the box, by bisection on the multiplier of w."""
+    flat, weight = images.flatten(1).double(), weight.flatten().double()
+    score = flat @ weight + bias
+    towards = -torch.sign(score)[:, None] * weight
+    low, high = torch.zeros(len(flat), 1).double(), torch.full((len(flat), 1), 1e4).double()
+    for _ in range(100):
+        middle = (low + high) / 2
+        crossed = torch.sign((flat + middle * towards).clamp(0, 1) @ weight + bias) != torch.sign(score)
+        low, high = torch.where(crossed[:, None], low, middle), torch.where(crossed[:, None], middle, high)
+    return ((flat + high * towards).clamp(0, 1) - flat).norm(dim=1)
+
+
+def half_within_reach(weight, dual, n=60):
+    """Return images well inside the box, labels, bias, the eps that reaches half of them, and each one's own."""
+    x = 0.4 + 0.2 * rand(1, n, *weight.shape, dtype=weight.dtype)
+    score = x.flatten(1) @ weight.flatten()
+    bias = -float(score.median()) - 1e-3
+    needed = (score + bias).abs() / float(weight.flatten().norm(p=dual))
+    return x, (score + bias > 0).long(), bias, float(needed.sort().values[n // 2 - 1 : n // 2 + 1].mean()), needed

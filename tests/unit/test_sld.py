@@ -1,0 +1,92 @@
+"""SLD: which pixels share a step, where the ball binds, and a plain transcription of the update."""
+
+import pytest
+import torch
+from attack_checks import Wavy, drive, half_within_reach, passes, rand, rows_are_independent, stands
+from torch.nn import functional as F  # noqa: N812
+
+from robustbench_kpca.attacks.sld import SLD
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.threat import Threat
+
+STAGE = {
+    "attack": "sld", "restarts": 1, "steps": 20, "step_size": "0.1 eps", "sparsity": 91.0, "skip_clipped": False,
+    "random_start": False,
+}  # fmt: skip
+OPTIONS = {key: value for key, value in STAGE.items() if key not in ("attack", "restarts")}
+
+
+def test_on_a_linear_model_the_largest_weights_share_the_budget(linear):
+    """4 equal largest weights, the 29th to 32nd of 32 pixels moved: the reach is eps |w|_max, the best in L1."""
+    weight = 0.1 * (rand(0, 2, 4, 4, dtype=torch.float32) - 0.5)
+    weight.view(-1)[[3, 8, 17, 30]] = torch.tensor([1.0, -1.0, 1.0, -1.0])
+    x, y, bias, eps, needed = half_within_reach(weight, torch.inf)
+    counts, broken = passes(STAGE, "l1", eps, linear(weight, bias), x, y)
+    assert broken == (needed < eps).tolist()
+    assert sum(broken) == 30
+    assert counts[broken.index(False)] == (21, 20)
+
+
+def test_the_percentile_chooses_who_shares_the_step(linear):
+    """Of four values the third and fourth are at or above the 99th percentile, and all of them above the lowest."""
+    weight = torch.tensor([[[1.0, 0.5], [0.25, 0.125]]])
+    x, threat = torch.full((1, 1, 2, 2), 0.4), Threat("l1", 0.2)
+    for sparsity, expected in ((99.0, [0.1, 0.1, 0.0, 0.0]), (0.0, [0.05] * 4)):
+        attack = SLD(**OPTIONS | {"sparsity": sparsity})
+        state = drive(attack, linear(weight, 0.0), x, torch.tensor([0]), threat, None)
+        assert torch.allclose((state["x"] - x).flatten(), torch.tensor(expected), atol=1e-6)
+
+
+def test_a_plain_transcription_takes_the_same_steps():
+    shape, eps, sparsity = (1, 5, 5), 1.0, 80.0
+    model, x, y = Wavy(shape), rand(5, 4, *shape), torch.arange(4) % 3
+    theirs = x.clone()
+    for _ in range(7):
+        for row in range(4):
+            image = theirs[row : row + 1].clone().requires_grad_()
+            F.cross_entropy(model(image), y[row : row + 1]).backward()
+            gradient = image.grad.flatten()
+            order = gradient.abs().argsort()
+            step = torch.zeros(25).double()
+            step[order[19:]] = gradient[order[19:]].sign() / 6  # the 20th smallest of 25, and all above
+            delta = theirs[row].flatten() + 0.3 * step - x[row].flatten()
+            low, high = 0.0, 2.0  # the projection: by bisection on what every coordinate loses
+            for _ in range(100):
+                middle = (low + high) / 2
+                low, high = (middle, high) if (delta.abs() - middle).clamp_min(0).sum() > eps else (low, middle)
+            if delta.abs().sum() > eps:
+                delta = delta.sign() * (delta.abs() - high).clamp_min(0)
+            theirs[row] = (x[row].flatten() + delta).clamp(0, 1).view(shape)
+    attack = SLD(steps=7, step_size=0.3, sparsity=sparsity, skip_clipped=False, random_start=False)
+    ours = drive(attack, model, x, y, Threat("l1", eps), None)["x"]
+    assert torch.allclose(ours, theirs, atol=1e-9, rtol=0)
+    assert float((ours - x).abs().flatten(1).sum(1).max()) > 0.9
+
+
+def test_skipping_clipped_pixels_spends_the_step_where_it_moves(linear):
+    weight = torch.tensor([[[4.0, 3.0, 0.1, 0.1, 0.1]]])
+    x = torch.tensor([[[[1.0, 0.5, 0.5, 0.5, 0.5]]]])
+    moved = {}
+    for skip in (False, True):
+        attack = SLD(steps=1, step_size=0.1, sparsity=99.0, skip_clipped=skip, random_start=False)
+        moved[skip] = drive(attack, linear(weight, 0.0), x, torch.tensor([0]), Threat("l1", 0.2), None)["x"] - x
+    assert torch.allclose(moved[False].flatten(), torch.tensor([0, 0.05, 0, 0, 0]))
+    assert float(moved[True][0, 0, 0, 0]) == 0
+    assert float(moved[True].abs().sum()) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("random_start", [False, True])
+def test_rows_are_independent(random_start):
+    attack = SLD(**OPTIONS | {"random_start": random_start})
+    rows_are_independent(attack, Threat("l1", 0.5), 5)
+
+
+def test_passes():
+    assert stands(STAGE, "l1", 0.5) == (21, 20)
+
+
+def test_other_norms_are_refused():
+    with pytest.raises(BadInputError, match="attack 'sld' in linf"):
+        SLD(**OPTIONS).start(rand(0, 1, 1, 2, 2), torch.tensor([0]), Threat("linf", 0.1), torch.tensor([0]))
+    with pytest.raises(BadInputError, match="step_size"):
+        SLD(**OPTIONS | {"step_size": 0})
