@@ -168,7 +168,7 @@ def compare(name: str, settings: argparse.Namespace, shape: tuple[int, int, int,
     if settings.compile:
         torch._dynamo.reset()  # noqa: SLF001 (there is no public name)
         runs.append(torch.compile(contest.literal))
-    ours, theirs = (contest.forward(run) for run in runs[:2])
+    ours, theirs = (contest.forward(run).detach() for run in runs[:2])
     row = [name, float((ours - theirs).norm() / theirs.norm())]
     for measure in (contest.forward, contest.both):
         calls = [lambda run=run, measure=measure: measure(run) for run in runs]
