@@ -44,6 +44,7 @@ def run_jobs(
     device: str | None,
     fresh: bool,
     quiet: bool,
+    allow: Sequence[str] = (),
 ) -> list["Record"]:
     """Evaluate every job; what is finished already is taken as it is. All names are checked before anything runs."""
     import torch
@@ -73,7 +74,7 @@ def run_jobs(
             for protocol in job.protocols:
                 record = evaluate(
                     model, samples, protocol=protocol, seed=seed, batch_size=batch_size, workers=workers,
-                    device=device, name=name, source=source, out=out, fresh=fresh,
+                    device=device, name=name, source=source, out=out, fresh=fresh, allow=allow,
                     progress=start(f"{name}  {protocol}"), **job.overrides,
                 )  # fmt: skip
                 records.append(record)

@@ -44,6 +44,10 @@ def evaluate(
     ] = [],  # noqa: B006 (typer reads the default)
     untrained: Annotated[bool, typer.Option(help="Allow a model without weights.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Only so many images, spread over the set.")] = None,
+    allow: Annotated[
+        list[str],
+        typer.Option(help="A preflight check that may fail, such as batch; the record says so. Repeatable."),
+    ] = [],  # noqa: B006 (typer reads the default)
     fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate again what is finished already.")] = False,
     seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
     batch_size: BatchSize = 64,
@@ -70,7 +74,7 @@ def evaluate(
     check_unique(jobs)
     records = run_jobs(
         jobs, out, data=data, split=split, limit=limit, seed=seed, batch_size=batch_size,
-        workers=workers, device=device, fresh=fresh, quiet=quiet or json,
+        workers=workers, device=device, fresh=fresh, quiet=quiet or json, allow=allow,
     )  # fmt: skip
     if json:
         _console.show_json([record.model_dump(mode="json") for record in records])

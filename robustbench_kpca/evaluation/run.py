@@ -1,7 +1,7 @@
 """`evaluate` and `attack`: from any module that maps images in [0, 1] to logits, to records and adversarial images."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from robustbench_kpca.evaluation.environment import environment
 from robustbench_kpca.evaluation.journal import Journal
 from robustbench_kpca.evaluation.loader import batches
 from robustbench_kpca.evaluation.measure import Progress, measure_attack, measure_plain
+from robustbench_kpca.evaluation.preflight import preflight
 from robustbench_kpca.evaluation.runner import Runner, frozen
 from robustbench_kpca.files import require_writable, sha256
 from robustbench_kpca.metrics import measure
@@ -88,6 +89,7 @@ def evaluate(
     source: str = "python",
     out: Path | str | None = None,
     fresh: bool = False,
+    allow: Collection[str] = (),
     progress: Progress | None = None,
     **overrides: Override,
 ) -> Record:
@@ -108,6 +110,7 @@ def evaluate(
         out: folder for the record; also makes the run resumable. A finished record of the same specification is
             returned as it is.
         fresh: evaluate again even if such a record is there.
+        allow: checks of `evaluation.preflight` that may fail; each that does is a flag of the record.
         progress: called with (done, total).
         **overrides: fields of the protocol, such as `eps="3/255"`.
 
@@ -141,11 +144,12 @@ def evaluate(
             return finished
         key = sha256((spec.digest() + surroundings.model_dump_json()).encode())
         journal = Journal(Path(out) / f".{spec.stem()}.partial", key)
+    allowed = _preflight(runner, samples, scenario, allow)
     started = time.perf_counter()
     with frozen(model):
         outcomes = _outcomes(runner, samples, scenario, seed, workers, journal, progress)
     seconds = time.perf_counter() - started + (journal.seconds_before if journal else 0.0)
-    record = _record(spec, scenario, outcomes, surroundings, seconds)
+    record = _record(spec, scenario, outcomes, surroundings, seconds, allowed)
     if out is not None:
         record.save(Path(out))
     if journal is not None:
@@ -162,6 +166,7 @@ def attack(
     seed: int = 0,
     batch_size: int = BATCH_SIZE,
     device: str | None = None,
+    allow: Collection[str] = (),
     **overrides: Override,
 ) -> AttackResult:
     """Attack a batch; arguments as in `evaluate`, sample i being named by its position "i"."""
@@ -171,9 +176,11 @@ def attack(
     samples = as_samples(images, labels)
     where = _device(model, device)
     decided: dict[int, Sample] = {}
+    runner = Runner(model.to(where), batch_size, where)
+    _preflight(runner, samples, scenario, allow)
     with frozen(model):
         measure_attack(
-            Runner(model.to(where), batch_size, where), samples, scenario,
+            runner, samples, scenario,
             seed=seed, workers=0, journal=None, progress=None,
             keep=lambda sample: decided.update({sample.index: sample}),
         )  # fmt: skip
@@ -208,9 +215,13 @@ def _whole(name: str, value: object) -> int:
 
 def _probe(runner: Runner, samples: Samples) -> Logits:
     """Run the model on the first images: what it answers identifies it, whatever its code."""
-    first = range(min(runner.batch_size, len(samples)))
-    _, images, _ = next(batches(samples, first, batch_size=runner.batch_size))
+    _, images, _ = _first_batch(runner, samples)
     return runner.logits(images.to(runner.device))
+
+
+def _first_batch(runner: Runner, samples: Samples) -> tuple[list[int], Images, Labels]:
+    first = range(min(runner.batch_size, len(samples)))
+    return next(batches(samples, first, batch_size=runner.batch_size))
 
 
 def _data_info(samples: Samples) -> DataInfo:
@@ -233,7 +244,23 @@ def _finished(out: Path, spec: Spec) -> Record | None:
     return record if record.spec.digest() == spec.digest() else None
 
 
-def _record(spec: Spec, scenario: Scenario, outcomes: Outcomes, surroundings: Environment, seconds: float) -> Record:
+def _preflight(runner: Runner, samples: Samples, scenario: Scenario, allow: Collection[str]) -> tuple[str, ...]:
+    """Check the model before it is attacked; return what was found and allowed."""
+    if not isinstance(scenario, Attack):
+        return ()
+    _, images, labels = _first_batch(runner, samples)
+    findings = preflight(runner, images.to(runner.device), labels.to(runner.device), allow)
+    return tuple(f"preflight, allowed: {finding}" for finding in findings)
+
+
+def _record(
+    spec: Spec,
+    scenario: Scenario,
+    outcomes: Outcomes,
+    surroundings: Environment,
+    seconds: float,
+    allowed: tuple[str, ...],
+) -> Record:
     attacked = outcomes.kind == "attack"
     return Record(
         spec=spec,
@@ -245,7 +272,7 @@ def _record(spec: Spec, scenario: Scenario, outcomes: Outcomes, surroundings: En
         outcomes_file=OutcomesFile(file=outcomes_name(spec), sha256=outcomes.digest(), rows=len(outcomes)),
         environment=surroundings,
         citations=scenario.citations,
-        flags=_flags(outcomes),
+        flags=allowed + _flags(outcomes),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(seconds, 3),
     ).attach(outcomes)

@@ -1,0 +1,84 @@
+"""Preflight: planted faults are refused by name and can be allowed; honest models pass."""
+
+import pytest
+import torch
+from torch import nn
+
+from robustbench_kpca import attack, evaluate, load_data, load_model
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.preflight import CHECKS, inspect
+from robustbench_kpca.evaluation.runner import Runner
+from robustbench_kpca.models import bundled
+
+
+class Wrapped(nn.Module):
+    def __init__(self, inner, change):
+        super().__init__()
+        self.inner, self.change = inner, change
+        self.eval()
+
+    def forward(self, x):
+        return self.change(self.inner(x))
+
+
+class Noise:
+    def __init__(self, size):
+        self.size, self.rng = size, torch.Generator().manual_seed(0)
+
+    def __call__(self, logits):
+        return logits + self.size * torch.randn(logits.shape, generator=self.rng)
+
+
+FAULTS = {
+    "stochastic": [Noise(1e-3), Noise(0.1), Noise(1.0)],
+    "batch": [lambda z, share=share: z + share * z.mean(0) for share in (0.01, 0.1, 1.0)],
+    "probabilities": [lambda z, t=t: (z / t).softmax(1) for t in (0.5, 1.0, 3.0)],
+    "offset": [lambda z, by=by: z + by for by in (3e5, 1e6, -1e7)],
+    "vanishing-loss": [lambda z, by=by: z * by for by in (10.0, 100.0, 1000.0)],
+}
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return load_data("digits", limit=64).tensors()
+
+
+def checks(model, batch):
+    return [finding.check for finding in inspect(Runner(model, 64, torch.device("cpu")), *batch)]
+
+
+@pytest.mark.parametrize("name", [*bundled()])
+def test_honest_models_pass(name, batch):
+    assert checks(load_model(name), batch) == []
+
+
+@pytest.mark.parametrize("base", ["vit_digits", "fan_digits_adv"])
+@pytest.mark.parametrize(("check", "strength"), [(check, i) for check in FAULTS for i in range(3)])
+def test_planted_faults_are_refused_by_name(base, check, strength, batch):
+    model = Wrapped(load_model(base), FAULTS[check][strength])
+    assert check in checks(model, batch)
+    with pytest.raises(BadInputError, match=f"would mean nothing: .* --allow {checks(model, batch)[0]}"):
+        attack(model, *batch, "fgsm-linf-8_255")
+
+
+def test_what_is_allowed_is_recorded(batch):
+    model = Wrapped(load_model("vit_digits"), FAULTS["probabilities"][1])
+    record = evaluate(model, *batch, protocol="fgsm-linf-8_255", allow=["probabilities"])
+    assert record.flags[0].startswith("preflight, allowed: probabilities: its outputs lie in [0, 1]")
+    with pytest.raises(BadInputError, match=r"no preflight check is called 'probability'; did you mean"):
+        evaluate(model, *batch, protocol="fgsm-linf-8_255", allow=["probability"])
+
+
+def test_clean_accuracy_needs_no_preflight(batch):
+    model = Wrapped(load_model("vit_digits"), FAULTS["offset"][1])
+    assert evaluate(model, *batch, protocol="clean").flags == ()
+
+
+def test_every_check_is_tried():
+    assert set(FAULTS) == set(CHECKS)
+
+
+def test_a_single_image(batch):
+    images, labels = batch
+    model = load_model("vit_digits")
+    assert inspect(Runner(model, 1, torch.device("cpu")), images[:1], labels[:1]) == []
