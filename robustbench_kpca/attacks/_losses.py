@@ -55,8 +55,8 @@ def dlr_targeted(logits: Logits, labels: Labels, targets: Labels) -> PerSample:
 
 
 def runners_up(logits: Logits, labels: Labels, count: int) -> Int64[Tensor, "batch target"]:
-    """Return the `count` strongest classes other than the label, strongest first; of fewer, the last is repeated."""
-    order = logits.scatter(1, labels[:, None], -torch.inf).argsort(1, descending=True, stable=True)
+    """Return the `count` strongest classes other than the label, strongest first; if fewer exist, the last repeats."""
+    order = logits.scatter(1, labels[:, None], -torch.inf).argsort(dim=1, descending=True, stable=True)
     return order[:, torch.arange(count, device=order.device).clamp(max=logits.shape[1] - 2)]
 
 

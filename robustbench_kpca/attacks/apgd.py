@@ -1,0 +1,205 @@
+"""Auto-PGD: projected gradient steps with momentum that halve their own size and go back to the best point.
+
+Croce & Hein (2020), "Reliable evaluation of adversarial robustness with an ensemble of diverse parameter-free
+attacks", arXiv:2003.01690, section 3 (algorithm) and 4 (DLR loss).
+"""
+
+import math
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from robustbench_kpca.attacks._ball import ascent_direction, per_sample, project, require_norm
+from robustbench_kpca.attacks._losses import cross_entropy, dlr, dlr_targeted, runners_up
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.randomness import generator, sample_key
+from robustbench_kpca.strict import FORBID
+from robustbench_kpca.threat import Threat
+from robustbench_kpca.types import Images, Keys, Labels, Logits, Mask, PerSample, Query, State
+
+
+@dataclass(frozen=True, config=FORBID)
+class APGD:
+    """One run of `steps` iterations or, targeted, one for each of the `targets` strongest wrong classes in turn.
+
+    With eta the step size (2 eps at first) and direction the sign (L-infinity) or the normalised gradient (L2):
+
+        z       = Proj(x_t + eta direction(grad loss(x_t)))
+        x_{t+1} = Proj(x_t + 0.75 (z - x_t) + 0.25 (x_t - x_{t-1})),      x_1 = z.
+
+    x_0 is random on the sphere of radius eps, clipped to the box. Checkpoints come after 0.22 `steps` iterations, then
+    in intervals shorter by 0.03 `steps` each, down to 0.06 `steps`. There, if the loss rose in at most the fraction
+    `rho` of the iterations since the last one, or if eta was not halved there and the best loss is what it was, eta is
+    halved and the search goes on from the point of highest loss. As in the authors' program, the first iteration
+    counts as a rise if its loss is above zero.
+
+    `loss` is increased: `ce` (cross-entropy), `dlr` (3 classes or more), and with a target -CE(z, t) (`ce_targeted`)
+    or `dlr_targeted` (4 classes or more). Targets are the strongest classes on the clean image other than the label,
+    at most K - 1; `targets` is 1 for an untargeted loss.
+
+    A sample that is never broken costs `steps` + 1 forward and backward passes a run, 1 forward for the loop's check
+    of the last proposal (the point of highest loss of the last run), and, if targeted, 1 forward for the clean logits.
+    """
+
+    steps: Annotated[int, Field(ge=1, strict=True)]
+    loss: Literal["ce", "dlr", "ce_targeted", "dlr_targeted"]
+    targets: Annotated[int, Field(ge=1, strict=True)]
+    rho: Annotated[float, Field(ge=0, le=1)]
+
+    def __post_init__(self) -> None:
+        if not self._targeted and self.targets != 1:
+            raise BadInputError(
+                f"targets = {self.targets} with loss '{self.loss}'",
+                expected="1 for an untargeted loss",
+                fix=f"use loss = '{self.loss}_targeted'",
+            )
+
+    @property
+    def _targeted(self) -> bool:
+        return self.loss.endswith("_targeted")
+
+    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
+        """Draw x_0. Only `step` can ask which classes to aim at: until then `runs` is 0.
+
+        Raises:
+            BadInputError: the norm is L1, for which the authors' variant is another algorithm.
+
+        """
+        require_norm(threat, "apgd", "linf", "l2")
+        count, scalar, no = torch.zeros_like(y), x.new_zeros(len(x)), torch.zeros_like(y, dtype=torch.bool)
+        return {
+            "x": draw(x, threat, keys, count),
+            "clean": x,
+            "y": y,
+            "key": keys,
+            "targets": y[:, None].expand(-1, self.targets),
+            "runs": count if self._targeted else count + 1,
+            "run": count,
+            "iteration": count,
+            "previous": x,
+            "best": x,
+            "best_gradient": torch.zeros_like(x),
+            "best_loss": scalar,
+            "loss": scalar,
+            "rises": count,
+            "step_size": scalar,
+            "halved": no,  # at the last checkpoint
+            "checked_loss": scalar,  # the best one at the last checkpoint
+            "finished": no,
+        }
+
+    def step(self, state: State, threat: Threat, query: Query) -> State:
+        """Take the gradient at `x` and move on; at the end of a run, begin the next."""
+        state = self._aim(state, query)
+        y, target = state["y"], state["targets"].gather(1, state["run"][:, None])[:, 0]
+        loss, gradient = query.gradient(state["x"], lambda logits: self._loss(logits, y, target))
+        state, back = self._check(_note(state, loss.to(gradient.dtype), gradient, threat))
+        moved = _move(state, back, gradient, threat)
+        state = state | moved | {"iteration": state["iteration"] + 1}
+        return self._next_run(state, threat)
+
+    def _loss(self, logits: Logits, y: Labels, target: Labels) -> PerSample:
+        if self.loss == "ce":
+            return cross_entropy(logits, y)
+        if self.loss == "dlr":
+            return dlr(logits, y)
+        if self.loss == "ce_targeted":
+            return -cross_entropy(logits, target)
+        return dlr_targeted(logits, y, target)
+
+    def _aim(self, state: State, query: Query) -> State:
+        """Ask for the clean logits of the samples that have no targets yet."""
+        new = state["runs"] == 0
+        if not bool(new.any()):
+            return state
+        logits = query.rows(new).logits(state["clean"][new])
+        targets, runs = state["targets"].clone(), state["runs"].clone()
+        targets[new] = runners_up(logits, state["y"][new], self.targets)
+        runs[new] = min(self.targets, logits.shape[1] - 1)
+        return state | {"targets": targets, "runs": runs}
+
+    def _check(self, state: State) -> tuple[State, Mask]:
+        """Halve the step where the run is at a checkpoint and did not get on; return where that was."""
+        window = torch.tensor(checkpoints(self.steps), device=state["iteration"].device)[state["iteration"]]
+        here = window > 0
+        stuck = ~state["halved"] & (state["checked_loss"] >= state["best_loss"])
+        halve = here & ((state["rises"] <= self.rho * window) | stuck)
+        checked = {
+            "step_size": torch.where(halve, state["step_size"] / 2, state["step_size"]),
+            "halved": torch.where(here, halve, state["halved"]),
+            "checked_loss": torch.where(here, state["best_loss"], state["checked_loss"]),
+            "rises": torch.where(here, 0, state["rises"]),
+        }
+        return state | checked, halve
+
+    def _next_run(self, state: State, threat: Threat) -> State:
+        over = state["iteration"] > self.steps
+        run = state["run"] + over
+        finished = over & (run >= state["runs"])
+        x = torch.where(per_sample(finished, state["x"]), state["best"], state["x"])
+        again = over & ~finished
+        if bool(again.any()):
+            x[again] = draw(state["clean"][again], threat, state["key"][again], run[again])
+        iteration = torch.where(over, 0, state["iteration"])
+        return state | {"x": x, "run": run, "iteration": iteration, "finished": finished}
+
+
+def checkpoints(steps: int) -> list[int]:
+    """Return for iterations 0 to `steps` the number of iterations since the last checkpoint, 0 where there is none."""
+    windows, at, length = [0] * (steps + 1), 0, max(int(0.22 * steps), 1)
+    while (at := at + length) <= steps:
+        windows[at] = length
+        length = max(length - max(int(0.03 * steps), 1), max(int(0.06 * steps), 1))
+    return windows
+
+
+def draw(centre: Images, threat: Threat, keys: Keys, runs: Labels) -> Images:
+    """Draw one point per sample on the sphere of radius eps, clipped to the box; each run has its own stream.
+
+    L-infinity: uniform in the cube, scaled to its surface. L2: a Gaussian direction.
+    """
+    size, draws = math.prod(centre.shape[1:]), []
+    for key, run in zip(keys.tolist(), runs.tolist(), strict=True):
+        rng = generator(sample_key(key, "run", str(run)))
+        if threat.norm == "linf":
+            direction = torch.from_numpy(rng.uniform(-1, 1, size))
+            draws.append(direction / direction.abs().amax())
+        else:
+            direction = torch.from_numpy(rng.standard_normal(size))
+            draws.append(direction / direction.norm())
+    delta = threat.eps * torch.stack(draws).view(centre.shape)
+    return project(centre + delta.to(centre), centre, threat)
+
+
+def _note(state: State, loss: PerSample, gradient: Images, threat: Threat) -> State:
+    """Take in what was learned at `x`; at the first point of a run, forget everything before."""
+    first, x = state["iteration"] == 0, state["x"]
+    better = first | (loss > state["best_loss"])
+    return state | {
+        "best": torch.where(per_sample(better, x), x, state["best"]),
+        "best_gradient": torch.where(per_sample(better, x), gradient, state["best_gradient"]),
+        "best_loss": torch.where(better, loss, state["best_loss"]),
+        "rises": torch.where(first, 0, state["rises"] + (loss > state["loss"])),
+        "loss": torch.where(first, 0, loss),  # 0, not the loss at x_0: the authors' comparison
+        "step_size": torch.where(first, 2 * threat.eps, state["step_size"]),
+        "halved": first | state["halved"],  # the first checkpoint looks at the rises alone
+        "checked_loss": torch.where(first, loss, state["checked_loss"]),
+        "previous": torch.where(per_sample(first, x), x, state["previous"]),
+    }
+
+
+def _move(state: State, back: Mask, gradient: Images, threat: Threat) -> dict[str, Tensor]:
+    """Step from `x`, or where `back` is true from the best point."""
+    clean, back = state["clean"], per_sample(back, gradient)
+    x = torch.where(back, state["best"], state["x"])
+    direction = ascent_direction(torch.where(back, state["best_gradient"], gradient), threat.norm)
+    z = project(x + per_sample(state["step_size"], x) * direction, clean, threat)
+    share = per_sample(torch.where(state["iteration"] == 0, 1.0, 0.75), x).to(x.dtype)
+    moved = project(x + share * (z - x) + (1 - share) * (x - state["previous"]), clean, threat)
+    return {"x": moved, "previous": x}
+
+
+ATTACK = APGD

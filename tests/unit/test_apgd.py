@@ -1,0 +1,322 @@
+"""APGD: iterate for iterate the authors' program, closed forms, exact pass counts, independence of samples."""
+
+import warnings
+
+import pytest
+import torch
+from plain_query import PlainQuery
+from torch import nn
+
+from robustbench_kpca import attack, load_data, load_model
+from robustbench_kpca.attacks import apgd
+from robustbench_kpca.attacks._losses import cross_entropy, dlr, dlr_targeted, runners_up
+from robustbench_kpca.attacks.apgd import APGD, checkpoints
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.meter import Meter
+from robustbench_kpca.evaluation.runner import Runner
+from robustbench_kpca.threat import Threat
+
+EPS = {"linf": 8 / 255, "l2": 0.5}
+REFERENCE = {"ce": "ce", "dlr": "dlr", "dlr_targeted": "dlr-targeted", "ce_targeted": "ce-targeted"}
+
+
+def network(kind, classes=5):
+    if kind == "digits":
+        return load_model("vit_digits")
+    layers = {
+        "linear": [nn.Flatten(), nn.Linear(48, classes)],
+        "mlp": [nn.Flatten(), nn.Linear(48, 16), nn.Tanh(), nn.Linear(16, classes)],
+        "conv": [nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(24, classes)],
+    }[kind]
+    return nn.Sequential(*layers).eval()
+
+
+def batch(model, kind, n=6):
+    """Images and the labels that the model gives them."""
+    if kind == "digits":
+        x, _ = load_data("digits", limit=8).tensors()
+    else:
+        x = torch.rand(n, 3, 4, 4, generator=torch.Generator().manual_seed(7))
+    with torch.no_grad():
+        return x, model(x).argmax(1)
+
+
+def starts(x, threat, runs):
+    keys = torch.arange(len(x))
+    return [apgd.draw(x, threat, keys, torch.full((len(x),), run)) for run in range(runs)]
+
+
+def iterates_of_the_reference(model, x, y, threat, loss, steps, targets):
+    """Every image that the authors' program shows the model, and the best point of every run.
+
+    In double precision, also its tables: near a maximum single precision leaves ties, which rounding breaks.
+    """
+    pytest.importorskip("pyautoattack")
+    from pyautoattack.autopgd_base import APGDAttack, APGDAttack_targeted
+
+    seen, best = [], []
+
+    def watched(images):
+        seen.append(images.detach().clone())
+        return model(images)
+
+    options = {"n_iter": steps, "norm": {"linf": "Linf", "l2": "L2"}[threat.norm], "eps": threat.eps, "rho": 0.75}
+    kind = APGDAttack_targeted if loss.endswith("targeted") else APGDAttack
+    theirs = kind(watched, **options)
+    theirs.loss = REFERENCE[loss]
+    theirs.init_hyperparam(x)
+    with torch.no_grad():
+        order = model(x).sort(dim=1)[1]
+    for run, start in enumerate(starts(x, threat, targets)):
+        theirs.y_target = order[:, -2 - run]
+        torch.set_default_dtype(torch.float64)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of zero gradients
+                best.append(theirs.attack_single_run(x, y, x_init=start)[0])
+        finally:
+            torch.set_default_dtype(torch.float32)
+    return torch.stack(seen), torch.stack(best)
+
+
+CASES = [
+    (kind, norm, loss)
+    for kind, losses in {
+        "linear": ["ce", "dlr", "dlr_targeted"],
+        "mlp": ["ce", "dlr", "dlr_targeted", "ce_targeted"],
+        "conv": ["ce", "dlr_targeted"],
+        "digits": ["ce", "dlr", "dlr_targeted"],
+    }.items()
+    for norm in ("linf", "l2")
+    for loss in losses
+]
+
+
+@pytest.mark.usefixtures("fork")
+@pytest.mark.parametrize(("kind", "norm", "loss"), CASES)
+def test_iterates_equal_the_authors(kind, norm, loss):
+    """20 steps a run; APGD's own starts are given to the reference, and nothing leaves early.
+
+    Where the label is third or lower, DLR is 1 and its gradient only rounding: its ball is too small for that.
+    """
+    model = network(kind)
+    x, y = batch(model, kind)
+    model, x = model.double(), x.double()
+    steps, targets = 20, 2 if loss.endswith("targeted") else 1
+    eps = EPS[norm] / (8 if loss == "dlr" else 1)
+    theirs, their_best = iterates_of_the_reference(model, x, y, Threat(norm, eps), loss, steps, targets)
+    seen, best, losses = [], [], []
+    query = PlainQuery(model, lambda images, rows, outside: seen.append(images) if rows is None else None)
+    ours, threat = APGD(steps=steps, loss=loss, targets=targets, rho=0.75), Threat(norm, eps)
+    state = ours.start(x, y, threat, torch.arange(len(x)))
+    while not bool(state["finished"].all()):
+        state = ours.step(state, threat, query)
+        best.append(state["best"])
+        losses.append(state["loss"])
+    assert loss != "dlr" or float(torch.stack(losses).max()) < 1 - 1e-6
+    assert torch.allclose(torch.stack(seen), theirs, atol=1e-7, rtol=0)
+    assert torch.allclose(torch.stack(best[steps :: steps + 1]), their_best, atol=1e-7, rtol=0)
+    assert torch.equal(state["x"], state["best"])
+    halved = state["step_size"] < 2 * eps
+    assert bool(halved.any()), "the case must halve steps"
+
+
+def test_the_checkpoints_of_a_hundred_steps():
+    """Croce & Hein (2020): p_0 = 0, p_1 = 0.22, p_{j+1} = p_j + max(p_j - p_{j-1} - 0.03, 0.06)."""
+    windows = checkpoints(100)
+    assert [step for step, window in enumerate(windows) if window] == [22, 41, 57, 70, 80, 87, 93, 99]
+    assert [window for window in windows if window] == [22, 19, 16, 13, 10, 7, 6, 6]
+    assert checkpoints(1) == [0, 1]
+    assert [step for step, window in enumerate(checkpoints(10)) if window] == [2, 3, 4, 5, 6, 7, 8, 9, 10]
+
+
+def two_classes(linear, norm, n):
+    """Images around 0.5 whose signed distances to the hyperplane run from -1.5 eps to 1.5 eps."""
+    generator = torch.Generator().manual_seed(3)
+    weight = torch.randn(3, 4, 4, generator=generator, dtype=torch.float64)
+    flat = weight.flatten()
+    distances = EPS[norm] * torch.linspace(-1.5, 1.5, n, dtype=torch.float64)
+    dual = flat.abs().sum() if norm == "linf" else flat.norm()
+    images = 0.5 + 0.05 * (torch.rand(n, flat.numel(), generator=generator, dtype=torch.float64) - 0.5)
+    bias = -0.5 * float(flat.sum())
+    shift = distances * dual - (images @ flat + bias)
+    images = images + shift[:, None] * flat / flat.norm() ** 2
+    return linear(weight, bias).double().eval(), images.view(n, 3, 4, 4), distances
+
+
+@pytest.mark.parametrize("loss", ["ce", "ce_targeted"])
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_exactly_the_samples_within_eps_of_the_hyperplane_flip(linear, norm, loss):
+    model, images, distances = two_classes(linear, norm, 60)
+    labels = (distances > 0).long()
+    changes = {"norm": norm, "eps": EPS[norm], "steps": 50, "loss": loss}
+    result = attack(model, images, labels, "apgd-ce-linf-8_255", **changes)
+    assert torch.equal(result.broken, distances.abs() < EPS[norm])
+    assert int(result.broken.sum()) == 40
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_where_the_box_binds(linear, norm):
+    """The reach is that of the ball intersected with the box; in L2, d_i = clip(t w_i) with t from |d| = eps."""
+    generator = torch.Generator().manual_seed(2)
+    weight = torch.randn(1, 6, 6, generator=generator, dtype=torch.float64)
+    images = torch.rand(200, 1, 6, 6, generator=generator, dtype=torch.float64)
+    images = torch.where(torch.rand(images.shape, generator=generator) < 0.5, images.round(), images)
+    flat, eps = weight.flatten(), EPS[norm]
+    score = images.flatten(1) @ flat
+    bias = -float(score.median()) - 1e-3
+    score = score + bias
+    towards = -torch.sign(score)[:, None] * flat.sign()
+    room = torch.where(towards > 0, 1 - images.flatten(1), images.flatten(1))
+    if norm == "linf":
+        reach, unboxed = (room.clamp(max=eps) * flat.abs()).sum(1), eps * flat.abs().sum()
+    else:
+        low, high = torch.zeros(len(images), 1).double(), torch.full((len(images), 1), 1e3).double()
+        for _ in range(80):
+            t = (low + high) / 2
+            inside = torch.minimum(t * flat.abs(), room).norm(dim=1, keepdim=True) < eps
+            low, high = torch.where(inside, t, low), torch.where(inside, high, t)
+        reach, unboxed = (torch.minimum(low * flat.abs(), room) * flat.abs()).sum(1), eps * flat.norm()
+    decided = (reach / score.abs() - 1).abs() > 0.01
+    flips = reach > score.abs()
+    assert int((decided & (flips != (unboxed > score.abs()))).sum()) >= 5, "the case must bind"
+    changes = {"norm": norm, "eps": eps}
+    result = attack(
+        linear(weight, bias).double().eval(), images, (score > 0).long(), "apgd-ce-linf-8_255", steps=50, **changes
+    )
+    assert int(decided.sum()) >= 190
+    assert torch.equal(result.broken[decided], flips[decided])
+
+
+class Unbreakable(nn.Module):
+    """Class 0 wins everywhere, with useful gradients."""
+
+    def __init__(self, classes):
+        super().__init__()
+        weight = torch.randn(48, classes, generator=torch.Generator().manual_seed(4))
+        self.weight, self.lead = nn.Parameter(weight), 3.0 * (torch.arange(classes) == 0)
+
+    def forward(self, x):
+        return torch.tanh(x.flatten(1) @ self.weight) + self.lead
+
+
+@pytest.mark.parametrize(
+    ("protocol", "classes", "steps", "runs"),
+    [("apgd-ce-linf-8_255", 10, 100, 1), ("apgd-t-linf-8_255", 10, 12, 9), ("apgd-t-linf-8_255", 4, 12, 3)],
+)
+def test_passes_of_a_sample_that_is_never_broken(protocol, classes, steps, runs):
+    """One pass for the loop's check, and with targets one for the clean logits."""
+    x = torch.rand(3, 3, 4, 4, generator=torch.Generator().manual_seed(5))
+    labels = torch.zeros(3, dtype=torch.int64)
+    result = attack(Unbreakable(classes).eval(), x, labels, protocol, batch_size=2, steps=steps)
+    assert not bool(result.broken.any())
+    assert result.backwards.tolist() == [runs * (steps + 1)] * 3
+    assert result.forwards.tolist() == [runs * (steps + 1) + (2 if runs > 1 else 1)] * 3
+
+
+@pytest.mark.usefixtures("fork")
+@pytest.mark.parametrize("loss", ["ce", "dlr_targeted"])
+def test_batch_mates_do_not_matter(loss):
+    """Bit for bit at a fixed batch size: samples dropped midway, others started in their place."""
+    model, threat = network("mlp"), Threat("linf", 0.05)
+    x, y = batch(model, "mlp", 8)
+    keys, ours = torch.arange(8), APGD(steps=9, loss=loss, targets=2 if loss != "ce" else 1, rho=0.75)
+    runner = Runner(model, 8, torch.device("cpu"))
+
+    def run(state, count):
+        for _ in range(count):
+            meter = Meter(runner, "apgd", threat, state["clean"], state["y"])
+            state = ours.step(state, threat, meter)
+        return state
+
+    total = 10 * ours.targets
+    whole = run(ours.start(x, y, threat, keys), total)
+    assert bool(whole["finished"].all())
+    half = {key: rows[::2] for key, rows in run(ours.start(x, y, threat, keys), 4).items()}
+    late = ours.start(x[1:4:2], y[1:4:2], threat, keys[1:4:2])
+    mixed = run({key: torch.cat([half[key], late[key]]) for key in half}, total - 4)
+    assert mixed["finished"].tolist() == [True] * 4 + [False] * 2
+    for key, rows in whole.items():
+        assert torch.equal(mixed[key][:4], rows[::2]), key
+    last = run({key: rows[4:] for key, rows in mixed.items()}, 4)
+    for key, rows in whole.items():
+        assert torch.equal(last[key], rows[1:4:2]), key
+
+
+@pytest.mark.usefixtures("fork")
+def test_the_loop_gives_the_first_samples_the_same_verdict_whatever_follows():
+    model = network("conv")
+    x, y = batch(model, "conv", 9)
+    options = {"batch_size": 3, "steps": 10, "eps": 0.03}
+    many = attack(model, x, y, "apgd-t-linf-8_255", **options)
+    few = attack(model, x[:5], y[:5], "apgd-t-linf-8_255", **options)
+    assert 0 < int(many.broken.sum()) < 9
+    for one, other in ((many.images, few.images), (many.broken, few.broken), (many.backwards, few.backwards)):
+        assert torch.equal(one[:5], other)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_starts_lie_on_the_sphere_and_differ_between_runs_and_samples(norm):
+    x = torch.full((3, 1, 4, 4), 0.5)
+    first, second = starts(x, Threat(norm, EPS[norm]), 2)
+    order = torch.inf if norm == "linf" else 2
+    assert torch.allclose((first - x).flatten(1).norm(order, dim=1), torch.tensor(EPS[norm]))
+    assert not torch.equal(first, second)
+    assert not torch.equal(first[0], first[1])
+    alone = apgd.draw(x[1:2], Threat(norm, EPS[norm]), torch.tensor([1]), torch.tensor([1]))
+    assert torch.equal(alone[0], second[1])
+
+
+def test_losses_in_closed_form():
+    logits = torch.tensor([[4.0, 1.0, 2.0, 0.0], [1.0, 5.0, 3.0, 2.0]])
+    labels, targets = torch.tensor([0, 0]), torch.tensor([2, 1])
+    assert torch.allclose(dlr(logits, labels), torch.tensor([-2.0 / 3.0, 4.0 / 3.0]))
+    assert torch.allclose(dlr_targeted(logits, labels, targets), torch.tensor([-2 / 3.5, 4 / 3.5]))
+    for loss in (lambda z: dlr(z, labels), lambda z: dlr_targeted(z, labels, targets)):
+        assert torch.allclose(loss(logits), loss(7 * logits - 3))
+    assert runners_up(logits, labels, 2).tolist() == [[2, 1], [1, 2]]
+    assert runners_up(logits, labels, 5).tolist() == [[2, 1, 3, 3, 3], [1, 2, 3, 3, 3]]
+    assert runners_up(logits[:, :2], labels, 1).tolist() == [[1], [1]]
+
+
+@pytest.mark.usefixtures("fork")
+@pytest.mark.parametrize(
+    ("classes", "loss", "instead"),
+    [(2, "dlr", "'ce'"), (3, "dlr_targeted", "'ce_targeted'"), (3, "dlr", None), (2, "ce_targeted", None)],
+)
+def test_too_few_classes_for_the_ratio(classes, loss, instead):
+    model = network("linear", classes)
+    x, y = batch(model, "linear")
+    changes = {"loss": loss, "steps": 5, "targets": 9 if loss.endswith("targeted") else 1}
+    if instead is None:
+        result = attack(model, x, y, "apgd-t-linf-8_255", eps=1e-6, **changes)
+        assert not bool(result.broken.any())
+        assert result.backwards.tolist() == [6] * len(x)
+    else:
+        with pytest.raises(BadInputError, match=instead):
+            attack(model, x, y, "apgd-t-linf-8_255", **changes)
+
+
+@pytest.mark.parametrize("protocol", ["apgd-ce-linf-8_255", "fab-t-linf-8_255"])
+def test_l1_is_refused(protocol):
+    model = Unbreakable(4).eval()
+    x, y = batch(model, "mlp", 2)
+    with pytest.raises(BadInputError, match="l1"):
+        attack(model, x, y, protocol, norm="l1", eps=12)
+
+
+def test_an_untargeted_loss_has_one_target():
+    with pytest.raises(BadInputError, match="ce_targeted"):
+        APGD(steps=3, loss="ce", targets=9, rho=0.75)
+
+
+def test_a_targeted_cross_entropy_is_lowered_at_the_target():
+    model = Unbreakable(4)
+    x, y = batch(model, "mlp")
+    threat, ours = Threat("linf", 0.2), APGD(steps=10, loss="ce_targeted", targets=1, rho=0.75)
+    state = ours.start(x, y, threat, torch.arange(len(x)))
+    while not bool(state["finished"].all()):
+        state = ours.step(state, threat, PlainQuery(model))
+    with torch.no_grad():
+        target = state["targets"][:, 0]
+        assert bool((cross_entropy(model(state["x"]), target) < cross_entropy(model(x), target)).all())

@@ -1,0 +1,283 @@
+"""FAB: iterate for iterate the authors' program, true minimal distances, exact projections and pass counts."""
+
+import pytest
+import torch
+from plain_query import PlainQuery
+from scipy.optimize import linprog, minimize
+from torch import nn
+
+from robustbench_kpca import attack, load_data, load_model
+from robustbench_kpca.attacks._hyperplane import to_hyperplane
+from robustbench_kpca.attacks.fab import FAB
+from robustbench_kpca.evaluation.meter import Meter, check_box
+from robustbench_kpca.evaluation.runner import Runner
+from robustbench_kpca.threat import Threat
+
+EPS = {"linf": 8 / 255, "l2": 0.5}
+ORDER = {"linf": torch.inf, "l2": 2}
+USUAL = {"alpha_max": 0.1, "eta": 1.05, "beta": 0.9}
+
+
+def network(kind, classes=5):
+    if kind == "digits":
+        return load_model("vit_digits")
+    layers = {
+        "linear": [nn.Flatten(), nn.Linear(48, classes)],
+        "mlp": [nn.Flatten(), nn.Linear(48, 16), nn.Tanh(), nn.Linear(16, classes)],
+        "conv": [nn.Conv2d(3, 6, 3), nn.Tanh(), nn.Flatten(), nn.Linear(24, classes)],
+    }[kind]
+    return nn.Sequential(*layers).eval()
+
+
+def batch(model, kind, n=6):
+    """Images and the labels that the model gives them."""
+    if kind == "digits":
+        x, _ = load_data("digits", limit=8).tensors()
+    else:
+        x = torch.rand(n, 3, 4, 4, generator=torch.Generator().manual_seed(7))
+    with torch.no_grad():
+        return x, model(x).argmax(1)
+
+
+def search(model, x, y, norm, steps, targets, look=lambda images, rows, outside: None):
+    """Run FAB to its end by hand, from the true labels, with nothing leaving early."""
+    fab, threat = FAB(steps=steps, targets=targets, **USUAL), Threat(norm, EPS[norm])
+    state = fab.start(x, y, threat, torch.arange(len(x)))
+    while not bool(state["finished"].all()):
+        state = fab.step(state, threat, PlainQuery(model, look))
+    return state
+
+
+@pytest.mark.usefixtures("fork")
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize(
+    ("kind", "targets"), [*((kind, targets) for kind in ("linear", "mlp", "conv") for targets in (0, 2)), ("digits", 2)]
+)
+def test_iterates_equal_the_authors(kind, norm, targets):
+    """Models are smooth: where one is linear, x' lies exactly on the boundary if x is misclassified, and ties decide.
+
+    (alpha = |d(x)| / (|d(x)| + |d(c)|) lets the overshoots from both sides cancel.)
+    """
+    pytest.importorskip("pyautoattack")
+    from pyautoattack.fab_pt import FABAttack_PT
+
+    model = network(kind)
+    x, y = batch(model, kind)
+    steps, runs, shown = 20, max(targets, 1), []
+
+    def watched(images):
+        shown.append(images.detach().clone())
+        return model(images)
+
+    names = {"linf": "Linf", "l2": "L2"}
+    theirs = FABAttack_PT(watched, norm=names[norm], n_iter=steps, eps=EPS[norm], targeted=targets > 0, **USUAL)
+    their_points, their_best = [], []
+    for run in range(runs):
+        shown.clear()
+        theirs.target_class = run + 2
+        their_best.append(theirs.attack_single_run(x, y, is_targeted=targets > 0))
+        their_points += shown[2 if targets else 1 :]
+    seen = []
+    state = search(model, x, y, norm, steps, targets, lambda images, rows, outside: seen.append((images, outside)))
+    ours = [images for images, outside in seen if outside]
+    if not targets:  # K - 1 gradients at the same point
+        classes = len(model(x[:1])[0])
+        points = [ours[i] for i in range(len(ours)) if i % classes in (0, classes - 1)]
+        assert all(torch.equal(ours[i], ours[i - i % classes]) for i in range(len(ours)) if i % classes != classes - 1)
+    else:
+        points = ours
+    assert torch.allclose(torch.stack(points), torch.stack(their_points), atol=1e-5, rtol=0)
+    moved = torch.stack([(best - x).flatten(1).norm(ORDER[norm], dim=1) for best in their_best])
+    moved[moved == 0] = torch.inf  # none found
+    assert torch.allclose(state["best_distance"].float(), moved.amin(0), atol=1e-5, rtol=0)
+    nearest = torch.stack(their_best)[moved.argmin(0), torch.arange(len(x))]
+    assert torch.allclose(state["best"], nearest, atol=1e-5, rtol=0)
+    assert bool(torch.isfinite(moved.amin(0)).any())
+
+
+@pytest.mark.usefixtures("fork")
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize(("classes", "targets"), [(2, 1), (2, 9), (2, 0), (3, 0), (3, 1), (3, 2)])
+def test_the_distance_to_a_linear_boundary_is_found(norm, classes, targets):
+    """Within 5 % of the minimum over the wrong classes; one target finds that of the second class only."""
+    model = network("linear", classes).double()
+    x = 0.5 + 0.05 * torch.rand(20, 3, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    logits, weight = model(x).detach(), model[1].weight.detach()
+    y = logits.argmax(1)
+    gap = logits.gather(1, y[:, None]) - logits
+    dual = (weight[y][:, None] - weight).norm(1 if norm == "linf" else 2, dim=2)
+    true = torch.where(gap > 0, gap / dual, torch.inf)
+    if targets == 1:
+        second = logits.scatter(1, y[:, None], -torch.inf).argmax(1)
+        true = true.gather(1, second[:, None])
+    state = search(model, x, y, norm, 20, targets)
+    assert bool((state["best_distance"] <= 1.05 * true.amin(1)).all())
+    assert bool((state["best_distance"] >= true.amin(1)).all() or targets == 1)
+    assert bool((model(state["best"]).argmax(1) != y).all())
+
+
+@pytest.mark.usefixtures("fork")
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_the_distance_where_the_box_binds(norm):
+    model = network("linear", 2).double()
+    x = torch.rand(20, 3, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64).round()
+    logits, weight = model(x).detach(), model[1].weight.detach()
+    y = logits.argmax(1)
+    normal = (weight[1] - weight[0]).view(1, 3, 4, 4).expand_as(x)
+    way = to_hyperplane(x, normal, logits[:, 1] - logits[:, 0], norm)
+    true = way.flatten(1).norm(ORDER[norm], dim=1)
+    free = (logits[:, 1] - logits[:, 0]).abs() / normal[0].flatten().norm(1 if norm == "linf" else 2)
+    assert bool((true > 1.1 * free).all()), "the case must bind"
+    state = search(model, x, y, norm, 30, 1)
+    assert bool((state["best_distance"] <= 1.05 * true).all())
+    assert bool((state["best_distance"] >= true).all())
+
+
+@pytest.mark.usefixtures("fork")
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_the_proposal_is_the_best_image_if_it_lies_in_the_ball(norm):
+    model = network("mlp", 3)
+    x, y = batch(model, "mlp", 20)
+    state = search(model, x, y, norm, 10, 2, lambda images, rows, outside: check_box(images, "fab"))
+    inside = state["best_distance"] <= EPS[norm]
+    assert 0 < int(inside.sum()) < 20
+    assert torch.equal(state["x"][inside], state["best"][inside])
+    assert torch.equal(state["x"][~inside], x[~inside])
+    result = attack(model, x, y, "fab-t-linf-8_255", norm=norm, eps=EPS[norm], steps=10)
+    assert torch.equal(result.broken, inside)
+
+
+def solved(x, normal, value, norm):
+    """The least distance by scipy."""
+    x, normal, d = x.flatten().numpy(), normal.flatten().numpy(), x.numel()
+    box = [(-float(pixel), 1 - float(pixel)) for pixel in x]
+    if norm == "linf":
+        rows = [[*(sign * float(i == j) for j in range(d)), -1.0] for i in range(d) for sign in (1, -1)]
+        cost, plane = [0.0] * d + [1.0], [[*normal, 0.0]]
+        done = linprog(cost, A_ub=rows, b_ub=[0.0] * 2 * d, A_eq=plane, b_eq=[-value], bounds=[*box, (0, None)])
+        return done.fun if done.success else None
+    plane = {"type": "eq", "fun": lambda way: normal @ way + value, "jac": lambda way: normal}
+    options = {"ftol": 1e-14, "maxiter": 500}
+    done = minimize(
+        lambda way: way @ way, 0 * x, jac=lambda way: 2 * way, bounds=box, constraints=[plane], options=options
+    )
+    return done.fun**0.5 if done.success else None
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_the_projection_is_scipys(norm):
+    generator = torch.Generator().manual_seed(11)
+    count, shape = 40, (1, 2, 4)
+    x = torch.rand(count, *shape, generator=generator, dtype=torch.float64)
+    x[::3] = x[::3].round()
+    normal = torch.randn(count, *shape, generator=generator, dtype=torch.float64)
+    normal[::4, :, 0, :2] = 0
+    flat = normal.flatten(1)
+    room = torch.where(flat > 0, x.flatten(1), 1 - x.flatten(1)) * flat.abs()
+    other = flat.abs().sum(1) - room.sum(1)
+    share = 0.95 * torch.rand(count, generator=generator, dtype=torch.float64)
+    up = torch.arange(count) % 2 == 0
+    value = torch.where(up, share * room.sum(1), -share * other)
+    way = to_hyperplane(x, normal, value, norm)
+    assert torch.allclose(value + (normal * way).flatten(1).sum(1), torch.zeros(count).double(), atol=1e-12)
+    assert float((x + way).min()) >= -1e-15
+    assert float((x + way).max()) <= 1 + 1e-15
+    assert torch.equal(way[normal == 0], torch.zeros(int((normal == 0).sum())).double())
+    for i in range(count):
+        least = solved(x[i], normal[i], float(value[i]), norm)
+        assert least is not None
+        assert float(way[i].flatten().norm(ORDER[norm])) == pytest.approx(least, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_the_projection_at_its_edges(norm):
+    x = torch.rand(5, 1, 3, 3, generator=torch.Generator().manual_seed(12))
+    normal = torch.randn(5, 1, 3, 3, generator=torch.Generator().manual_seed(13))
+    normal[2], normal[3] = 0, 1e-30 * normal[3]
+    value = torch.tensor([1e3, -1e3, 0.5, 1e-30, 0.0])
+    way = to_hyperplane(x, normal, value, norm)
+    assert bool(torch.isfinite(way).all())
+    assert torch.allclose((x + way)[0], (normal[0] < 0).float(), atol=1e-7), "out of reach: the nearest corner"
+    assert torch.allclose((x + way)[1], (normal[1] > 0).float(), atol=1e-7)
+    assert torch.equal(way[2], torch.zeros(1, 3, 3)), "no hyperplane"
+    assert float(way[3].abs().max()) > 0.01, "scales do not matter"
+    assert torch.equal(way[4], torch.zeros(1, 3, 3)), "already there"
+    assert way.dtype == x.dtype
+
+
+class Unbreakable(nn.Module):
+    """Class 0 wins everywhere, with useful gradients."""
+
+    def __init__(self, classes):
+        super().__init__()
+        weight = torch.randn(48, classes, generator=torch.Generator().manual_seed(4))
+        self.weight, self.lead = nn.Parameter(weight), 3.0 * (torch.arange(classes) == 0)
+
+    def forward(self, x):
+        return torch.tanh(x.flatten(1) @ self.weight) + self.lead
+
+
+@pytest.mark.parametrize(
+    ("classes", "targets", "steps", "forwards", "backwards"),
+    [
+        (10, 9, 12, 9 * 2 * 12, 9 * 12),
+        (3, 9, 40, 2 * 2 * 40, 2 * 40),
+        (2, 9, 12, 2 * 12, 12),
+        (4, 0, 12, 4 * 12, 3 * 12),
+        (2, 0, 12, 2 * 12, 12),
+    ],
+)
+def test_passes_of_a_sample_that_is_never_broken(classes, targets, steps, forwards, backwards):
+    x = torch.rand(3, 3, 4, 4, generator=torch.Generator().manual_seed(5))
+    labels, changes = torch.zeros(3, dtype=torch.int64), {"targets": targets, "steps": steps}
+    result = attack(Unbreakable(classes).eval(), x, labels, "fab-t-linf-8_255", batch_size=2, **changes)
+    assert not bool(result.broken.any())
+    assert result.backwards.tolist() == [backwards] * 3
+    assert result.forwards.tolist() == [forwards + 2] * 3  # the clean logits, and the loop's check
+
+
+@pytest.mark.usefixtures("fork")
+@pytest.mark.parametrize("targets", [0, 2])
+def test_batch_mates_do_not_matter(targets):
+    """Bit for bit at a fixed batch size: samples dropped midway, others started in their place."""
+    model, threat = network("mlp"), Threat("linf", 0.05)
+    x, y = batch(model, "mlp", 8)
+    keys, fab = torch.arange(8), FAB(steps=6, targets=targets, **USUAL)
+    runner, total = Runner(model, 8, torch.device("cpu")), 6 * max(targets, 1)
+
+    def run(state, count):
+        for _ in range(count):
+            state = fab.step(state, threat, Meter(runner, "fab", threat, state["clean"], state["y"]))
+        return state
+
+    whole = run(fab.start(x, y, threat, keys), total)
+    assert bool(whole["finished"].all())
+    half = {key: rows[::2] for key, rows in run(fab.start(x, y, threat, keys), 4).items()}
+    late = fab.start(x[1:4:2], y[1:4:2], threat, keys[1:4:2])
+    mixed = run({key: torch.cat([half[key], late[key]]) for key in half}, total - 4)
+    assert mixed["finished"].tolist() == [True] * 4 + [False] * 2
+    last = run({key: rows[4:] for key, rows in mixed.items()}, 4)
+    for key, rows in whole.items():
+        assert torch.equal(mixed[key][:4], rows[::2]), key
+        assert torch.equal(last[key], rows[1:4:2]), key
+
+
+def test_nan_far_outside_the_ball_neither_counts_nor_stops_the_search(linear):
+    """The model answers NaN beyond a distance from the clean images; the search turns back and finds what is inside."""
+
+    class Brittle(nn.Module):
+        def __init__(self, inner, limit):
+            super().__init__()
+            self.inner, self.limit = inner, limit
+
+        def forward(self, x):
+            far = (x - 0.5).flatten(1).abs().amax(1) > self.limit
+            return self.inner(x) + torch.where(far, torch.nan, 0.0)[:, None]
+
+    weight = torch.randn(3, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for reach, limit, broken in ((0.02, 0.0205, True), (0.05, 0.04, False)):
+        score = reach * float(weight.abs().sum())
+        inner = linear(weight, score - 0.5 * float(weight.sum())).double()
+        x, y = torch.full((1, 3, 4, 4), 0.5, dtype=torch.float64), torch.ones(1, dtype=torch.int64)
+        result = attack(Brittle(inner, limit).eval(), x, y, "fab-t-linf-8_255", steps=30)
+        assert result.broken.tolist() == [broken]
