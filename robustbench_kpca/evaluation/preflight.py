@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.meter import check_clean
 from robustbench_kpca.evaluation.runner import Runner
 from robustbench_kpca.strict import did_you_mean
 from robustbench_kpca.types import Images, Labels, Logits
@@ -71,6 +72,7 @@ def preflight(runner: Runner, images: Images, labels: Labels, allow: Collection[
 def inspect(runner: Runner, images: Images, labels: Labels) -> list[Finding]:
     """Run every check."""
     logits = runner.logits(images)
+    check_clean(logits, labels)
     spread = float((logits - logits.mean(1, keepdim=True)).abs().amax().clamp_min(1e-30))
     found = [
         _stochastic(runner, images, logits, spread),
