@@ -42,32 +42,35 @@ def project(x: Images, centre: Images, threat: Threat) -> Images:
     For L-infinity this is the exact projection onto the intersection; for L2 and L1 it is the usual composition (the
     box contains the centre, so clipping never leaves the ball).
     """
-    if threat.norm == "l1":
-        return _project_l1(x, centre, threat.eps)
-    delta = x - centre
     if threat.norm == "linf":
-        delta = delta.clamp(-threat.eps, threat.eps)
+        return (centre + (x - centre).clamp(-threat.eps, threat.eps)).clamp(0, 1)
+    delta = x.double() - centre.double()
+    if threat.norm == "l1":
+        delta = _shorten_l1(delta.flatten(1), threat.eps).view(x.shape)
     else:
         length = delta.flatten(1).norm(dim=1)
         delta = delta * per_sample((threat.eps / length.clamp_min(1e-12)).clamp(max=1), delta)
-    return (centre + delta).clamp(0, 1)
+    return _towards(centre, delta, x.dtype).clamp(0, 1)
 
 
-def _project_l1(x: Images, centre: Images, eps: float) -> Images:
-    """Shorten every coordinate of the perturbation by the same amount, to zero at most (Duchi et al. 2008, figure 1).
+def _towards(centre: Images, delta: Images, dtype: torch.dtype) -> Images:
+    """Add a perturbation in double precision and round towards the centre.
 
-    In double precision, then rounded towards the centre: the errors of 10^5 pixels would add up to leave the ball.
+    Rounded to the nearest, the errors of 10^5 pixels would add up to leave the ball.
     """
-    delta = (x.double() - centre.double()).flatten(1)
+    moved = (centre.double() + delta).to(dtype)
+    beyond = (moved.double() - centre.double()).abs() > delta.abs()
+    return torch.where(beyond, torch.nextafter(moved, centre), moved)
+
+
+def _shorten_l1(delta: Shaped[Tensor, "batch size"], eps: float) -> Shaped[Tensor, "batch size"]:
+    """Shorten every coordinate by the same amount, to zero at most (Duchi et al. 2008, figure 1)."""
     size = delta.abs()
     descending = size.sort(dim=1, descending=True).values
     excess = descending.cumsum(1) - eps
-    kept = (descending * torch.arange(1, size.shape[1] + 1, device=x.device) > excess).sum(1, keepdim=True)
+    kept = (descending * torch.arange(1, size.shape[1] + 1, device=delta.device) > excess).sum(1, keepdim=True)
     shrink = (excess.gather(1, kept - 1) / kept).clamp_min(0)
-    delta = (delta.sign() * (size - shrink).clamp_min(0)).view(x.shape)
-    moved = (centre.double() + delta).to(x.dtype)
-    beyond = (moved.double() - centre.double()).abs() > delta.abs()
-    return torch.where(beyond, torch.nextafter(moved, centre), moved).clamp(0, 1)
+    return delta.sign() * (size - shrink).clamp_min(0)
 
 
 def ascent_direction(gradient: Images, norm: Norm) -> Images:

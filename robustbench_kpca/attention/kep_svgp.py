@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robustbench_kpca.attention.primal import PrimalScores, Spectrum, ksvd_objective, refuse_options
-from robustbench_kpca.attention.symmetric import Tokens
+from robustbench_kpca.attention.primal import PrimalScores, Spectrum, ksvd_objective
+from robustbench_kpca.attention.symmetric import Tokens, refuse_options
 from robustbench_kpca.errors import BadInputError
 
 FORMS = ("sum", "concatenate")
@@ -92,7 +92,7 @@ class KEPSVGPAttention(nn.Module):
         bypass_proj: bool = False,
     ) -> None:
         super().__init__()
-        refuse_options(self, attn_drop, qk_norm, scale_norm)
+        refuse_options(self, attn_drop=attn_drop, qk_norm=qk_norm, scale_norm=scale_norm)
         if form not in FORMS:
             raise BadInputError(f"form = '{form}'", expected=" or ".join(f"'{known}'" for known in FORMS))
         place: dict[str, Any] = {"device": device, "dtype": dtype}

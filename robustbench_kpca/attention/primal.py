@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca.attention.symmetric import Heads, Tokens
+from robustbench_kpca.attention.symmetric import Heads, Tokens, refuse_options
 from robustbench_kpca.errors import BadInputError
 
 Scores = Float[Tensor, "batch heads tokens rank"]
@@ -54,12 +54,6 @@ def ksvd_objective(e: Scores, r: Scores, w_e: Weights, w_r: Weights, lam: Spectr
     spread = sum((scores * lam.unsqueeze(-2)).square().sum(-1).mean((1, 2)) for scores in (e, r))
     objective: Tensor = spread / 2 - (w_e * w_r).sum((1, 2)).mean()
     return objective
-
-
-def refuse_options(layer: nn.Module, attn_drop: float, qk_norm: bool, scale_norm: bool) -> None:
-    """Refuse what timm may ask of an attention and one without attention matrix cannot do."""
-    if attn_drop or qk_norm or scale_norm:
-        raise BadInputError(f"attn_drop, qk_norm or scale_norm with {type(layer).__name__}", expected="none of them")
 
 
 class PrimalScores(nn.Module):
@@ -157,7 +151,7 @@ class PrimalAttention(nn.Module):
         causal: bool = False,
     ) -> None:
         super().__init__()
-        refuse_options(self, attn_drop, qk_norm, scale_norm)
+        refuse_options(self, attn_drop=attn_drop, qk_norm=qk_norm, scale_norm=scale_norm)
         if tokens is None and not causal:
             raise BadInputError("primal attention without `tokens`", expected="their number, or causal=True")
         place: dict[str, Any] = {"device": device, "dtype": dtype}

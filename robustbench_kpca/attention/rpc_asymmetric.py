@@ -10,8 +10,7 @@ from timm.models.vision_transformer import Attention
 from torch import Tensor
 
 from robustbench_kpca.attention.rpc import Observer, Pursuit
-from robustbench_kpca.attention.symmetric import Tokens, merge_heads, refuse_mask, split_heads
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.attention.symmetric import Tokens, merge_heads, refuse_mask, refuse_options, split_heads
 
 
 class AsymmetricRPCAttention(Attention):  # type: ignore[misc]  # timm is untyped
@@ -23,8 +22,7 @@ class AsymmetricRPCAttention(Attention):  # type: ignore[misc]  # timm is untype
 
     def __init__(self, dim: int, num_heads: int = 8, **options: Any) -> None:
         pursuit = Pursuit.pop(options)
-        if options.get("scale_norm") or options.get("gated"):
-            raise BadInputError("scale_norm or gated with asymmetric RPC attention", expected="neither")
+        refuse_options(self, **{name: options.get(name) for name in ("scale_norm", "gated")})
         super().__init__(dim, num_heads, **options)
         self.pursuit = pursuit
         self.observer: Observer | None = None

@@ -10,7 +10,7 @@ from timm.models.vision_transformer import Attention
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca.attention.symmetric import Tokens, merge_heads, split_heads
+from robustbench_kpca.attention.symmetric import Tokens, merge_heads, refuse_options, split_heads
 from robustbench_kpca.errors import BadInputError
 
 FORMS = ("matrix", "alpha")
@@ -24,6 +24,7 @@ class ScaledAttention(Attention):  # type: ignore[misc]  # timm is untyped
     """
 
     def __init__(self, dim: int, num_heads: int, *, tokens: int, form: str = "alpha", **options: Any) -> None:
+        refuse_options(self, **{name: options.get(name) for name in ("qk_norm", "scale_norm", "gated")})
         super().__init__(dim, num_heads, **options)
         if form not in FORMS:
             raise BadInputError(f"form = '{form}'", expected=" or ".join(f"'{known}'" for known in FORMS))

@@ -33,6 +33,13 @@ def refuse_mask(attention: nn.Module, mask: Tensor | None) -> None:
         raise BadInputError(f"a mask for {type(attention).__name__}", expected="no mask, or is_causal=True")
 
 
+def refuse_options(layer: nn.Module, **asked: Any) -> None:
+    """Refuse timm's options that a layer would otherwise ignore in silence."""
+    if any(asked.values()):
+        met = " and ".join(name for name, value in asked.items() if value)
+        raise BadInputError(f"{met} with {type(layer).__name__}", expected=f"none of {', '.join(asked)}")
+
+
 class SymmetricAttention(nn.Module):
     """out = proj(softmax(K K^T / sqrt(D)) V), with (K, V) = qkv(x).
 
@@ -58,8 +65,7 @@ class SymmetricAttention(nn.Module):
         super().__init__()
         if dim % num_heads:
             raise BadInputError(f"width {dim} with {num_heads} heads", expected="a width the heads divide")
-        if qk_norm or scale_norm:
-            raise BadInputError("qk_norm or scale_norm with symmetric attention", expected="neither")
+        refuse_options(self, qk_norm=qk_norm, scale_norm=scale_norm)
         self.num_heads = num_heads
         self.projection = projection
         self.add_module(projection, nn.Linear(dim, 2 * dim, bias=qkv_bias, device=device, dtype=dtype))

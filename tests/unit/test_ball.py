@@ -102,3 +102,14 @@ def test_a_norm_that_an_attack_does_not_know_is_refused():
     require_norm(Threat("l2", 1.0), "square", "linf", "l2")
     with pytest.raises(BadInputError, match=r"attack 'square' in l1"):
         require_norm(Threat("l1", 1.0), "square", "linf", "l2")
+
+
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+def test_a_large_image_is_not_rounded_out_of_its_ball(norm):
+    rng = torch.Generator().manual_seed(0)
+    centre, moved = (torch.rand(2, 3, 224, 224, generator=rng) for _ in range(2))
+    eps = 3.0 if norm == "l2" else 300.0
+    found = project(moved, centre, Threat(norm, eps))
+    reach = distance(found, centre, norm)
+    assert bool((reach <= eps).all())
+    assert bool((reach >= eps * (1 - 1e-3)).all())

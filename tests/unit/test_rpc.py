@@ -241,7 +241,7 @@ def test_the_asymmetric_layer_has_softmax_attentions_weights(n, x):
 
 @pytest.mark.parametrize("options", [{"scale_norm": True}, {"gated": True}])
 def test_the_asymmetric_layer_refuses_what_it_would_leave_out(fork, options):
-    with pytest.raises(BadInputError, match="with asymmetric RPC attention; expected neither"):
+    with pytest.raises(BadInputError, match="with AsymmetricRPCAttention; expected none of scale_norm, gated"):
         AsymmetricRPCAttention(DIM, HEADS, norm_layer=torch.nn.LayerNorm, **options)
 
 

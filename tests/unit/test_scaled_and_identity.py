@@ -79,3 +79,9 @@ def test_identity_keeps_every_token_to_itself(x):
 def test_identity_shares_its_weights_with_rpc(fork):
     rpc, identity = create_model("rpc_symvit_digits"), create_model("identity_symvit_digits")
     identity.load_state_dict(rpc.state_dict())
+
+
+@pytest.mark.parametrize("option", ["qk_norm", "scale_norm", "gated"])
+def test_scaled_attention_refuses_what_it_would_leave_out(fork, option):
+    with pytest.raises(BadInputError, match=f"{option} with ScaledAttention"):
+        ScaledAttention(DIM, HEADS, tokens=TOKENS, norm_layer=torch.nn.LayerNorm, **{option: True})
