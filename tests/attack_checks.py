@@ -40,6 +40,20 @@ def advance(attack, model, state, threat, steps, query=None):
     return state
 
 
+def finish(attack, model, x, y, threat):
+    """Return every sample's state at the step that finished it, and how many steps that took."""
+    state, last, steps = attack.start(x, y, threat, torch.arange(len(y))), None, torch.zeros(len(y))
+    running = torch.ones(len(y), dtype=torch.bool)
+    while bool(running.any()):
+        state = attack.step(state, threat, PlainQuery(model))
+        steps += running
+        last = last or {name: rows.clone() for name, rows in state.items()}
+        for name, rows in state.items():
+            last[name][running] = rows[running]
+        running &= ~state["finished"]
+    return last, steps
+
+
 def rows_are_independent(attack, threat, steps, shape=(2, 6, 6)):
     """Neither batch mates nor order matter, nor whether rows leave on the way or arrive later than others."""
     model, x, y, keys = Wavy(shape), rand(7, 6, *shape), torch.arange(6) % 3, torch.arange(6) + 2**62

@@ -1,0 +1,25 @@
+"""Adam's step for samples that each have their own clock.
+
+Kingma & Ba (2015), "Adam: A Method for Stochastic Optimization", arXiv:1412.6980, algorithm 1, with its defaults.
+"""
+
+from robustbench_kpca.attacks._ball import per_sample
+from robustbench_kpca.types import Images, Labels
+
+_KEEP_MEAN, _KEEP_SQUARE, _FLOOR = 0.9, 0.999, 1e-8
+
+
+def adam(
+    gradient: Images, mean: Images, square: Images, steps: Labels, learning_rate: float
+) -> tuple[Images, Images, Images]:
+    """Return what to subtract, and the new running means of the gradient and of its square.
+
+    m <- 0.9 m + 0.1 g, v <- 0.999 v + 0.001 g^2, then lr (m / (1 - 0.9^t)) / (sqrt(v / (1 - 0.999^t)) + 1e-8), where
+    t - 1 is the sample's number of `steps` before this one.
+    """
+    mean = _KEEP_MEAN * mean + (1 - _KEEP_MEAN) * gradient
+    square = _KEEP_SQUARE * square + (1 - _KEEP_SQUARE) * gradient**2
+    time = per_sample(steps.double() + 1, gradient)
+    mean_scale, square_scale = ((1 - keep**time).to(gradient.dtype) for keep in (_KEEP_MEAN, _KEEP_SQUARE))
+    move = learning_rate * (mean / mean_scale) / ((square / square_scale).sqrt() + _FLOOR)
+    return move, mean, square

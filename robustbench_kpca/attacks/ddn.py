@@ -1,0 +1,108 @@
+"""Decoupled direction and norm: the gradient turns the perturbation, and its length shrinks when it is misclassified.
+
+Rony, Hafemann, Oliveira, Ben Ayed, Sabourin & Granger (2019), "Decoupling Direction and Norm for Efficient
+Gradient-Based L2 Adversarial Attacks and Defenses", arXiv:1811.09600, algorithm 1.
+"""
+
+import math
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from robustbench_kpca.attacks._ball import distance, per_sample, require_norm
+from robustbench_kpca.attacks._draws import gaussians
+from robustbench_kpca.attacks._losses import cross_entropy, margin
+from robustbench_kpca.strict import FORBID
+from robustbench_kpca.threat import Threat
+from robustbench_kpca.types import Images, Keys, Labels, Logits, PerSample, Query, State
+
+_LAST_TURN = 0.01  # of the cosine schedule from 1
+
+
+@dataclass(frozen=True, config=FORBID)
+class DDN:
+    """x_{k+1} = clip(x + r_{k+1} d / ||d||_2), d = (x_k - x) + a_k g / ||g||_2, k = 0, ..., steps - 1, from x_0 = x.
+
+    g = grad_x CE(f(x_k), y), or Gaussian where that is zero; r_{k+1} = r_k (1 - gamma) if x_k is misclassified, else
+    r_k (1 + gamma), from r_0 = `init_norm`, and never more than the distance to the furthest corner of the box; a_k
+    falls from 1 to 0.01 on a cosine. Iterates are not rounded to 8 bits, as the authors do on demand.
+
+    The search is outside the ball. The last proposal is the closest misclassified iterate if it lies in the ball, else
+    the clean image. The loop stops a sample at its first misclassified image in the ball; one that is never broken
+    costs `steps` backward and `steps` + 1 forward passes a restart.
+    """
+
+    steps: Annotated[int, Field(ge=1, strict=True)]
+    gamma: Annotated[float, Field(gt=0, lt=1)]
+    init_norm: Annotated[float, Field(gt=0)]
+
+    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
+        """Begin at the clean image.
+
+        Raises:
+            BadInputError: the norm is not L2.
+
+        """
+        require_norm(threat, "ddn", "l2")
+        number = torch.zeros_like(y, dtype=torch.float64)
+        return {
+            "x": x,
+            "clean": x,
+            "y": y,
+            "key": keys,
+            "at": x,
+            "radius": number + self.init_norm,
+            "best": x,
+            "best_distance": number + torch.inf,
+            "step": torch.zeros_like(y),
+            "finished": torch.zeros_like(y, dtype=torch.bool),
+        }
+
+    def step(self, state: State, threat: Threat, query: Query) -> State:
+        """Judge where the search is, turn, and set the new length."""
+        at, clean, y, step = state["at"], state["clean"], state["y"], state["step"]
+        margins: list[PerSample] = []
+
+        def loss(logits: Logits) -> PerSample:
+            margins.append(margin(logits.detach(), y))
+            return cross_entropy(logits, y)
+
+        _, gradient = query.gradient(at, loss, outside=True)
+        broken, far = margins[-1] < 0, distance(at, clean, "l2")
+        closer = broken & (far < state["best_distance"])
+        best = torch.where(per_sample(closer, at), at, state["best"])
+        best_distance = torch.where(closer, far, state["best_distance"])
+        radius = state["radius"]
+        radius = torch.where(broken, radius * (1 - self.gamma), radius * (1 + self.gamma))
+        radius = torch.minimum(radius, distance(clean, (clean < 0.5).to(clean.dtype), "l2"))  # the furthest corner
+        return state | {
+            "x": torch.where(per_sample(best_distance <= threat.eps, clean), best, clean),
+            "at": self._turn(state, gradient, radius),
+            "radius": radius,
+            "best": best,
+            "best_distance": best_distance,
+            "step": step + 1,
+            "finished": step + 1 >= self.steps,
+        }
+
+    def _turn(self, state: State, gradient: Images, radius: PerSample) -> Images:
+        """Return the next iterate, at distance `radius` before clipping."""
+        clean, step = state["clean"], state["step"]
+        flat = (gradient == 0).flatten(1).all(1)
+        if bool(flat.any()):
+            gradient = gradient.clone()
+            gradient[flat] = gaussians(state["key"][flat], step[flat] + 1, clean[flat])
+        turn = _LAST_TURN + (1 - _LAST_TURN) * (1 + torch.cos(math.pi * step.double() / self.steps)) / 2
+        delta = state["at"] - clean + per_sample(turn.to(clean.dtype), clean) * _unit(gradient)
+        return (clean + per_sample(radius.to(clean.dtype), clean) * _unit(delta)).clamp(0, 1)
+
+
+def _unit(x: Images) -> Images:
+    """Return x / ||x||_2; scaled first, so that squares of small numbers do not vanish."""
+    x = x / per_sample(x.abs().flatten(1).amax(1).clamp_min(torch.finfo(x.dtype).tiny), x)
+    return x / per_sample(x.flatten(1).norm(dim=1).clamp_min(torch.finfo(x.dtype).tiny), x)
+
+
+ATTACK = DDN

@@ -1,0 +1,102 @@
+"""DDN: minimal distances where they are known, a plain transcription of the algorithm, passes."""
+
+import math
+
+import pytest
+import torch
+from attack_checks import Wavy, drive, minimal_l2, rand, rows_are_independent, stands
+from torch.nn import functional as F  # noqa: N812
+
+from robustbench_kpca.attacks.ddn import DDN
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.threat import Threat
+
+EVERYWHERE = Threat("l2", 100.0)
+
+
+def test_the_distance_is_minimal_also_where_pixels_touch_the_box(linear):
+    weight, n = (rand(0, 1, 5, 5) - 0.5).float(), 16
+    x, share = rand(4, n, *weight.shape), torch.linspace(0, 1, n).view(-1, 1, 1, 1)
+    x = torch.where(rand(5, n, *weight.shape) < share, x.round(), x).float()
+    bias = -float((x.flatten(1) @ weight.flatten()).median()) - 0.01
+    model = linear(weight, bias)
+    y = model(x).argmax(1)
+    least = minimal_l2(x, weight, bias)
+    plain = model(x)[:, 1].detach().abs() / weight.norm()
+    assert int((least > 1.02 * plain).sum()) >= 3, "the box must bind"
+    state = drive(DDN(steps=200, gamma=0.05, init_norm=1.0), model, x, y, EVERYWHERE, None)
+    assert bool((model(state["x"]).argmax(1) != y).all())
+    ratio = state["best_distance"] / least
+    assert float(ratio.min()) >= 1 - 1e-5
+    assert float(ratio.max()) < 1.05
+
+
+def test_a_plain_transcription_finds_the_same():
+    model, x, steps, gamma = Wavy((1, 5, 5)), rand(1, 6, 1, 5, 5), 30, 0.05
+    y = model(x).argmax(1)
+    state = drive(DDN(steps=steps, gamma=gamma, init_norm=0.5), model, x, y, EVERYWHERE, None)
+    for row in range(6):
+        at, radius, best, nearest = x[row], 0.5, math.inf, x[row]
+        for k in range(steps):
+            image = at.clone().requires_grad_()
+            logits = model(image[None])
+            F.cross_entropy(logits, y[row : row + 1]).backward()
+            broken = int(logits.argmax()) != int(y[row])
+            if broken and float((at - x[row]).norm()) < best:
+                best, nearest = float((at - x[row]).norm()), at
+            radius *= 1 - gamma if broken else 1 + gamma
+            turn = 0.01 + 0.99 / 2 * (1 + math.cos(math.pi * k / steps))
+            delta = at - x[row] + turn * image.grad / image.grad.norm()
+            at = (x[row] + radius * delta / delta.norm()).clamp(0, 1)
+        assert math.isfinite(best)
+        assert float(state["best_distance"][row]) == pytest.approx(best, rel=1e-9)
+        assert torch.allclose(state["x"][row], nearest, atol=1e-9)
+
+
+def test_the_length_stays_in_the_box():
+    """Where nothing is misclassified, the radius grows to the furthest corner and no further."""
+    x = torch.tensor([[[[0.0, 0.25]]], [[[0.5, 0.9]]]])
+    model = Wavy((1, 1, 2), lead=1000.0, dtype=torch.float32)
+    state = drive(DDN(steps=40, gamma=0.2, init_norm=0.1), model, x, torch.tensor([0, 0]), EVERYWHERE, None)
+    assert torch.allclose(state["radius"], torch.tensor([1.25, (0.5**2 + 0.9**2) ** 0.5]).double(), atol=1e-6)
+    assert torch.equal(state["x"], x)
+
+
+def test_where_the_gradient_is_zero_the_direction_is_the_samples_own():
+    x, y = torch.full((3, 1, 4, 4), 0.5), torch.zeros(3, dtype=torch.int64)
+
+    def flat(images):
+        return torch.stack([0 * images.flatten(1).sum(1) + 1, 0 * images.flatten(1).sum(1)], 1)
+
+    ddn, keys = DDN(steps=5, gamma=0.05, init_norm=0.1), torch.tensor([8, 9, 10])
+    first = drive(ddn, flat, x, y, EVERYWHERE, 1, keys)["at"] - x
+    assert torch.allclose(first.flatten(1).norm(dim=1), torch.full((3,), 0.105), atol=1e-6)
+    assert not torch.equal(first[0], first[1])
+    assert torch.equal(first[1:2], drive(ddn, flat, x[:1], y[:1], EVERYWHERE, 1, keys[1:2])["at"] - x[:1])
+
+
+def test_only_a_find_in_the_ball_is_proposed():
+    model, x, ddn = Wavy((1, 4, 4)), rand(1, 6, 1, 4, 4), DDN(steps=30, gamma=0.1, init_norm=0.5)
+    y = model(x).argmax(1)
+    found = drive(ddn, model, x, y, EVERYWHERE, None)["best_distance"]
+    eps = float(found.median()) + 1e-9
+    state = drive(ddn, model, x, y, Threat("l2", eps), None)
+    near = found <= eps
+    assert 0 < int(near.sum()) < 6
+    assert torch.allclose((state["x"] - x).flatten(1).norm(dim=1), torch.where(near, found, 0.0), atol=1e-9)
+
+
+def test_rows_are_independent():
+    rows_are_independent(DDN(steps=20, gamma=0.1, init_norm=0.5), Threat("l2", 1.0), 9)
+
+
+def test_passes():
+    stage = {"attack": "ddn", "restarts": 1, "steps": 25, "gamma": 0.05, "init_norm": 1.0}
+    assert stands(stage, "l2", 0.5) == (26, 25)
+
+
+def test_other_norms_are_refused():
+    with pytest.raises(BadInputError, match="attack 'ddn' in l1"):
+        DDN(steps=1, gamma=0.1, init_norm=1.0).start(
+            rand(0, 1, 1, 2, 2), torch.tensor([0]), Threat("l1", 0.1), torch.tensor([0])
+        )
