@@ -1,0 +1,215 @@
+"""HopSkipJump: from decisions alone, walk along the decision boundary towards the clean image.
+
+Chen, Jordan & Wainwright (2020), "HopSkipJumpAttack: A Query-Efficient Decision-Based Attack", arXiv:1904.02144,
+algorithm 2; constants as in the authors' program.
+"""
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from robustbench_kpca.attacks._ball import ascent_direction, distance, per_sample, require_norm
+from robustbench_kpca.attacks._draws import gaussians, uniforms
+from robustbench_kpca.strict import FORBID
+from robustbench_kpca.threat import Norm, Threat
+from robustbench_kpca.types import Images, Keys, Labels, Mask, PerSample, Query, State
+
+_FIND, _BLEND, _SEARCH, _PROBE, _JUMP = range(5)
+_BLENDED = 1e-3  # how closely the first image, noise, is blended into the clean one
+_FIRST_SPREAD = 0.1  # of the probes of the first iteration
+
+
+@dataclass(frozen=True, config=FORBID)
+class HopSkipJump:
+    """x_t = Search(x_{t-1} + e_t direction(v_t)), v_t = mean_b (phi_b - mean phi) u_b, phi_b = phi(x_{t-1} + s_t u_b).
+
+    phi is 1 where an image is misclassified, else -1; nothing else is asked of the model. Every query is one step:
+
+    - find: uniform noise, until it is misclassified; blend: bisect between the clean image and it, to 0.001;
+    - search: bisect from a misclassified point back to the boundary: on the line to the clean image (L2, to a fraction
+      theta = `gamma` / d^1.5), or by clipping to smaller cubes around it (L-infinity, theta = `gamma` / d^2);
+    - probe: `probes` sqrt(t), at most `max_probes`, random unit directions u_b (Gaussian, or uniform in the cube),
+      at distance s_t = `gamma` / d times the distance from which the search began, 0.1 at first, clipped to the box;
+      if all answers are equal, v_t is their sign times mean u_b;
+    - jump: from e_t = ||x_{t-1} - x|| / sqrt(t), halved until the new point is misclassified.
+
+    The search is outside the ball. The last proposal is the closest misclassified image if it lies in the ball, else
+    the clean image. The loop stops a sample at its first misclassified image in the ball; one that is never broken
+    costs `queries` + 1 forward passes a restart.
+    """
+
+    queries: Annotated[int, Field(ge=1, strict=True)]
+    probes: Annotated[int, Field(ge=1, strict=True)]
+    max_probes: Annotated[int, Field(ge=1, strict=True)]
+    gamma: Annotated[float, Field(gt=0)]
+
+    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
+        """Begin by looking for a misclassified image.
+
+        Raises:
+            BadInputError: the norm is neither L-infinity nor L2.
+
+        """
+        require_norm(threat, "hopskipjump", "linf", "l2")
+        number, count = torch.zeros_like(y, dtype=torch.float64), torch.zeros_like(y)
+        return {
+            "x": x,
+            "clean": x,
+            "y": y,
+            "key": keys,
+            "query": count,
+            "phase": count + _FIND,
+            "iteration": count,
+            "point": x,  # misclassified: a search begins here; on the boundary, once it is over
+            "low": number,
+            "high": number,
+            "tolerance": number,
+            "spread": number,
+            "probe": count,
+            "agreed": number,  # sum of phi_b
+            "drawn": x * 0,  # sum of u_b
+            "answered": x * 0,  # sum of phi_b u_b; then the direction of the jump
+            "jump": number,
+            "best": x,
+            "best_distance": number + torch.inf,
+            "finished": torch.zeros_like(y, dtype=torch.bool),
+        }
+
+    def step(self, state: State, threat: Threat, query: Query) -> State:
+        """Ask one question per sample, and let its phase make of the answer what it will."""
+        phase, clean = state["phase"], state["clean"]
+        shown, groups = torch.empty_like(clean), [(phase == one).nonzero()[:, 0] for one in range(5)]
+        for one, rows in enumerate(groups):
+            if len(rows):
+                shown[rows] = _question(one, _rows_of(state, rows), threat.norm)
+        hit = query.logits(shown, outside=True).argmax(1) != state["y"]
+        far = distance(shown, clean, threat.norm)
+        closer = hit & (far < state["best_distance"])
+        best = torch.where(per_sample(closer, clean), shown, state["best"])
+        best_distance = torch.where(closer, far, state["best_distance"])
+        learn = (self._find, self._blend, self._search, self._probe, self._jump)
+        new = {name: rows.clone() for name, rows in state.items()}
+        for one, rows in enumerate(groups):
+            if len(rows):
+                for name, value in learn[one](_rows_of(state, rows), shown[rows], hit[rows], threat.norm).items():
+                    new[name][rows] = value
+        return new | {
+            "x": torch.where(per_sample(best_distance <= threat.eps, clean), best, clean),
+            "best": best,
+            "best_distance": best_distance,
+            "query": state["query"] + 1,
+            "finished": state["query"] + 1 >= self.queries,
+        }
+
+    def _find(self, state: State, shown: Images, hit: Mask, norm: Norm) -> State:  # noqa: ARG002
+        return {
+            "phase": torch.where(hit, _BLEND, _FIND),
+            "point": shown,
+            "low": torch.zeros_like(state["low"]),
+            "high": torch.ones_like(state["high"]),
+            "tolerance": torch.full_like(state["tolerance"], _BLENDED),
+        }
+
+    def _blend(self, state: State, shown: Images, hit: Mask, norm: Norm) -> State:  # noqa: ARG002
+        state, over = _bisect(state, hit)
+        point = _between(state["point"], state["clean"], state["high"], "l2")
+        return _chosen(over, self._begin_search(state | {"point": point}, norm), state)
+
+    def _begin_search(self, state: State, norm: Norm) -> State:
+        far, size = distance(state["point"], state["clean"], norm), state["clean"][0].numel()
+        theta = self.gamma / (size**1.5 if norm == "l2" else size**2)
+        high = torch.ones_like(far) if norm == "l2" else far
+        least = torch.finfo(state["clean"].dtype).eps  # below it, images do not change
+        return state | {
+            "phase": torch.full_like(state["phase"], _SEARCH),
+            "low": torch.zeros_like(far),
+            "high": high,
+            "tolerance": (theta * high.clamp(max=1)).clamp_min(least),
+            "spread": self.gamma * far / size,
+        }
+
+    def _search(self, state: State, shown: Images, hit: Mask, norm: Norm) -> State:  # noqa: ARG002
+        state, over = _bisect(state, hit)
+        first = state["iteration"] == 0
+        probing = state | {
+            "phase": torch.full_like(state["phase"], _PROBE),
+            "iteration": state["iteration"] + 1,
+            "point": _between(state["point"], state["clean"], state["high"], norm),
+            "spread": torch.where(first, _FIRST_SPREAD, state["spread"]),
+            "probe": torch.zeros_like(state["probe"]),
+            "agreed": torch.zeros_like(state["agreed"]),
+            "drawn": torch.zeros_like(state["drawn"]),
+            "answered": torch.zeros_like(state["answered"]),
+        }
+        return _chosen(over, probing, state)
+
+    def _probe(self, state: State, shown: Images, hit: Mask, norm: Norm) -> State:
+        u = (shown - state["point"]) / per_sample(state["spread"].to(shown.dtype), shown)
+        phi = torch.where(hit, 1.0, -1.0)
+        state = state | {
+            "probe": state["probe"] + 1,
+            "agreed": state["agreed"] + phi,
+            "drawn": state["drawn"] + u,
+            "answered": state["answered"] + per_sample(phi.to(u.dtype), u) * u,
+        }
+        time = state["iteration"].double()
+        over = state["probe"] >= (self.probes * time.sqrt()).floor().clamp(max=self.max_probes)
+        mean = (state["agreed"] / state["probe"]).to(u.dtype)
+        mixed = state["answered"] - per_sample(mean, u) * state["drawn"]
+        v = torch.where(per_sample(mean.abs() == 1, u), state["answered"], mixed)
+        far = distance(state["point"], state["clean"], norm)
+        jumping = {
+            "phase": torch.full_like(state["phase"], _JUMP),
+            "answered": ascent_direction(v, norm),
+            "jump": far / time.sqrt(),
+        }
+        return _chosen(over, state | jumping, state)
+
+    def _jump(self, state: State, shown: Images, hit: Mask, norm: Norm) -> State:
+        landed = self._begin_search(state | {"point": shown}, norm)
+        return _chosen(hit, landed, state | {"jump": state["jump"] / 2})
+
+
+def _rows_of(state: State, rows: Labels) -> State:
+    return {name: values[rows] for name, values in state.items()}
+
+
+def _chosen(mask: Mask, yes: State, no: State) -> State:
+    return {name: torch.where(mask.view(-1, *[1] * (rows.ndim - 1)), rows, no[name]) for name, rows in yes.items()}
+
+
+def _bisect(state: State, hit: Mask) -> tuple[State, Mask]:
+    """Return the halved interval, and whether it is small enough."""
+    middle = (state["low"] + state["high"]) / 2
+    low, high = torch.where(hit, state["low"], middle), torch.where(hit, middle, state["high"])
+    return state | {"low": low, "high": high}, high - low <= state["tolerance"]
+
+
+def _between(point: Images, clean: Images, level: PerSample, norm: Norm) -> Images:
+    """Return the image at `level` of the way to `point` (L2), or no further from the clean one than `level`."""
+    delta, level = point - clean, per_sample(level.to(clean.dtype), clean)
+    delta = delta * level if norm == "l2" else delta.clamp(-level, level)
+    return (clean + delta).clamp(0, 1)
+
+
+def _question(phase: int, state: State, norm: Norm) -> Images:
+    """Return what samples that are all in one phase want to know about."""
+    clean, point, counter = state["clean"], state["point"], state["query"] + 1
+    if phase == _FIND:
+        return uniforms(state["key"], counter, clean[0].numel()).to(clean.dtype).view(clean.shape)
+    if phase in (_BLEND, _SEARCH):
+        middle = (state["low"] + state["high"]) / 2
+        return _between(point, clean, middle, "l2" if phase == _BLEND else norm)
+    if phase == _PROBE:
+        if norm == "l2":
+            u = gaussians(state["key"], counter, clean)
+        else:
+            u = (2 * uniforms(state["key"], counter, clean[0].numel()) - 1).to(clean.dtype).view(clean.shape)
+        u = u / per_sample(u.flatten(1).norm(dim=1), u)
+        return (point + per_sample(state["spread"].to(u.dtype), u) * u).clamp(0, 1)
+    return (point + per_sample(state["jump"].to(clean.dtype), clean) * state["answered"]).clamp(0, 1)
+
+
+ATTACK = HopSkipJump
