@@ -17,6 +17,7 @@ def train(
     set_: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE of the recipe: seed=1.")] = None,
     name: Annotated[str, typer.Option(help="Name of the files; by default the recipe's.")] = "",
     resume: Annotated[bool, typer.Option(help="Go on after the last finished epoch.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over, whatever is there under that name.")] = False,
     keep_every: Annotated[int, typer.Option(min=0, help="Keep the weights of every so many epochs; 0: none.")] = 0,
     tensorboard: Annotated[bool, typer.Option(help="Write the curves for TensorBoard, too.")] = False,
     quiet: Quiet = False,
@@ -46,7 +47,7 @@ def train(
                 _console.note(_describe(epoch, parsed.epochs), quiet=quiet)
 
         options = Options(
-            resume=resume, data=data, keep_every=keep_every, tensorboard=tensorboard, revision=revision(),
+            resume=resume, fresh=fresh, data=data, keep_every=keep_every, tensorboard=tensorboard, revision=revision(),
             on_epoch=on_epoch, on_step=start(title),
         )  # fmt: skip
         path = run(title, parsed, text, out, options)
@@ -55,7 +56,7 @@ def train(
         part = "test" if "test_accuracy" in header else "val"
         found = f"{path}: {part} accuracy {100 * float(header[f'{part}_accuracy']):.2f} %"
         if "unreadable" in header:
-            found += f"; {header['unreadable']} unreadable files were skipped"
+            found += f"; {header['unreadable']} unreadable files were skipped: see {title}.unreadable.txt"
         _console.out.print(found, markup=False)
 
 

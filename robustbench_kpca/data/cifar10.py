@@ -12,6 +12,7 @@ Krizhevsky (2009), "Learning Multiple Layers of Features from Tiny Images". Two 
 import io
 import itertools
 import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +67,7 @@ def _read(folder: Path, part: str) -> _Part:
             return _binary(binary, part)
         if copy.is_file():
             return _jpeg(copy, part)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise BadInputError(f"CIFAR-10 in {folder} cannot be read ({error})", fix="copy it again") from None
     raise BadInputError(
         f"{ENVIRONMENT_VARIABLE} ({folder}) holds no CIFAR-10", expected=f"{BINARY}/ or {copy.relative_to(folder)}"

@@ -92,6 +92,7 @@ def create_model(name: str, **options: Any) -> Any:
             raise BadInputError(f"model '{name}' has no option '{option}'", fix=did_you_mean(option, known))
     special, placed = ({key: options.get(key, value) for key, value in own.items()} for own in (special, placed))
     _require_counts(shape | special)
+    _require_share(shape)
     try:
         model = family.backbone.build(family.attention, shape)
     except (TypeError, ValueError, AssertionError, RuntimeError, ZeroDivisionError) as error:
@@ -99,13 +100,40 @@ def create_model(name: str, **options: Any) -> Any:
             f"model '{name}' cannot be built with {options} ({error})", fix="change that option"
         ) from None
     if family.special:
-        for index in _block_indices(placed["layers"], len(model.blocks)):
-            block = model.blocks[index]
-            block.attn = _with_weights_of(block.attn, family.special, special | {"tokens": model.tokens})
+        place(model, family.special, placed["layers"], **special)
     model.config = {"name": name, **shape, **special, **placed}
     model.pretrained_cfg = _view(shape, family.backbone.crop)
     normalise_inside(model, IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD).eval()
     return model
+
+
+def place(model: nn.Module, attention: str, layers: Any = "all", **options: Any) -> nn.Module:
+    """Put an attention into chosen layers of a ViT, timm's or the project's, or of a FAN; return the model.
+
+    Parameters that fit are kept (of Q, K and V, the K and V rows where the new attention has no Q).
+
+    Args:
+        model: with `blocks[i].attn`.
+        attention: a name of `robustbench_kpca.attention`.
+        layers: `"first"`, `"last"`, `"all"`, or block indices.
+        **options: of the attention; the number of tokens is the model's.
+
+    Raises:
+        BadInputError: no such layers, an option the attention does not have, or a model without such blocks.
+
+    """
+    blocks: Any = getattr(model, "blocks", None)
+    if blocks is None or not all(hasattr(getattr(block, "attn", None), "proj") for block in blocks):
+        raise BadInputError(f"a {type(model).__name__}", expected="a model with blocks[i].attn, such as timm's ViT")
+    for index in _block_indices(layers, len(blocks)):
+        blocks[index].attn = _with_weights_of(blocks[index].attn, attention, options | {"tokens": _tokens(model)})
+    return model
+
+
+def _tokens(model: Any) -> int:
+    if hasattr(model, "tokens"):
+        return int(model.tokens)
+    return int(model.patch_embed.num_patches + getattr(model, "num_prefix_tokens", 0))
 
 
 def is_stochastic(name: str) -> bool:
@@ -147,6 +175,11 @@ _COUNTS = (
     "img_size", "patch_size", "embed_dim", "depth", "num_heads", "num_classes", "cls_layers", "iterations", "rank",
     "rank_multi",
 )  # fmt: skip
+
+
+def _require_share(options: dict[str, Any]) -> None:
+    if not 0 <= options["drop_path_rate"] < 1:
+        raise BadInputError(f"drop_path_rate = {options['drop_path_rate']}", expected="at least 0 and less than 1")
 
 
 def _block_indices(layers: Any, depth: int) -> list[int]:

@@ -221,6 +221,10 @@ class FAN(nn.Module):
         nn.init.trunc_normal_(self.cls_token, std=0.02)
         self.apply(_initialise)
 
+    def no_weight_decay(self) -> set[str]:
+        """Name what timm's optimisers leave undecayed beside biases and norms."""
+        return {"cls_token"}
+
     @property
     def tokens(self) -> int:
         """The sequence length its blocks see."""

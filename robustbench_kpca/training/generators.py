@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
+from accelerate import Accelerator
 from accelerate.utils import set_seed
 
 
@@ -19,6 +20,12 @@ def own_generators() -> Iterator[None]:
     finally:
         random.setstate(plain)
         np.random.set_state(arrays)  # noqa: NPY002
+
+
+def epoch_seed(seed: int, epoch: int, accelerator: Accelerator) -> int:
+    """Return the seed of one process's epoch; were it the same for all, copies of an image would be augmented alike."""
+    rank: int = accelerator.process_index
+    return seed * 100_003 + epoch + 7_919_000_003 * rank
 
 
 def seed_generators(seed: int) -> None:

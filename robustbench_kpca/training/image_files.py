@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.build import shape_of
+from robustbench_kpca.training.generators import epoch_seed
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.source import EVALUATION_BATCH, Batch, Source
 from robustbench_kpca.types import Images, Labels
@@ -32,10 +33,9 @@ class ImageFileSource(Source):
     """Images of a timm data set under `root`, augmented as the recipe's `[images]` says."""
 
     def __init__(self, recipe: Recipe, root: Path | None, accelerator: Accelerator) -> None:
-        super().__init__()
-        if recipe.images is None:
-            raise BadInputError(f"recipe data '{recipe.data}' without [images]", fix="add that table")
-        self.recipe, self.settings, self.accelerator = recipe, recipe.images, accelerator
+        super().__init__(recipe, accelerator)
+        assert recipe.images is not None
+        self.settings = recipe.images
         self.side = int(shape_of(recipe.model, recipe.model_options)["img_size"])
         self.mean = torch.tensor(IMAGENET_DEFAULT_MEAN, device=accelerator.device)[:, None, None]
         self.std = torch.tensor(IMAGENET_DEFAULT_STD, device=accelerator.device)[:, None, None]
@@ -44,10 +44,6 @@ class ImageFileSource(Source):
         self.train = self._prepared(train, self._augmentation())
         self.val = self._prepared(val, self._evaluation())
         self.per_process = recipe.batch_size // accelerator.num_processes
-        if recipe.batch_size % accelerator.num_processes:
-            raise BadInputError(
-                f"batch_size {recipe.batch_size} for {accelerator.num_processes} processes", expected="a multiple"
-            )
         self.sampler = self._sampler()
         steps = len(self.sampler) // self.per_process if self.sampler is not None else 0
         self.length = steps * recipe.batch_size
@@ -56,8 +52,9 @@ class ImageFileSource(Source):
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """Load whole batches only; a last short one is dropped."""
-        if self.sampler is not None:
-            self.sampler.set_epoch(self.recipe.seed * 100_003 + number)
+        orderly = self.train.dataset if self.sampler is None else self.sampler
+        if hasattr(orderly, "set_epoch"):
+            orderly.set_epoch(self.recipe.seed * 100_003 + number)
         for x, y, index in self._load(self.train, self.sampler, self.per_process, number):
             pixels = x * self.std + self.mean
             yield Batch(pixels, y, [str(i) for i in index], len(y) * self.accelerator.num_processes)
@@ -87,7 +84,7 @@ class ImageFileSource(Source):
             num_workers=self.settings.workers,
             drop_last=drop_last,
             collate_fn=_collate,
-            generator=torch.Generator().manual_seed(self.recipe.seed * 100_003 + number),
+            generator=torch.Generator().manual_seed(epoch_seed(self.recipe.seed, number, self.accelerator)),
             pin_memory=self.accelerator.device.type == "cuda",
         )
         device = self.accelerator.device
@@ -237,7 +234,7 @@ def _require_parts(train: Any, val: Any, root: Path | None) -> None:
     first, second = (getattr(data, "reader", None) for data in (train, val))
     if first is None or second is None or not hasattr(first, "root"):
         return
-    if Path(first.root) == Path(second.root):
+    if root in (Path(first.root), Path(second.root)):  # where timm falls back to, and finds the other part's images
         raise BadInputError(f"folder {root}", expected="the sub-folders train and val")
     classes = _classes(first)
     if len(classes) < 2:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from torch import nn
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import sha256, write_atomic
-from robustbench_kpca.models.checkpoint import save_checkpoint
+from robustbench_kpca.models.checkpoint import read_header, save_checkpoint
 from robustbench_kpca.models.mixing import densities
 from robustbench_kpca.types import Images
 
@@ -43,6 +44,28 @@ class Ledger:
         self.resume_path = folder / f"{name}.resume.pt"
         self._board: Any = _summary_writer(folder / f"{name}.tensorboard") if tensorboard else None
 
+    def finished(self, *, resume: bool, fresh: bool) -> bool:
+        """Tell whether this very run is done already; refuse to overwrite what was not asked to be.
+
+        Raises:
+            BadInputError: a finished or begun run of that name is there, and neither `resume` nor `fresh` was asked
+                for, or it is another recipe's.
+
+        """
+        if fresh:
+            self.resume_path.unlink(missing_ok=True)
+            return False
+        path = self.weights_path()
+        if self.resume_path.is_file():
+            if not resume:
+                raise BadInputError(f"{self.resume_path} holds a run that was begun", fix="add --resume, or --fresh")
+            return False
+        if path.is_file():
+            if resume and read_header(path).get("recipe") == self.text:
+                return True
+            raise BadInputError(f"{path} is trained already", fix="choose another --name or --out, or add --fresh")
+        return False
+
     def restore(self, device: torch.device) -> dict[str, Any] | None:
         """Read the last finished epoch, if there is one."""
         if not self.resume_path.is_file():
@@ -52,18 +75,22 @@ class Ledger:
             text, history = content["recipe"], [Epoch(**epoch) for epoch in content["history"]]
         except Exception as error:  # noqa: BLE001 (a damaged file can fail anywhere in its reader)
             raise BadInputError(
-                f"{self.resume_path} cannot be read ({type(error).__name__})", fix="drop --resume"
+                f"{self.resume_path} cannot be read ({type(error).__name__})", fix="add --fresh in place of --resume"
             ) from None
         if text != sha256(self.text.encode()):
             raise BadInputError(
-                f"{self.resume_path} belongs to another recipe", fix="train into another folder, or drop --resume"
+                f"{self.resume_path} belongs to another recipe", fix="choose another --name or --out, or add --fresh"
             )
         self.history = history
         return content
 
-    def save(self, states: dict[str, Any], model: nn.Module) -> None:
+    def save(self, states: dict[str, Any], model: nn.Module, unreadable: Collection[str]) -> None:
         """Replace the file to resume from and the curves; keep the weights if it is their turn."""
         content = {"recipe": sha256(self.text.encode()), "history": [asdict(epoch) for epoch in self.history], **states}
+        content["unreadable"] = sorted(unreadable)
+        if unreadable:
+            names = "".join(f"{name}\n" for name in sorted(unreadable))
+            write_atomic(self.folder / f"{self.name}.unreadable.txt", names.encode())
         buffer = io.BytesIO()
         torch.save(content, buffer)
         write_atomic(self.resume_path, buffer.getvalue())

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import gather_object
 from timm.optim import create_optimizer_v2
 from timm.scheduler import CosineLRScheduler
 from timm.utils import ModelEmaV3
@@ -18,7 +19,8 @@ from robustbench_kpca.data import DATASETS
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.files import require_writable
 from robustbench_kpca.models.build import create_model
-from robustbench_kpca.training.generators import own_generators, seed_generators
+from robustbench_kpca.registry import unknown_name
+from robustbench_kpca.training.generators import epoch_seed, own_generators, seed_generators
 from robustbench_kpca.training.image_files import ImageFileSource
 from robustbench_kpca.training.ledger import Epoch, Ledger
 from robustbench_kpca.training.objective import Objective
@@ -33,6 +35,9 @@ class Options:
     """What a run may be asked for that does not change its numbers."""
 
     resume: bool = False
+    """Go on after the last finished epoch, if there is one."""
+    fresh: bool = False
+    """Start over, whatever is there under this name."""
     data: Path | None = None
     """Folder of image files, for recipes that read them."""
     keep_every: int = 0
@@ -58,11 +63,21 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
     """
     require_writable(folder)
     with own_generators():
+        # Told to use the CPU where there is nothing else, accelerate joins several processes there, too. Nothing that
+        # changes numbers is left to its environment variables.
+        accelerator = Accelerator(
+            cpu=not torch.accelerator.is_available(),
+            mixed_precision="no",
+            gradient_accumulation_steps=1,
+            dynamo_backend="no",
+        )
+        tensorboard = options.tensorboard and accelerator.is_main_process
         ledger = Ledger(
-            name, text, folder,
-            revision=options.revision, keep_every=options.keep_every, tensorboard=options.tensorboard,
-        )  # fmt: skip
-        run = _Run(name, recipe, ledger, options)
+            name, text, folder, revision=options.revision, keep_every=options.keep_every, tensorboard=tensorboard
+        )
+        if ledger.finished(resume=options.resume, fresh=options.fresh):
+            return ledger.weights_path()
+        run = _Run(name, recipe, ledger, options, accelerator)
         run.restore()
         while len(run.ledger.history) < recipe.epochs:
             epoch = run.epoch()
@@ -75,14 +90,13 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
 class _Run:
     """The mutable state of one training run."""
 
-    def __init__(self, name: str, recipe: Recipe, ledger: Ledger, options: Options) -> None:
+    def __init__(self, name: str, recipe: Recipe, ledger: Ledger, options: Options, accelerator: Accelerator) -> None:
         self.name, self.recipe, self.ledger, self.options = name, recipe, ledger, options
-        # accelerate joins several processes without a GPU only if it is told to use the CPU
-        self.accelerator = Accelerator(cpu=not torch.accelerator.is_available())
+        self.accelerator = accelerator
         seed_generators(recipe.seed)
         self.plain = create_model(recipe.model, **recipe.model_options)
         if recipe.init == "torch":
-            self.plain.apply(_torch_init)
+            _start_as_released(self.plain)
         self.source = _source(recipe, options.data, self.accelerator)
         classes = self._require_fit()
         optimizer = self._optimizer()
@@ -121,23 +135,25 @@ class _Run:
     def epoch(self) -> Epoch:
         """Pass once over the data."""
         number = len(self.ledger.history)
-        seed_generators(self.recipe.seed * 100_003 + number)
+        seed_generators(epoch_seed(self.recipe.seed, number, self.accelerator))
         self.scheduler.step(number)
         self.model.train()
-        sums = torch.zeros(3, dtype=torch.float64, device=self.accelerator.device)
+        sums = self._sums(3)
         for batch in self.source.epoch(number):
             losses, logits = self._step(batch, number)
-            sums += torch.stack([losses.sum(), (logits.argmax(1) == batch.y).sum(), torch.tensor(len(batch.y))])
+            hits = (logits.argmax(1) == batch.y).sum()
+            sums += torch.stack([losses.sum(), hits, torch.full_like(hits, len(batch.y))]).to(sums)
             if self.options.on_step is not None:
                 done = int(sums[2]) * self.accelerator.num_processes
                 self.options.on_step(number * self.source.length + done, self.recipe.epochs * self.source.length)
         self.model.eval()
-        total, hits, count = self.accelerator.reduce(sums).tolist()
+        total, right, count = self.accelerator.reduce(sums).tolist()
+        self._gather(number)
         done_epoch = Epoch(
             epoch=number,
             lr=self.optimizer.param_groups[0]["lr"],
             loss=total / count,
-            train_accuracy=hits / count,
+            train_accuracy=right / count,
             val_accuracy=self.accuracy(self.plain, "val"),
             ema_val_accuracy=self.accuracy(self.ema.module, "val") if self.ema is not None else None,
             unreadable=len(self.source.unreadable),
@@ -152,10 +168,7 @@ class _Run:
             losses, logits = self.objective(self.model, batch, number)
         loss = losses.sum() * (self.accelerator.num_processes / batch.count)
         if not math.isfinite(loss.item()):
-            raise EvaluationError(
-                f"training '{self.name}' diverged in epoch {number} (loss {loss.item()})",
-                fix=f"lower lr; the last good epoch is in {self.ledger.resume_path}",
-            )
+            raise self._diverged(number, f"loss {loss.item()}")
         self.optimizer.zero_grad()
         self.accelerator.backward(loss)
         if self.recipe.clip_grad is not None:
@@ -163,16 +176,43 @@ class _Run:
         self.optimizer.step()
         if self.ema is not None:
             self.ema.update(self.plain)
-        return losses.detach().double(), logits.detach()
+        return losses.detach(), logits.detach()
+
+    def _sums(self, count: int) -> Tensor:
+        device = self.accelerator.device
+        return torch.zeros(count, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
+
+    def _gather(self, number: int) -> None:
+        """Let all processes agree on unreadable files and on batch statistics; refuse weights that are not finite.
+
+        Raises:
+            EvaluationError: the last step left NaN or infinite weights.
+
+        """
+        self.source.unreadable = set(gather_object(sorted(self.source.unreadable)))
+        averages = [self.ema.module] if self.ema is not None else []
+        for model in (self.plain, *averages):
+            if self.accelerator.num_processes > 1:
+                for buffer in model.buffers():
+                    torch.distributed.broadcast(buffer, 0)
+            if not all(bool(torch.isfinite(value).all()) for value in model.state_dict().values()):
+                raise self._diverged(number, "the weights are no longer finite")
+
+    def _diverged(self, number: int, how: str) -> EvaluationError:
+        return EvaluationError(
+            f"training '{self.name}' diverged in epoch {number} ({how})",
+            fix=f"lower lr; the last good epoch, if there is one, is in {self.ledger.resume_path}",
+        )
 
     @torch.no_grad()
     def accuracy(self, model: nn.Module, part: str) -> float | None:
         """Share of `val` or `test` classified correctly, over all processes; None if there is no such part."""
-        sums = torch.zeros(2, dtype=torch.float64, device=self.accelerator.device)
+        sums = self._sums(2)
         for x, y in self.source.held_out(part):
-            sums += torch.stack([(model(x).argmax(1) == y).sum(), torch.tensor(len(y), device=y.device)])
-        hits, count = self.accelerator.reduce(sums).tolist()
-        return hits / count if count else None
+            hits = (model(x).argmax(1) == y).sum()
+            sums += torch.stack([hits, torch.full_like(hits, len(y))]).to(sums)
+        right, count = self.accelerator.reduce(sums).tolist()
+        return right / count if count else None
 
     def restore(self) -> None:
         """Continue from the last finished epoch, if asked to and there is one."""
@@ -180,6 +220,7 @@ class _Run:
         if content is not None:
             self.plain.load_state_dict(content["model"])
             self.optimizer.load_state_dict(content["optimizer"])
+            self.source.unreadable = set(content["unreadable"])
             if self.ema is not None:
                 self.ema.module.load_state_dict(content["ema"])
 
@@ -187,9 +228,8 @@ class _Run:
         """Replace the file to resume from, and write what else is kept of an epoch."""
         if self.accelerator.is_main_process:
             ema = self.ema.module.state_dict() if self.ema is not None else None
-            self.ledger.save(
-                {"model": self.plain.state_dict(), "optimizer": self.optimizer.state_dict(), "ema": ema}, self.plain
-            )
+            states = {"model": self.plain.state_dict(), "optimizer": self.optimizer.state_dict(), "ema": ema}
+            self.ledger.save(states, self.plain, self.source.unreadable)
         self.accelerator.wait_for_everyone()
 
     def finish(self) -> Path:
@@ -215,11 +255,18 @@ class _Run:
 
 
 def _source(recipe: Recipe, data: Path | None, accelerator: Accelerator) -> Source:
-    if recipe.images is None and recipe.data in DATASETS.names():
-        return InMemory(recipe, accelerator)
-    return ImageFileSource(recipe, data, accelerator)
+    if recipe.images is not None:
+        return ImageFileSource(recipe, data, accelerator)
+    if recipe.data not in DATASETS.names():
+        raise unknown_name("data set", recipe.data, DATASETS.names(), "(image files need an [images] table)")
+    return InMemory(recipe, accelerator)
 
 
-def _torch_init(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear):
-        module.reset_parameters()
+def _start_as_released(model: nn.Module) -> None:
+    """Start as the released RPC code does: torch's own linear layers, class token and positions with deviation 0.02."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            module.reset_parameters()
+    for name in ("cls_token", "pos_embed"):
+        if isinstance(getattr(model, name, None), nn.Parameter):
+            nn.init.trunc_normal_(getattr(model, name), std=0.02)

@@ -64,6 +64,9 @@ class Objective:
         for source in self.sources:
             for name, value in source.penalties.items():
                 found.setdefault(name, []).append(value)
+        idle = [name for name in self.recipe.penalties if name not in found]
+        if idle:
+            raise BadInputError(f"model '{self.recipe.model}' adds no loss '{idle[0]}'", fix="drop it from the recipe")
         unstated = [name for name in found if name not in self.recipe.penalties]
         if unstated:
             raise BadInputError(

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.registry import unknown_name
 from robustbench_kpca.scenario import Scalar
 from robustbench_kpca.strict import STRICT, load_toml, validate
@@ -119,6 +120,8 @@ class Recipe(BaseModel):
     def _check_parts(self) -> "Recipe":
         if self.images is not None and (self.max_shift or self.hflip):
             raise ValueError("max_shift and hflip outside [images] are for data held in memory; set them to 0")
+        if max(self.min_lr or 0, self.warmup_lr or 0) > self.lr:
+            raise ValueError("min_lr and warmup_lr are at most lr")
         if self.mixup is not None and self.adversarial is not None:
             raise ValueError("[mixup] and [adversarial] together are not supported; drop one")
         return self
@@ -144,6 +147,8 @@ def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> tuple[
         table = data
         for part in tables:
             table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                raise BadInputError(f"'{key}' in recipe {path.name}", expected=f"a key; '{part}' is no table")
         table[last] = value
         text += f"# --set {key}={value}\n"
     return path.stem, validate(Recipe, data, f"recipe {path.name}"), text

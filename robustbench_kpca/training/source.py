@@ -36,8 +36,15 @@ class Source(ABC):
     length: int
     """Images of one epoch, over all processes; 0 if unknown."""
 
-    def __init__(self) -> None:
+    def __init__(self, recipe: Recipe, accelerator: Accelerator) -> None:
+        self.recipe, self.accelerator = recipe, accelerator
         self.unreadable: set[str] = set()  # files that were no images and were skipped
+        pair = 2 if recipe.mixup is not None else 1
+        if recipe.batch_size % (pair * accelerator.num_processes):
+            raise BadInputError(
+                f"batch_size {recipe.batch_size} for {accelerator.num_processes} processes{' in pairs' * (pair > 1)}",
+                expected=f"a multiple of {pair * accelerator.num_processes}",
+            )
 
     @abstractmethod
     def epoch(self, number: int) -> Iterator[Batch]:
@@ -56,21 +63,24 @@ class InMemory(Source):
     """A named data set, held on the device; augmented by shifts and flips."""
 
     def __init__(self, recipe: Recipe, accelerator: Accelerator) -> None:
-        super().__init__()
-        self.recipe, self.accelerator = recipe, accelerator
+        super().__init__(recipe, accelerator)
         samples: Samples = DATASETS.get(recipe.data)("train")
         self.ids = samples.ids
         self.pixels, self.labels = self._tensors("train")
         self.length = len(self.labels)
-        if recipe.mixup is not None and self.length % recipe.batch_size % 2:
-            raise BadInputError("a last batch of odd size under [mixup]", fix="choose another batch_size")
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """Shuffle, cut into global batches, move and flip each image, keep every n-th for this process."""
+        """Shuffle, cut into global batches, move and flip each image, keep every n-th for this process.
+
+        A last short batch is dropped under [mixup], which needs pairs, and if it has no image for some process.
+        """
         recipe = self.recipe
         rng = torch.Generator().manual_seed(recipe.seed * 100_003 + number)
         mine = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
+        least = recipe.batch_size if recipe.mixup is not None else self.accelerator.num_processes
         for index in torch.randperm(self.length, generator=rng).split(recipe.batch_size):
+            if len(index) < least:
+                return
             offsets = torch.zeros(len(index), 2, dtype=torch.int64)
             if recipe.max_shift:
                 offsets = torch.randint(0, 2 * recipe.max_shift + 1, (len(index), 2), generator=rng)

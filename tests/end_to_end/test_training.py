@@ -11,7 +11,7 @@ from robustbench_kpca import evaluate, load_model
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.models.checkpoint import read_header
 from robustbench_kpca.training.loop import Options, train
-from robustbench_kpca.training.recipe import load_recipe
+from robustbench_kpca.training.recipe import Mixup, load_recipe
 from robustbench_kpca.training.source import shift
 
 
@@ -51,6 +51,53 @@ def test_a_killed_training_goes_on_bit_identically(tmp_path, short):
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     assert (tmp_path / "parts" / "short.csv").read_text() == (tmp_path / "whole" / "short.csv").read_text()
     assert not list((tmp_path / "parts").glob("*.resume.pt"))
+
+
+def test_nothing_is_overwritten_unasked(tmp_path, short):
+    def stop(epoch):
+        if epoch.epoch == 1:
+            raise _StoppedError
+
+    name, recipe, text = short
+    with pytest.raises(_StoppedError):
+        train(*short, tmp_path, Options(on_epoch=stop))
+    with pytest.raises(BadInputError, match="holds a run that was begun; add --resume, or --fresh"):
+        train(*short, tmp_path)
+    path = train(*short, tmp_path, Options(fresh=True))
+    done = path.read_bytes()
+    seen = []
+    assert train(*short, tmp_path, Options(resume=True, on_epoch=seen.append)) == path
+    assert seen == []
+    for again, options in ((text, Options()), (text + "#", Options(resume=True))):
+        with pytest.raises(BadInputError, match="is trained already; choose another --name"):
+            train(name, recipe, again, tmp_path, options)
+    assert path.read_bytes() == done
+
+
+def test_weights_that_are_not_finite_are_not_kept(tmp_path, short):
+    name, recipe, text = short
+    wild = {"lr": 3e38, "weight_decay": 1e9, "optimizer": "sgd", "adversarial": None, "warmup_epochs": 0, "epochs": 1}
+    with pytest.raises(EvaluationError, match="diverged in epoch 0"):
+        train(name, recipe.model_copy(update=wild | {"batch_size": 5000}), text, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["short.toml"]
+
+
+def test_the_environment_does_not_change_the_numbers(tmp_path, short, monkeypatch):
+    name, recipe, text = short
+    quick = recipe.model_copy(update={"epochs": 1, "adversarial": None})
+    plain = load_file(train(name, quick, text, tmp_path / "a"))
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    other = load_file(train(name, quick, text, tmp_path / "b"))
+    assert all(torch.equal(plain[key], other[key]) for key in plain)
+
+
+def test_pairs_need_whole_batches(tmp_path, short):
+    name, recipe, text = short
+    pairs = recipe.model_copy(update={"adversarial": None, "epochs": 1, "batch_size": 51, "mixup": Mixup(
+        mixup=0.8, cutmix=1.0, prob=1.0, switch_prob=0.5)})  # fmt: skip
+    with pytest.raises(BadInputError, match="batch_size 51 for 1 processes in pairs; expected a multiple of 2"):
+        train(name, pairs, text, tmp_path)
+    train(name, pairs.model_copy(update={"batch_size": 250 + 2}), text, tmp_path)  # 1,250 images: a rest of 242
 
 
 def test_a_full_disk_leaves_the_last_good_epoch(tmp_path, short):
@@ -103,7 +150,7 @@ def test_a_diverging_loss_stops_and_keeps_the_last_good_epoch(tmp_path, short):
     with pytest.raises(_StoppedError):
         train(name, recipe, text, tmp_path, Options(on_epoch=stop))
     last_good = (tmp_path / "short.resume.pt").read_bytes()
-    with pytest.raises(EvaluationError, match=r"diverged in epoch 1 .*the last good epoch is in .*short.resume.pt"):
+    with pytest.raises(EvaluationError, match=r"diverged in epoch 1 .*the last good epoch, if there is one, is in .*short.resume.pt"):
         train(name, recipe.model_copy(update={"lr": 1e30}), text, tmp_path, Options(resume=True))
     assert (tmp_path / "short.resume.pt").read_bytes() == last_good
 

@@ -155,12 +155,18 @@ def test_unreadable_images_are_named_or_skipped_and_counted(tmp_path, folder, re
     assert main(["train", recipe, "--data", str(folder), "-o", str(out), "-q"]) == 2
     assert "ant/03.png is no readable image" in capsys.readouterr().err
     assert main(["train", recipe, "--data", str(folder), "-o", str(out), "-q", "--set", "images.unreadable=skip"]) == 0
-    assert "1 unreadable files were skipped" in capsys.readouterr().out
+    assert "1 unreadable files were skipped: see plain.unreadable.txt" in capsys.readouterr().out
+    assert (out / "plain.unreadable.txt").read_text() == "ant/03.png\n"
     assert curves(out / "plain.csv")[-1]["unreadable"] == 1
 
 
 def _no_parts(folder):
     return folder / "train"
+
+
+def _no_validation(folder):
+    (folder / "val").rename(folder.parent / "elsewhere")
+    return folder
 
 
 def _one_class(folder):
@@ -179,12 +185,17 @@ def _other_classes(folder):
     [
         (lambda folder: folder / "nowhere", [], "no data at"),
         (_no_parts, [], "expected the sub-folders train and val"),
+        (_no_validation, [], "expected the sub-folders train and val"),
         (_one_class, [], "1 class in"),
         (_other_classes, [], "have different classes"),
         (lambda folder: folder, ["model_options.num_classes=1"], "a model of 1 classes; expected at least 2"),
         (lambda folder: folder, ["batch_size=64"], "24 training images; expected at least 64"),
         (lambda folder: folder, ["images.interpolation=cubist"], "[images] of the recipe cannot be used"),
         (lambda folder: folder, ["images.color=1"], "unknown key 'images.color'"),
+        (lambda folder: folder, ["lr.x=1"], "'lr' is no table"),
+        (lambda folder: folder, ["min_lr=5.0"], "min_lr and warmup_lr are at most lr"),
+        (lambda folder: folder, ["model_options.drop_path_rate=2"], "drop_path_rate = 2; expected at least 0"),
+        (lambda folder: folder, ["penalties.ksvd=0.1"], "adds no loss 'ksvd'"),
         (lambda folder: folder, ["max_shift=2"], "are for data held in memory"),
         (lambda folder: folder, ["data=hfds/nothing/here"], "data 'hfds/nothing/here'"),
     ],

@@ -1,0 +1,37 @@
+"""Any attention goes into chosen layers of a timm ViT that was made elsewhere."""
+
+import pytest
+import timm
+import torch
+
+from robustbench_kpca.attention import ATTENTIONS
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.models import place
+
+
+@pytest.fixture
+def model(fork):
+    shape = {"img_size": 32, "embed_dim": 24, "depth": 3, "num_heads": 2, "num_classes": 5}
+    return timm.create_model("vit_tiny_patch16_224", **shape).eval()
+
+
+@pytest.mark.parametrize("name", ATTENTIONS.names())
+def test_every_attention_in_chosen_layers(model, name):
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    assert place(model, name, [0, 2]) is model
+    assert [type(block.attn) is ATTENTIONS.get(name) for block in model.blocks] == [True, name == "softmax", True]
+    assert model(torch.rand(2, 3, 32, 32)).shape == (2, 5)
+    after = model.state_dict()
+    assert torch.equal(after["blocks.2.attn.proj.weight"], before["blocks.2.attn.proj.weight"])
+    if "blocks.0.attn.qkv.weight" in after:
+        kept = after["blocks.0.attn.qkv.weight"]
+        assert torch.equal(kept, before["blocks.0.attn.qkv.weight"][-len(kept) :])
+
+
+def test_bad_places(model):
+    with pytest.raises(BadInputError, match="expected a model with blocks"):
+        place(torch.nn.Linear(2, 2), "rpc")
+    with pytest.raises(BadInputError, match="block indices from 0 to 2"):
+        place(model, "rpc", [3])
+    with pytest.raises(BadInputError, match="cannot be built with"):
+        place(model, "rpc", iteration=3)
