@@ -19,6 +19,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.attention.symmetric import SymmetricAttention, Tokens
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.models.vit import ViTShape
 
 Grid = tuple[int, int]
 """Height and width of the image in tokens."""
@@ -159,18 +160,10 @@ def _class_block(dim: int, num_heads: int, mlp_ratio: float, *, symmetric: bool)
 
 
 @dataclass(frozen=True)
-class FANShape:
+class FANShape(ViTShape):
     """Shape of a FAN."""
 
-    img_size: int
-    patch_size: int
-    embed_dim: int
-    depth: int
-    num_heads: int
-    num_classes: int
-    mlp_ratio: float = 4.0
     cls_layers: int = 2
-    drop_path_rate: float = 0.0
 
 
 SIZES = {

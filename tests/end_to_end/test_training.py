@@ -150,7 +150,7 @@ def test_a_diverging_loss_stops_and_keeps_the_last_good_epoch(tmp_path, short):
     with pytest.raises(_StoppedError):
         train(name, recipe, text, tmp_path, Options(on_epoch=stop))
     last_good = (tmp_path / "short.resume.pt").read_bytes()
-    with pytest.raises(EvaluationError, match=r"diverged in epoch 1 .*the last good epoch, if there is one, is in .*short.resume.pt"):
+    with pytest.raises(EvaluationError, match=r"diverged in epoch 1 .*the last good epoch.* is in .*short.resume.pt"):
         train(name, recipe.model_copy(update={"lr": 1e30}), text, tmp_path, Options(resume=True))
     assert (tmp_path / "short.resume.pt").read_bytes() == last_good
 
