@@ -200,7 +200,7 @@ def test_eval_show_leaderboard_and_plan(tmp_path, capsys):
     assert (tmp_path / "board" / "index.html").is_file()
     assert rbk("plan", "digits", "--records", "runs") == 0
     plan = capsys.readouterr().out
-    assert plan.startswith("4 of 48 runs are there.")
+    assert plan.startswith("4 of 84 runs are there.")
     assert "rbk eval --model vit_digits --data digits --split test --seed 0 --out runs --protocol clean" in plan
 
 
@@ -209,7 +209,7 @@ def test_a_folder_of_images_and_a_users_model(pictures, tmp_path, monkeypatch, c
         "import torch\n"
         "class Net(torch.nn.Module):\n"
         "    def forward(self, x):\n"
-        "        return torch.stack([x.mean((1, 2, 3)), 1 - x.mean((1, 2, 3))], 1)\n"
+        "        return torch.stack([2 * x.mean((1, 2, 3)), 1 - 2 * x.mean((1, 2, 3))], 1)\n"
         "def build(scale=1):\n"
         "    return Net()\n"
     )
@@ -250,7 +250,7 @@ def test_doctor(capsys):
     assert rbk("doctor", "--json") == 0
     rows = {row["what"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["torch"]["found"] == torch.__version__.partition("+")[0]
-    assert rows["bundled models"]["found"] == "8"
+    assert rows["bundled models"]["found"] == "14"
 
 
 def test_pictures(pictures, capsys):
