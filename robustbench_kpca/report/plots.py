@@ -29,7 +29,7 @@ def accuracy_against_eps(board: Board) -> str:
                 drawn = [(eps, record.metrics[column.metric]) for eps, record, column in points if record]
                 if drawn:
                     x = [eps * 255 for eps, _ in drawn]
-                    style = {"color": f"C{number % 10}", "linestyle": "-" if number % 2 == 0 else "--"}
+                    style = line_style(number)
                     axis.plot(x, [100 * e.value for _, e in drawn], marker="o", markersize=3, label=model, **style)
                     axis.fill_between(
                         x, [100 * e.low for _, e in drawn], [100 * e.high for _, e in drawn],
@@ -44,6 +44,11 @@ def accuracy_against_eps(board: Board) -> str:
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
     return text[text.index("<svg") :]
+
+
+def line_style(number: int) -> dict[str, str]:
+    """Give the curves colours first, then dashes: the first 40 differ."""
+    return {"color": f"C{number % 10}", "linestyle": ("-", "--", ":", "-.")[number // 10 % 4]}
 
 
 def _panels(board: Board) -> dict[str, list[tuple[float, Column]]]:

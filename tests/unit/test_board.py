@@ -139,3 +139,10 @@ def test_a_metric_the_record_does_not_have(tmp_path, records):
     (tmp_path / "board.toml").write_text(text)
     with pytest.raises(BadInputError, match=r"column 'Clean': protocol 'clean' .* no robust_accuracy"):
         load_board(str(tmp_path), find_records(records))
+
+
+def test_curves_can_be_told_apart():
+    from robustbench_kpca.report.plots import line_style
+
+    styles = [tuple(line_style(number).values()) for number in range(40)]
+    assert len(set(styles)) == 40
