@@ -84,7 +84,9 @@ def ascent_direction(gradient: Images, norm: Norm) -> Images:
         flat = gradient.flatten(1)
         largest = flat.abs().argmax(1, keepdim=True)
         return torch.zeros_like(flat).scatter(1, largest, flat.gather(1, largest).sign()).view(gradient.shape)
-    return gradient / per_sample(gradient.flatten(1).norm(dim=1).clamp_min(1e-12), gradient)
+    least = torch.finfo(gradient.dtype).tiny
+    scaled = gradient / per_sample(gradient.flatten(1).abs().amax(1).clamp_min(least), gradient)  # its square may be 0
+    return scaled / per_sample(scaled.flatten(1).norm(dim=1).clamp_min(least), gradient)
 
 
 def uniform_in_ball(centre: Images, threat: Threat, keys: Keys) -> Images:

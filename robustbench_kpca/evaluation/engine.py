@@ -160,10 +160,12 @@ class Engine:
                 self.sink(sample)
 
     def _check_budget(self, images: Images) -> None:
-        diagonal = math.sqrt(images[0].numel())
-        if self.threat.norm == "l2" and self.threat.eps >= diagonal:
+        values = images[0].numel()
+        furthest = math.sqrt(values) if self.threat.norm == "l2" else values
+        if self.threat.norm != "linf" and self.threat.eps >= furthest:
             raise BadInputError(
-                f"eps = {self.threat.eps:g} in L2, while no two images are further apart than {diagonal:.3g}",
+                f"eps = {self.threat.eps:g} in {self.threat.norm.upper()}, while no two images are further apart than "
+                f"{furthest:.3g}",
                 fix=f"write {self.threat.eps:g}/255 if pixel levels were meant",
             )
 

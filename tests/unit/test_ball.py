@@ -113,3 +113,11 @@ def test_a_large_image_is_not_rounded_out_of_its_ball(norm):
     reach = distance(found, centre, norm)
     assert bool((reach <= eps).all())
     assert bool((reach >= eps * (1 - 1e-3)).all())
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-20, 1.0, 1e20])
+def test_the_l2_direction_has_length_one_whatever_the_gradient(size):
+    gradient = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(0)) * size
+    gradient[2] = 0
+    length = ascent_direction(gradient, "l2").flatten(1).norm(dim=1)
+    assert torch.allclose(length, torch.tensor([1.0, 1.0, 0.0]), atol=1e-6)

@@ -419,10 +419,11 @@ def test_a_newer_record_is_never_replaced(linear, tmp_path):
     assert path.read_text() == newer
 
 
-def test_a_ball_larger_than_the_box_is_refused(known):
+@pytest.mark.parametrize(("protocol", "eps"), [("pgd20-l2-128_255", 128), ("sld-l1-10", 100_000)])
+def test_a_ball_larger_than_the_box_is_refused(known, protocol, eps):
     model, images, labels = known
-    with pytest.raises(BadInputError, match="128/255 if pixel levels were meant"):
-        evaluate(model, images, labels, protocol="pgd20-l2-128_255", eps=128)
+    with pytest.raises(BadInputError, match="no two images are further apart .*/255 if pixel levels were meant"):
+        evaluate(model, images, labels, protocol=protocol, eps=eps)
 
 
 def test_a_loader_is_as_good_as_tensors(known):
