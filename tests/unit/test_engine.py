@@ -422,7 +422,7 @@ def test_a_newer_record_is_never_replaced(linear, tmp_path):
 @pytest.mark.parametrize(("protocol", "eps"), [("pgd20-l2-128_255", 128), ("sld-l1-10", 100_000)])
 def test_a_ball_larger_than_the_box_is_refused(known, protocol, eps):
     model, images, labels = known
-    with pytest.raises(BadInputError, match="no two images are further apart .*/255 if pixel levels were meant"):
+    with pytest.raises(BadInputError, match=r"no two images are further apart .*/255 if pixel levels were meant"):
         evaluate(model, images, labels, protocol=protocol, eps=eps)
 
 
