@@ -148,6 +148,8 @@ class _Run:
                 self.options.on_step(number * self.source.length + done, self.recipe.epochs * self.source.length)
         self.model.eval()
         total, right, count = self.accelerator.reduce(sums).tolist()
+        if not count:
+            raise BadInputError("an epoch without one whole batch", fix="lower batch_size")
         self._gather(number)
         done_epoch = Epoch(
             epoch=number,

@@ -97,6 +97,8 @@ def test_pairs_need_whole_batches(tmp_path, short):
         mixup=0.8, cutmix=1.0, prob=1.0, switch_prob=0.5)})  # fmt: skip
     with pytest.raises(BadInputError, match="batch_size 51 for 1 processes in pairs; expected a multiple of 2"):
         train(name, pairs, text, tmp_path)
+    with pytest.raises(BadInputError, match="an epoch without one whole batch; lower batch_size"):
+        train(name, pairs.model_copy(update={"batch_size": 5000}), text, tmp_path)
     train(name, pairs.model_copy(update={"batch_size": 250 + 2}), text, tmp_path)  # 1,250 images: a rest of 242
 
 
