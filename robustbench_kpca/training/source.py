@@ -64,10 +64,10 @@ class InMemory(Source):
 
     def __init__(self, recipe: Recipe, accelerator: Accelerator) -> None:
         super().__init__(recipe, accelerator)
-        samples: Samples = DATASETS.get(recipe.data)("train")
-        self.ids = samples.ids
-        self.pixels, self.labels = self._tensors("train")
-        self.length = len(self.labels)
+        samples = self._part("train")
+        self.ids, self.length = samples.ids, len(samples)
+        self.pixels, self.labels = self._on_device(samples)
+        self._held_out: dict[str, tuple[Images, Labels]] = {}  # read once, shown every epoch
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """Shuffle, cut into global batches, move and flip each image, keep every n-th for this process.
@@ -95,16 +95,23 @@ class InMemory(Source):
 
     def held_out(self, part: str) -> Iterator[tuple[Images, Labels]]:
         """Yield every n-th image of `val` or `test`."""
-        mine = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
-        images, labels = (held[mine] for held in self._tensors(part))
+        if part not in self._held_out:
+            mine = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
+            images, labels = self._on_device(self._part(part))
+            self._held_out[part] = images[mine], labels[mine]
+        images, labels = self._held_out[part]
         yield from zip(images.split(EVALUATION_BATCH), labels.split(EVALUATION_BATCH), strict=True)
 
     def sample(self) -> tuple[Images, int]:
         """Give the first image."""
         return self.pixels[:1], int(self.labels.max())
 
-    def _tensors(self, part: str) -> tuple[Tensor, Tensor]:
-        images, labels = DATASETS.get(self.recipe.data)(part).tensors()
+    def _part(self, part: str) -> Samples:
+        samples: Samples = DATASETS.get(self.recipe.data)(part)
+        return samples
+
+    def _on_device(self, samples: Samples) -> tuple[Images, Labels]:
+        images, labels = samples.tensors()
         return images.to(self.accelerator.device), labels.to(self.accelerator.device)
 
 
