@@ -4,10 +4,10 @@ The pursuit feeds its own output back into the softmax; on many keys this ends w
 These are the numbers that show it, for a trained model as for random keys.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,8 @@ from torch.nn import functional as F  # noqa: N812
 from robustbench_kpca.attention.rpc import Iterate, Pursuit
 from robustbench_kpca.attention.symmetric import Heads
 from robustbench_kpca.types import Images, Labels
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,11 @@ class Mixing:
     """||L - V||_F / ||V||_F: 0 where the layer passes its values on."""
 
 
+def density(iterate: Iterate) -> float:
+    """Return the share of entries of S that are not zero."""
+    return float((iterate.sparse != 0).double().mean())
+
+
 @torch.no_grad()
 def mixing(iterate: Iterate, block: int = 0) -> Mixing:
     """Measure one iterate; this alone builds the (tokens, tokens) attention matrix."""
@@ -47,7 +54,7 @@ def mixing(iterate: Iterate, block: int = 0) -> Mixing:
     return Mixing(
         block,
         iterate.iteration,
-        density=float((iterate.sparse != 0).double().mean()),
+        density=density(iterate),
         residual=float(residual),
         max_attention=float(weights.amax(-1).mean()),
         diagonal=float(weights.diagonal(dim1=-2, dim2=-1).mean()),
@@ -74,24 +81,29 @@ def trace_pursuit(pursuit: Pursuit, k: Heads, v: Heads, block: int = 0) -> list[
     return found
 
 
-@torch.no_grad()
 def trace_model(model: nn.Module, images: Images) -> list[Mixing]:
     """Run `images` through `model` and report iterations 1 to n of every RPC layer; empty if there is none."""
-    found: list[Mixing] = []
+    return observe(model, images, mixing)
+
+
+def densities(model: nn.Module, images: Images) -> list[float]:
+    """Return the density of S in the last iteration of every RPC layer: the S its output was computed with."""
+    return list(dict(observe(model, images, lambda iterate, block: (block, density(iterate)))).values())
+
+
+@torch.no_grad()
+def observe(model: nn.Module, images: Images, measure: Callable[[Iterate, int], T]) -> list[T]:
+    """Run `images` through `model`; return measure(iterate, block) of every iterate of every RPC layer, in order."""
+    found: list[T] = []
     layers = rpc_layers(model)
     for block, layer in enumerate(layers):
-        layer.observer = lambda iterate, block=block: found.append(mixing(iterate, block))
+        layer.observer = lambda iterate, block=block: found.append(measure(iterate, block))
     try:
         model(images)
     finally:
         for layer in layers:
             layer.observer = None
     return found
-
-
-def densities(model: nn.Module, images: Images) -> list[float]:
-    """Return the density of S in the last iteration of every RPC layer: the S its output was computed with."""
-    return list({step.block: step.density for step in trace_model(model, images)}.values())
 
 
 def gradient_norms(model: nn.Module, images: Images, labels: Labels) -> list[float]:
