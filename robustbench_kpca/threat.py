@@ -36,6 +36,12 @@ def parse_step(text: str | float, eps: float) -> float:
     return parse_fraction(match[1] if match[2] is None else f"{match[1]}/{match[2]}") * eps
 
 
+def require_step(text: str | float) -> None:
+    """Refuse a step size that leads nowhere or cannot be read."""
+    if parse_step(text, eps=1.0) <= 0:
+        raise BadInputError(f"step_size = {text}", expected="more than 0")
+
+
 @dataclass(frozen=True)
 class Threat:
     """All x' with ||x' - x||_norm <= eps and x' in [0, 1]^d.

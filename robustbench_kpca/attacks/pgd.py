@@ -12,9 +12,8 @@ from pydantic.dataclasses import dataclass
 
 from robustbench_kpca.attacks._ball import ascent_direction, project, uniform_in_ball
 from robustbench_kpca.attacks._losses import cross_entropy
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.strict import FORBID
-from robustbench_kpca.threat import Threat, parse_step
+from robustbench_kpca.threat import Threat, parse_step, require_step
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
 
@@ -33,8 +32,7 @@ class PGD:
     random_start: StrictBool
 
     def __post_init__(self) -> None:
-        if parse_step(self.step_size, eps=1.0) <= 0:
-            raise BadInputError(f"step_size = {self.step_size}", expected="more than 0")
+        require_step(self.step_size)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Draw x_0."""

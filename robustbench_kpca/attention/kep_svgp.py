@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from robustbench_kpca.attention.primal import PrimalScores, Spectrum, ksvd_objective
-from robustbench_kpca.attention.symmetric import Tokens, refuse_options
+from robustbench_kpca.attention.symmetric import Tokens, merge_heads, refuse_options
 from robustbench_kpca.errors import BadInputError
 
 FORMS = ("sum", "concatenate")
@@ -140,7 +140,7 @@ class KEPSVGPAttention(nn.Module):
         drawn = functions @ self.sample(factor, len(x)).to(functions.dtype)
         if self.merge is not None:
             drawn = self.merge(drawn.transpose(-2, -1)).transpose(-2, -1)
-        mixed = self.mix(drawn).transpose(1, 2).flatten(2)
+        mixed = merge_heads(self.mix(drawn))
         out: Tensor = self.proj_drop(mixed if self.bypass_proj else self.proj(mixed))
         self.penalties = {}
         if self.training:

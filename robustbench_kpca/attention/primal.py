@@ -11,7 +11,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca.attention.symmetric import Heads, Tokens, refuse_options
+from robustbench_kpca.attention.symmetric import (
+    Heads,
+    Tokens,
+    merge_heads,
+    refuse_options,
+    require_heads,
+    split_heads,
+)
 from robustbench_kpca.errors import BadInputError
 
 Scores = Float[Tensor, "batch heads tokens rank"]
@@ -80,8 +87,7 @@ class PrimalScores(nn.Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        if dim % num_heads:
-            raise BadInputError(f"width {dim} with {num_heads} heads", expected="a width the heads divide")
+        require_heads(dim, num_heads)
         if min(rank, rank_multi, 1 if tokens is None else tokens) < 1:
             met = f"tokens = {tokens}, rank = {rank}, rank_multi = {rank_multi}"
             raise BadInputError(met, expected="whole numbers, at least 1")
@@ -98,10 +104,10 @@ class PrimalScores(nn.Module):
 
     def forward(self, x: Tokens) -> tuple[Scores, Scores]:
         """Map tokens to (e, r)."""
-        batch, tokens, _ = x.shape
+        tokens = x.shape[1]
         if self.tokens not in (None, tokens):
             raise BadInputError(f"{tokens} tokens", expected=f"{self.tokens}", fix=f"build it with tokens={tokens}")
-        q, k = self.qk(x).view(batch, tokens, 2, self.num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k = split_heads(self.qk(x), 2, self.num_heads)
         if self.tokens is None:
             return feature_map(q, causal=True) @ self.w_e, feature_map(k, causal=True) @ self.w_r
         kept = x if len(self.landmarks) == tokens else x[:, self.landmarks]
@@ -178,7 +184,7 @@ class PrimalAttention(nn.Module):
             raise BadInputError(f"a mask for {type(self).__name__}", expected="none, or a layer built with causal=True")
         e, r = self.scores(x)
         mixed = self.mix(torch.cat([e, r], -1))
-        out: Tensor = self.proj_drop(self.proj(mixed.transpose(1, 2).flatten(2)))
+        out: Tensor = self.proj_drop(self.proj(merge_heads(mixed)))
         self.penalties = {"ksvd": self._regulariser(e, r)} if self.training else {}
         return out
 

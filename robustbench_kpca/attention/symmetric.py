@@ -27,6 +27,12 @@ def merge_heads(heads: Heads) -> Tokens:
     return heads.transpose(1, 2).flatten(2)
 
 
+def require_heads(dim: int, num_heads: int) -> None:
+    """Refuse a width that the heads do not divide."""
+    if dim % num_heads:
+        raise BadInputError(f"width {dim} with {num_heads} heads", expected="a width the heads divide")
+
+
 def refuse_mask(attention: nn.Module, mask: Tensor | None) -> None:
     """Refuse a mask given as a tensor; the causal one is asked for by `is_causal`."""
     if mask is not None:
@@ -63,8 +69,7 @@ class SymmetricAttention(nn.Module):
         projection: str = "qkv",
     ) -> None:
         super().__init__()
-        if dim % num_heads:
-            raise BadInputError(f"width {dim} with {num_heads} heads", expected="a width the heads divide")
+        require_heads(dim, num_heads)
         refuse_options(self, qk_norm=qk_norm, scale_norm=scale_norm)
         self.num_heads = num_heads
         self.projection = projection

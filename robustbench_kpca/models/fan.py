@@ -17,7 +17,14 @@ from timm.models.xcit import LPI, ClassAttentionBlock, PositionalEncodingFourier
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca.attention.symmetric import SymmetricAttention, Tokens
+from robustbench_kpca.attention.symmetric import (
+    Heads,
+    SymmetricAttention,
+    Tokens,
+    merge_heads,
+    require_heads,
+    split_heads,
+)
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.vit import ViTShape
 
@@ -28,9 +35,8 @@ PATCH_SIZES = (4, 8, 16)
 _LayerNorm = partial(nn.LayerNorm, eps=1e-6)
 
 
-def _heads(x: Tokens, heads: int) -> Float[Tensor, "batch heads tokens head_dim"]:
-    split: Tensor = x.unflatten(-1, (heads, -1))
-    return split.transpose(1, 2)
+def _heads(x: Tokens, heads: int) -> Heads:
+    return split_heads(x, 1, heads)[0]
 
 
 class Stem(nn.Module):
@@ -64,8 +70,8 @@ class TokenMix(nn.Module):
 
     def forward(self, x: Tokens) -> Tokens:
         """Map tokens to tokens."""
-        q, k, v = (_heads(part, self.num_heads) for part in (self.q(x), *self.kv(x).chunk(2, -1)))
-        out: Tensor = self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        q, (k, v) = _heads(self.q(x), self.num_heads), split_heads(self.kv(x), 2, self.num_heads)
+        out: Tensor = self.proj(merge_heads(F.scaled_dot_product_attention(q, k, v)))
         return out
 
 
@@ -146,7 +152,7 @@ class SymmetricClassAttention(nn.Module):
     def forward(self, x: Tokens) -> Float[Tensor, "batch 1 dim"]:
         """Return the new class token; the old one is the first of `x`."""
         k, v = _heads(self.k(x), self.num_heads), _heads(self.v(x), self.num_heads)
-        out: Tensor = self.proj(F.scaled_dot_product_attention(k[:, :, :1], k, v).transpose(1, 2).flatten(2))
+        out: Tensor = self.proj(merge_heads(F.scaled_dot_product_attention(k[:, :, :1], k, v)))
         return out
 
 
@@ -256,8 +262,7 @@ def _require_shape(img_size: int, patch_size: int, embed_dim: int, num_heads: in
         raise BadInputError(
             f"patch_size = {patch_size} with img_size = {img_size}", expected="4, 8 or 16, and a divisor of img_size"
         )
-    if embed_dim % num_heads:
-        raise BadInputError(f"width {embed_dim} with {num_heads} heads", expected="a width the heads divide")
+    require_heads(embed_dim, num_heads)
 
 
 def _initialise(module: nn.Module) -> None:
