@@ -1,7 +1,7 @@
 """`evaluate` and `attack`: from any module that maps images in [0, 1] to logits, to records and adversarial images."""
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from robustbench_kpca.evaluation.environment import environment
 from robustbench_kpca.evaluation.journal import Journal
 from robustbench_kpca.evaluation.loader import batches
 from robustbench_kpca.evaluation.measure import Progress, measure_attack, measure_plain
-from robustbench_kpca.evaluation.preflight import preflight
+from robustbench_kpca.evaluation.preflight import Finding, preflight
 from robustbench_kpca.evaluation.runner import Runner, frozen
 from robustbench_kpca.files import require_writable, sha256
 from robustbench_kpca.metrics import measure
@@ -39,7 +39,7 @@ from robustbench_kpca.record import (
     outcomes_name,
 )
 from robustbench_kpca.scenario import Attack, Corruption, Override, Scenario, load_scenario
-from robustbench_kpca.types import Images, Labels, Logits, Mask
+from robustbench_kpca.types import Images, Labels, Mask
 
 BATCH_SIZE = 64
 
@@ -129,8 +129,9 @@ def evaluate(
     if out is not None:
         require_writable(Path(out))
     runner = Runner(model.to(where), batch_size, where)
+    first, labels_of_first = _first_batch(runner, samples)
     spec = Spec(
-        model=model_info(model, name or type(model).__name__, source, _probe(runner, samples)),
+        model=model_info(model, name or type(model).__name__, source, runner.logits(first)),
         data=_data_info(samples),
         protocol=ProtocolInfo(name=label, digest=scenario.digest(), resolved=scenario.model_dump(mode="json")),
         seed=seed,
@@ -144,12 +145,12 @@ def evaluate(
             return finished
         key = sha256((spec.digest() + surroundings.model_dump_json()).encode())
         journal = Journal(Path(out) / f".{spec.stem()}.partial", key)
-    allowed = _preflight(runner, samples, scenario, allow)
+    findings = preflight(runner, first, labels_of_first, allow) if isinstance(scenario, Attack) else []
     started = time.perf_counter()
     with frozen(model):
         outcomes = _outcomes(runner, samples, scenario, seed, workers, journal, progress)
     seconds = time.perf_counter() - started + (journal.seconds_before if journal else 0.0)
-    record = _record(spec, scenario, outcomes, surroundings, seconds, allowed)
+    record = _record(spec, scenario, outcomes, surroundings, seconds, findings)
     if out is not None:
         record.save(Path(out))
     if journal is not None:
@@ -177,7 +178,7 @@ def attack(
     where = _device(model, device)
     decided: dict[int, Sample] = {}
     runner = Runner(model.to(where), batch_size, where)
-    _preflight(runner, samples, scenario, allow)
+    preflight(runner, *_first_batch(runner, samples), allow)
     with frozen(model):
         measure_attack(
             runner, samples, scenario,
@@ -213,15 +214,11 @@ def _whole(name: str, value: object) -> int:
     return value
 
 
-def _probe(runner: Runner, samples: Samples) -> Logits:
-    """Run the model on the first images: what it answers identifies it, whatever its code."""
-    _, images, _ = _first_batch(runner, samples)
-    return runner.logits(images.to(runner.device))
-
-
-def _first_batch(runner: Runner, samples: Samples) -> tuple[list[int], Images, Labels]:
+def _first_batch(runner: Runner, samples: Samples) -> tuple[Images, Labels]:
+    """Return the first images: what the model answers on them identifies it, whatever its code."""
     first = range(min(runner.batch_size, len(samples)))
-    return next(batches(samples, first, batch_size=runner.batch_size))
+    _, images, labels = next(batches(samples, first, batch_size=runner.batch_size))
+    return images.to(runner.device), labels.to(runner.device)
 
 
 def _data_info(samples: Samples) -> DataInfo:
@@ -244,22 +241,13 @@ def _finished(out: Path, spec: Spec) -> Record | None:
     return record if record.spec.digest() == spec.digest() else None
 
 
-def _preflight(runner: Runner, samples: Samples, scenario: Scenario, allow: Collection[str]) -> tuple[str, ...]:
-    """Check the model before it is attacked; return what was found and allowed."""
-    if not isinstance(scenario, Attack):
-        return ()
-    _, images, labels = _first_batch(runner, samples)
-    findings = preflight(runner, images.to(runner.device), labels.to(runner.device), allow)
-    return tuple(f"preflight, allowed: {finding}" for finding in findings)
-
-
 def _record(
     spec: Spec,
     scenario: Scenario,
     outcomes: Outcomes,
     surroundings: Environment,
     seconds: float,
-    allowed: tuple[str, ...],
+    allowed: Sequence[Finding],
 ) -> Record:
     attacked = outcomes.kind == "attack"
     return Record(
@@ -272,7 +260,7 @@ def _record(
         outcomes_file=OutcomesFile(file=outcomes_name(spec), sha256=outcomes.digest(), rows=len(outcomes)),
         environment=surroundings,
         citations=scenario.citations,
-        flags=allowed + _flags(outcomes),
+        flags=tuple(f"preflight, allowed: {finding}" for finding in allowed) + _flags(outcomes),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(seconds, 3),
     ).attach(outcomes)
