@@ -4,6 +4,7 @@ import torch
 from plain_query import PlainQuery
 from torch import nn
 
+from robustbench_kpca import load_data, load_model
 from robustbench_kpca.evaluation.engine import Engine
 from robustbench_kpca.evaluation.runner import Runner
 from robustbench_kpca.scenario import parse_scenario
@@ -119,3 +120,43 @@ def half_within_reach(weight, dual, n=60):
     bias = -float(score.median()) - 1e-3
     needed = (score + bias).abs() / float(weight.flatten().norm(p=dual))
     return x, (score + bias > 0).long(), bias, float(needed.sort().values[n // 2 - 1 : n // 2 + 1].mean()), needed
+
+
+def network(kind, classes=5, activation=nn.Tanh):
+    """Build a model on 3 x 4 x 4 images, or load the digits one; `activation` is the one after a convolution."""
+    if kind == "digits":
+        return load_model("vit_digits")
+    layers = {
+        "linear": [nn.Flatten(), nn.Linear(48, classes)],
+        "mlp": [nn.Flatten(), nn.Linear(48, 16), nn.Tanh(), nn.Linear(16, classes)],
+        "conv": [nn.Conv2d(3, 6, 3), activation(), nn.Flatten(), nn.Linear(24, classes)],
+    }[kind]
+    return nn.Sequential(*layers).eval()
+
+
+def batch(model, kind, n=6):
+    """Images and the labels that the model gives them."""
+    if kind == "digits":
+        x, _ = load_data("digits", limit=8).tensors()
+    else:
+        x = torch.rand(n, 3, 4, 4, generator=torch.Generator().manual_seed(7))
+    with torch.no_grad():
+        return x, model(x).argmax(1)
+
+
+def black_and_white(n, shape):
+    """Images with from none to all of their pixels exactly 0 or 1."""
+    x, share = rand(4, n, *shape), torch.linspace(0, 1, n).view(-1, 1, 1, 1)
+    return torch.where(rand(5, n, *shape) < share, x.round(), x).float()
+
+
+def where_the_box_binds(linear, n):
+    """Return a linear model, images whose pixels touch the box, their labels, and the least L2 distance of each."""
+    weight = (rand(0, 1, 5, 5) - 0.5).float()
+    x = black_and_white(n, weight.shape)
+    bias = -float((x.flatten(1) @ weight.flatten()).median()) - 0.01
+    model = linear(weight, bias)
+    least = minimal_l2(x, weight, bias)
+    plain = model(x)[:, 1].detach().abs() / weight.norm()
+    assert int((least > 1.02 * plain).sum()) >= 3, "the box must bind"
+    return model, x, model(x).argmax(1), least

@@ -4,10 +4,11 @@ import warnings
 
 import pytest
 import torch
+from attack_checks import batch, network
 from plain_query import PlainQuery
 from torch import nn
 
-from robustbench_kpca import attack, load_data, load_model
+from robustbench_kpca import attack
 from robustbench_kpca.attacks import apgd
 from robustbench_kpca.attacks._losses import cross_entropy, dlr, dlr_targeted, runners_up
 from robustbench_kpca.attacks.apgd import APGD, checkpoints
@@ -18,27 +19,6 @@ from robustbench_kpca.threat import Threat
 
 EPS = {"linf": 8 / 255, "l2": 0.5}
 REFERENCE = {"ce": "ce", "dlr": "dlr", "dlr_targeted": "dlr-targeted", "ce_targeted": "ce-targeted"}
-
-
-def network(kind, classes=5):
-    if kind == "digits":
-        return load_model("vit_digits")
-    layers = {
-        "linear": [nn.Flatten(), nn.Linear(48, classes)],
-        "mlp": [nn.Flatten(), nn.Linear(48, 16), nn.Tanh(), nn.Linear(16, classes)],
-        "conv": [nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(24, classes)],
-    }[kind]
-    return nn.Sequential(*layers).eval()
-
-
-def batch(model, kind, n=6):
-    """Images and the labels that the model gives them."""
-    if kind == "digits":
-        x, _ = load_data("digits", limit=8).tensors()
-    else:
-        x = torch.rand(n, 3, 4, 4, generator=torch.Generator().manual_seed(7))
-    with torch.no_grad():
-        return x, model(x).argmax(1)
 
 
 def starts(x, threat, runs):
@@ -99,7 +79,7 @@ def test_iterates_equal_the_authors(kind, norm, loss):
 
     Where the label is third or lower, DLR is 1 and its gradient only rounding: its ball is too small for that.
     """
-    model = network(kind)
+    model = network(kind, activation=nn.ReLU)
     x, y = batch(model, kind)
     model, x = model.double(), x.double()
     steps, targets = 20, 2 if loss.endswith("targeted") else 1
@@ -245,7 +225,7 @@ def test_batch_mates_do_not_matter(loss):
 
 @pytest.mark.usefixtures("fork")
 def test_the_loop_gives_the_first_samples_the_same_verdict_whatever_follows():
-    model = network("conv")
+    model = network("conv", activation=nn.ReLU)
     x, y = batch(model, "conv", 9)
     options = {"batch_size": 3, "steps": 10, "eps": 0.03}
     many = attack(model, x, y, "apgd-t-linf-8_255", **options)

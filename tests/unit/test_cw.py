@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from attack_checks import Wavy, advance, drive, finish, minimal_l2, passes, rand, rows_are_independent
+from attack_checks import Wavy, advance, drive, finish, passes, rand, rows_are_independent, where_the_box_binds
 from torch import nn
 
 from robustbench_kpca.attacks.cw import CW
@@ -17,21 +17,8 @@ STAGE = {
 EVERYWHERE = Threat("l2", 100.0)
 
 
-def black_and_white(n, shape):
-    """Images with from none to all of their pixels exactly 0 or 1."""
-    x, share = rand(4, n, *shape), torch.linspace(0, 1, n).view(-1, 1, 1, 1)
-    return torch.where(rand(5, n, *shape) < share, x.round(), x).float()
-
-
 def test_the_distance_is_minimal_also_where_pixels_touch_the_box(linear):
-    weight = (rand(0, 1, 5, 5) - 0.5).float()
-    x = black_and_white(12, weight.shape)
-    bias = -float((x.flatten(1) @ weight.flatten()).median()) - 0.01
-    model = linear(weight, bias)
-    y = model(x).argmax(1)
-    least = minimal_l2(x, weight, bias)
-    plain = model(x)[:, 1].detach().abs() / weight.norm()
-    assert int((least > 1.02 * plain).sum()) >= 3, "the box must bind"
+    model, x, y, least = where_the_box_binds(linear, 12)
     assert float((x[-1] * (1 - x[-1])).max()) == 0
     attack = CW(steps=300, lr=0.01, binary_steps=9, initial_const=1e-3, confidence=0.0)
     state, _ = finish(attack, model, x, y, EVERYWHERE)

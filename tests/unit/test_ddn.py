@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from attack_checks import Wavy, drive, minimal_l2, rand, rows_are_independent, stands
+from attack_checks import Wavy, drive, rand, rows_are_independent, stands, where_the_box_binds
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.attacks.ddn import DDN
@@ -15,15 +15,7 @@ EVERYWHERE = Threat("l2", 100.0)
 
 
 def test_the_distance_is_minimal_also_where_pixels_touch_the_box(linear):
-    weight, n = (rand(0, 1, 5, 5) - 0.5).float(), 16
-    x, share = rand(4, n, *weight.shape), torch.linspace(0, 1, n).view(-1, 1, 1, 1)
-    x = torch.where(rand(5, n, *weight.shape) < share, x.round(), x).float()
-    bias = -float((x.flatten(1) @ weight.flatten()).median()) - 0.01
-    model = linear(weight, bias)
-    y = model(x).argmax(1)
-    least = minimal_l2(x, weight, bias)
-    plain = model(x)[:, 1].detach().abs() / weight.norm()
-    assert int((least > 1.02 * plain).sum()) >= 3, "the box must bind"
+    model, x, y, least = where_the_box_binds(linear, 16)
     state = drive(DDN(steps=200, gamma=0.05, init_norm=1.0), model, x, y, EVERYWHERE, None)
     assert bool((model(state["x"]).argmax(1) != y).all())
     ratio = state["best_distance"] / least

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from attack_checks import batch, network
 from plain_query import PlainQuery
 from scipy.optimize import linprog, minimize
 from torch import nn
 
-from robustbench_kpca import attack, load_data, load_model
+from robustbench_kpca import attack
 from robustbench_kpca.attacks._hyperplane import to_hyperplane
 from robustbench_kpca.attacks.fab import FAB
 from robustbench_kpca.evaluation.meter import Meter, check_box
@@ -16,27 +17,6 @@ from robustbench_kpca.threat import Threat
 EPS = {"linf": 8 / 255, "l2": 0.5}
 ORDER = {"linf": torch.inf, "l2": 2}
 USUAL = {"alpha_max": 0.1, "eta": 1.05, "beta": 0.9}
-
-
-def network(kind, classes=5):
-    if kind == "digits":
-        return load_model("vit_digits")
-    layers = {
-        "linear": [nn.Flatten(), nn.Linear(48, classes)],
-        "mlp": [nn.Flatten(), nn.Linear(48, 16), nn.Tanh(), nn.Linear(16, classes)],
-        "conv": [nn.Conv2d(3, 6, 3), nn.Tanh(), nn.Flatten(), nn.Linear(24, classes)],
-    }[kind]
-    return nn.Sequential(*layers).eval()
-
-
-def batch(model, kind, n=6):
-    """Images and the labels that the model gives them."""
-    if kind == "digits":
-        x, _ = load_data("digits", limit=8).tensors()
-    else:
-        x = torch.rand(n, 3, 4, 4, generator=torch.Generator().manual_seed(7))
-    with torch.no_grad():
-        return x, model(x).argmax(1)
 
 
 def search(model, x, y, norm, steps, targets, look=lambda images, rows, outside: None):
