@@ -1,10 +1,10 @@
 """Training: resumed runs equal uninterrupted ones, and a recipe gives its bundled model again."""
 
-import resource
 import shutil
 
 import pytest
 import torch
+from full_disk import full_disk
 from safetensors.torch import load_file
 
 from robustbench_kpca import evaluate, load_model
@@ -110,13 +110,8 @@ def test_a_full_disk_leaves_the_last_good_epoch(tmp_path, short):
     with pytest.raises(_StoppedError):
         train(*short, tmp_path, Options(on_epoch=stop))
     last_good = (tmp_path / "short.resume.pt").read_bytes()
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
-    try:
-        with pytest.raises(EvaluationError, match="cannot write"):
-            train(*short, tmp_path, Options(resume=True))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with pytest.raises(EvaluationError, match="cannot write"), full_disk():
+        train(*short, tmp_path, Options(resume=True))
     assert {path.name for path in tmp_path.iterdir()} == {"short.resume.pt", "short.csv", "short.toml"}
     assert (tmp_path / "short.resume.pt").read_bytes() == last_good
 

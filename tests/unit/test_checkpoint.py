@@ -7,13 +7,13 @@ import json
 import os
 import pathlib
 import pickle
-import resource
 import subprocess
 import sys
 from collections import OrderedDict
 
 import pytest
 import torch
+from full_disk import LIMIT, full_disk
 from safetensors.torch import load_file, save_file
 from torch.nn import functional
 
@@ -520,24 +520,12 @@ def test_on_the_command_line_each_is_one_line(arguments, message, tmp_path, monk
     assert not list(tmp_path.iterdir())
 
 
-@pytest.fixture
-def small_files():
-    """No file may grow beyond 10,000 bytes, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
-
-    yield limit
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_a_full_disk_leaves_the_previous_checkpoint(small_files, tmp_path, state):
+def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path, state):
     path, model = tmp_path / "c.safetensors", load_model(NAME)
     save_checkpoint(path, model, {"epoch": "1"})
     before = path.read_bytes()
-    small_files()
-    with pytest.raises(EvaluationError, match=r"cannot write .*c.safetensors \(File too large\)") as caught:
+    wanted = r"cannot write .*c.safetensors \(File too large\)"
+    with pytest.raises(EvaluationError, match=wanted) as caught, full_disk():
         save_checkpoint(path, model, {"epoch": "2"})
     assert "if any, is intact; make room and run again" in str(caught.value)
     assert caught.value.exit_code == 3
@@ -547,23 +535,23 @@ def test_a_full_disk_leaves_the_previous_checkpoint(small_files, tmp_path, state
 
 
 @pytest.mark.parametrize("size", [10_001, 11_000, 1_000_000])
-def test_a_full_disk_leaves_nothing_where_nothing_was(size, small_files, tmp_path):
-    small_files()
-    write_atomic(tmp_path / "fits", b"x" * 10_000)
-    with pytest.raises(EvaluationError, match="cannot write"):
+def test_a_full_disk_leaves_nothing_where_nothing_was(size, tmp_path):
+    with full_disk():
+        write_atomic(tmp_path / "fits", b"x" * LIMIT)
+    with pytest.raises(EvaluationError, match="cannot write"), full_disk():
         write_atomic(tmp_path / "new", b"x" * size)
     assert [path.name for path in tmp_path.iterdir()] == ["fits"]
 
 
-def test_a_full_disk_is_exit_code_three(small_files, tmp_path, monkeypatch, capsys):
+def test_a_full_disk_is_exit_code_three(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     picture = ["picture", "adversarial", "-m", NAME, "-p", "fgsm-linf-8_255", "--images", "1", "-o", "adv.png"]
     assert main(picture) == 0
     before = pathlib.Path("adv.png").read_bytes()
-    assert len(before) > 10_000
+    assert len(before) > LIMIT
     capsys.readouterr()
-    small_files()
-    assert main(picture) == 3
+    with full_disk():
+        assert main(picture) == 3
     assert capsys.readouterr().err.startswith("rbk: error: cannot write adv.png (File too large)")
     assert pathlib.Path("adv.png").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["adv.png"]
