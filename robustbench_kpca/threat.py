@@ -44,25 +44,33 @@ def require_step(text: str | float) -> None:
 
 @dataclass(frozen=True)
 class Threat:
-    """All x' with ||x' - x||_norm <= eps and x' in [0, 1]^d.
+    """All x' with ||x' - x||_norm <= eps and, with `clip`, x' in [0, 1]^d; and what the attacker wants there.
 
-    `eps` is in pixel units of [0, 1]: 8/255, not 8.
+    `eps` is in the units of the images that the attack is given: in pixel space those of [0, 1], so 8/255, not 8.
+    Attacks are given a class `y` per sample: the label, to get away from, or if `targeted` the class to be reached.
     """
 
     norm: Norm
     eps: float
+    clip: bool = True
+    targeted: bool = False
 
     def __post_init__(self) -> None:
         if self.norm not in ("linf", "l2", "l1"):
             raise BadInputError(f"norm '{self.norm}'", expected="'linf', 'l2' or 'l1'")
         if not 0 < self.eps < float("inf"):
             raise BadInputError(f"eps = {self.eps:g}", expected="a positive number such as 8/255")
-        if self.norm == "linf" and self.eps > 1:
+        if self.norm == "linf" and self.eps > 1 and self.clip:
             raise BadInputError(
                 f"eps = {self.eps:g} in L-infinity, while images live in [0, 1]",
                 expected="eps <= 1",
                 fix=f"write {self.eps:g}/255 if pixel levels were meant",
             )
+
+    @property
+    def sign(self) -> int:
+        """Turn a loss that grows away from `y` into what the attacker increases, and a margin into what they lower."""
+        return -1 if self.targeted else 1
 
     def __str__(self) -> str:
         """Spell the budget in pixel levels where that is exact enough to read: `linf 8/255`, but `l1 12`."""

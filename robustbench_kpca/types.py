@@ -11,8 +11,8 @@ from torch import Tensor
 from robustbench_kpca.threat import Threat
 
 Images: TypeAlias = Float[Tensor, "batch channel height width"]
-Labels: TypeAlias = Int64[Tensor, " batch"]
-Logits: TypeAlias = Float[Tensor, "batch class"]
+Labels: TypeAlias = Int64[Tensor, " batch *place"]  # one class per image, or one per pixel
+Logits: TypeAlias = Float[Tensor, "batch class *place"]
 PerSample: TypeAlias = Float[Tensor, " batch"]
 Mask: TypeAlias = Bool[Tensor, " batch"]
 Keys: TypeAlias = Int64[Tensor, " batch"]

@@ -23,6 +23,23 @@ def require_norm(threat: Threat, attack: str, *known: Norm) -> None:
         raise BadInputError(f"attack '{attack}' in {threat.norm}", expected=f"norm = {' or '.join(known)}")
 
 
+def require_untargeted(threat: Threat, attack: str) -> None:
+    """Refuse a target for an attack that only knows how to get away from a class."""
+    if threat.targeted:
+        raise BadInputError(f"attack '{attack}' with a target", expected="target = 'none'")
+
+
+def require_box(threat: Threat, attack: str) -> None:
+    """Refuse an unbounded space for an attack whose search is built on the box [0, 1]."""
+    if not threat.clip:
+        raise BadInputError(f"attack '{attack}' without clipping", expected="clip = true")
+
+
+def into_box(x: Images, threat: Threat) -> Images:
+    """Clip to [0, 1] where the threat model does."""
+    return x.clamp(0, 1) if threat.clip else x
+
+
 def per_sample(values: Shaped[Tensor, " batch"], like: Images) -> Tensor:
     """Reshape one value per sample so that it broadcasts against images."""
     return values.view(-1, *[1] * (like.ndim - 1))
@@ -37,20 +54,20 @@ def distance(a: Images, b: Images, norm: Norm) -> PerSample:
 
 
 def project(x: Images, centre: Images, threat: Threat) -> Images:
-    """Project onto the ball around `centre`, then clip to the box [0, 1].
+    """Project onto the ball around `centre`, then clip to the box [0, 1] if the threat model has it.
 
     For L-infinity this is the exact projection onto the intersection; for L2 and L1 it is the usual composition (the
     box contains the centre, so clipping never leaves the ball).
     """
     if threat.norm == "linf":
-        return (centre + (x - centre).clamp(-threat.eps, threat.eps)).clamp(0, 1)
+        return into_box(centre + (x - centre).clamp(-threat.eps, threat.eps), threat)
     delta = x.double() - centre.double()
     if threat.norm == "l1":
         delta = _shorten_l1(delta.flatten(1), threat.eps).view(x.shape)
     else:
         length = delta.flatten(1).norm(dim=1)
         delta = delta * per_sample((threat.eps / length.clamp_min(1e-12)).clamp(max=1), delta)
-    return _towards(centre, delta, x.dtype).clamp(0, 1)
+    return into_box(_towards(centre, delta, x.dtype), threat)
 
 
 def _towards(centre: Images, delta: Images, dtype: torch.dtype) -> Images:

@@ -1,7 +1,11 @@
-"""What attackers increase: one loss per sample, from logits and labels."""
+"""What attackers increase: one loss per sample, from logits and labels.
+
+A model that answers per pixel gives logits (batch, class, height, width) for labels (batch, height, width): its loss
+per sample is the mean over the pixels.
+"""
 
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
@@ -11,14 +15,18 @@ from robustbench_kpca.types import Labels, Logits, PerSample
 
 def cross_entropy(logits: Logits, labels: Labels) -> PerSample:
     """Compute -log softmax(z)_y per sample."""
-    return F.cross_entropy(logits, labels, reduction="none")
+    return _mean(F.cross_entropy(logits, labels, reduction="none"))
 
 
 def margin(logits: Logits, labels: Labels) -> PerSample:
     """Compute z_y - max_{k != y} z_k per sample: below zero is misclassified."""
     own = logits.gather(1, labels[:, None])[:, 0]
     others = logits.scatter(1, labels[:, None], -torch.inf)
-    return own - others.amax(1)
+    return _mean(own - others.amax(1))
+
+
+def _mean(values: Float[Tensor, " batch *place"]) -> PerSample:
+    return values if values.ndim == 1 else values.flatten(1).mean(1)
 
 
 def difference(logits: Logits, labels: Labels, targets: Labels) -> PerSample:

@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from robustbench_kpca.attacks._ball import ascent_direction, per_sample, project, require_norm
+from robustbench_kpca.attacks._ball import ascent_direction, per_sample, project, require_norm, require_untargeted
 from robustbench_kpca.attacks._losses import cross_entropy, dlr, dlr_targeted, runners_up
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.randomness import generator, sample_key
@@ -69,13 +69,15 @@ class APGD:
 
         """
         require_norm(threat, "apgd", "linf", "l2")
-        count, scalar, no = torch.zeros_like(y), x.new_zeros(len(x)), torch.zeros_like(y, dtype=torch.bool)
+        if self.loss != "ce":
+            require_untargeted(threat, f"apgd with loss {self.loss}")
+        count, scalar, no = torch.zeros_like(keys), x.new_zeros(len(x)), torch.zeros_like(keys, dtype=torch.bool)
         return {
             "x": draw(x, threat, keys, count),
             "clean": x,
             "y": y,
             "key": keys,
-            "targets": y[:, None].expand(-1, self.targets),
+            "targets": torch.zeros_like(keys)[:, None].expand(-1, self.targets),
             "runs": count if self._targeted else count + 1,
             "run": count,
             "iteration": count,
@@ -95,15 +97,15 @@ class APGD:
         """Take the gradient at `x` and move on; at the end of a run, begin the next."""
         state = self._aim(state, query)
         y, target = state["y"], state["targets"].gather(1, state["run"][:, None])[:, 0]
-        loss, gradient = query.gradient(state["x"], lambda logits: self._loss(logits, y, target))
+        loss, gradient = query.gradient(state["x"], lambda logits: self._loss(logits, y, target, threat.sign))
         state, back = self._check(_note(state, loss.to(gradient.dtype), gradient, threat))
         moved = _move(state, back, gradient, threat)
         state = state | moved | {"iteration": state["iteration"] + 1}
         return self._next_run(state, threat)
 
-    def _loss(self, logits: Logits, y: Labels, target: Labels) -> PerSample:
+    def _loss(self, logits: Logits, y: Labels, target: Labels, sign: int) -> PerSample:
         if self.loss == "ce":
-            return cross_entropy(logits, y)
+            return sign * cross_entropy(logits, y)
         if self.loss == "dlr":
             return dlr(logits, y)
         if self.loss == "ce_targeted":

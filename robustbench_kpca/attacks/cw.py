@@ -11,7 +11,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from robustbench_kpca.attacks._adam import adam
-from robustbench_kpca.attacks._ball import distance, per_sample, require_norm
+from robustbench_kpca.attacks._ball import distance, per_sample, require_box, require_norm
 from robustbench_kpca.attacks._losses import margin
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.threat import Threat
@@ -48,7 +48,7 @@ class CW:
     initial_const: Annotated[float, Field(gt=0)]
     confidence: Annotated[float, Field(ge=0)]
 
-    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:  # noqa: ARG002
+    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Begin the first run.
 
         Raises:
@@ -56,7 +56,8 @@ class CW:
 
         """
         require_norm(threat, "cw", "l2")
-        number, no = torch.zeros_like(y, dtype=torch.float64), torch.zeros_like(y, dtype=torch.bool)
+        require_box(threat, "cw")
+        number, no = torch.zeros_like(keys, dtype=torch.float64), torch.zeros_like(keys, dtype=torch.bool)
         return {
             "x": x,
             "clean": x,
@@ -69,8 +70,8 @@ class CW:
             "upper": number + _FOUND_NONE,
             "checked": number + torch.inf,  # the objective at the last check of the run
             "succeeded": no,  # in this run
-            "iteration": torch.zeros_like(y),
-            "run": torch.zeros_like(y),
+            "iteration": torch.zeros_like(keys),
+            "run": torch.zeros_like(keys),
             "best": x,
             "best_distance": number + torch.inf,
             "finished": no,
@@ -81,7 +82,7 @@ class CW:
         clean, y, tanh = state["clean"], state["y"], state["w"].tanh()
         half = _half_range(clean)
         shown = (0.5 + half * tanh).clamp(0, 1)
-        margins, gradient = query.gradient(shown, lambda logits: margin(logits, y), outside=True)
+        margins, gradient = query.gradient(shown, lambda logits: threat.sign * margin(logits, y), outside=True)
         far, gap = distance(shown, clean, "l2"), margins.double() + self.confidence
         weight = torch.where(gap > 0, state["const"], 0).to(clean.dtype)
         slope = per_sample(weight, clean) * gradient + 2 * (shown - clean)

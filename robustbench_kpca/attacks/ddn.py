@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from robustbench_kpca.attacks._ball import distance, per_sample, require_norm
+from robustbench_kpca.attacks._ball import distance, per_sample, require_box, require_norm
 from robustbench_kpca.attacks._draws import gaussians
 from robustbench_kpca.attacks._losses import cross_entropy, margin
 from robustbench_kpca.strict import FORBID
@@ -46,7 +46,8 @@ class DDN:
 
         """
         require_norm(threat, "ddn", "l2")
-        number = torch.zeros_like(y, dtype=torch.float64)
+        require_box(threat, "ddn")
+        number = torch.zeros_like(keys, dtype=torch.float64)
         return {
             "x": x,
             "clean": x,
@@ -56,8 +57,8 @@ class DDN:
             "radius": number + self.init_norm,
             "best": x,
             "best_distance": number + torch.inf,
-            "step": torch.zeros_like(y),
-            "finished": torch.zeros_like(y, dtype=torch.bool),
+            "step": torch.zeros_like(keys),
+            "finished": torch.zeros_like(keys, dtype=torch.bool),
         }
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
@@ -66,8 +67,8 @@ class DDN:
         margins: list[PerSample] = []
 
         def loss(logits: Logits) -> PerSample:
-            margins.append(margin(logits.detach(), y))
-            return cross_entropy(logits, y)
+            margins.append(threat.sign * margin(logits.detach(), y))
+            return threat.sign * cross_entropy(logits, y)
 
         _, gradient = query.gradient(at, loss, outside=True)
         broken, far = margins[-1] < 0, distance(at, clean, "l2")

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from robustbench_kpca.attacks._ball import distance, per_sample, require_norm
+from robustbench_kpca.attacks._ball import distance, per_sample, require_box, require_norm, require_untargeted
 from robustbench_kpca.attacks._hyperplane import to_hyperplane
 from robustbench_kpca.attacks._losses import difference, runners_up
 from robustbench_kpca.strict import FORBID
@@ -45,7 +45,7 @@ class FAB:
     eta: Annotated[float, Field(ge=1, allow_inf_nan=False)]
     beta: Annotated[float, Field(gt=0, le=1)]
 
-    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:  # noqa: ARG002
+    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Begin at the clean image. Only `step` can ask for the classes: until then there are 0.
 
         Raises:
@@ -53,19 +53,21 @@ class FAB:
 
         """
         require_norm(threat, "fab", "linf", "l2")
-        count = torch.zeros_like(y)
+        require_box(threat, "fab")
+        require_untargeted(threat, "fab")
+        count = torch.zeros_like(keys)
         return {
             "x": x,
             "point": x,
             "best": x,
-            "best_distance": torch.full_like(y, torch.inf, dtype=torch.float64),
+            "best_distance": torch.full_like(keys, torch.inf, dtype=torch.float64),
             "clean": x,
             "y": y,
             "targets": y[:, None].expand(-1, max(self.targets, 1)),
             "classes": count,
             "run": count,
             "iteration": count,
-            "finished": torch.zeros_like(y, dtype=torch.bool),
+            "finished": torch.zeros_like(keys, dtype=torch.bool),
         }
 
     def step(self, state: State, threat: Threat, query: Query) -> State:

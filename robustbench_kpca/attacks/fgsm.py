@@ -22,12 +22,12 @@ class FGSM:
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:  # noqa: ARG002
         """Begin at the clean image; FGSM has no randomness."""
-        return {"x": x, "y": y, "finished": torch.zeros_like(y, dtype=torch.bool)}
+        return {"x": x, "y": y, "finished": torch.zeros_like(keys, dtype=torch.bool)}
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Take the one step."""
         x, y = state["x"], state["y"]
-        _, gradient = query.gradient(x, lambda logits: cross_entropy(logits, y))
+        _, gradient = query.gradient(x, lambda logits: threat.sign * cross_entropy(logits, y))
         moved = project(x + threat.eps * ascent_direction(gradient, threat.norm), x, threat)
         return state | {"x": moved, "finished": torch.ones_like(state["finished"])}
 

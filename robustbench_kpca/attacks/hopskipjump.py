@@ -10,7 +10,14 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from robustbench_kpca.attacks._ball import ascent_direction, distance, per_sample, require_norm
+from robustbench_kpca.attacks._ball import (
+    ascent_direction,
+    distance,
+    per_sample,
+    require_box,
+    require_norm,
+    require_untargeted,
+)
 from robustbench_kpca.attacks._draws import gaussians, uniforms
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.threat import Norm, Threat
@@ -53,7 +60,9 @@ class HopSkipJump:
 
         """
         require_norm(threat, "hopskipjump", "linf", "l2")
-        number, count = torch.zeros_like(y, dtype=torch.float64), torch.zeros_like(y)
+        require_box(threat, "hopskipjump")
+        require_untargeted(threat, "hopskipjump")
+        number, count = torch.zeros_like(keys, dtype=torch.float64), torch.zeros_like(keys)
         return {
             "x": x,
             "clean": x,
@@ -74,7 +83,7 @@ class HopSkipJump:
             "jump": number,
             "best": x,
             "best_distance": number + torch.inf,
-            "finished": torch.zeros_like(y, dtype=torch.bool),
+            "finished": torch.zeros_like(keys, dtype=torch.bool),
         }
 
     def step(self, state: State, threat: Threat, query: Query) -> State:

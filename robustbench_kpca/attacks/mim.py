@@ -41,14 +41,14 @@ class MIM:
             "clean": x,
             "y": y,
             "momentum": torch.zeros_like(x),
-            "step": torch.zeros_like(y),
-            "finished": torch.zeros_like(y, dtype=torch.bool),
+            "step": torch.zeros_like(keys),
+            "finished": torch.zeros_like(keys, dtype=torch.bool),
         }
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Take one projected step along the momentum."""
         x, y = state["x"], state["y"]
-        _, gradient = query.gradient(x, lambda logits: cross_entropy(logits, y))
+        _, gradient = query.gradient(x, lambda logits: threat.sign * cross_entropy(logits, y))
         length = gradient.abs().flatten(1).sum(1).clamp_min(torch.finfo(gradient.dtype).tiny)
         momentum = self.decay * state["momentum"] + gradient / per_sample(length, gradient)
         move = parse_step(self.step_size, threat.eps) * ascent_direction(momentum, threat.norm)

@@ -20,9 +20,9 @@ class Noise:
     A sample that is never broken costs 1 forward pass a restart, the loop's check of x'.
     """
 
-    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
+    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:  # noqa: ARG002
         """Draw x'."""
-        return {"x": uniform_in_ball(x, threat, keys), "finished": torch.zeros_like(y, dtype=torch.bool)}
+        return {"x": uniform_in_ball(x, threat, keys), "finished": torch.zeros_like(keys, dtype=torch.bool)}
 
     def step(self, state: State, threat: Threat, query: Query) -> State:  # noqa: ARG002
         """Ask nothing: the loop looks at x'."""

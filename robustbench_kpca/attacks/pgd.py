@@ -41,14 +41,14 @@ class PGD:
             "x": x0,
             "clean": x,
             "y": y,
-            "step": torch.zeros_like(y),
-            "finished": torch.zeros_like(y, dtype=torch.bool),
+            "step": torch.zeros_like(keys),
+            "finished": torch.zeros_like(keys, dtype=torch.bool),
         }
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Take one projected step."""
         x, y = state["x"], state["y"]
-        _, gradient = query.gradient(x, lambda logits: cross_entropy(logits, y))
+        _, gradient = query.gradient(x, lambda logits: threat.sign * cross_entropy(logits, y))
         length = parse_step(self.step_size, threat.eps)
         moved = project(x + length * ascent_direction(gradient, threat.norm), state["clean"], threat)
         step = state["step"] + 1

@@ -52,14 +52,14 @@ class SLD:
             "x": uniform_in_ball(x, threat, keys) if self.random_start else x,
             "clean": x,
             "y": y,
-            "step": torch.zeros_like(y),
-            "finished": torch.zeros_like(y, dtype=torch.bool),
+            "step": torch.zeros_like(keys),
+            "finished": torch.zeros_like(keys, dtype=torch.bool),
         }
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Take one projected step."""
         x, y = state["x"], state["y"]
-        _, gradient = query.gradient(x, lambda logits: cross_entropy(logits, y))
+        _, gradient = query.gradient(x, lambda logits: threat.sign * cross_entropy(logits, y))
         if self.skip_clipped:
             stuck = ((x <= 0) & (gradient < 0)) | ((x >= 1) & (gradient > 0))
             gradient = gradient.masked_fill(stuck, 0)

@@ -11,7 +11,7 @@ from pydantic import Field, StrictBool
 from pydantic.dataclasses import dataclass
 
 from robustbench_kpca.attacks._adam import adam
-from robustbench_kpca.attacks._ball import per_sample, project, uniform_in_ball
+from robustbench_kpca.attacks._ball import into_box, per_sample, project, uniform_in_ball
 from robustbench_kpca.attacks._draws import signs
 from robustbench_kpca.attacks._losses import margin
 from robustbench_kpca.strict import FORBID
@@ -47,28 +47,27 @@ class SPSA:
             "key": keys,
             "mean": torch.zeros_like(x),
             "square": torch.zeros_like(x),
-            "step": torch.zeros_like(y),
-            "finished": torch.zeros_like(y, dtype=torch.bool),
+            "step": torch.zeros_like(keys),
+            "finished": torch.zeros_like(keys, dtype=torch.bool),
         }
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Estimate the gradient, take Adam's step, project, and look at where that leads."""
-        gradient = self._estimate(state, query)
+        gradient = self._estimate(state, threat, query)
         move, mean, square = adam(gradient, state["mean"], state["square"], state["step"], self.lr)
         x = project(state["x"] - move, state["clean"], threat)
         query.logits(x)
         step = state["step"] + 1
         return state | {"x": x, "mean": mean, "square": square, "step": step, "finished": step >= self.steps}
 
-    def _estimate(self, state: State, query: Query) -> Images:
+    def _estimate(self, state: State, threat: Threat, query: Query) -> Images:
         x, y, pairs = state["x"], state["y"], self.samples // 2
         total = torch.zeros_like(x)
         for pair in range(pairs):
             v = signs(state["key"], state["step"] * pairs + pair + 1, x)
-            ahead, behind = (
-                margin(query.logits((x + side * v).clamp(0, 1), outside=True), y) for side in (self.delta, -self.delta)
-            )
-            total = total + per_sample((ahead - behind).to(x.dtype), x) * v
+            sides = (into_box(x + side * v, threat) for side in (self.delta, -self.delta))
+            ahead, behind = (margin(query.logits(side, outside=True), y) for side in sides)
+            total = total + per_sample(threat.sign * (ahead - behind).to(x.dtype), x) * v
         return total / (2 * self.delta * pairs)
 
 

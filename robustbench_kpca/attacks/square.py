@@ -15,7 +15,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from robustbench_kpca.attacks._ball import per_sample, project, require_norm
+from robustbench_kpca.attacks._ball import per_sample, project, require_box, require_norm
 from robustbench_kpca.attacks._draws import uniforms
 from robustbench_kpca.attacks._losses import margin
 from robustbench_kpca.strict import FORBID
@@ -55,6 +55,7 @@ class Square:
 
         """
         require_norm(threat, "square", "linf", "l2")
+        require_box(threat, "square")
         first = _stripes(x, keys) if threat.norm == "linf" else _tiles(x, keys)
         return {
             "x": project(x + threat.eps * first, x, threat),
@@ -63,14 +64,14 @@ class Square:
             "key": keys,
             "best": x,
             "loss": torch.full_like(x[:, 0, 0, 0], torch.inf),
-            "query": torch.zeros_like(y),
-            "finished": torch.zeros_like(y, dtype=torch.bool),
+            "query": torch.zeros_like(keys),
+            "finished": torch.zeros_like(keys, dtype=torch.bool),
         }
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Ask about the proposal, keep it if it is better than the best, and propose a change of the best."""
         x, clean, count = state["x"], state["clean"], state["query"]
-        loss = margin(query.logits(x), state["y"]).to(state["loss"].dtype)
+        loss = (threat.sign * margin(query.logits(x), state["y"])).to(state["loss"].dtype)
         better = loss < state["loss"]
         best = torch.where(per_sample(better, x), x, state["best"])
         draws = uniforms(state["key"], count + 1, _FIXED + x.shape[1])

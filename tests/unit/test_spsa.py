@@ -19,8 +19,9 @@ OPTIONS = {key: value for key, value in STAGE.items() if key not in ("attack", "
 
 def estimates(model, x, keys, samples):
     attack = SPSA(steps=1, samples=samples, delta=0.01, lr=0.01, random_start=False)
-    state = attack.start(x, torch.ones(len(x), dtype=torch.int64), Threat("linf", 0.1), keys)
-    return attack._estimate(state, PlainQuery(model)).flatten(1)
+    threat = Threat("linf", 0.1)
+    state = attack.start(x, torch.ones(len(x), dtype=torch.int64), threat, keys)
+    return attack._estimate(state, threat, PlainQuery(model)).flatten(1)
 
 
 @pytest.mark.parametrize("samples", [32, 128])
@@ -51,7 +52,7 @@ def test_a_step_is_adams_on_the_estimate(linear):
     delta = torch.zeros_like(x, requires_grad=True)
     optimiser = torch.optim.Adam([delta], lr=0.02)
     for _ in range(4):
-        delta.grad = attack._estimate(state, PlainQuery(model))
+        delta.grad = attack._estimate(state, threat, PlainQuery(model))
         optimiser.step()
         delta.data = project(x + delta.data, x, threat) - x
         state = attack.step(state, threat, PlainQuery(model))
