@@ -1,37 +1,63 @@
 """The shortest way from an image to a hyperplane, without leaving the box: exact, and for a whole batch at once."""
 
+from typing import TypeAlias
+
 import torch
+from jaxtyping import Float64
+from torch import Tensor
 
 from robustbench_kpca.threat import Norm
 from robustbench_kpca.types import Images, PerSample
+
+Flat: TypeAlias = Float64[Tensor, "batch pixel"]
+Target: TypeAlias = Float64[Tensor, "batch 1"]
 
 
 def to_hyperplane(x: Images, normal: Images, value: PerSample, norm: Norm) -> Images:
     """Return per sample the d of least norm with value + <normal, d> = 0 and x + d in [0, 1].
 
     Croce & Hein (2020), arXiv:1907.02044, section 2. Let s = sign(value), and room_i be how far pixel i can go in the
-    direction -s sign(normal_i). The solution is d_i = -s sign(normal_i) min(t rate_i, room_i), with rate_i = 1 for
-    L-infinity and |normal_i| for L2, where t >= 0 solves
+    direction -s sign(normal_i). The solution is d_i = -s sign(normal_i) l_i, 0 <= l_i <= room_i. If the hyperplane
+    misses the box, d leads to the corner nearest to it. Pixels with normal_i = 0 stay. Computed in double precision.
+    """
+    flat = normal.double().flatten(1) * torch.where(value < 0, -1.0, 1.0).double()[:, None]
+    target, pixels, weight = value.double().abs()[:, None], x.double().flatten(1), flat.abs()
+    room = torch.where(flat > 0, pixels, 1 - pixels) * (weight > 0)
+    if norm == "l1":
+        length = _largest_first(weight, room, target)
+    else:
+        length = _all_at_once(weight, room, target, torch.ones_like(weight) if norm == "linf" else weight)
+    return (-flat.sign() * length).view_as(x).to(x.dtype)
+
+
+def _largest_first(weight: Flat, room: Flat, target: Target) -> Flat:
+    """Solve for L1: pixels go as far as they can in the order of |normal_i|, until <normal, d> = -value."""
+    ordered, order = weight.sort(dim=1, descending=True, stable=True)
+    ordered_room = room.gather(1, order)
+    gained = (ordered * ordered_room).cumsum(1)
+    left = (target - torch.nn.functional.pad(gained[:, :-1], (1, 0))).clamp_min(0)
+    length = torch.minimum(left / ordered.clamp_min(torch.finfo(torch.float64).tiny), ordered_room)
+    return torch.zeros_like(weight).scatter(1, order, length)
+
+
+def _all_at_once(weight: Flat, room: Flat, target: Target, rate: Flat) -> Flat:
+    """Solve for L-infinity (rate_i = 1) and L2 (rate_i = |normal_i|).
+
+    The lengths are min(t rate_i, room_i), where t >= 0 solves
 
         sum_i |normal_i| min(t rate_i, room_i) = |value|.
 
     The left side is concave, increasing and linear between the knots room_i / rate_i: after sorting them, the piece
-    that holds t is found by bisection. If the hyperplane misses the box, d leads to the corner nearest to it. Pixels
-    with normal_i = 0 stay. Computed in double precision.
+    that holds t is found by bisection.
     """
-    flat = normal.double().flatten(1) * torch.where(value < 0, -1.0, 1.0).double()[:, None]
-    target, pixels = value.double().abs(), x.double().flatten(1)
-    weight = flat.abs()
-    room = torch.where(flat > 0, pixels, 1 - pixels) * (weight > 0)
-    rate = torch.ones_like(weight) if norm == "linf" else weight
     knots = torch.where(weight > 0, room / rate, 0).clamp(max=torch.finfo(torch.float64).max)
     knots, order = knots.sort(dim=1)
     # ahead[j]: slope of the piece that ends at knot j; reached[j]: the left side at knot j
     ahead = (weight * rate).gather(1, order).flip(1).cumsum(1).flip(1)
     beyond = torch.nn.functional.pad(ahead[:, 1:], (0, 1))
     reached = (weight * room).gather(1, order).cumsum(1) + knots * beyond
-    piece = torch.searchsorted(reached, target[:, None]).clamp(max=weight.shape[1] - 1)
-    excess = (reached.gather(1, piece) - target[:, None]).clamp_min(0)  # below zero: the hyperplane misses the box
+    piece = torch.searchsorted(reached, target).clamp(max=weight.shape[1] - 1)
+    excess = (reached.gather(1, piece) - target).clamp_min(0)  # below zero: the hyperplane misses the box
     slope = ahead.gather(1, piece).clamp_min(torch.finfo(torch.float64).tiny)
     t = (knots.gather(1, piece) - excess / slope).clamp_min(0)
-    return (-flat.sign() * torch.minimum(t * rate, room)).view_as(x).to(x.dtype)
+    return torch.minimum(t * rate, room)

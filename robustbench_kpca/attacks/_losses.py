@@ -4,13 +4,34 @@ A model that answers per pixel gives logits (batch, class, height, width) for la
 per sample is the mean over the pixels.
 """
 
+from typing import Literal, TypeAlias
+
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.threat import Threat
 from robustbench_kpca.types import Labels, Logits, PerSample
+
+LossName: TypeAlias = Literal["ce", "dlr", "ce_targeted", "dlr_targeted"]
+
+
+def objective(name: LossName, logits: Logits, labels: Labels, targets: Labels, threat: Threat) -> PerSample:
+    """Compute what APGD increases per sample; labels and targets as `APGD` gives them.
+
+    `ce` is the cross-entropy, `dlr` the difference of logits ratio, and with a target -CE(z, t) (`ce_targeted`) or
+    `dlr_targeted`. A ratio divides by a difference of the three or four largest logits: for a model of fewer than 3
+    classes `dlr` is `ce`, and for one of fewer than 4 `dlr_targeted` is `ce_targeted`.
+    """
+    classes = logits.shape[1]
+    if name == "dlr" and classes >= 3:
+        return dlr(logits, labels)
+    if name == "dlr_targeted" and classes >= 4:
+        return dlr_targeted(logits, labels, targets)
+    if name.endswith("_targeted"):
+        return -cross_entropy(logits, targets)
+    return threat.sign * cross_entropy(logits, labels)
 
 
 def cross_entropy(logits: Logits, labels: Labels) -> PerSample:
@@ -38,25 +59,14 @@ def dlr(logits: Logits, labels: Labels) -> PerSample:
     """Compute the difference of logits ratio, -(z_y - max_{k != y} z_k) / (z_(1) - z_(3)), per sample.
 
     z_(i) is the i-th largest logit, and 1e-12 is added to the denominator. Neither a shift nor a scaling of the logits
-    changes it. Croce & Hein (2020), arXiv:2003.01690, section 4.
-
-    Raises:
-        BadInputError: fewer than 3 classes.
-
+    changes it. Croce & Hein (2020), arXiv:2003.01690, section 4. Needs 3 classes.
     """
-    _require_classes(logits, 3, "dlr", "ce")
     largest = logits.topk(3).values
     return -margin(logits, labels) / (largest[:, 0] - largest[:, 2] + 1e-12)
 
 
 def dlr_targeted(logits: Logits, labels: Labels, targets: Labels) -> PerSample:
-    """Compute (z_t - z_y) / (z_(1) - (z_(3) + z_(4)) / 2) per sample; otherwise as `dlr`.
-
-    Raises:
-        BadInputError: fewer than 4 classes.
-
-    """
-    _require_classes(logits, 4, "dlr_targeted", "ce_targeted")
+    """Compute (z_t - z_y) / (z_(1) - (z_(3) + z_(4)) / 2) per sample; otherwise as `dlr`. Needs 4 classes."""
     largest = logits.topk(4).values
     spread = largest[:, 0] - 0.5 * (largest[:, 2] + largest[:, 3])
     return difference(logits, labels, targets) / (spread + 1e-12)
@@ -66,12 +76,3 @@ def runners_up(logits: Logits, labels: Labels, count: int) -> Int64[Tensor, "bat
     """Return the `count` strongest classes other than the label, strongest first; if fewer exist, the last repeats."""
     order = logits.scatter(1, labels[:, None], -torch.inf).argsort(dim=1, descending=True, stable=True)
     return order[:, torch.arange(count, device=order.device).clamp(max=logits.shape[1] - 2)]
-
-
-def _require_classes(logits: Logits, needed: int, name: str, instead: str) -> None:
-    if logits.shape[1] < needed:
-        raise BadInputError(
-            f"loss '{name}' for a model of {logits.shape[1]} classes",
-            expected=f"at least {needed} classes",
-            fix=f"use loss = '{instead}'",
-        )

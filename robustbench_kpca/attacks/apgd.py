@@ -4,8 +4,7 @@ Croce & Hein (2020), "Reliable evaluation of adversarial robustness with an ense
 attacks", arXiv:2003.01690, section 3 (algorithm) and 4 (DLR loss).
 """
 
-import math
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -13,12 +12,12 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from robustbench_kpca.attacks._ball import ascent_direction, per_sample, project, require_norm, require_untargeted
-from robustbench_kpca.attacks._losses import cross_entropy, dlr, dlr_targeted, runners_up
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.randomness import generator, sample_key
+from robustbench_kpca.attacks._draws import on_sphere
+from robustbench_kpca.attacks._losses import LossName, objective
+from robustbench_kpca.attacks._targets import aim, require_one_target, runs_of, target_of_run
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.threat import Threat
-from robustbench_kpca.types import Images, Keys, Labels, Logits, Mask, PerSample, Query, State
+from robustbench_kpca.types import Images, Keys, Labels, Mask, PerSample, Query, State
 
 
 @dataclass(frozen=True, config=FORBID)
@@ -36,33 +35,28 @@ class APGD:
     halved and the search goes on from the point of highest loss. As in the authors' program, the first iteration
     counts as a rise if its loss is above zero.
 
-    `loss` is increased: `ce` (cross-entropy), `dlr` (3 classes or more), and with a target -CE(z, t) (`ce_targeted`)
-    or `dlr_targeted` (4 classes or more). Targets are the strongest classes on the clean image other than the label,
-    at most K - 1; `targets` is 1 for an untargeted loss.
+    `loss` is increased (`_losses.objective`): `ce`, `dlr`, `ce_targeted` or `dlr_targeted`, where the ratios are
+    cross-entropies for models of too few classes, 2 for `dlr`, 2 and 3 for `dlr_targeted`. Targets are the strongest
+    classes on the clean image other than the label, at most K - 1; `targets` is 1 for an untargeted loss.
 
     A sample that is never broken costs `steps` + 1 forward and backward passes a run, 1 forward for the loop's check
     of the last proposal (the point of highest loss of the last run), and, if targeted, 1 forward for the clean logits.
     """
 
     steps: Annotated[int, Field(ge=1, strict=True)]
-    loss: Literal["ce", "dlr", "ce_targeted", "dlr_targeted"]
+    loss: LossName
     targets: Annotated[int, Field(ge=1, strict=True)]
     rho: Annotated[float, Field(ge=0, le=1)]
 
     def __post_init__(self) -> None:
-        if not self._targeted and self.targets != 1:
-            raise BadInputError(
-                f"targets = {self.targets} with loss '{self.loss}'",
-                expected="1 for an untargeted loss",
-                fix=f"use loss = '{self.loss}_targeted'",
-            )
+        require_one_target(self.loss, self.targets)
 
     @property
     def _targeted(self) -> bool:
         return self.loss.endswith("_targeted")
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
-        """Draw x_0. Only `step` can ask which classes to aim at: until then `runs` is 0.
+        """Draw x_0. Only `step` can ask which classes to aim at: until then `classes` is 0.
 
         Raises:
             BadInputError: the norm is L1, for which the authors' variant is another algorithm.
@@ -73,12 +67,12 @@ class APGD:
             require_untargeted(threat, f"apgd with loss {self.loss}")
         count, scalar, no = torch.zeros_like(keys), x.new_zeros(len(x)), torch.zeros_like(keys, dtype=torch.bool)
         return {
-            "x": draw(x, threat, keys, count),
+            "x": on_sphere(x, threat, keys, count),
             "clean": x,
             "y": y,
             "key": keys,
             "targets": torch.zeros_like(keys)[:, None].expand(-1, self.targets),
-            "runs": count if self._targeted else count + 1,
+            "classes": count,
             "run": count,
             "iteration": count,
             "previous": x,
@@ -95,33 +89,13 @@ class APGD:
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Take the gradient at `x` and move on; at the end of a run, begin the next."""
-        state = self._aim(state, query)
-        y, target = state["y"], state["targets"].gather(1, state["run"][:, None])[:, 0]
-        loss, gradient = query.gradient(state["x"], lambda logits: self._loss(logits, y, target, threat.sign))
+        state = aim(state, query) if self._targeted else state
+        y, target = state["y"], target_of_run(state)
+        loss, gradient = query.gradient(state["x"], lambda logits: objective(self.loss, logits, y, target, threat))
         state, back = self._check(_note(state, loss.to(gradient.dtype), gradient, threat))
         moved = _move(state, back, gradient, threat)
         state = state | moved | {"iteration": state["iteration"] + 1}
         return self._next_run(state, threat)
-
-    def _loss(self, logits: Logits, y: Labels, target: Labels, sign: int) -> PerSample:
-        if self.loss == "ce":
-            return sign * cross_entropy(logits, y)
-        if self.loss == "dlr":
-            return dlr(logits, y)
-        if self.loss == "ce_targeted":
-            return -cross_entropy(logits, target)
-        return dlr_targeted(logits, y, target)
-
-    def _aim(self, state: State, query: Query) -> State:
-        """Ask for the clean logits of the samples that have no targets yet."""
-        new = state["runs"] == 0
-        if not bool(new.any()):
-            return state
-        logits = query.rows(new).logits(state["clean"][new])
-        targets, runs = state["targets"].clone(), state["runs"].clone()
-        targets[new] = runners_up(logits, state["y"][new], self.targets)
-        runs[new] = min(self.targets, logits.shape[1] - 1)
-        return state | {"targets": targets, "runs": runs}
 
     def _check(self, state: State) -> tuple[State, Mask]:
         """Halve the step where the run is at a checkpoint and did not get on; return where that was."""
@@ -140,11 +114,11 @@ class APGD:
     def _next_run(self, state: State, threat: Threat) -> State:
         over = state["iteration"] > self.steps
         run = state["run"] + over
-        finished = over & (run >= state["runs"])
+        finished = over & (run >= (runs_of(state, self.targets) if self._targeted else 1))
         x = torch.where(per_sample(finished, state["x"]), state["best"], state["x"])
         again = over & ~finished
         if bool(again.any()):
-            x[again] = draw(state["clean"][again], threat, state["key"][again], run[again])
+            x[again] = on_sphere(state["clean"][again], threat, state["key"][again], run[again])
         iteration = torch.where(over, 0, state["iteration"])
         return state | {"x": x, "run": run, "iteration": iteration, "finished": finished}
 
@@ -156,24 +130,6 @@ def checkpoints(steps: int) -> list[int]:
         windows[at] = length
         length = max(length - max(int(0.03 * steps), 1), max(int(0.06 * steps), 1))
     return windows
-
-
-def draw(centre: Images, threat: Threat, keys: Keys, runs: Labels) -> Images:
-    """Draw one point per sample on the sphere of radius eps, clipped to the box; each run has its own stream.
-
-    L-infinity: uniform in the cube, scaled to its surface. L2: a Gaussian direction.
-    """
-    size, draws = math.prod(centre.shape[1:]), []
-    for key, run in zip(keys.tolist(), runs.tolist(), strict=True):
-        rng = generator(sample_key(key, "run", str(run)))
-        if threat.norm == "linf":
-            direction = torch.from_numpy(rng.uniform(-1, 1, size))
-            draws.append(direction / direction.abs().amax())
-        else:
-            direction = torch.from_numpy(rng.standard_normal(size))
-            draws.append(direction / direction.norm())
-    delta = threat.eps * torch.stack(draws).view(centre.shape)
-    return project(centre + delta.to(centre), centre, threat)
 
 
 def _note(state: State, loss: PerSample, gradient: Images, threat: Threat) -> State:

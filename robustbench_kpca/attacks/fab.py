@@ -4,15 +4,19 @@ Croce & Hein (2020), "Minimally distorted Adversarial Examples with a Fast Adapt
 with targets (FAB-T): Croce & Hein (2020), arXiv:2003.01690, section 5.
 """
 
+import math
+from dataclasses import replace
 from typing import Annotated
 
 import torch
-from pydantic import Field
+from pydantic import Field, StrictBool
 from pydantic.dataclasses import dataclass
 
-from robustbench_kpca.attacks._ball import distance, per_sample, require_box, require_norm, require_untargeted
+from robustbench_kpca.attacks._ball import distance, per_sample, require_box, require_untargeted
+from robustbench_kpca.attacks._draws import on_sphere
 from robustbench_kpca.attacks._hyperplane import to_hyperplane
-from robustbench_kpca.attacks._losses import difference, runners_up
+from robustbench_kpca.attacks._losses import difference
+from robustbench_kpca.attacks._targets import aim, runs_of, target_of_run
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.threat import Norm, Threat
 from robustbench_kpca.types import Images, Keys, Labels, PerSample, Query, State
@@ -31,9 +35,14 @@ class FAB:
     the strongest classes on the clean image other than the label in turn, at most K - 1. With `targets` = 0 it is, in
     each iteration, the class whose linearised boundary is closest to x.
 
-    The search begins at c, leaves the ball, and keeps the closest misclassified image as `best` at `best_distance`
-    (infinite if none): the proposal `x` is that image if it lies in the ball, else c. It has no randomness, so a
-    second restart repeats the first; and no final search, as the authors' program has none.
+    Every run begins at c or, with `random_start`, on the sphere of radius eps / 2 around it, clipped to the box: the
+    authors' program, whose first restart begins at c and the others there, says half the least distance found, eps at
+    most, but has found nothing yet where it says so. So R restarts are a stage of 1 without `random_start`, in which
+    nothing is random, and one of R - 1 with it.
+
+    The search leaves the ball, and keeps the closest misclassified image as `best` at `best_distance` (infinite if
+    none): the proposal `x` is that image if it lies in the ball, else c. There is no final search, as the authors'
+    program has none.
 
     A sample that is never broken costs 2 forward and 1 backward passes an iteration with targets, and without them K
     forward and K - 1 backward; once 1 forward for the clean logits and 1 for the loop's check of `x`.
@@ -44,25 +53,21 @@ class FAB:
     alpha_max: Annotated[float, Field(ge=0, le=1)]
     eta: Annotated[float, Field(ge=1, allow_inf_nan=False)]
     beta: Annotated[float, Field(gt=0, le=1)]
+    random_start: StrictBool
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
-        """Begin at the clean image. Only `step` can ask for the classes: until then there are 0.
-
-        Raises:
-            BadInputError: the norm is L1.
-
-        """
-        require_norm(threat, "fab", "linf", "l2")
+        """Begin the first run. Only `step` can ask for the classes: until then there are 0."""
         require_box(threat, "fab")
         require_untargeted(threat, "fab")
         count = torch.zeros_like(keys)
         return {
             "x": x,
-            "point": x,
+            "point": self._first(x, threat, keys, count),
             "best": x,
             "best_distance": torch.full_like(keys, torch.inf, dtype=torch.float64),
             "clean": x,
             "y": y,
+            "key": keys,
             "targets": y[:, None].expand(-1, max(self.targets, 1)),
             "classes": count,
             "run": count,
@@ -72,7 +77,7 @@ class FAB:
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Linearise at the point, step to the boundary, look where that is."""
-        state = self._aim(state, query)
+        state = aim(state, query)
         clean, y = state["clean"], state["y"]
         moved = self._move(state, threat.norm, query)
         logits = query.logits(moved, outside=True)
@@ -87,33 +92,27 @@ class FAB:
         over = iteration >= self.steps
         run = state["run"] + over
         point = torch.where(per_sample(wrong, moved), backward, moved)
+        if bool(over.any()):
+            point[over] = self._first(clean[over], threat, state["key"][over], run[over])
         return state | {
             "x": torch.where(per_sample(inside, best), best, clean),
-            "point": torch.where(per_sample(over, point), clean, point),
+            "point": point,
             "best": best,
             "best_distance": best_distance,
             "run": run,
             "iteration": torch.where(over, 0, iteration),
-            "finished": run >= ((state["classes"] - 1).clamp(max=self.targets) if self.targets else 1),
+            "finished": run >= (runs_of(state, self.targets) if self.targets else 1),
         }
 
-    def _aim(self, state: State, query: Query) -> State:
-        """Ask for the clean logits of the samples that just started."""
-        new = state["classes"] == 0
-        if not bool(new.any()):
-            return state
-        logits = query.rows(new).logits(state["clean"][new])
-        targets, classes = state["targets"].clone(), state["classes"].clone()
-        targets[new] = runners_up(logits, state["y"][new], targets.shape[1])
-        classes[new] = logits.shape[1]
-        return state | {"targets": targets, "classes": classes}
+    def _first(self, clean: Images, threat: Threat, keys: Keys, runs: Labels) -> Images:
+        """Return where the runs begin."""
+        return on_sphere(clean, replace(threat, eps=threat.eps / 2), keys, runs) if self.random_start else clean
 
     def _move(self, state: State, norm: Norm, query: Query) -> Images:
         """Return x'."""
         x, clean, y = state["point"], state["clean"], state["y"]
         if self.targets:
-            target = state["targets"].gather(1, state["run"][:, None])[:, 0]
-            value, normal = _linearise(x, y, target, query)
+            value, normal = _linearise(x, y, target_of_run(state), query)
         else:
             value, normal = _closest_boundary(x, y, int(state["classes"].max()), norm, query)
         value_at_clean = value + (normal * (clean - x)).flatten(1).sum(1)
@@ -149,8 +148,9 @@ def _closest_boundary(x: Images, y: Labels, classes: int, norm: Norm, query: Que
 
 
 def _reach(value: PerSample, normal: Images, norm: Norm) -> PerSample:
-    flat = normal.flatten(1)
-    return value.abs() / ((flat.abs().sum(1) if norm == "linf" else flat.norm(dim=1)) + 1e-12)
+    order = {"linf": 1, "l2": 2, "l1": math.inf}[norm]
+    slope: PerSample = normal.flatten(1).norm(p=order, dim=1)
+    return value.abs() / (slope + 1e-12)
 
 
 ATTACK = FAB

@@ -4,17 +4,15 @@ import warnings
 
 import pytest
 import torch
-from attack_checks import batch, network
+from attack_checks import batch, network, rows_are_independent
 from plain_query import PlainQuery
 from torch import nn
 
 from robustbench_kpca import attack
-from robustbench_kpca.attacks import apgd
-from robustbench_kpca.attacks._losses import cross_entropy, dlr, dlr_targeted, runners_up
+from robustbench_kpca.attacks._draws import on_sphere
+from robustbench_kpca.attacks._losses import cross_entropy, dlr, dlr_targeted, objective, runners_up
 from robustbench_kpca.attacks.apgd import APGD, checkpoints
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.meter import Meter
-from robustbench_kpca.evaluation.runner import Runner
 from robustbench_kpca.threat import Threat
 
 EPS = {"linf": 8 / 255, "l2": 0.5}
@@ -23,7 +21,7 @@ REFERENCE = {"ce": "ce", "dlr": "dlr", "dlr_targeted": "dlr-targeted", "ce_targe
 
 def starts(x, threat, runs):
     keys = torch.arange(len(x))
-    return [apgd.draw(x, threat, keys, torch.full((len(x),), run)) for run in range(runs)]
+    return [on_sphere(x, threat, keys, torch.full((len(x),), run)) for run in range(runs)]
 
 
 def iterates_of_the_reference(model, x, y, threat, loss, steps, targets):
@@ -194,33 +192,10 @@ def test_passes_of_a_sample_that_is_never_broken(protocol, classes, steps, runs)
     assert result.forwards.tolist() == [runs * (steps + 1) + (2 if runs > 1 else 1)] * 3
 
 
-@pytest.mark.usefixtures("fork")
-@pytest.mark.parametrize("loss", ["ce", "dlr_targeted"])
-def test_batch_mates_do_not_matter(loss):
-    """Bit for bit at a fixed batch size: samples dropped midway, others started in their place."""
-    model, threat = network("mlp"), Threat("linf", 0.05)
-    x, y = batch(model, "mlp", 8)
-    keys, ours = torch.arange(8), APGD(steps=9, loss=loss, targets=2 if loss != "ce" else 1, rho=0.75)
-    runner = Runner(model, 8, torch.device("cpu"))
-
-    def run(state, count):
-        for _ in range(count):
-            meter = Meter(runner, "apgd", threat, state["clean"], state["y"])
-            state = ours.step(state, threat, meter)
-        return state
-
-    total = 10 * ours.targets
-    whole = run(ours.start(x, y, threat, keys), total)
-    assert bool(whole["finished"].all())
-    half = {key: rows[::2] for key, rows in run(ours.start(x, y, threat, keys), 4).items()}
-    late = ours.start(x[1:4:2], y[1:4:2], threat, keys[1:4:2])
-    mixed = run({key: torch.cat([half[key], late[key]]) for key in half}, total - 4)
-    assert mixed["finished"].tolist() == [True] * 4 + [False] * 2
-    for key, rows in whole.items():
-        assert torch.equal(mixed[key][:4], rows[::2]), key
-    last = run({key: rows[4:] for key, rows in mixed.items()}, 4)
-    for key, rows in whole.items():
-        assert torch.equal(last[key], rows[1:4:2]), key
+@pytest.mark.parametrize("loss", ["ce", "dlr", "dlr_targeted"])
+def test_rows_are_independent(loss):
+    targets = 2 if loss.endswith("targeted") else 1
+    rows_are_independent(APGD(steps=9, loss=loss, targets=targets, rho=0.75), Threat("linf", 0.05), 5 * targets)
 
 
 @pytest.mark.usefixtures("fork")
@@ -243,7 +218,7 @@ def test_starts_lie_on_the_sphere_and_differ_between_runs_and_samples(norm):
     assert torch.allclose((first - x).flatten(1).norm(order, dim=1), torch.tensor(EPS[norm]))
     assert not torch.equal(first, second)
     assert not torch.equal(first[0], first[1])
-    alone = apgd.draw(x[1:2], Threat(norm, EPS[norm]), torch.tensor([1]), torch.tensor([1]))
+    alone = on_sphere(x[1:2], Threat(norm, EPS[norm]), torch.tensor([1]), torch.tensor([1]))
     assert torch.equal(alone[0], second[1])
 
 
@@ -261,28 +236,38 @@ def test_losses_in_closed_form():
 
 @pytest.mark.usefixtures("fork")
 @pytest.mark.parametrize(
-    ("classes", "loss", "instead"),
-    [(2, "dlr", "'ce'"), (3, "dlr_targeted", "'ce_targeted'"), (3, "dlr", None), (2, "ce_targeted", None)],
+    ("classes", "loss", "same"),
+    [
+        (2, "dlr", "ce"),
+        (2, "dlr_targeted", "ce_targeted"),
+        (3, "dlr_targeted", "ce_targeted"),
+        (3, "dlr", "dlr"),
+        (4, "dlr_targeted", "dlr_targeted"),
+    ],
 )
-def test_too_few_classes_for_the_ratio(classes, loss, instead):
-    model = network("linear", classes)
+def test_too_few_classes_for_the_ratio_leave_the_cross_entropy(classes, loss, same):
+    model, threat = network("linear", classes), Threat("linf", 0.03)
     x, y = batch(model, "linear")
-    changes = {"loss": loss, "steps": 5, "targets": 9 if loss.endswith("targeted") else 1}
-    if instead is None:
-        result = attack(model, x, y, "apgd-t-linf-8_255", eps=1e-6, **changes)
-        assert not bool(result.broken.any())
-        assert result.backwards.tolist() == [6] * len(x)
-    else:
-        with pytest.raises(BadInputError, match=instead):
-            attack(model, x, y, "apgd-t-linf-8_255", **changes)
+    logits, target = model(x).detach(), (y + 1) % classes
+    known = {
+        "ce": lambda: cross_entropy(logits, y),
+        "ce_targeted": lambda: -cross_entropy(logits, target),
+        "dlr": lambda: dlr(logits, y),
+        "dlr_targeted": lambda: dlr_targeted(logits, y, target),
+    }
+    assert torch.equal(objective(loss, logits, y, target, threat), known[same]())
+    targets = 9 if loss.endswith("targeted") else 1
+    changes = {"loss": loss, "steps": 5, "targets": targets}
+    result = attack(model, x, y, "apgd-t-linf-8_255", eps=1e-6, **changes)
+    assert not bool(result.broken.any())
+    assert result.backwards.tolist() == [6 * min(targets, classes - 1)] * len(x)
 
 
-@pytest.mark.parametrize("protocol", ["apgd-ce-linf-8_255", "fab-t-linf-8_255"])
-def test_l1_is_refused(protocol):
+def test_l1_is_refused():
     model = Unbreakable(4).eval()
     x, y = batch(model, "mlp", 2)
     with pytest.raises(BadInputError, match="l1"):
-        attack(model, x, y, protocol, norm="l1", eps=12)
+        attack(model, x, y, "apgd-ce-linf-8_255", norm="l1", eps=12)
 
 
 def test_an_untargeted_loss_has_one_target():
