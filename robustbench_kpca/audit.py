@@ -1,0 +1,116 @@
+"""The audit of a model: evidence for or against "the attacks saw the model's true weaknesses"; stored in its records.
+
+The compute half makes audits (`evaluation.audit`), records carry them, boards show them; this file needs no torch.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import safe_name, sha256, write_atomic
+from robustbench_kpca.strict import STRICT, validate_json
+
+SUFFIX = ".audit.json"
+
+
+class Check(BaseModel):
+    """One question to the model. It is flagged if any value exceeds the limit; without values it did not apply."""
+
+    model_config = STRICT
+    name: str
+    values: dict[str, Annotated[float, Field(allow_inf_nan=False)]]
+    limit: float
+    flag: bool
+    saw: str
+    why: str
+
+    @model_validator(mode="after")
+    def _flag_follows(self) -> "Check":
+        if self.flag != any(value > self.limit for value in self.values.values()):
+            raise BadInputError(f"check '{self.name}': its flag does not follow from its values and limit")
+        return self
+
+
+class Budget(BaseModel):
+    """An attack of the audit: the protocol with what was set in it, and the digest of what that resolved to."""
+
+    model_config = STRICT
+    protocol: str
+    digest: str
+
+
+class Plan(BaseModel):
+    """Everything the audit was told; equal digests mean the same questions."""
+
+    model_config = STRICT
+    norm: Literal["linf"]
+    eps: float
+    images: int
+    seed: int
+    batch_size: int
+    attacks: dict[str, Budget]
+    limits: dict[str, float]
+    sibling: str | None
+
+    def digest(self) -> str:
+        """SHA-256 of the plan."""
+        return sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode())
+
+
+class Subject(BaseModel):
+    """Which model was asked on which images. `probe_sha256` is of its logits on the first batch of them."""
+
+    model_config = STRICT
+    model: str
+    parameters_sha256: str
+    probe_sha256: str
+    data: str
+    split: str
+    data_digest: str
+
+
+class Audit(BaseModel):
+    """The answers. `seconds` is the audit's own time, in no record's `seconds`."""
+
+    model_config = STRICT
+    schema_version: Literal[1] = 1
+    subject: Subject
+    plan: Plan
+    plan_digest: str
+    checks: tuple[Check, ...]
+    seconds: float
+
+    @property
+    def flags(self) -> tuple[Check, ...]:
+        """The checks that were flagged."""
+        return tuple(check for check in self.checks if check.flag)
+
+    def save(self, folder: Path) -> Path:
+        """Write `<stem>.audit.json`, whole or not at all; return its path."""
+        path = audit_path(folder, self.subject, self.plan)
+        write_atomic(path, (self.model_dump_json(indent=1) + "\n").encode())
+        return path
+
+
+def audit_path(folder: Path, subject: Subject, plan: Plan) -> Path:
+    """Where the audit of exactly this subject under this plan is kept."""
+    identity = sha256((subject.model_dump_json() + plan.digest()).encode())
+    parts = [subject.model, f"{subject.data}-{subject.split}", f"seed{plan.seed}"]
+    return folder / f"{safe_name('__'.join(safe_name(part) for part in parts))}__{identity[:8]}{SUFFIX}"
+
+
+def load_audit(path: Path) -> Audit:
+    """Read an audit.
+
+    Raises:
+        BadInputError: missing, damaged, or a flag that does not follow from its numbers.
+
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise BadInputError(f"cannot read audit {path} ({error.strerror})", fix="check the path") from None
+    return validate_json(Audit, text, str(path))

@@ -1,0 +1,154 @@
+"""`audit`: whether a model's robust accuracy can be believed, asked of the model itself, in seconds."""
+
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from robustbench_kpca.audit import Audit, Check, Plan, Subject, audit_path, load_audit
+from robustbench_kpca.data._loading import as_samples, spread
+from robustbench_kpca.data._samples import Samples
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.audit_bench import Bench, budgets
+from robustbench_kpca.evaluation.audit_checks import limits, run_checks
+from robustbench_kpca.evaluation.preflight import preflight
+from robustbench_kpca.evaluation.runner import Runner
+from robustbench_kpca.files import sha256
+from robustbench_kpca.models.checkpoint import parameters_sha256
+from robustbench_kpca.threat import Threat, parse_fraction
+
+IMAGES = 64
+EPS = "8/255"
+
+
+def audit(
+    model: nn.Module,
+    images: Any,
+    labels: Any = None,
+    *,
+    eps: str | float = EPS,
+    limit: int = IMAGES,
+    seed: int = 0,
+    batch_size: int = 64,
+    device: str | None = None,
+    name: str | None = None,
+    sibling: nn.Module | None = None,
+    sibling_name: str | None = None,
+    allow: Collection[str] | None = None,
+    out: Path | None = None,
+) -> Audit:
+    """Audit a model: ask what an honestly evaluated one would answer in a known way (docs/audit.md).
+
+    Args:
+        model: as in `evaluate`.
+        images: as in `evaluate`.
+        labels: as in `evaluate`.
+        eps: radius of the L-infinity ball.
+        limit: how many of the images, spread over the set.
+        seed: of all randomness.
+        batch_size: at which the model always runs.
+        device: such as "cuda"; by default the model's own.
+        name: of the model; by default its class.
+        sibling: another model of the same task, whose adversarial images are shown to this one.
+        sibling_name: of the sibling; by default its class.
+        allow: if given, what preflight finds is refused as in `evaluate`, but for these checks; else it is a flag.
+        out: folder that keeps the audit; one of the same model, images and plan is returned as it is.
+
+    Raises:
+        BadInputError: nothing can be asked: images that cannot be used, a model that fails on clean ones.
+
+    """
+    samples = spread(as_samples(images, labels).in_order(), limit)
+    where = torch.device(device) if device is not None else _device_of(model)
+    x, y = (part.to(where) for part in samples.tensors())
+    started = time.perf_counter()
+    other = None if sibling is None else (sibling_name or type(sibling).__name__)
+    plan = Plan(
+        norm="linf", eps=parse_fraction(eps), images=len(samples), seed=seed, batch_size=batch_size,
+        attacks=budgets(eps), limits=limits(len(samples)), sibling=other,
+    )  # fmt: skip
+    if any(getattr(module, "stochastic", False) for module in model.modules()):
+        return _stochastic(model, name or type(model).__name__, samples, plan)
+    runner = Runner(model.to(where), batch_size, where)
+    if allow is not None:
+        preflight(runner, x[:batch_size], y[:batch_size], allow)
+    probe = sha256(_bytes(runner.logits(x[:batch_size])))
+    subject = _subject(model, name or type(model).__name__, samples, probe)
+    kept = None if out is None else _kept(out, subject, plan)
+    if kept is not None:
+        return kept
+    before = _state(model)
+    bench = Bench(model, runner, x, y, eps, Threat("linf", plan.eps), seed, sibling)
+    checks = [*run_checks(bench), _untouched(before, _state(model))]
+    done = Audit(
+        subject=subject, plan=plan, plan_digest=plan.digest(), checks=tuple(checks),
+        seconds=round(time.perf_counter() - started, 3),
+    )  # fmt: skip
+    if out is not None:
+        done.save(out)
+    return done
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    first = next(model.parameters(), None)
+    return torch.device("cpu") if first is None else first.device
+
+
+def _subject(model: nn.Module, name: str, samples: Samples, probe: str) -> Subject:
+    return Subject(
+        model=name, parameters_sha256=parameters_sha256(model), probe_sha256=probe,
+        data=samples.name, split=samples.split, data_digest=samples.digest(),
+    )  # fmt: skip
+
+
+def _stochastic(model: nn.Module, name: str, samples: Samples, plan: Plan) -> Audit:
+    """Return the audit of a model that says itself that it draws noise: no answer of it could be repeated."""
+    check = Check(
+        name="preflight", values={"stochastic": 1}, limit=0, flag=True,
+        saw="the model draws noise at test time by its own account, so nothing else was asked",
+        why="noise hides gradients; only an attack with expectation over transformation can judge it",
+    )  # fmt: skip
+    subject = _subject(model, name, samples, "")
+    return Audit(subject=subject, plan=plan, plan_digest=plan.digest(), checks=(check,), seconds=0)
+
+
+def _kept(out: Path, subject: Subject, plan: Plan) -> Audit | None:
+    """Return the audit of exactly this subject under this plan, if it is there and whole."""
+    path = audit_path(out, subject, plan)
+    if not path.is_file():
+        return None
+    try:
+        found = load_audit(path)
+    except BadInputError:  # damaged: it is made again
+        return None
+    return found if (found.subject, found.plan) == (subject, plan) else None
+
+
+def _state(model: nn.Module) -> dict[str, Any]:
+    """Everything an attack has no business to change."""
+    return {
+        "parameters and buffers": parameters_sha256(model),
+        "requires_grad": [parameter.requires_grad for parameter in model.parameters()],
+        "gradients": [None if one.grad is None else sha256(_bytes(one.grad)) for one in model.parameters()],
+        "training mode": [module.training for module in model.modules()],
+    }
+
+
+def _bytes(values: Tensor) -> bytes:
+    return values.detach().cpu().contiguous().numpy().tobytes()
+
+
+def _untouched(before: dict[str, Any], after: dict[str, Any]) -> Check:
+    """Whether the model is, after all attacks, what it was."""
+    changed = {what: 1.0 for what, was in before.items() if after[what] != was}
+    return Check(
+        name="untouched",
+        values=changed,
+        limit=0,
+        flag=bool(changed),
+        saw=f"the attacks changed the model's {', '.join(changed)}" if changed else "the attacks changed nothing in it",
+        why="a model that changes under attack is another model",
+    )
