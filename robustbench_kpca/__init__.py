@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from robustbench_kpca.data._loading import load_data
     from robustbench_kpca.errors import BenchmarkError
     from robustbench_kpca.estimate import Estimate
-    from robustbench_kpca.evaluation.run import AttackResult, attack, evaluate
+    from robustbench_kpca.evaluation.run import AttackResult, attack, evaluate, evaluate_curve
     from robustbench_kpca.models import create_model, load_model
     from robustbench_kpca.record import Record, load_record
 
@@ -24,6 +24,7 @@ __all__ = [
     "corrupt",
     "create_model",
     "evaluate",
+    "evaluate_curve",
     "load_data",
     "load_model",
     "load_record",
@@ -38,6 +39,7 @@ _HOMES = {
     "corrupt": "corruptions",
     "create_model": "models",
     "evaluate": "evaluation.run",
+    "evaluate_curve": "evaluation.run",
     "load_data": "data._loading",
     "load_model": "models",
     "load_record": "record",

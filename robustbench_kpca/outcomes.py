@@ -26,8 +26,8 @@ _TYPES: dict[str, type] = {
     "prediction": int,  # class with the largest logit; under attack, of the worst image found
     "rank": int,  # classes ranked above the label: 0 is right, <= 4 is right in the top 5
     "confidence": float,  # largest softmax probability
-    "broken_by": str,  # "clean" (was wrong already), the attack that broke the sample, or "" (stands)
-    "linf": float,  # size of the perturbation of the worst image found
+    "broken_by": str,  # "clean" (was wrong already), "clamp" (only as given), the attack that broke it, or "" (stands)
+    "linf": float,  # size of the perturbation of the worst image found, in pixel space
     "l2": float,
     "forwards": int,  # passes the attack spent on this sample, beyond the one clean forward
     "backwards": int,
@@ -35,12 +35,13 @@ _TYPES: dict[str, type] = {
     "nonfinite": int,  # proposals answered with NaN or infinite logits
     "zero_gradients": int,  # gradients that were zero everywhere
 }
+COUNTS = ("forwards", "backwards", "retracted", "nonfinite", "zero_gradients")  # they add up over attacks
 _DAMAGE = (OSError, EOFError, ValueError, IndexError, StopIteration, OverflowError, csv.Error, zlib.error)
 COLUMNS: dict[Kind, tuple[str, ...]] = {
     "clean": ("sample", "label", "prediction", "rank", "confidence"),
     "attack": (
         "sample", "label", "clean_prediction", "prediction", "broken_by", "linf", "l2",
-        "forwards", "backwards", "retracted", "nonfinite", "zero_gradients",
+        *COUNTS,
     ),
     "corruption": ("sample", "label", "corruption", "severity", "prediction", "rank", "confidence"),
 }  # fmt: skip
@@ -63,6 +64,11 @@ class Outcomes:
 
     def __getitem__(self, name: str) -> Column:
         return self.columns[name]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one dictionary per row: what `from_rows` was given."""
+        columns = [column.tolist() for column in self.columns.values()]
+        return [dict(zip(self.columns, row, strict=True)) for row in zip(*columns, strict=True)]
 
     @property
     def correct(self) -> NDArray[np.bool_]:

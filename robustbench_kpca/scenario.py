@@ -6,7 +6,7 @@ A protocol file states every field: there are no defaults to drift, so equal dig
 import json
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, StrictBool, field_validator, model_validator
 
 from robustbench_kpca import presets
 from robustbench_kpca.errors import BadInputError
@@ -42,6 +42,7 @@ class _Common(BaseModel):
     model_config = STRICT
     title: str
     citations: tuple[str, ...]
+    draws: Annotated[int, Field(ge=1, strict=True)]
 
     def digest(self) -> str:
         """SHA-256 of everything that can change a result (so not of the title)."""
@@ -55,25 +56,59 @@ class Clean(_Common):
     kind: Literal["clean"]
 
 
-class Attack(_Common):
-    """Accuracy under a cascade of attacks inside one ball around each image.
+Fraction = Annotated[float, BeforeValidator(parse_fraction)]
 
-    A sample leaves at its first misclassified iterate; later stages see the survivors only.
+
+class Attack(_Common):
+    """Accuracy under a cascade of attacks inside one ball around each image; later stages see the survivors only.
+
+    policy: `stop_at_first`: a sample leaves at its first misclassified iterate; `strongest`: every budget is spent,
+        and the image of lowest margin found is judged; `last`: only the last iterate of each stage is judged.
+    labels: what attacks are told: the `true` label (what is misclassified already is not attacked), or the class that
+        the model `predicted` (everything is attacked); verdicts always ask for the true label.
+    target: `none`, or the wrong class to be reached: `random` (from the sample's own stream), `least_likely` or
+        `runner_up` of the clean logits. Targeted, a sample is broken only there.
+    space: of eps and steps: `pixel`, or the model's own `normalised` inputs.
+    clip: whether images stay in [0, 1] of that space. In pixel space every other image is invalid; normalised inputs
+        are cut off before the attack begins, which `broken_by` calls `clamp`.
+    draws: passes averaged into each answer and gradient (expectation over transformation), for models with noise.
+    precision: `fp32`, or `bf16-search`: attacks see bfloat16, every verdict is confirmed in single precision.
+    below: smaller budgets that are attacked first, ascending; what they break counts as broken here, so that a curve
+        over eps is monotone.
+    stage: the attacks. With none, what counts is the image as attacks are given it.
     """
 
     kind: Literal["attack"]
     norm: Norm
-    eps: Annotated[float, BeforeValidator(parse_fraction)]
-    stage: Annotated[tuple[Stage, ...], Field(min_length=1)]
+    eps: Fraction
+    policy: Literal["stop_at_first", "strongest", "last"]
+    labels: Literal["true", "predicted"]
+    target: Literal["none", "random", "least_likely", "runner_up"]
+    space: Literal["pixel", "normalised"]
+    clip: StrictBool
+    precision: Literal["fp32", "bf16-search"]
+    below: tuple[Fraction, ...]
+    stage: tuple[Stage, ...]
 
     @property
     def threat(self) -> Threat:
-        """The ball that every proposal must stay in."""
-        return Threat(self.norm, self.eps)
+        """The ball that every proposal must stay in, and the attacker's aim."""
+        return Threat(self.norm, self.eps, clip=self.clip, targeted=self.target != "none")
+
+    def smaller(self) -> "Attack":
+        """Return the same at the next smaller budget of `below`."""
+        return self.model_copy(update={"eps": self.below[-1], "below": self.below[:-1]})
 
     @model_validator(mode="after")
-    def _check_threat(self) -> "Attack":
-        Threat(self.norm, self.eps)
+    def _check(self) -> "Attack":
+        assert self.threat
+        if list(self.below) != sorted({*self.below} - {0.0}) or self.below[-1:] >= (self.eps,):
+            raise BadInputError(f"below = {list(self.below)}", expected=f"ascending budgets between 0 and {self.eps:g}")
+        if self.labels == "predicted" and (self.policy == "stop_at_first" or self.threat.targeted):
+            raise BadInputError(
+                f"labels = 'predicted' with policy = '{self.policy}' and target = '{self.target}'",
+                expected="policy = 'last' or 'strongest', and target = 'none'",
+            )
         return self
 
 

@@ -67,8 +67,12 @@ def parse_assignments(items: list[str]) -> dict[str, Any]:
 
 
 def did_you_mean(name: str, known: Mapping[str, Any] | list[str]) -> str:
-    """Return `did you mean 'steps'?`, or the list of known names where none is close."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    """Return `did you mean 'steps'?`, or the list of known names where none is close.
+
+    What is written too long or too short (`epsilon` for `eps`) is meant before what merely looks alike.
+    """
+    grown = [one for one in known if len(one) > 2 and (name.startswith(one) or (name and one.startswith(name)))]
+    close = grown or difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
 
 

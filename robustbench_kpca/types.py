@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, Int64
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from robustbench_kpca.threat import Threat
 
@@ -41,6 +41,10 @@ class Query(Protocol):
 
     def rows(self, mask: Mask) -> "Query":
         """Restrict to some samples: what is shown next are images of those only, and they alone pay."""
+        ...
+
+    def module(self) -> nn.Module:
+        """Return the bare model, for an attack of another library: it runs on batches of any size, and only counts."""
         ...
 
 

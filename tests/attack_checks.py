@@ -1,5 +1,7 @@
 """What every attack keeps, whatever it does: called by the tests of each."""
 
+import tomllib
+
 import torch
 from plain_query import PlainQuery
 from torch import nn
@@ -75,13 +77,33 @@ def rows_are_independent(attack, threat, steps, shape=(2, 6, 6)):
         assert torch.equal(late[name], rows[2:]), name
 
 
+USUAL = """title = "t"
+citations = []
+kind = "attack"
+norm = "linf"
+eps = "8/255"
+policy = "stop_at_first"
+labels = "true"
+target = "none"
+space = "pixel"
+clip = true
+draws = 1
+precision = "fp32"
+below = []
+"""
+
+
+def scenario(stages, **fields):
+    """Return the scenario that a protocol of these stages would be."""
+    return parse_scenario(tomllib.loads(USUAL) | {"eps": 0.1} | fields | {"stage": list(stages)}, "test")
+
+
 def passes(stage, norm, eps, model, x, y):
     """Return (forwards, backwards) of every sample as the loop counts them, and whether it was broken."""
-    scenario = {"title": "t", "citations": [], "kind": "attack", "norm": norm, "eps": eps, "stage": [stage]}
     found = {}
     engine = Engine(
         Runner(model.eval(), 4, torch.device("cpu")),
-        parse_scenario(scenario, "test"),
+        scenario([stage], norm=norm, eps=eps),
         [str(row) for row in range(len(y))],
         0,
         lambda sample: found.update({sample.index: sample}),

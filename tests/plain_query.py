@@ -27,3 +27,6 @@ class PlainQuery:
     def rows(self, mask):
         index = mask.nonzero()[:, 0] if self.index is None else self.index[mask]
         return PlainQuery(self.model, self.look, index)
+
+    def module(self):
+        return self.model

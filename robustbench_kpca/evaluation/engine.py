@@ -15,31 +15,42 @@ from torch import Tensor
 
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attacks._ball import per_sample
+from robustbench_kpca.attacks._foreign import build as foreign_attack
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.meter import Meter, check_clean, check_proposal, judge
 from robustbench_kpca.evaluation.runner import Runner
-from robustbench_kpca.randomness import sample_key
+from robustbench_kpca.evaluation.space import Space
+from robustbench_kpca.randomness import generator, sample_key
 from robustbench_kpca.scenario import Attack as AttackScenario
 from robustbench_kpca.scenario import Stage
 from robustbench_kpca.strict import validate
-from robustbench_kpca.types import Attack, Images, Labels, State
+from robustbench_kpca.types import Attack, Images, Labels, Logits, State
 
 CLEAN = "clean"  # what "broke" a sample that was misclassified before any attack
+CLAMP = "clamp"  # and one that was once its normalised pixels were cut off at 0 and 1
 CleanBatch = tuple[list[int], Images, Labels]
 
 
 @dataclass
 class Sample:
-    """One image on its way through the stages, with what is known about it. Its tensors have no batch axis."""
+    """One image on its way through the stages, with what is known about it. Its tensors have no batch axis.
+
+    `clean` is the image as attacks are given it, `aim` the class they are to leave (or, targeted, to reach), `before`
+    what made the model wrong before any attack, and `worst` the image of lowest margin found (or the last one, where
+    the protocol judges that), found by `worst_by`.
+    """
 
     index: int
     id: str
     label: int
     clean: Tensor
     clean_prediction: int
+    aim: int
+    before: str
     worst: Tensor
     worst_margin: float
     prediction: int
+    worst_by: str = ""
     stage: int = 0
     restart: int = 0
     forwards: int = 0
@@ -52,11 +63,15 @@ class Sample:
 
 @dataclass
 class _Claim:
-    """An image to be answered by a plain forward pass. `state` is where the search stood if it looked broken there."""
+    """An image to be answered by a plain forward pass.
+
+    `state` is where the search stood if it looked broken there; `final`: no search follows, this decides the sample.
+    """
 
     sample: Sample
     image: Tensor
     state: State | None = None
+    final: bool = False
 
 
 @dataclass
@@ -96,6 +111,8 @@ def build_attack(stage: Stage) -> Attack:
         BadInputError: unknown attack; unknown, missing or unusable option.
 
     """
+    if ":" in stage.attack:
+        return foreign_attack(stage.attack, stage.options)
     attack: Attack = validate(ATTACKS.get(stage.attack), stage.options, f"attack '{stage.attack}'")
     return attack
 
@@ -103,7 +120,8 @@ def build_attack(stage: Stage) -> Attack:
 class Engine:
     """Runs one attack scenario over a stream of clean batches; `sink` receives every sample once, when it is decided.
 
-    Success means misclassified at any iterate (of any stage and restart), confirmed by a plain forward pass.
+    Success means misclassified at any iterate of any stage and restart (or what else the protocol's `policy` and
+    `target` say), confirmed by a plain forward pass in single precision.
     """
 
     def __init__(
@@ -111,6 +129,7 @@ class Engine:
     ) -> None:
         self.runner, self.scenario, self.ids, self.seed, self.sink = runner, scenario, ids, seed, sink
         self.threat = scenario.threat
+        self.space = Space.of(runner.model, scenario.space)
         self.pools = [Pool(stage.attack, build_attack(stage), stage.restarts) for stage in scenario.stage]
         self.claims: deque[_Claim] = deque()
 
@@ -119,8 +138,9 @@ class Engine:
 
         Full batches come first; only when the source is dry are short ones (filled up by the runner) run.
         """
-        size, dry = self.runner.batch_size, False
+        dry = False
         while True:
+            size = self.runner.batch_size
             ready = next((pool for pool in reversed(self.pools) if len(pool) >= size), None)
             if len(self.claims) >= size:
                 self._verify()
@@ -145,24 +165,47 @@ class Engine:
             self._verify()
 
     def _admit(self, indices: list[int], images: Images, labels: Labels) -> None:
-        """Run the one clean forward pass; what is misclassified already is never attacked."""
+        """Run the one clean forward pass; with true labels, what is misclassified already is never attacked."""
         logits = self.runner.logits(images.to(self.runner.device))
         check_clean(logits, labels)
         self._check_budget(images)
-        prediction, margins = (part.tolist() for part in judge(logits, labels.to(logits.device)))
+        predicted, given = logits.argmax(1).tolist(), self.space.enter(images)
+        if self.scenario.clip and self.scenario.space == "normalised":
+            given = given.clamp(0, 1)
+            logits = self.runner.logits(self.space.leave(given).to(self.runner.device))
+        aims = self._aims(indices, logits, labels)
+        prediction, margins = (part.tolist() for part in judge(logits, torch.tensor(aims, device=logits.device)))
         for row, index in enumerate(indices):
-            own = (index, self.ids[index], int(labels[row]), images[row], prediction[row])
-            sample = Sample(*own, worst=images[row], worst_margin=margins[row], prediction=prediction[row])
-            if sample.prediction == sample.label:
-                self.pools[0].waiting.append((sample, None))
-            else:
-                sample.broken_by = CLEAN
+            label = int(labels[row])
+            before = CLEAN if predicted[row] != label else CLAMP if prediction[row] != label else ""
+            sample = Sample(
+                index, self.ids[index], label, given[row], predicted[row], aims[row], before,
+                worst=given[row], worst_margin=self.threat.sign * margins[row], prediction=prediction[row],
+            )  # fmt: skip
+            if before and self.scenario.labels == "true":
+                sample.broken_by = before
                 self.sink(sample)
+            else:
+                self._enter(sample, 0)
+
+    def _aims(self, indices: list[int], logits: Logits, labels: Labels) -> list[int]:
+        """Return the class that each sample is to leave or, targeted, to reach."""
+        target, classes = self.scenario.target, logits.shape[1]
+        if target == "random":
+            draws = [generator(sample_key(self.seed, "target", self.ids[index])) for index in indices]
+            steps = [1 + int(draw.integers(classes - 1)) for draw in draws]
+            return [(label + step) % classes for label, step in zip(labels.tolist(), steps, strict=True)]
+        if target != "none":
+            others = logits.scatter(1, labels.to(logits.device)[:, None], -torch.inf)
+            lowest = logits.scatter(1, labels.to(logits.device)[:, None], torch.inf)
+            return (others.argmax(1) if target == "runner_up" else lowest.argmin(1)).tolist()
+        return (logits.argmax(1) if self.scenario.labels == "predicted" else labels).tolist()
 
     def _check_budget(self, images: Images) -> None:
         values = images[0].numel()
         furthest = math.sqrt(values) if self.threat.norm == "l2" else values
-        if self.threat.norm != "linf" and self.threat.eps >= furthest:
+        bounded = self.scenario.space == "pixel" and self.threat.clip
+        if bounded and self.threat.norm != "linf" and self.threat.eps >= furthest:
             raise BadInputError(
                 f"eps = {self.threat.eps:g} in {self.threat.norm.upper()}, while no two images are further apart than "
                 f"{furthest:.3g}",
@@ -183,7 +226,7 @@ class Engine:
     def _start(self, pool: Pool, samples: list[Sample]) -> State:
         device = self.runner.device
         clean = torch.stack([sample.clean for sample in samples]).to(device)
-        labels = torch.tensor([sample.label for sample in samples], device=device)
+        labels = torch.tensor([sample.aim for sample in samples], device=device)
         keys = [sample_key(self.seed, f"{sample.stage}/{pool.name}/{sample.restart}", sample.id) for sample in samples]
         state = pool.attack.start(clean, labels, self.threat, torch.tensor(keys, device=device))
         return state | {
@@ -197,7 +240,7 @@ class Engine:
         self._fill(pool)
         own = {key: rows for key, rows in pool.state.items() if key.startswith("loop.")}
         state = {key: rows for key, rows in pool.state.items() if key not in own}
-        meter = Meter(self.runner, pool.name, self.threat, own["loop.clean"], own["loop.label"])
+        meter = Meter(self.runner, self.space, pool.name, self.threat, own["loop.clean"], own["loop.label"])
         state = pool.attack.step(state, self.threat, meter)
         worse = meter.worst_margin < own["loop.margin"]
         own["loop.worst"] = torch.where(per_sample(worse, meter.worst), meter.worst, own["loop.worst"])
@@ -209,13 +252,15 @@ class Engine:
         self._release(pool, meter)
 
     def _release(self, pool: Pool, meter: Meter) -> None:
-        """Turn what looks broken or has spent its budget into claims."""
-        leaving = meter.broken | pool.state["finished"]
+        """Turn what looks broken (if that ends the search) or has spent its budget into claims."""
+        broken = meter.broken & (self.scenario.policy == "stop_at_first")
+        leaving = broken | pool.state["finished"]
         for row in leaving.nonzero()[:, 0].tolist():
-            sample = pool.active[row]
-            sample.worst = pool.state["loop.worst"][row].cpu()
-            sample.worst_margin = float(pool.state["loop.margin"][row])
-            if bool(meter.broken[row]):
+            sample, margin = pool.active[row], float(pool.state["loop.margin"][row])
+            if margin < sample.worst_margin:
+                sample.worst, sample.worst_margin = pool.state["loop.worst"][row].cpu(), margin
+                sample.worst_by = pool.name
+            if bool(broken[row]):
                 state = {key: rows[row : row + 1].clone() for key, rows in pool.state.items()}
                 self.claims.append(_Claim(sample, meter.worst[row].cpu(), state))
             else:
@@ -228,42 +273,50 @@ class Engine:
         claims = [self.claims.popleft() for _ in range(min(self.runner.batch_size, len(self.claims)))]
         images = torch.stack([claim.image for claim in claims]).to(device)
         clean = torch.stack([claim.sample.clean for claim in claims]).to(device)
-        labels = torch.tensor([claim.sample.label for claim in claims], device=device)
+        aims = torch.tensor([claim.sample.aim for claim in claims], device=device)
         check_proposal(images, clean, self.threat, self.pools[claims[0].sample.stage].name)
-        prediction, margins = judge(self.runner.logits(images), labels)
+        prediction, margins = judge(self.runner.logits(self.space.leave(images)), aims)
         for row, claim in enumerate(claims):
-            self._answer(claim, int(prediction[row]), float(margins[row]))
+            margin = float(margins[row])
+            self._answer(claim, int(prediction[row]), margin if int(prediction[row]) < 0 else self.threat.sign * margin)
 
     def _answer(self, claim: _Claim, prediction: int, margin: float) -> None:
-        sample = claim.sample
-        sample.forwards += 1
-        sample.nonfinite += prediction < 0
-        if prediction != sample.label:
-            sample.worst, sample.worst_margin, sample.prediction = claim.image, margin, prediction
-            sample.broken_by = self.pools[sample.stage].name
-            self.sink(sample)
-        elif claim.state is not None:
-            self._retract(claim, claim.state, margin)
-        else:
-            if margin < sample.worst_margin:
-                sample.worst, sample.worst_margin = claim.image, margin
-            self._go_on(sample)
-
-    def _retract(self, claim: _Claim, state: State, margin: float) -> None:
-        """Misclassified in the pass that gave the gradient, correct in a plain one: count it, and search on.
+        """Decide the sample, or send it on.
 
         Raises:
-            EvaluationError: the logits were NaN or infinite in the former only; the attack is blind to such a model.
+            EvaluationError: the logits were NaN or infinite only in the pass that gave a gradient; the attack is blind
+                to such a model.
 
         """
+        sample, policy = claim.sample, self.scenario.policy
+        sample.forwards += self.runner.draws
+        sample.nonfinite += prediction < 0
+        broken = prediction < 0 or (prediction == sample.aim if self.threat.targeted else prediction != sample.label)
+        looked_broken = claim.state is not None or (claim.final and sample.worst_margin <= 0)
+        if looked_broken and not broken:
+            if sample.worst_margin == -float("inf"):
+                raise EvaluationError(
+                    f"the model gave NaN or infinite logits for '{sample.id}' only while gradients were recorded",
+                    fix="a gradient attack cannot judge such a model",
+                )
+            sample.retracted += 1
+        decides = claim.final or policy == "last" or (policy == "stop_at_first" and (broken or looked_broken))
+        if decides or margin < sample.worst_margin:
+            sample.worst, sample.worst_margin, sample.prediction = claim.image, margin, prediction
+            sample.worst_by = sample.worst_by if claim.final else self.pools[sample.stage].name
+        if broken and decides:
+            sample.broken_by = sample.before or sample.worst_by
+            self.sink(sample)
+        elif claim.final:
+            self.sink(sample)
+        elif claim.state is not None:
+            self._search_on(claim, claim.state, margin)
+        else:
+            self._go_on(sample)
+
+    def _search_on(self, claim: _Claim, state: State, margin: float) -> None:
+        """Put a sample back where it looked broken: in the pass that gave the gradient it did, in a plain one not."""
         sample = claim.sample
-        if sample.worst_margin == -float("inf"):
-            raise EvaluationError(
-                f"the model gave NaN or infinite logits for '{sample.id}' only while gradients were recorded",
-                fix="a gradient attack cannot judge such a model",
-            )
-        sample.retracted += 1
-        sample.worst, sample.worst_margin = claim.image, margin
         state["loop.margin"].fill_(margin)
         if bool(state["finished"]):
             self.claims.append(_Claim(sample, state["x"][0].cpu()))
@@ -274,12 +327,20 @@ class Engine:
         """Send a sample that stood its ground to the next restart, the next stage, or home."""
         if sample.restart + 1 < self.pools[sample.stage].restarts:
             sample.restart += 1
-        elif sample.stage + 1 < len(self.pools):
-            sample.stage, sample.restart = sample.stage + 1, 0
+            self.pools[sample.stage].waiting.append((sample, None))
         else:
+            self._enter(sample, sample.stage + 1)
+
+    def _enter(self, sample: Sample, stage: int) -> None:
+        """Put a sample in line for a stage; after the last, it is decided."""
+        if stage < len(self.pools):
+            sample.stage, sample.restart = stage, 0
+            self.pools[stage].waiting.append((sample, None))
+        elif self.scenario.policy == "strongest" and (sample.worst_margin <= 0 or sample.before):
+            self.claims.append(_Claim(sample, sample.worst, final=True))
+        else:
+            sample.broken_by = sample.before if sample.prediction != sample.label else ""
             self.sink(sample)
-            return
-        self.pools[sample.stage].waiting.append((sample, None))
 
     def snapshot(self) -> list[dict[str, Any]]:
         """Return everything undecided as plain values and tensors: one entry a sample, with its state if it has one."""

@@ -10,6 +10,7 @@ import torch
 from robustbench_kpca.record import Environment
 
 PACKAGES = ("robustbench-kpca", "torch", "torchvision", "timm", "numpy", "scipy", "opencv-python-headless")
+FOREIGN = ("torchattacks", "pyautoattack", "foolbox")  # whose attacks a protocol may name
 _CHECKOUT = Path(__file__).parents[2]
 
 
@@ -22,7 +23,7 @@ def environment(device: torch.device) -> Environment:
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
         threads=torch.get_num_threads(),
         deterministic=torch.are_deterministic_algorithms_enabled(),
-        packages={name: version(name) for name in PACKAGES},
+        packages={name: version(name) for name in PACKAGES + FOREIGN},
         revision=revision(),
     )
 

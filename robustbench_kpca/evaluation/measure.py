@@ -13,7 +13,8 @@ from robustbench_kpca.evaluation.journal import Journal
 from robustbench_kpca.evaluation.loader import Cell, batches
 from robustbench_kpca.evaluation.meter import check_clean
 from robustbench_kpca.evaluation.runner import Runner
-from robustbench_kpca.outcomes import Outcomes
+from robustbench_kpca.evaluation.space import Space
+from robustbench_kpca.outcomes import COUNTS, Outcomes
 from robustbench_kpca.scenario import Attack, Clean, Corruption
 from robustbench_kpca.types import Labels, Logits
 
@@ -86,12 +87,24 @@ def measure_attack(
     journal: Journal | None,
     progress: Progress | None,
     keep: Callable[[Sample], None] | None = None,
+    carried: Outcomes | None = None,
 ) -> Outcomes:
-    """Attack every sample; `keep` sees each one as it is decided, with its worst image."""
-    rows: dict[int, Row] = {}
+    """Attack every sample; `keep` sees each one as it is decided, with its worst image.
+
+    `carried` are the outcomes at the next smaller of the budgets `below`; they are measured first where not given.
+    """
+    if scenario.below and carried is None:
+        how: dict[str, Any] = {"seed": seed, "workers": workers, "journal": None, "progress": None, "keep": keep}
+        carried = measure_attack(runner, samples, scenario.smaller(), **how)
+    before = [] if carried is None else carried.rows()
+    rows: dict[int, Row] = {index: row for index, row in enumerate(before) if row["broken_by"]}
+    space = Space.of(runner.model, scenario.space)
 
     def sink(sample: Sample) -> None:
-        rows[sample.index] = _attack_row(sample)
+        row = _attack_row(sample, space)
+        if before:
+            row |= {count: row[count] + before[sample.index][count] for count in COUNTS}
+        rows[sample.index] = row
         if keep is not None:
             keep(sample)
         if progress is not None:
@@ -121,8 +134,8 @@ def _source(
         yield from batches(samples, indices, batch_size=batch_size, workers=workers)
 
 
-def _attack_row(sample: Sample) -> Row:
-    clean, worst = sample.clean[None], sample.worst[None]
+def _attack_row(sample: Sample, space: Space) -> Row:
+    clean, worst = space.leave(sample.clean[None]), space.leave(sample.worst[None])
     return {
         "sample": sample.id,
         "label": sample.label,

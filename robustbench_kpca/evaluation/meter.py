@@ -1,12 +1,14 @@
 """What stands between an attack and the model: checks ball and box, counts passes, notices broken samples."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from robustbench_kpca.attacks._ball import distance, per_sample
 from robustbench_kpca.attacks._losses import margin
 from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.evaluation.bare import BareModel
 from robustbench_kpca.evaluation.runner import Runner
+from robustbench_kpca.evaluation.space import Space
 from robustbench_kpca.threat import Threat
 from robustbench_kpca.types import Images, Labels, Logits, Loss, Mask, PerSample
 
@@ -21,10 +23,15 @@ def judge(logits: Logits, labels: Labels) -> tuple[Labels, PerSample]:
 
 
 class Meter:
-    """A `Query` for one step of one batch of samples; everything it counts is per sample."""
+    """A `Query` for one step of one batch of samples; everything it counts is per sample.
 
-    def __init__(self, runner: Runner, attack: str, threat: Threat, clean: Images, labels: Labels) -> None:
-        self.runner, self.attack, self.threat = runner, attack, threat
+    Images come in the coordinates of `space`; `labels` are the classes to get away from or, targeted, to be reached.
+    """
+
+    def __init__(
+        self, runner: Runner, space: Space, attack: str, threat: Threat, clean: Images, labels: Labels
+    ) -> None:
+        self.runner, self.space, self.attack, self.threat = runner, space, attack, threat
         self.clean, self.labels = clean, labels
         self.forwards, self.backwards = torch.zeros_like(labels), torch.zeros_like(labels)
         self.worst = clean
@@ -51,22 +58,27 @@ class Meter:
         """Restrict to the samples where `mask` is true."""
         return _Rows(self, mask.nonzero()[:, 0])
 
+    def module(self) -> nn.Module:
+        """Return the model in its bare form, for other libraries: it counts its passes, and checks nothing."""
+        return self.module_of(self._all())
+
     def _all(self) -> Labels:
         return torch.arange(len(self.labels), device=self.labels.device)
 
     def logits_of(self, rows: Labels, x: Images, outside: bool) -> Logits:
         """`logits` of the samples at `rows`."""
         self._check(rows, x, outside)
-        logits = self.runner.logits(x)
+        logits = self.runner.logits(self.space.leave(x), search=True)
         self._note(rows, x, logits, outside)
         return logits
 
     def gradient_of(self, rows: Labels, x: Images, loss: Loss, outside: bool) -> tuple[PerSample, Images]:
         """`gradient` of the samples at `rows`."""
         self._check(rows, x, outside)
-        losses, gradient, logits = self.runner.gradient(x, loss)
+        losses, gradient, logits = self.runner.gradient(self.space.leave(x), loss)
+        gradient = self.space.pull_back(gradient)
         self._note(rows, x, logits, outside)
-        self.backwards[rows] += 1
+        self.backwards[rows] += self.runner.draws
         blind = ~torch.isfinite(gradient).flatten(1).all(1) & torch.isfinite(logits).all(1)
         if bool(blind.any()):
             raise EvaluationError(
@@ -76,20 +88,31 @@ class Meter:
         self.zero_gradients[rows] += (gradient == 0).flatten(1).all(1).long()
         return losses, gradient
 
+    def module_of(self, rows: Labels) -> nn.Module:
+        """`module` of the samples at `rows`: one draw a pass, in single precision."""
+
+        def answer(x: Tensor) -> Tensor:
+            logits: Tensor = self.runner.model(self.space.leave(x))
+            return logits.float()
+
+        return BareModel(answer, self.forwards, self.backwards, rows)
+
     def _check(self, rows: Labels, x: Images, outside: bool) -> None:
         if outside:
-            check_box(x, self.attack)
+            check_box(x, self.threat, self.attack)
         else:
             check_proposal(x, self.clean[rows], self.threat, self.attack)
 
     def _note(self, rows: Labels, x: Images, logits: Logits, outside: bool) -> None:
-        self.forwards[rows] += 1
+        self.forwards[rows] += self.runner.draws
         prediction, margins = judge(logits, self.labels[rows])
+        margins = torch.where(prediction < 0, margins, self.threat.sign * margins)
+        broken = ((prediction == self.labels[rows]) == self.threat.targeted) | (prediction < 0)
         if outside:
             far = distance(x, self.clean[rows], self.threat.norm) > self.threat.eps
-            prediction = torch.where(far, self.labels[rows], prediction)
+            broken &= ~far
             margins = torch.where(far, torch.inf, margins)
-        self.broken[rows] |= prediction != self.labels[rows]
+        self.broken[rows] |= broken
         self.nonfinite[rows] += (prediction < 0).long()
         better = margins < self.worst_margin[rows]
         self.worst = self.worst.index_copy(0, rows, torch.where(per_sample(better, x), x, self.worst[rows]).detach())
@@ -111,10 +134,18 @@ class _Rows:
     def rows(self, mask: Mask) -> "_Rows":
         return _Rows(self.meter, self.index[mask])
 
+    def module(self) -> nn.Module:
+        return self.meter.module_of(self.index)
 
-def check_box(x: Tensor, attack: str) -> None:
-    """Refuse an image outside [0, 1]: it is a bug of the attack."""
-    if not bool(((x >= 0) & (x <= 1)).all()):
+
+def _in_box(x: Tensor, threat: Threat) -> bool:
+    low, high = (0.0, 1.0) if threat.clip else (-torch.inf, torch.inf)
+    return bool(((x >= low) & (x <= high)).all())
+
+
+def check_box(x: Tensor, threat: Threat, attack: str) -> None:
+    """Refuse an image outside the box, or NaN: it is a bug of the attack."""
+    if not _in_box(x, threat):
         raise EvaluationError(
             f"attack '{attack}' proposed values outside [0, 1] or NaN", fix="this is a bug of the attack: report it"
         )
@@ -122,7 +153,7 @@ def check_box(x: Tensor, attack: str) -> None:
 
 def check_proposal(x: Tensor, clean: Images, threat: Threat, attack: str) -> None:
     """Refuse (never clip) a proposal outside the ball or the box: it is a bug of the attack."""
-    inside = bool(((x >= 0) & (x <= 1)).all())
+    inside = _in_box(x, threat)
     reach = float(distance(x, clean, threat.norm).max()) if inside else float("nan")
     if not reach <= threat.eps + SLACK * max(1.0, threat.eps):
         met = f"a distance of {reach:.6g}" if inside else "values outside [0, 1] or NaN"

@@ -1,7 +1,7 @@
 """`evaluate` and `attack`: from any module that maps images in [0, 1] to logits, to records and adversarial images."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from robustbench_kpca.evaluation.loader import batches
 from robustbench_kpca.evaluation.measure import Progress, measure_attack, measure_plain
 from robustbench_kpca.evaluation.preflight import Finding, preflight
 from robustbench_kpca.evaluation.runner import Runner, frozen
+from robustbench_kpca.evaluation.space import Space
 from robustbench_kpca.files import require_writable, sha256
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.models import model_info
@@ -39,6 +40,7 @@ from robustbench_kpca.record import (
     outcomes_name,
 )
 from robustbench_kpca.scenario import Attack, Corruption, Override, Scenario, load_scenario
+from robustbench_kpca.threat import parse_fraction
 from robustbench_kpca.types import Images, Labels, Mask
 
 BATCH_SIZE = 64
@@ -48,7 +50,8 @@ BATCH_SIZE = 64
 class AttackResult:
     """Per sample, in the order given.
 
-    `images` are the broken image where there is one, else the worst one found (the clean one for a clean error);
+    `images`, in pixel space, are the broken image where there is one, else the worst one found (the clean one for a
+    clean error);
     `broken` includes clean errors; passes exclude the one clean forward.
     """
 
@@ -91,6 +94,7 @@ def evaluate(
     fresh: bool = False,
     allow: Collection[str] = (),
     progress: Progress | None = None,
+    smaller: Record | None = None,
     **overrides: Override,
 ) -> Record:
     """Evaluate a model under a protocol.
@@ -112,6 +116,7 @@ def evaluate(
         fresh: evaluate again even if such a record is there.
         allow: checks of `evaluation.preflight` that may fail; each that does is a flag of the record.
         progress: called with (done, total).
+        smaller: the record of the same at the next smaller budget of `below`, which then is not measured again.
         **overrides: fields of the protocol, such as `eps="3/255"`.
 
     Returns:
@@ -128,7 +133,7 @@ def evaluate(
     where = _device(model, device)
     if out is not None:
         require_writable(Path(out))
-    runner = Runner(model.to(where), batch_size, where)
+    runner = _runner(model, scenario, batch_size, where)
     first, labels_of_first = _first_batch(runner, samples)
     spec = Spec(
         model=model_info(model, name or type(model).__name__, source, runner.logits(first)),
@@ -145,12 +150,17 @@ def evaluate(
             return finished
         key = sha256((spec.digest() + surroundings.model_dump_json()).encode())
         journal = Journal(Path(out) / f".{spec.stem()}.partial", key)
+    carried = None if smaller is None else _carried(spec, scenario, smaller)
     findings = preflight(runner, first, labels_of_first, allow) if isinstance(scenario, Attack) else []
     started = time.perf_counter()
     with frozen(model):
-        outcomes = _outcomes(runner, samples, scenario, seed, workers, journal, progress)
+        how: dict[str, Any] = {"seed": seed, "workers": workers, "journal": journal, "progress": progress}
+        if isinstance(scenario, Attack):
+            outcomes = measure_attack(runner, samples, scenario, **how, carried=carried)
+        else:
+            outcomes = measure_plain(runner, samples, scenario, **how)
     seconds = time.perf_counter() - started + (journal.seconds_before if journal else 0.0)
-    record = _record(spec, scenario, outcomes, surroundings, seconds, findings)
+    record = _record(spec, scenario, outcomes, surroundings, seconds, findings, runner.batch_size)
     if out is not None:
         record.save(Path(out))
     if journal is not None:
@@ -177,35 +187,69 @@ def attack(
     samples = as_samples(images, labels)
     where = _device(model, device)
     decided: dict[int, Sample] = {}
-    runner = Runner(model.to(where), batch_size, where)
+    runner = _runner(model, scenario, batch_size, where)
     preflight(runner, *_first_batch(runner, samples), allow)
     with frozen(model):
-        measure_attack(
+        outcomes = measure_attack(
             runner, samples, scenario,
             seed=seed, workers=0, journal=None, progress=None,
             keep=lambda sample: decided.update({sample.index: sample}),
         )  # fmt: skip
     ordered = [decided[index] for index in range(len(samples))]
     return AttackResult(
-        torch.stack([sample.worst for sample in ordered]),
-        torch.tensor([sample.broken_by != "" for sample in ordered]),
-        torch.tensor([sample.forwards for sample in ordered]),
-        torch.tensor([sample.backwards for sample in ordered]),
+        Space.of(model, scenario.space).leave(torch.stack([sample.worst for sample in ordered])),
+        torch.from_numpy(~outcomes.correct),
+        torch.from_numpy(outcomes["forwards"]),
+        torch.from_numpy(outcomes["backwards"]),
     )
 
 
-def _outcomes(
-    runner: Runner,
-    samples: Samples,
-    scenario: Scenario,
-    seed: int,
-    workers: int,
-    journal: Journal | None,
-    progress: Progress | None,
-) -> Outcomes:
-    how: dict[str, Any] = {"seed": seed, "workers": workers, "journal": journal, "progress": progress}
-    run: Callable[..., Outcomes] = measure_attack if isinstance(scenario, Attack) else measure_plain
-    return run(runner, samples, scenario, **how)
+def evaluate_curve(
+    model: nn.Module, images: Any, labels: Any = None, *, protocol: str, eps: Sequence[str | float], **how: Any
+) -> list[Record]:
+    """Evaluate at several budgets, from the smallest: what breaks at one counts as broken at every larger one.
+
+    Args:
+        model: and `images`, `labels`, `protocol` and every other argument as in `evaluate`.
+        images: see there.
+        labels: see there.
+        protocol: an attack.
+        eps: the budgets; each record names the smaller ones in its field `below`.
+        **how: see there.
+
+    Returns:
+        One record per budget, ascending; robust accuracy never rises.
+
+    """
+    budgets = sorted({parse_fraction(value): value for value in eps}.items())
+    records: list[Record] = []
+    for number, (_, value) in enumerate(budgets):
+        curve: dict[str, Any] = {"eps": value}
+        if number:
+            curve |= {"below": [smaller for _, smaller in budgets[:number]], "smaller": records[-1]}
+        records.append(evaluate(model, images, labels, protocol=protocol, **curve, **how))
+    return records
+
+
+def _carried(spec: Spec, scenario: Scenario, smaller: Record) -> Outcomes:
+    """Return the outcomes at the next smaller budget, having seen that they are of the same run otherwise."""
+    assert isinstance(scenario, Attack)
+    below = scenario.smaller().digest() if scenario.below else None
+    protocol = spec.protocol.model_copy(update={"digest": below})
+    wanted = spec.model_copy(update={"protocol": protocol})
+    met = smaller.spec.model_copy(update={"protocol": protocol})
+    if below != smaller.spec.protocol.digest or met != wanted:
+        raise BadInputError(
+            f"{smaller.spec.stem()} is not the same evaluation at the next smaller budget",
+            fix="give it the same model, images, seed and batch size, or leave `smaller` out",
+        )
+    return smaller.outcomes
+
+
+def _runner(model: nn.Module, scenario: Scenario, batch_size: int, device: torch.device) -> Runner:
+    bf16 = isinstance(scenario, Attack) and scenario.precision == "bf16-search"
+    search = torch.bfloat16 if bf16 else torch.float32
+    return Runner(model.to(device), batch_size, device, scenario.draws, search)
 
 
 def _whole(name: str, value: object) -> int:
@@ -248,19 +292,23 @@ def _record(
     surroundings: Environment,
     seconds: float,
     allowed: Sequence[Finding],
+    batch_size: int,
 ) -> Record:
+    halved = f"memory ran out at batch size {spec.batch_size}: it went on with {batch_size}"
     attacked = outcomes.kind == "attack"
     return Record(
         spec=spec,
         metrics=measure(outcomes),
         passes=Passes(
-            forwards=len(outcomes) + (int(outcomes["forwards"].sum()) if attacked else 0),
+            forwards=scenario.draws * len(outcomes) + (int(outcomes["forwards"].sum()) if attacked else 0),
             backwards=int(outcomes["backwards"].sum()) if attacked else 0,
         ),
         outcomes_file=OutcomesFile(file=outcomes_name(spec), sha256=outcomes.digest(), rows=len(outcomes)),
         environment=surroundings,
         citations=scenario.citations,
-        flags=tuple(f"preflight, allowed: {finding}" for finding in allowed) + _flags(outcomes),
+        flags=tuple(f"preflight, allowed: {finding}" for finding in allowed)
+        + _flags(outcomes)
+        + ((halved,) if batch_size < spec.batch_size else ()),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(seconds, 3),
     ).attach(outcomes)

@@ -1,13 +1,17 @@
 """The one place where a model is called: always at one batch size, without touching its parameters."""
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
 from robustbench_kpca.types import Images, Logits, Loss, PerSample
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -27,48 +31,87 @@ class Runner:
     """Runs `model` on at most `batch_size` images at a time, filled up to exactly `batch_size`.
 
     Matrix kernels choose their order of summation by shape, so only equal batch sizes give equal bits; a sample's row
-    in the batch does not matter.
+    in the batch does not matter. When memory runs out, `batch_size` is halved, for good.
+
+    With `draws` > 1 every answer, loss and gradient is the mean over that many passes: the expectation over the noise
+    that a stochastic model draws (Athalye, Engstrom, Ilyas & Kwok 2018, arXiv:1707.07397). Its noise comes from torch's
+    generator, seeded by the images shown and the number of the draw: the same batch has the same noise, another has
+    its own.
+
+    `search` is the precision in which gradients, and the logits asked for with `search`, are computed.
     """
 
-    def __init__(self, model: nn.Module, batch_size: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        batch_size: int,
+        device: torch.device,
+        draws: int = 1,
+        search: torch.dtype = torch.float32,
+    ) -> None:
         if any(module.training for module in model.modules()):
             raise BadInputError("the model, or a part of it, is in training mode", fix="call model.eval() first")
-        if any(getattr(module, "stochastic", False) for module in model.modules()):
+        if draws == 1 and any(getattr(module, "stochastic", False) for module in model.modules()):
             raise BadInputError(
                 "the model draws noise at test time, so that no pass can be repeated",
-                expected="a deterministic forward pass; expectation over transformation is not supported yet",
+                expected="a protocol that averages over draws",
+                fix="set draws = 20, say",
             )
         if batch_size < 1:
             raise BadInputError(f"batch size {batch_size}", expected="at least 1")
         self.model, self.batch_size, self.device = model, batch_size, device
+        self.draws, self.search = draws, search
         self.classes: int | None = None
 
-    def logits(self, x: Images) -> Logits:
+    def logits(self, x: Images, *, search: bool = False) -> Logits:
         """One forward pass."""
-        with torch.no_grad():
-            return self._call(x)
+        with torch.no_grad(), self._precision(search=search):
+            return self._fitting(lambda: torch.cat([self._mean_call(part) for part in x.split(self.batch_size)]))
 
     def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
         """One forward and one backward pass: per-sample losses, their gradients with respect to `x`, and the logits."""
-        with torch.inference_mode(mode=False), torch.enable_grad():
-            x = x.detach().clone().requires_grad_()
-            logits = self._call(x)
+        with torch.inference_mode(mode=False), torch.enable_grad(), self._precision(search=True):
+            return self._fitting(lambda: self._gradient(x, loss))
+
+    def _gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
+        draws = [self._gradient_of_draw(x, loss, draw) for draw in range(self.draws)]
+        if self.draws == 1:
+            return draws[0]
+        losses, gradients, logits = (torch.stack(part).mean(0) for part in zip(*draws, strict=True))
+        return losses, gradients, logits
+
+    def _gradient_of_draw(self, x: Images, loss: Loss, draw: int) -> tuple[PerSample, Images, Logits]:
+        parts = [part.detach().clone().requires_grad_() for part in x.split(self.batch_size)]
+        if len(parts) == 1:
+            logits = self._call(parts[0], draw)
             losses = loss(logits)
-            try:
-                (gradient,) = torch.autograd.grad(losses.sum(), x)
-            except RuntimeError as error:
-                raise _failure("the model cannot be differentiated", error) from error
+            return losses.detach(), _slope(losses.sum(), parts[0]), logits.detach()
+        with torch.no_grad():  # a batch from before memory ran out: every part again, for its own gradient
+            logits = torch.cat([self._call(part, draw) for part in parts])
+        logits.requires_grad_()
+        losses = loss(logits)
+        (weights,) = torch.autograd.grad(losses.sum(), logits)
+        pairs = zip(parts, weights.split(self.batch_size), strict=True)
+        gradient = torch.cat([_slope((self._call(part, draw) * weight).sum(), part) for part, weight in pairs])
         return losses.detach(), gradient, logits.detach()
 
-    def _call(self, x: Images) -> Logits:
+    def _mean_call(self, x: Images) -> Logits:
+        if self.draws == 1:
+            return self._call(x, 0)
+        return torch.stack([self._call(x, draw) for draw in range(self.draws)]).mean(0)
+
+    def _call(self, x: Images, draw: int) -> Logits:
         count = len(x)
         if count < self.batch_size:
             x = torch.cat([x, x[-1:].detach().expand(self.batch_size - count, *x.shape[1:])])
         try:
-            logits = self.model(x)
+            with self._noise(x, draw):
+                logits = self.model(x)
         except BenchmarkError:
             raise
         except Exception as error:  # foreign code
+            if _out_of_memory(error):
+                raise
             raise _failure(f"the model failed on images of shape {tuple(x.shape)} and {x.dtype}", error) from error
         if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(x):
             shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
@@ -77,10 +120,62 @@ class Runner:
             self.classes = logits.shape[1]
         return logits[:count].float()
 
+    @contextmanager
+    def _noise(self, x: Images, draw: int) -> Iterator[None]:
+        if self.draws == 1:
+            yield
+            return
+        content = hashlib.sha256(x.detach().cpu().contiguous().numpy().tobytes() + draw.to_bytes(4, "little"))
+        devices = [] if self.device.type != "cuda" else [self.device]
+        with torch.random.fork_rng(devices):
+            torch.manual_seed(int.from_bytes(content.digest()[:8], "little"))
+            yield
+
+    @contextmanager
+    def _precision(self, *, search: bool) -> Iterator[None]:
+        if not search or self.search == torch.float32:
+            yield
+            return
+        with torch.autocast(self.device.type, dtype=self.search):
+            yield
+
+    def _fitting(self, work: Callable[[], T]) -> T:
+        """Do `work`, with batches of half the size whenever memory runs out.
+
+        Raises:
+            EvaluationError: not even one image fits.
+
+        """
+        while True:
+            try:
+                return work()
+            except Exception as error:
+                if not _out_of_memory(error):
+                    raise
+                if self.batch_size == 1:
+                    raise EvaluationError("out of memory with a single image", fix="use a larger device") from error
+            self.batch_size = (self.batch_size + 1) // 2
+
+
+def _slope(value: Tensor, x: Images) -> Images:
+    try:
+        (gradient,) = torch.autograd.grad(value, x)
+    except RuntimeError as error:
+        if _out_of_memory(error):
+            raise
+        raise _failure("the model cannot be differentiated", error) from error
+    return gradient
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Tell by type or, for the CPU allocator's plain RuntimeError, by its words."""
+    words = ("not enough memory", "can't allocate memory", "out of memory")
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
+        isinstance(error, RuntimeError) and any(text in str(error).lower() for text in words)
+    )
+
 
 def _failure(what: str, error: Exception) -> BenchmarkError:
     lines = str(error).strip().splitlines()
     text = f"{what} ({type(error).__name__}: {lines[0][:120] if lines else 'no message'})"
-    if isinstance(error, torch.OutOfMemoryError):
-        return EvaluationError(text, fix="choose a smaller --batch-size")
     return BadInputError(text, fix="check that model and data belong together")

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from attack_checks import USUAL
 from PIL import Image
 
 from robustbench_kpca.cli.main import main
@@ -67,7 +68,7 @@ def prepare_broken_things(folder: Path) -> None:
         (folder / "parts" / part).mkdir(parents=True)
     (folder / "table").mkdir()
     (folder / "table" / "labels.csv").write_text("file,label\n../file,1\n")
-    protocol = 'title = "t"\ncitations = []\nkind = "attack"\nnorm = "linf"\neps = "8/255"\n[[stage]]\n'
+    protocol = USUAL + "[[stage]]\n"
     good = 'attack = "pgd"\nrestarts = 1\nsteps = 2\nstep_size = "0.5 eps"\nrandom_start = true\n'
     (folder / "typo.toml").write_text(protocol + good.replace("steps", "stpes", 1))
     (folder / "key.toml").write_text(protocol.replace("eps", "epsilon", 1) + good)

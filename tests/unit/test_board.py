@@ -2,6 +2,7 @@ import re
 
 import numpy as np
 import pytest
+from attack_checks import USUAL
 
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca.errors import BadInputError
@@ -58,9 +59,8 @@ def test_rows_are_ranked_and_bold_needs_a_paired_test(board):
 def test_runs_are_ready_missing_or_stale(board, tmp_path, records, monkeypatch):
     assert [run.state for run in board.runs] == ["ready"] * 4 + ["missing"] * 2
     (tmp_path / "p" / "attacks").mkdir(parents=True)
-    text = 'title = "t"\ncitations = []\nkind = "attack"\nnorm = "linf"\neps = "8/255"\n'
     (tmp_path / "p" / "attacks" / "pgd20-linf-8_255.toml").write_text(
-        text + '[[stage]]\nattack = "pgd"\nrestarts = 1\nsteps = 21\nstep_size = "0.25 eps"\nrandom_start = true\n'
+        USUAL + '[[stage]]\nattack = "pgd"\nrestarts = 1\nsteps = 21\nstep_size = "0.25 eps"\nrandom_start = true\n'
     )
     monkeypatch.setenv("RBK_PRESETS", str(tmp_path / "p"))
     again = load_board(str(tmp_path / "mine"), find_records(records))

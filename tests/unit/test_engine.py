@@ -1,5 +1,6 @@
 """The loop: exact pass counts, refilling that changes nothing, verification, cascades, resumption, refusals."""
 
+import attack_checks
 import pytest
 import torch
 from torch import nn
@@ -9,16 +10,13 @@ from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.engine import Engine
 from robustbench_kpca.evaluation.journal import Journal
 from robustbench_kpca.evaluation.runner import Runner
-from robustbench_kpca.scenario import parse_scenario
 
 EPS = 0.1
 
 
 def scenario(*stages, eps=EPS, norm="linf"):
     stages = stages or ({"attack": "pgd", "restarts": 1, "steps": 10, "step_size": "0.1 eps", "random_start": False},)
-    return parse_scenario(
-        {"title": "t", "citations": [], "kind": "attack", "norm": norm, "eps": eps, "stage": list(stages)}, "test"
-    )
+    return attack_checks.scenario(stages, eps=eps, norm=norm)
 
 
 def rows_of(outcomes):

@@ -9,6 +9,14 @@ PGD = {
     "kind": "attack",
     "norm": "linf",
     "eps": "8/255",
+    "policy": "stop_at_first",
+    "labels": "true",
+    "target": "none",
+    "space": "pixel",
+    "clip": True,
+    "draws": 1,
+    "precision": "fp32",
+    "below": [],
     "stage": [{"attack": "pgd", "restarts": 1, "steps": 20, "step_size": "0.25 eps", "random_start": True}],
 }
 
@@ -45,7 +53,13 @@ def test_the_digest_ignores_words_and_sees_numbers():
         ({"eps": 8}, "8/255 if pixel levels were meant"),
         ({"eps": "a lot"}, "expected a number or a fraction"),
         ({"norm": "l7"}, "norm = 'l7'"),
-        ({"stage": []}, "stage"),
+        ({"below": ["8/255"]}, "expected ascending budgets between 0 and 0.0313"),
+        ({"below": ["4/255", "2/255"]}, "expected ascending"),
+        ({"below": [0]}, "expected ascending"),
+        ({"labels": "predicted"}, "expected policy = 'last' or 'strongest'"),
+        ({"policy": "first"}, "policy = 'first'"),
+        ({"draws": 0}, "draws = 0"),
+        ({"clip": "no"}, "clip = 'no'"),
         ({"stage": [PGD["stage"][0] | {"restarts": "1"}]}, "restarts = '1'"),
         ({"kind": []}, "kind"),
         ({"kind": "attak"}, "kind = 'attak'"),
@@ -81,7 +95,7 @@ def test_severity_six():
 
 def test_a_users_folder_goes_in_front(tmp_path, monkeypatch):
     (tmp_path / "corruptions").mkdir()
-    text = 'title = "mine"\ncitations = []\nkind = "corruption"\nprofile = "cifar_c"\n'
+    text = 'title = "mine"\ncitations = []\nkind = "corruption"\ndraws = 1\nprofile = "cifar_c"\n'
     (tmp_path / "corruptions" / "noise-blur-contrast.toml").write_text(
         text + 'corruptions = ["contrast"]\nseverities = [3]\n'
     )

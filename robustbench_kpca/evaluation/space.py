@@ -1,0 +1,56 @@
+"""The space an attack works in: pixels in [0, 1], or a model's own normalised inputs."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.types import Images
+
+
+@dataclass(frozen=True)
+class Space:
+    """Coordinates u = (x - mean) / std of pixels x; `None` for pixels themselves, which then are left to the bit."""
+
+    mean: Float[Tensor, "channel 1 1"] | None = None
+    std: Float[Tensor, "channel 1 1"] | None = None
+
+    @classmethod
+    def of(cls, model: nn.Module, name: Literal["pixel", "normalised"]) -> "Space":
+        """Return the space called `name`.
+
+        Raises:
+            BadInputError: normalised space of a model whose normalisation cannot be seen.
+
+        """
+        if name == "pixel":
+            return cls()
+        mean, std = (getattr(model, f"pixel_{part}", None) for part in ("mean", "std"))
+        if not isinstance(mean, Tensor) or not isinstance(std, Tensor):
+            raise BadInputError(
+                "a protocol in normalised space for a model without known normalisation",
+                expected="buffers pixel_mean and pixel_std on the model",
+                fix="use robustbench_kpca.models.normalisation.normalise_inside, or a protocol in pixel space",
+            )
+        return cls(mean.detach(), std.detach())
+
+    def enter(self, pixels: Images) -> Images:
+        """Map pixels to this space."""
+        return pixels if self.mean is None else (pixels - self.mean.to(pixels)) / self._std(pixels)
+
+    def leave(self, x: Images) -> Images:
+        """Map this space to pixels."""
+        return x if self.mean is None else x * self._std(x) + self.mean.to(x)
+
+    def pull_back(self, gradient: Images) -> Images:
+        """Turn a gradient with respect to pixels into one with respect to this space."""
+        return gradient if self.mean is None else gradient * self._std(gradient)
+
+    def _std(self, like: Images) -> Tensor:
+        assert self.std is not None
+        return self.std.to(like)
+
+
+PIXELS = Space()
