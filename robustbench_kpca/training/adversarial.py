@@ -40,6 +40,9 @@ class _PlainQuery:
     def rows(self, mask: Mask) -> "_PlainQuery":
         return _PlainQuery(self.model, None if self.beliefs is None else self.beliefs[mask])
 
+    def module(self) -> nn.Module:
+        return self.model
+
 
 def adversarial_images(
     model: nn.Module,
