@@ -65,6 +65,9 @@ class _Listener:
     def rows(self, mask: Mask) -> "_Listener":  # noqa: ARG002
         return self
 
+    def module(self) -> nn.Module:
+        return self.runner.model
+
 
 @dataclass
 class Bench:

@@ -119,18 +119,24 @@ def black_box(bench: Bench) -> Check:
 
 
 def gradients(bench: Bench) -> Check:
-    """Zero, constant and flat gradients of both losses, at the start and at the end of PGD."""
+    """Zero, constant and flat gradients of both losses, at the start of PGD and where it ends on what still stands.
+
+    (Where an answer is wrong already, DLR is flat by design: it is 1 wherever the label ranks third.)
+    """
     if not bool(bench.right.any()):
         return _does_not_apply("gradients", "no image is right")
-    labels = bench.labels[bench.right]
+    start, labels = bench.images[bench.right], bench.labels[bench.right]
+    stands = ~bench.verdicts(bench.path.images, labels)
+    places = {"start": (start, labels), "end": (bench.path.images[stands], labels[stands])}
     values: dict[str, float] = {}
-    for where, images in (("start", bench.images[bench.right]), ("end", bench.path.images)):
+    for where, (images, own) in places.items():
         for name, loss in (("ce", cross_entropy), *(() if bench.few_classes else (("dlr", dlr),))):
-            losses, gradient, _ = bench.gradients(images, labels, loss)
-            reach = bench.threat.eps * gradient.flatten(1).abs().sum(1)
-            values[f"{name} zero at {where}"] = _count(reach == 0)
-            values[f"{name} constant at {where}"] = _count(_repeated(gradient, bench.images[bench.right]))
-            values[f"{name} flat at {where}"] = _count(losses == 0 if name == "ce" else reach < FLAT)
+            if len(images):
+                losses, gradient, _ = bench.gradients(images, own, loss)
+                reach = bench.threat.eps * gradient.flatten(1).abs().sum(1)
+                values[f"{name} zero at {where}"] = _count(reach == 0)
+                values[f"{name} constant at {where}"] = _count(_repeated(gradient, images))
+                values[f"{name} flat at {where}"] = _count(losses == 0 if name == "ce" else reach < FLAT)
     return _samples(
         "gradients", bench, values, "up to {} have a gradient that is zero, flat or another image's",
         "a gradient attack is blind where the gradient says nothing",
