@@ -83,6 +83,12 @@ class Audit(BaseModel):
     checks: tuple[Check, ...]
     seconds: float
 
+    @model_validator(mode="after")
+    def _digest_follows(self) -> "Audit":
+        if self.plan_digest != self.plan.digest():
+            raise BadInputError(f"the audit of '{self.subject.model}': its digest does not follow from its plan")
+        return self
+
     @property
     def flags(self) -> tuple[Check, ...]:
         """The checks that were flagged."""

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, PrivateAttr
 
+from robustbench_kpca.audit import Audit
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.estimate import Estimate
 from robustbench_kpca.files import safe_name, sha256, write_atomic
@@ -107,7 +108,10 @@ class OutcomesFile(BaseModel):
 
 
 class Record(BaseModel):
-    """One evaluation. Saved as `<stem>.record.json` beside `<stem>.outcomes.csv.gz`."""
+    """One evaluation. Saved as `<stem>.record.json` beside `<stem>.outcomes.csv.gz`.
+
+    A robust accuracy without an `audit` is one that nobody has looked behind; other records need none.
+    """
 
     model_config = STRICT
     schema_version: Literal[1] = 1
@@ -120,6 +124,7 @@ class Record(BaseModel):
     flags: tuple[str, ...]
     created: str
     seconds: float
+    audit: Audit | None = None
     _outcomes: Outcomes | None = PrivateAttr(default=None)
 
     @property
@@ -142,6 +147,20 @@ class Record(BaseModel):
             )
         object.__setattr__(self, "_outcomes", outcomes)
         return self
+
+    def audited(self, audit: Audit) -> "Record":
+        """Return this record with the audit of its model.
+
+        Raises:
+            BadInputError: the audit is of another model or other data, or the record claims no robustness.
+
+        """
+        if self.outcomes.kind != "attack":
+            raise BadInputError(f"an audit for {self.spec.stem()}, which is no attack", fix="leave it out")
+        theirs, ours = audit.subject, self.spec
+        if (theirs.parameters_sha256, theirs.data) != (ours.model.parameters_sha256, ours.data.name):
+            raise BadInputError(f"the audit of '{theirs.model}' is of another model or other data than {ours.stem()}")
+        return self.model_copy(update={"audit": audit})
 
     def save(self, folder: Path) -> Path:
         """Write the table, then the record, each whole or not at all; return the record's path."""

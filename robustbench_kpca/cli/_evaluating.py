@@ -10,6 +10,7 @@ from robustbench_kpca.cli import _console
 from robustbench_kpca.errors import BadInputError
 
 if TYPE_CHECKING:
+    from robustbench_kpca.audit import Audit
     from robustbench_kpca.record import Record
 
 
@@ -44,19 +45,22 @@ def run_jobs(
     device: str | None,
     fresh: bool,
     quiet: bool,
+    audited: bool,
     allow: Sequence[str] = (),
 ) -> list["Record"]:
-    """Evaluate every job; what is finished already is taken as it is. All names are checked before anything runs."""
+    """Evaluate every job; what is finished already is taken as it is. All names are checked before anything runs.
+
+    With `audited`, a model that is attacked is audited first, and its records of attacks keep the audit.
+    """
     import torch
 
     from robustbench_kpca.data._loading import load_data
+    from robustbench_kpca.evaluation.audit import audit
     from robustbench_kpca.evaluation.run import evaluate, prepare
     from robustbench_kpca.files import require_writable
     from robustbench_kpca.models.loading import input_view, load_model
 
-    for job in jobs:
-        for protocol in job.protocols:
-            prepare(protocol, job.overrides)
+    kinds = [{protocol: prepare(protocol, job.overrides)[1].kind for protocol in job.protocols} for job in jobs]
     models = [
         load_model(
             job.model, job.checkpoint, untrained=job.untrained, ema=job.ema, resize_positions=job.resize_positions,
@@ -69,17 +73,29 @@ def run_jobs(
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     records, begun = [], datetime.now(UTC).isoformat(timespec="seconds")
     with _console.progress(quiet=quiet) as start:
-        for job, model, samples in zip(jobs, models, sets, strict=True):
-            name, source = job.name or _model_name(job), _source(job)
+        for job, kind, model, samples in zip(jobs, kinds, models, sets, strict=True):
+            name, source, found = job.name or _model_name(job), _source(job), None
             for protocol in job.protocols:
+                if audited and found is None and kind[protocol] == "attack":
+                    found = audit(
+                        model, samples, seed=seed, batch_size=batch_size, device=device, name=name, allow=allow, out=out
+                    )
+                    say_flags(found, quiet=quiet)
                 record = evaluate(
                     model, samples, protocol=protocol, seed=seed, batch_size=batch_size, workers=workers,
                     device=device, name=name, source=source, out=out, fresh=fresh, allow=allow,
-                    progress=start(f"{name}  {protocol}"), **job.overrides,
+                    progress=start(f"{name}  {protocol}"),
+                    audit=found if kind[protocol] == "attack" else None, **job.overrides,
                 )  # fmt: skip
                 records.append(record)
                 _say(record, kept=record.created < begun, quiet=quiet)
     return records
+
+
+def say_flags(audit: "Audit", *, quiet: bool) -> None:
+    """Name the flags of an audit, or say that there are none."""
+    flags = ", ".join(check.name for check in audit.flags) or "no flags"
+    _console.note(f"{audit.subject.model}  audit  {flags}  ({audit.seconds:.1f} s)", quiet=quiet)
 
 
 def split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

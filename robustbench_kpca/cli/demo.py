@@ -19,7 +19,8 @@ def demo(
 ) -> None:
     """Evaluate the bundled models on real digits: clean, under attack, corrupted; rank them; write the board.
 
-    Trains nothing and downloads nothing. A second run takes the finished records as they are.
+    Trains nothing, audits nothing (the board says so) and downloads nothing. A second run takes the finished records
+    as they are.
     """
     from robustbench_kpca.presets import board_path
     from robustbench_kpca.record import find_records
@@ -34,7 +35,7 @@ def demo(
     _console.note(f"{len(spec.models)} models x {len(spec.protocols)} protocols on {spec.data}", quiet=quiet or json)
     run_jobs(
         [Job(model, spec.protocols) for model in spec.models], records, data=spec.data, split=spec.split, limit=None,
-        seed=spec.seed, batch_size=64, workers=0, device=device, fresh=False, quiet=quiet or json,
+        seed=spec.seed, batch_size=64, workers=0, device=device, fresh=False, quiet=quiet or json, audited=False,
     )  # fmt: skip
     board = load_board("digits", find_records(records))
     pages = write_board(board, out)

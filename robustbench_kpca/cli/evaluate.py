@@ -48,6 +48,9 @@ def evaluate(
         list[str],
         typer.Option(help="A preflight check that may fail, such as batch; the record says so. Repeatable."),
     ] = [],  # noqa: B006 (typer reads the default)
+    audited: Annotated[
+        bool, typer.Option("--audit/--no-audit", help="Audit a model before its first attack (docs/audit.md).")
+    ] = True,
     fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate again what is finished already.")] = False,
     seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
     batch_size: BatchSize = 64,
@@ -59,7 +62,7 @@ def evaluate(
 ) -> None:
     """Evaluate models under protocols; one record each.
 
-    Finished records are kept, an interrupted evaluation goes on where it stopped.
+    Finished records are kept, an interrupted evaluation goes on where it stopped. An audit is kept beside them.
     """
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.strict import parse_assignments
@@ -74,7 +77,8 @@ def evaluate(
     check_unique(jobs)
     records = run_jobs(
         jobs, out, data=data, split=split, limit=limit, seed=seed, batch_size=batch_size,
-        workers=workers, device=device, fresh=fresh, quiet=quiet or json, allow=allow,
+        workers=workers, device=device, fresh=fresh, quiet=quiet or json, audited=audited,
+        allow=allow,
     )  # fmt: skip
     if json:
         _console.show_json([record.model_dump(mode="json") for record in records])

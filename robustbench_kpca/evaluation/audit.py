@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_kpca.audit import Audit, Check, Plan, Subject, audit_path, load_audit
-from robustbench_kpca.data._loading import as_samples, spread
-from robustbench_kpca.data._samples import Samples
+from robustbench_kpca.data._loading import as_samples
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.audit_bench import Bench, budgets
 from robustbench_kpca.evaluation.audit_checks import limits, run_checks
 from robustbench_kpca.evaluation.preflight import preflight
 from robustbench_kpca.evaluation.runner import Runner
+from robustbench_kpca.evaluation.subject import audited_samples, is_stochastic, subject_of
 from robustbench_kpca.files import sha256
 from robustbench_kpca.models.checkpoint import parameters_sha256
 from robustbench_kpca.threat import Threat, parse_fraction
@@ -61,7 +61,7 @@ def audit(
         BadInputError: nothing can be asked: images that cannot be used, a model that fails on clean ones.
 
     """
-    samples = spread(as_samples(images, labels).in_order(), limit)
+    samples = audited_samples(as_samples(images, labels), limit)
     where = torch.device(device) if device is not None else _device_of(model)
     x, y = (part.to(where) for part in samples.tensors())
     started = time.perf_counter()
@@ -70,13 +70,13 @@ def audit(
         norm="linf", eps=parse_fraction(eps), images=len(samples), seed=seed, batch_size=batch_size,
         attacks=budgets(eps), limits=limits(len(samples)), sibling=other,
     )  # fmt: skip
-    if any(getattr(module, "stochastic", False) for module in model.modules()):
-        return _stochastic(model, name or type(model).__name__, samples, plan)
+    name = name or type(model).__name__
+    if is_stochastic(model):
+        return _stochastic(subject_of(None, model, name, samples, x), plan)
     runner = Runner(model.to(where), batch_size, where)
     if allow is not None:
         preflight(runner, x[:batch_size], y[:batch_size], allow)
-    probe = sha256(_bytes(runner.logits(x[:batch_size])))
-    subject = _subject(model, name or type(model).__name__, samples, probe)
+    subject = subject_of(runner, model, name, samples, x[:batch_size])
     kept = None if out is None else _kept(out, subject, plan)
     if kept is not None:
         return kept
@@ -97,21 +97,13 @@ def _device_of(model: nn.Module) -> torch.device:
     return torch.device("cpu") if first is None else first.device
 
 
-def _subject(model: nn.Module, name: str, samples: Samples, probe: str) -> Subject:
-    return Subject(
-        model=name, parameters_sha256=parameters_sha256(model), probe_sha256=probe,
-        data=samples.name, split=samples.split, data_digest=samples.digest(),
-    )  # fmt: skip
-
-
-def _stochastic(model: nn.Module, name: str, samples: Samples, plan: Plan) -> Audit:
+def _stochastic(subject: Subject, plan: Plan) -> Audit:
     """Return the audit of a model that says itself that it draws noise: no answer of it could be repeated."""
     check = Check(
         name="preflight", values={"stochastic": 1}, limit=0, flag=True,
         saw="the model draws noise at test time by its own account, so nothing else was asked",
         why="noise hides gradients; only an attack with expectation over transformation can judge it",
     )  # fmt: skip
-    subject = _subject(model, name, samples, "")
     return Audit(subject=subject, plan=plan, plan_digest=plan.digest(), checks=(check,), seconds=0)
 
 

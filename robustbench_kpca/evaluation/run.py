@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from robustbench_kpca.audit import Audit
 from robustbench_kpca.corruptions import require_profile
 from robustbench_kpca.data._loading import as_samples
 from robustbench_kpca.data._samples import Samples
@@ -22,6 +23,7 @@ from robustbench_kpca.evaluation.measure import Progress, measure_attack, measur
 from robustbench_kpca.evaluation.preflight import Finding, preflight
 from robustbench_kpca.evaluation.runner import Runner, frozen
 from robustbench_kpca.evaluation.space import Space
+from robustbench_kpca.evaluation.subject import require_subject
 from robustbench_kpca.files import require_writable, sha256
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.models import model_info
@@ -95,6 +97,7 @@ def evaluate(
     allow: Collection[str] = (),
     progress: Progress | None = None,
     smaller: Record | None = None,
+    audit: Audit | None = None,
     **overrides: Override,
 ) -> Record:
     """Evaluate a model under a protocol.
@@ -117,6 +120,7 @@ def evaluate(
         allow: checks of `evaluation.preflight` that may fail; each that does is a flag of the record.
         progress: called with (done, total).
         smaller: the record of the same at the next smaller budget of `below`, which then is not measured again.
+        audit: of this model on this data (`evaluation.audit.audit`), to be kept in the record of an attack.
         **overrides: fields of the protocol, such as `eps="3/255"`.
 
     Returns:
@@ -142,12 +146,14 @@ def evaluate(
         seed=seed,
         batch_size=batch_size,
     )
+    if audit is not None:
+        require_subject(audit, runner, samples)
     surroundings = environment(where)
     journal = None
     if out is not None:
         finished = None if fresh else _finished(Path(out), spec)
         if finished is not None:
-            return finished
+            return finished if audit is None or finished.audit == audit else _audited(finished, audit, Path(out))
         key = sha256((spec.digest() + surroundings.model_dump_json()).encode())
         journal = Journal(Path(out) / f".{spec.stem()}.partial", key)
     carried = None if smaller is None else _carried(spec, scenario, smaller)
@@ -161,6 +167,7 @@ def evaluate(
             outcomes = measure_plain(runner, samples, scenario, **how)
     seconds = time.perf_counter() - started + (journal.seconds_before if journal else 0.0)
     record = _record(spec, scenario, outcomes, surroundings, seconds, findings, runner.batch_size)
+    record = record if audit is None else record.audited(audit)
     if out is not None:
         record.save(Path(out))
     if journal is not None:
@@ -283,6 +290,12 @@ def _finished(out: Path, spec: Spec) -> Record | None:
     except BadInputError:  # damaged: it is made again
         return None
     return record if record.spec.digest() == spec.digest() else None
+
+
+def _audited(finished: Record, audit: Audit, out: Path) -> Record:
+    record = finished.audited(audit)
+    record.save(out)
+    return record
 
 
 def _record(

@@ -1,0 +1,69 @@
+"""`rbk audit`: whether a model's robust accuracy can be believed."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robustbench_kpca.cli import _console
+from robustbench_kpca.cli._evaluating import Job, _model_name, say_flags, split_settings
+from robustbench_kpca.cli._options import BatchSize, Checkpoint, Device, Ema, Json, Presets, Quiet, ResizePositions
+
+
+def audit(
+    model: Annotated[str, typer.Argument(help="A model of `rbk list models`, timm:NAME or module.path:factory.")],
+    data: Annotated[str, typer.Option(help="A data set of `rbk list data`, or a folder of images.")] = "digits",
+    split: Annotated[str, typer.Option(help="Part of a named data set.")] = "test",
+    eps: Annotated[str, typer.Option(help="Radius of the L-infinity ball.")] = "8/255",
+    images: Annotated[int, typer.Option(min=1, help="How many images, spread over the set.")] = 64,
+    sibling: Annotated[
+        str | None, typer.Option(help="A model of the same task; its adversarial images are shown to this one.")
+    ] = None,
+    checkpoint: Checkpoint = None,
+    ema: Ema = False,
+    resize_positions: ResizePositions = False,
+    name: Annotated[str | None, typer.Option(help="Name of the model in the audit.")] = None,
+    set_: Annotated[list[str], typer.Option("--set", help="model.KEY=VALUE. Repeatable.")] = [],  # noqa: B006
+    untrained: Annotated[bool, typer.Option(help="Allow a model without weights.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to keep the audit in.")] = None,
+    seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
+    batch_size: BatchSize = 64,
+    device: Device = None,
+    presets: Presets = None,  # noqa: ARG001 (set by its callback)
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Ask a model what an honestly evaluated one answers in a known way; exit 1 if an answer is flagged."""
+    import torch
+
+    from robustbench_kpca.data._loading import load_data
+    from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca.evaluation.audit import audit as ask
+    from robustbench_kpca.files import require_writable
+    from robustbench_kpca.models.loading import input_view, load_model
+    from robustbench_kpca.strict import parse_assignments
+
+    options, others = split_settings(parse_assignments(set_))
+    if others:
+        raise BadInputError(f"'{next(iter(others))}' cannot be set", expected="model.KEY=VALUE")
+    job = Job(model, (), checkpoint, ema, resize_positions, untrained, name, options)
+    loaded = load_model(
+        model, checkpoint, untrained=untrained, ema=ema, resize_positions=resize_positions, **options
+    )  # fmt: skip
+    samples = load_data(data, split, view=input_view(loaded))
+    if out is not None:
+        require_writable(out)
+    done = ask(
+        loaded, samples, eps=eps, limit=images, seed=seed, batch_size=batch_size,
+        device=device or ("cuda" if torch.cuda.is_available() else "cpu"), name=name or _model_name(job),
+        sibling=None if sibling is None else load_model(sibling), sibling_name=sibling, out=out,
+    )  # fmt: skip
+    if json:
+        _console.show_json(done.model_dump(mode="json"))
+    else:
+        rows = [(check.name, "FLAG" if check.flag else "", check.saw) for check in done.checks]
+        _console.show_table("", ("Check", "", "What was seen"), rows)
+        for check in done.flags:
+            _console.note(f"{check.name}: {check.why}", quiet=quiet)
+        say_flags(done, quiet=quiet)
+    return 1 if done.flags else 0
