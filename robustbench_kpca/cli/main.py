@@ -5,13 +5,13 @@ import traceback
 
 import typer
 
-from robustbench_kpca.cli import check, demo, doctor, evaluate, leaderboard, listing, picture, plan, show, train
+from robustbench_kpca.cli import audit, check, demo, doctor, evaluate, leaderboard, listing, picture, plan, show, train
 from robustbench_kpca.errors import BenchmarkError
 
 app = typer.Typer(
     name="rbk",
     help="The adversarial-robustness benchmark for kernel-machine attention.\n\n"
-    "Exit codes: 0 done; 1 a regression found by `check`; 2 bad input or usage; 3 an evaluation that could not finish.",
+    "Exit codes: 0 done; 1 a regression found by `check` or a flag raised by `audit`; 2 bad input or usage; 3 an evaluation that could not finish.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("eval")(evaluate.evaluate)
+app.command("audit")(audit.audit)
 app.command("leaderboard")(leaderboard.leaderboard)
 app.command("check")(check.check)
 app.command("plan")(plan.plan)
