@@ -234,6 +234,7 @@ class Engine:
             "loop.label": labels,
             "loop.worst": torch.stack([sample.worst for sample in samples]).to(device),
             "loop.margin": torch.tensor([sample.worst_margin for sample in samples], device=device),
+            "loop.prediction": torch.tensor([sample.prediction for sample in samples], device=device),
         }
 
     def _step(self, pool: Pool) -> None:
@@ -245,6 +246,7 @@ class Engine:
         worse = meter.worst_margin < own["loop.margin"]
         own["loop.worst"] = torch.where(per_sample(worse, meter.worst), meter.worst, own["loop.worst"])
         own["loop.margin"] = torch.where(worse, meter.worst_margin, own["loop.margin"])
+        own["loop.prediction"] = torch.where(worse, meter.worst_prediction, own["loop.prediction"])
         pool.state = state | own
         for count in ("forwards", "backwards", "nonfinite", "zero_gradients"):
             for sample, seen in zip(pool.active, getattr(meter, count).tolist(), strict=True):
@@ -259,7 +261,7 @@ class Engine:
             sample, margin = pool.active[row], float(pool.state["loop.margin"][row])
             if margin < sample.worst_margin:
                 sample.worst, sample.worst_margin = pool.state["loop.worst"][row].cpu(), margin
-                sample.worst_by = pool.name
+                sample.prediction, sample.worst_by = int(pool.state["loop.prediction"][row]), pool.name
             if bool(broken[row]):
                 state = {key: rows[row : row + 1].clone() for key, rows in pool.state.items()}
                 self.claims.append(_Claim(sample, meter.worst[row].cpu(), state))

@@ -35,6 +35,7 @@ class Meter:
         self.clean, self.labels = clean, labels
         self.forwards, self.backwards = torch.zeros_like(labels), torch.zeros_like(labels)
         self.worst = clean
+        self.worst_prediction = labels
         self.worst_margin = torch.full_like(labels, torch.inf, dtype=torch.float32)
         self.broken = torch.zeros_like(labels, dtype=torch.bool)
         self.nonfinite = torch.zeros_like(labels)
@@ -116,6 +117,9 @@ class Meter:
         self.nonfinite[rows] += (prediction < 0).long()
         better = margins < self.worst_margin[rows]
         self.worst = self.worst.index_copy(0, rows, torch.where(per_sample(better, x), x, self.worst[rows]).detach())
+        self.worst_prediction = self.worst_prediction.index_copy(
+            0, rows, torch.where(better, prediction, self.worst_prediction[rows])
+        )
         self.worst_margin[rows] = torch.where(better, margins, self.worst_margin[rows])
 
 

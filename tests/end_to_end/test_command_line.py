@@ -94,7 +94,7 @@ BAD = [
     ([*EVAL, "-p", "key.toml"], "unknown key 'epsilon'; did you mean 'eps'?"),
     ([*EVAL, "-p", "broken.toml"], "broken.toml is not valid TOML"),
     ([*EVAL, "-p", "gone.toml"], "cannot read gone.toml"),
-    ([*EVAL, "--set", "eps=1/255"], "protocol 'clean' has no field 'eps'; nothing in it can be set"),
+    ([*EVAL, "--set", "eps=1/255"], "protocol 'clean' has no field 'eps'; known: draws"),
     ([*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--set", "eps=8"], "write 8/255 if pixel levels were meant"),
     ([*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--set", "eps"], "'eps'; expected KEY=VALUE"),
     ([*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--set", "steps=0"], "steps = 0 cannot be used"),

@@ -1,0 +1,351 @@
+"""What a protocol can say beside its attacks: policy, labels, target, space, clipping, draws, precision, budgets."""
+
+import itertools
+
+import attack_checks
+import pytest
+import torch
+from attack_checks import Wavy, drive, rand
+from torch import nn
+
+from robustbench_kpca import attack, create_model, evaluate, evaluate_curve, load_data, load_model
+from robustbench_kpca.attacks.apgd import APGD
+from robustbench_kpca.attacks.mim import MIM
+from robustbench_kpca.attacks.pgd import PGD
+from robustbench_kpca.attacks.spsa import SPSA
+from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.evaluation.engine import Engine
+from robustbench_kpca.evaluation.runner import Runner
+from robustbench_kpca.models.normalisation import normalise_inside
+from robustbench_kpca.threat import Threat
+
+STEPS = {"attack": "pgd", "restarts": 1, "steps": 10, "step_size": "0.1 eps", "random_start": False}
+ONE = torch.ones(1, 1, 1)
+
+
+def run(model, images, labels, /, *stages, batch_size=8, **fields):
+    found = {}
+    engine = Engine(
+        Runner(
+            model.eval(), batch_size, torch.device("cpu"), fields.get("draws", 1), fields.pop("search", torch.float32)
+        ),
+        attack_checks.scenario(fields.pop("stages", stages or (STEPS,)), **fields),
+        [str(i) for i in range(len(labels))],
+        0,
+        lambda sample: found.update({sample.index: sample}),
+    )
+    engine.run(iter([(list(range(len(labels))), images, labels)]))
+    return [found[i] for i in range(len(labels))]
+
+
+def pixels(*values):
+    return torch.tensor(values).view(-1, 1, 1, 1)
+
+
+class Trench(nn.Module):
+    """Class 1, but for a trench of half width 0.012 at 0.45, where it is class 0."""
+
+    def forward(self, x):
+        score = (x.flatten(1)[:, 0] - 0.45).abs() - 0.012
+        return torch.stack([torch.zeros_like(score), score], 1)
+
+
+def test_the_policies_differ_where_an_attack_passes_through_a_misclassified_point():
+    """Steps of 0.045 lead down into the trench and out at the other side."""
+    stage = STEPS | {"steps": 2, "step_size": 0.045}
+    images, labels = pixels(0.5), torch.ones(1, dtype=torch.int64)
+    first, strongest, last = (
+        run(Trench(), images, labels, stage, eps=0.1, policy=policy)[0]
+        for policy in ("stop_at_first", "strongest", "last")
+    )
+    assert (first.broken_by, float(first.worst)) == ("pgd", pytest.approx(0.455))
+    assert (strongest.broken_by, float(strongest.worst)) == ("pgd", pytest.approx(0.455))
+    assert (last.broken_by, float(last.worst)) == ("", pytest.approx(0.41))
+    assert (first.forwards, strongest.forwards, last.forwards) == (3, 4, 3)
+    assert (first.backwards, strongest.backwards, last.backwards) == (2, 2, 2)
+
+
+def test_strongest_spends_the_budget_and_keeps_the_lowest_margin(linear):
+    images, labels = pixels(0.505, 0.55, 0.8, 0.3), torch.ones(4, dtype=torch.int64)
+    stages = (STEPS, STEPS | {"restarts": 2, "step_size": "0.02 eps"})
+    samples = run(linear(ONE, -0.5), images, labels, *stages, policy="strongest")
+    assert [float(sample.worst) for sample in samples] == pytest.approx([0.405, 0.45, 0.7, 0.3])
+    assert [sample.broken_by for sample in samples] == ["pgd", "pgd", "", "clean"]
+    assert [sample.prediction for sample in samples] == [0, 0, 1, 0]
+    # three runs of 10 steps and their last iterates; what is broken is looked at once more
+    assert [sample.backwards for sample in samples] == [30, 30, 30, 0]
+    assert [sample.forwards for sample in samples] == [34, 34, 33, 0]
+    assert samples[0].retracted == 0
+
+
+def test_predicted_labels_are_left_and_true_ones_judged(linear):
+    """Misclassified at 0.45, and pushed over the boundary to where it is right."""
+    images, labels = pixels(0.45, 0.55, 0.3), torch.ones(3, dtype=torch.int64)
+    samples = run(linear(ONE, -0.5), images, labels, policy="last", labels="predicted")
+    assert [sample.aim for sample in samples] == [0, 1, 0]
+    assert [float(sample.worst) for sample in samples] == pytest.approx([0.55, 0.45, 0.4])
+    assert [sample.broken_by for sample in samples] == ["", "pgd", "clean"]
+    assert [sample.backwards for sample in samples] == [10, 10, 10]
+
+
+@pytest.mark.parametrize("target", ["random", "least_likely", "runner_up"])
+@pytest.mark.parametrize("name", ["pgd", "mim", "fgsm", "apgd", "square", "spsa", "noise"])
+def test_a_target_is_the_only_thing_that_counts(target, name):
+    model, images = Wavy((1, 4, 4), dtype=torch.float32).eval(), rand(3, 12, 1, 4, 4, dtype=torch.float32)
+    labels = model(images).argmax(1)
+    options = {
+        "pgd": {"steps": 20, "step_size": "0.25 eps", "random_start": True},
+        "mim": {"steps": 10, "step_size": "0.25 eps", "decay": 1.0},
+        "apgd": {"steps": 10, "loss": "ce", "targets": 1, "rho": 0.75},
+        "square": {"queries": 30, "p_init": 0.8},
+        "spsa": {"steps": 5, "samples": 32, "delta": 0.01, "lr": 0.02, "random_start": False},
+    }
+    stage = {"attack": name, "restarts": 1, **options.get(name, {})}
+    samples = run(model, images, labels, stage, eps=0.15, target=target)
+    order = model(images).argsort(1, descending=True).tolist()
+    for sample, (first, second, third) in zip(samples, order, strict=True):
+        assert sample.aim in {"random": (second, third), "least_likely": (third,), "runner_up": (second,)}[target]
+        assert sample.label == first
+        reached = int(model(sample.worst[None]).argmax())
+        assert bool(sample.broken_by) == (reached == sample.aim)
+        assert sample.prediction == reached
+    broken = sum(bool(sample.broken_by) for sample in samples)
+    assert broken < 12 or target == "runner_up"
+    if name in ("pgd", "mim", "apgd"):
+        assert broken >= 3
+
+
+def test_random_targets_are_the_samples_own_and_spread():
+    model, images = Wavy((1, 4, 4), dtype=torch.float32).eval(), rand(3, 24, 1, 4, 4, dtype=torch.float32)
+    labels = model(images).argmax(1)
+    aims = [sample.aim for sample in run(model, images, labels, target="random", eps=0.001)]
+    fewer = [sample.aim for sample in run(model, images[:7], labels[:7], target="random", eps=0.001)]
+    assert aims[:7] == fewer
+    assert len({(int(label), aim) for label, aim in zip(labels, aims, strict=True)}) > 3
+
+
+@pytest.mark.parametrize("stage", [{"attack": "hopskipjump"}, {"attack": "fab"}, {"attack": "apgd", "loss": "dlr"}])
+def test_attacks_that_only_flee_refuse_a_target(stage, linear):
+    options = {
+        "hopskipjump": {"queries": 20, "probes": 10, "max_probes": 10, "gamma": 1.0},
+        "fab": {"steps": 2, "targets": 1, "alpha_max": 0.1, "eta": 1.05, "beta": 0.9, "random_start": False},
+        "apgd": {"steps": 5, "targets": 1, "rho": 0.75},
+    }[stage["attack"]]
+    with pytest.raises(BadInputError, match=r"with a target; expected target = 'none'"):
+        run(linear(ONE, -0.5), pixels(0.6), torch.ones(1).long(), {"restarts": 1} | options | stage, target="random")
+
+
+MEAN, STD = [0.2, 0.5, 0.3], [0.25, 0.2, 0.1]
+
+
+@pytest.fixture
+def normalised(linear):
+    """Linear in normalised inputs, with images all over the pixel range."""
+    weight = (rand(0, 3, 4, 4) - 0.5).float()
+    images = rand(1, 40, 3, 4, 4).float()
+    model = normalise_inside(linear(weight, 0.0), MEAN, STD)
+    inside = ((images - model.pixel_mean) / model.pixel_std).flatten(1)
+    with torch.no_grad():
+        model.bias.copy_(-(inside @ weight.flatten()).median() - 0.01)
+    return model.eval(), images, weight
+
+
+def test_in_normalised_space_without_clipping_the_flip_set_is_the_known_one(normalised):
+    """|w.u + b| <= eps ||w||_1, whatever the pixels: nothing bounds them."""
+    model, images, weight = normalised
+    score = model(images)[:, 1].detach()
+    labels, reach = (score > 0).long(), score.abs() / weight.abs().sum()
+    eps = float(reach.sort().values[19:21].mean())
+    stage = STEPS | {"step_size": "0.15 eps", "steps": 20}
+    samples = run(model, images, labels, stage, eps=eps, space="normalised", clip=False, policy="last")
+    assert [bool(sample.broken_by) for sample in samples] == (reach < eps).tolist()
+    outcome = attack(model, images, labels, "fgsm-linf-8_255", eps=eps, space="normalised", clip=False, policy="last")
+    assert torch.equal(outcome.broken, reach < eps)
+    assert float(outcome.images.max()) > 1 + 0.5 * eps * min(STD)
+    moved = (outcome.images - images).abs().amax((0, 2, 3))
+    assert torch.allclose(moved, eps * torch.tensor(STD), atol=1e-6)
+
+
+def test_cutting_normalised_inputs_off_is_shown_as_what_it_is(normalised):
+    model, images, _ = normalised
+    labels = model(images).argmax(1)
+    cut = ((images - model.pixel_mean) / model.pixel_std).clamp(0, 1) * model.pixel_std + model.pixel_mean
+    damaged = model(cut).argmax(1) != labels
+    assert 3 <= int(damaged.sum()) <= 37
+    alone = run(model, images, labels, eps=0.1, space="normalised", clip=True, stages=())
+    assert [sample.broken_by for sample in alone] == ["clamp" if hit else "" for hit in damaged.tolist()]
+    samples = run(model, images, labels, eps=0.05, space="normalised")
+    assert [sample.broken_by == "clamp" for sample in samples] == damaged.tolist()
+    assert all(sample.backwards == 0 for sample in samples if sample.broken_by == "clamp")
+    assert {sample.broken_by for sample in samples} > {"clamp", ""}
+
+
+def test_a_model_of_unknown_normalisation_is_refused(linear):
+    with pytest.raises(BadInputError, match="a protocol in normalised space for a model without known normalisation"):
+        run(linear(ONE, -0.5), pixels(0.6), torch.ones(1).long(), space="normalised", clip=False)
+
+
+class Noisy(nn.Module):
+    """Wavy, but with noise on every logit."""
+
+    stochastic = True
+
+    def __init__(self, noise=0.3):
+        super().__init__()
+        self.inner, self.noise = Wavy((1, 4, 4), dtype=torch.float32), noise
+
+    def forward(self, x):
+        logits = self.inner(x)
+        return logits + self.noise * torch.randn_like(logits)
+
+
+def test_draws_average_answers_and_gradients_and_repeat_themselves():
+    model, images = Noisy().eval(), rand(3, 8, 1, 4, 4, dtype=torch.float32)
+    with pytest.raises(BadInputError, match="the model draws noise at test time"):
+        Runner(model, 8, torch.device("cpu"))
+    few, many = (Runner(model, 8, torch.device("cpu"), draws) for draws in (4, 400))
+    exact = Runner(model.inner, 8, torch.device("cpu"))
+    assert torch.equal(few.logits(images), few.logits(images))
+    assert torch.allclose(many.logits(images), exact.logits(images), atol=0.1)
+    assert not torch.allclose(few.logits(images), exact.logits(images), atol=0.1)
+    labels = torch.zeros(8, dtype=torch.int64)
+
+    def loss(logits):
+        return nn.functional.cross_entropy(logits, labels, reduction="none")
+
+    mine, theirs = many.gradient(images, loss)[1], exact.gradient(images, loss)[1]
+    assert float(nn.functional.cosine_similarity(mine.flatten(), theirs.flatten(), dim=0)) > 0.99
+    state = torch.get_rng_state()
+    samples = run(model, images, model.inner(images).argmax(1), draws=4)
+    again = run(model, images, model.inner(images).argmax(1), draws=4)
+    assert torch.equal(state, torch.get_rng_state())
+    assert [vars(one)["forwards"] for one in samples] == [vars(one)["forwards"] for one in again]
+    assert all(sample.forwards % 4 == 0 for sample in samples)
+
+
+def test_kep_svgp_can_be_attacked_under_expectation(fork):
+    data = load_data("digits", limit=8)
+    model = create_model("kep_svgp_vit_digits").eval()
+    record = evaluate(model, data, protocol="pgd20-linf-8_255", steps=2, draws=3)
+    assert record.passes.forwards % 3 == 0
+    assert record.passes == evaluate(model, data, protocol="pgd20-linf-8_255", steps=2, draws=3).passes
+    assert evaluate(model, data, protocol="clean", draws=3).passes.forwards == 24
+
+
+def test_a_search_in_bfloat16_is_confirmed_in_single_precision():
+    data = load_data("digits", limit=24)
+    model = load_model("symvit_digits")
+    images, labels = data.tensors()
+    found = attack(model, images, labels, "pgd20-linf-2_255", precision="bf16-search")
+    exact = attack(model, images, labels, "pgd20-linf-2_255")
+    assert 0 < int(found.broken.sum()) < 24
+    assert torch.equal(model(found.images).argmax(1) != labels, found.broken)
+    assert int((found.broken != exact.broken).sum()) <= 2
+    assert not torch.equal(found.images, exact.images)
+
+
+class Narrow(nn.Module):
+    """Runs out of memory beyond a number of images."""
+
+    def __init__(self, model, most):
+        super().__init__()
+        self.model, self.most, self.sizes = model, most, []
+
+    def forward(self, x):
+        self.sizes.append(len(x))
+        if len(x) > self.most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return self.model(x)
+
+
+@pytest.mark.parametrize("most", [1, 5, 8])
+def test_out_of_memory_halves_the_batch_and_goes_on(most):
+    """With or without a gradient, and also in the middle of an attack."""
+    inner, images = Wavy((1, 4, 4), dtype=torch.float32).eval(), rand(3, 20, 1, 4, 4, dtype=torch.float32)
+    labels = inner(images).argmax(1)
+    plain = evaluate(inner, images, labels, protocol="pgd20-linf-8_255", batch_size=16)
+    model = Narrow(inner, 16).eval()
+    record = evaluate(model, images, labels, protocol="pgd20-linf-8_255", batch_size=16)
+    assert not any("memory" in flag for flag in record.flags)
+    model.most = most
+    small = evaluate(model, images, labels, protocol="pgd20-linf-8_255", batch_size=16)
+    left = {1: 1, 5: 4, 8: 8}[most]
+    assert small.flags == (f"memory ran out at batch size 16: it went on with {left}",)
+    assert small.metrics == plain.metrics
+    assert small.passes == plain.passes
+
+
+def test_memory_that_runs_out_in_mid_attack_loses_nothing():
+    inner, images = Wavy((1, 4, 4)).eval(), rand(3, 16, 1, 4, 4)
+    labels, model = inner(images).argmax(1), Narrow(inner, 16)
+    plain = run(inner, images, labels, batch_size=16)
+
+    class Shrinking(Narrow):
+        def forward(self, x):
+            self.most = 16 if len(self.sizes) < 5 else 4
+            return super().forward(x)
+
+    samples = run(Shrinking(inner, 16), images, labels, batch_size=16)
+    assert [sample.broken_by for sample in samples] == [sample.broken_by for sample in plain]
+    assert all(torch.allclose(a.worst, b.worst) for a, b in zip(samples, plain, strict=True))
+    assert [sample.forwards for sample in samples] == [sample.forwards for sample in plain]
+    assert model.sizes == []
+
+
+def test_a_single_image_that_does_not_fit_ends_the_evaluation():
+    with pytest.raises(EvaluationError, match="out of memory with a single image"):
+        run(Narrow(Wavy((1, 4, 4)), 0), rand(3, 4, 1, 4, 4), torch.zeros(4).long())
+
+
+def test_a_curve_is_monotone_and_reuses_what_broke(tmp_path):
+    data, model = load_data("digits", limit=16), load_model("symvit_digits")
+    eps = ["4/255", "1/255", "2/255"]
+    records = evaluate_curve(model, data, protocol="pgd20-linf-1_255", eps=eps, out=tmp_path)
+    assert [record.spec.protocol.resolved["eps"] for record in records] == [1 / 255, 2 / 255, 4 / 255]
+    values = [record.metrics["robust_accuracy"].value for record in records]
+    assert values == sorted(values, reverse=True)
+    assert values[0] > values[-1]
+    whole = evaluate(model, data, protocol="pgd20-linf-1_255", eps="4/255", below=["1/255", "2/255"])
+    assert whole.outcomes.digest() == records[-1].outcomes.digest()
+    assert whole.spec.digest() == records[-1].spec.digest()
+    for smaller, larger in itertools.pairwise(records):
+        broken = ~smaller.outcomes.correct
+        assert not larger.outcomes.correct[broken].any()
+        assert (larger.outcomes["forwards"][broken] == smaller.outcomes["forwards"][broken]).all()
+        assert (larger.outcomes["linf"][broken] == smaller.outcomes["linf"][broken]).all()
+    alone = evaluate(model, data, protocol="pgd20-linf-1_255", eps="4/255")
+    assert whole.metrics["robust_accuracy"].value <= alone.metrics["robust_accuracy"].value
+    kept = evaluate_curve(model, data, protocol="pgd20-linf-1_255", eps=eps, out=tmp_path)
+    assert [one.created for one in kept] == [one.created for one in records]
+    with pytest.raises(BadInputError, match="is not the same evaluation at the next smaller budget"):
+        evaluate(model, data, protocol="pgd20-linf-1_255", eps="4/255", below=["1/255", "2/255"], smaller=records[0])
+    images, labels = data.tensors()
+    outcome = attack(model, images, labels, "pgd20-linf-1_255", eps="4/255", below=["1/255", "2/255"])
+    same = evaluate(model, images, labels, protocol="pgd20-linf-1_255", eps="4/255", below=["1/255", "2/255"])
+    assert outcome.broken.tolist() == (~same.outcomes.correct).tolist()
+    assert outcome.forwards.tolist() == same.outcomes["forwards"].tolist()
+    assert torch.equal(model(outcome.images).argmax(1) != labels, outcome.broken)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        PGD(10, "0.2 eps", True),
+        MIM(steps=10, step_size="0.2 eps", decay=1.0),
+        APGD(steps=10, loss="ce", targets=1, rho=0.75),
+        SPSA(steps=6, samples=32, delta=0.01, lr=0.02, random_start=False),
+    ],
+)
+def test_attacks_work_on_one_class_per_pixel(chosen, fork):
+    """The loss per sample is the mean over its pixels; rows do not see each other."""
+    model = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.Tanh(), nn.Conv2d(8, 4, 3, padding=1)).eval().double()
+    images = rand(0, 5, 1, 6, 6)
+    labels, threat = model(images).argmax(1), Threat("linf", 0.2)
+    state = drive(chosen, model, images, labels, threat, None)
+    right = (model(state["x"]).argmax(1) == labels).double().mean((1, 2))
+    assert (right < 0.95).all()
+    alone = drive(chosen, model, images[2:3], labels[2:3], threat, None, keys=torch.tensor([2]))
+    assert torch.allclose(alone["x"], state["x"][2:3], atol=1e-9)
+    away = Threat("linf", 0.2, targeted=True)
+    near = drive(chosen, model, images, torch.zeros_like(labels), away, None)
+    assert ((model(near["x"]).argmax(1) == 0).double().mean((1, 2)) >= (labels == 0).double().mean((1, 2))).all()
