@@ -12,7 +12,8 @@ from robustbench_kpca.audit import Audit, Check, Plan, Subject, audit_path, load
 from robustbench_kpca.data._loading import as_samples
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.audit_bench import Bench, budgets
-from robustbench_kpca.evaluation.audit_checks import limits, run_checks
+from robustbench_kpca.evaluation.audit_checks import run_checks
+from robustbench_kpca.evaluation.audit_limits import limits
 from robustbench_kpca.evaluation.preflight import preflight
 from robustbench_kpca.evaluation.runner import Runner
 from robustbench_kpca.evaluation.subject import audited_samples, is_stochastic, subject_of

@@ -4,7 +4,6 @@ Carlini et al. (2019), "On Evaluating Adversarial Robustness", arXiv:1902.06705,
 Wagner (2018), "Obfuscated Gradients Give a False Sense of Security", arXiv:1802.00420, section 3.1.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
 
@@ -16,52 +15,18 @@ from robustbench_kpca.attacks._draws import signs
 from robustbench_kpca.attacks._losses import cross_entropy, dlr, margin
 from robustbench_kpca.audit import Check
 from robustbench_kpca.evaluation.audit_bench import HUGE_EPS, Bench
+from robustbench_kpca.evaluation.audit_limits import (
+    FLAT,
+    SAME_DIRECTION,
+    SLOPE_DIRECTIONS,
+    SLOPE_ERROR,
+    SLOPE_STEP,
+    samples_allowed,
+    slopes_allowed,
+)
 from robustbench_kpca.evaluation.preflight import BATCH_MATES, inspect
 from robustbench_kpca.models.mixing import at_most, rpc_layers
 from robustbench_kpca.types import Images, Mask
-
-# The limits. They were fixed before any planted fake was written, and none was moved after.
-#
-# Samples: between two seeds, or two batch sizes, about 1 % of the verdicts of an honest attack differ. Of 64 images 4
-# or more then differ by chance in fewer than 1 of 100 audits, and so do 3 or more of 32: what is flagged is no luck.
-LEAST_SAMPLES = 3
-LEAST_SHARE = 0.05
-# A gradient is flat if, to first order, even the furthest point of the ball changes DLR by less than this: a ratio of
-# logit gaps, 1 at most for a right answer, which must change by its own size before the answer is wrong.
-FLAT = 1e-3
-# Two gradients are one if their directions agree to four digits: rounding leaves seven.
-SAME_DIRECTION = 0.9999
-# Along a random sign direction v the margin changes by g.v, if g is the gradient. The step, half a pixel level at
-# 8/255, is short beside the ball that attacks cross, so that curvature is small beside slope, and long beside rounding.
-# Half of the change unexplained is no gradient of this function. Kinks may explain some samples: a quarter is allowed.
-SLOPE_STEP = 1 / 16  # of eps
-SLOPE_DIRECTIONS = 16
-SLOPE_ERROR = 0.5
-SLOPE_SHARE = 0.25
-
-
-def samples_allowed(n: int) -> int:
-    """Return how many of `n` samples may answer badly: fewer than 3, and fewer than 5 %."""
-    return max(LEAST_SAMPLES, math.ceil(LEAST_SHARE * n)) - 1
-
-
-def slopes_allowed(n: int) -> int:
-    """Return how many of `n` samples may have slopes that their gradients do not explain."""
-    return max(LEAST_SAMPLES, math.ceil(SLOPE_SHARE * n)) - 1
-
-
-def limits(n: int) -> dict[str, float]:
-    """Every number a value is compared with, as the plan of an audit states it."""
-    return {
-        "samples": samples_allowed(n),
-        "slopes": slopes_allowed(n),
-        "slope_step": SLOPE_STEP,
-        "slope_directions": SLOPE_DIRECTIONS,
-        "slope_error": SLOPE_ERROR,
-        "flat": FLAT,
-        "same_direction": SAME_DIRECTION,
-        "batch_logits": BATCH_MATES,
-    }
 
 
 def preflight(bench: Bench) -> Check:
@@ -221,13 +186,18 @@ def order(bench: Bench) -> Check:
 
 
 def neighbours(bench: Bench) -> Check:
-    """Another order of the images: the same logits."""
+    """Another order of the images, and other company in the batch: the same logits."""
     logits = bench.logits(bench.images)
     spread = float((logits - logits.mean(1, keepdim=True)).abs().amax().clamp_min(1e-30))
-    change = float((bench.logits(bench.images.flip(0)).flip(0) - logits).abs().amax()) / spread
+    half = (min(len(bench), bench.runner.batch_size) + 1) // 2  # the runner fills the batch up with the last image
+    again = {
+        "order": bench.logits(bench.images.flip(0)).flip(0),
+        "company": torch.cat([bench.runner.logits(part) for part in bench.images.split(half)]),
+    }
+    values = {what: min(float((other - logits).abs().amax()) / spread, 1e30) for what, other in again.items()}
     return _check(
-        "neighbours", {"logits": min(change, 1e30)}, BATCH_MATES,
-        f"in another order the logits change by up to {change:.1e} of their spread",
+        "neighbours", values, BATCH_MATES,
+        f"with other images beside them the logits change by up to {max(values.values()):.1e} of their spread",
         "logits that depend on the batch can be made right by its composition",
     )  # fmt: skip
 
