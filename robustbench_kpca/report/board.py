@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, model_validator
 
+from robustbench_kpca.audit import Audit
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.estimate import holm, paired_p_value
 from robustbench_kpca.metrics import METRICS, Scores, aligned, metric_for
@@ -86,6 +87,14 @@ class Board:
         """Per-sample scores behind a cell."""
         record = self.record(model, column.protocol)
         return None if record is None else metric_for(column.metric).scores(record.outcomes)
+
+    def audits(self, model: str) -> list[Audit | None]:
+        """Return the audits in a model's records of attacks, each once; None stands for records without one."""
+        found: list[Audit | None] = []
+        for run in self.runs:
+            if run.model == model and run.record and run.record.outcomes.kind == "attack":
+                found += [] if run.record.audit in found else [run.record.audit]
+        return found
 
     def ranked(self) -> list[str]:
         """Model names, best first by `rank_by`; those without a number last."""

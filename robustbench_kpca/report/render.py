@@ -1,6 +1,7 @@
 """A board as GitHub-flavoured markdown and as one self-contained HTML page."""
 
 from collections.abc import Iterable
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,16 @@ from robustbench_kpca.report.plots import accuracy_against_eps
 from robustbench_kpca.scenario import Attack, parse_scenario
 
 MISSING = "—"
+FLAGGED, UNAUDITED = "⚠", "○"  # beside a model's name
 _CAPTION = (
     "Percent of {n} `{spec.data}` images ({spec.split}), with 95 % intervals (Wilson for proportions, bootstrap over "
     "images for means over cells); seed {spec.seed}. Sorted by {spec.rank_by}. Bold: better than every other model in "
     "that column by a paired test on the same images (McNemar exact or sign flips, Holm-adjusted, p < {alpha}); "
     "no bold, no clear winner."
 )
+
+
+_AUDITED = "Every model that is attacked here was audited for masked gradients, and no flag was raised."
 
 
 def percent(estimate: Estimate) -> str:
@@ -34,7 +39,7 @@ def cells(board: Board) -> list[dict[str, Any]]:
     winners = {column.title: board.clear_winner(column) for column in board.spec.column}
     rows = []
     for rank, model in enumerate(board.ranked(), start=1):
-        row: dict[str, Any] = {"rank": rank, "model": model, "columns": []}
+        row: dict[str, Any] = {"rank": rank, "model": model, "marks": list(audit_marks(board, model)), "columns": []}
         for column in board.spec.column:
             record = board.record(model, column.protocol)
             estimate = record.metrics[column.metric] if record else None
@@ -52,10 +57,32 @@ def cells(board: Board) -> list[dict[str, Any]]:
     return rows
 
 
+def audit_marks(board: Board, model: str) -> dict[str, list[str]]:
+    """Mark -> what it stands for here: the flags of the model's audits, and records of attacks without audit."""
+    audits = board.audits(model)
+    flags = [
+        " ".join(f"{check.name}: {check.saw} ({check.why})".split())
+        for audit in audits
+        if audit is not None
+        for check in audit.flags
+    ]
+    marks = {FLAGGED: flags} if flags else {}
+    return marks | ({UNAUDITED: ["not audited"]} if None in audits else {})
+
+
+def audit_lines(board: Board) -> list[tuple[str, str, str]]:
+    """Spell out every mark: the mark, the model or models, what was seen."""
+    marks = {model: audit_marks(board, model) for model in board.spec.models}
+    lines = [(FLAGGED, model, flag) for model, found in marks.items() for flag in found.get(FLAGGED, [])]
+    if without := [model for model, found in marks.items() if UNAUDITED in found]:
+        lines.append((UNAUDITED, ", ".join(without), "not audited, in part or at all"))
+    return lines
+
+
 def frame(board: Board) -> pd.DataFrame:
     """Table the board as text, best in bold only where `Board.clear_winner` says so."""
     table = [
-        {"#": row["rank"], "Model": row["model"]}
+        {"#": row["rank"], "Model": " ".join([row["model"], *row["marks"]])}
         | {
             column.title: f"**{cell['text']}**" if cell["best"] else cell["text"]
             for column, cell in zip(board.spec.column, row["columns"], strict=True)
@@ -81,7 +108,7 @@ def markdown(board: Board) -> str:
     ]
     if missing:
         lines += ["", f"{missing} of {len(board.runs)} runs are missing: `rbk plan {board.name}`."]
-    lines += ["", *_flag_lines(board), "## Columns", ""]
+    lines += ["", *_audit_section(board), *_flag_lines(board), "## Columns", ""]
     lines += [f"- **{column.title}**: {_explain(board, column.protocol)}" for column in spec.column]
     lines += ["", "## How this page was made", "", *_provenance(board), ""]
     return "\n".join(lines)
@@ -97,6 +124,8 @@ def html(board: Board) -> str:
         board=board,
         spec=board.spec,
         rows=cells(board),
+        audit=audit_lines(board),
+        audited=_AUDITED,
         alpha=ALPHA,
         n=records[0].spec.data.n if records else 0,
         explanations=[(column.title, _plain(_explain(board, column.protocol))) for column in board.spec.column],
@@ -137,6 +166,11 @@ def _explain(board: Board, protocol: str) -> str:
         )
         text += f"; {scenario.threat} in pixel space; {stages.strip()}"
     return text
+
+
+def _audit_section(board: Board) -> list[str]:
+    lines = [f"- {mark} {escape(models)}: {escape(text)}" for mark, models, text in audit_lines(board)]
+    return ["## Audit", "", *(lines or [_AUDITED]), ""]
 
 
 def _flag_lines(board: Board) -> list[str]:
