@@ -1,7 +1,8 @@
 """Square Attack: random search that repaints one square window a query and keeps what lowers the margin.
 
 Andriushchenko, Croce, Flammarion & Hein (2020), "Square Attack: a query-efficient black-box adversarial attack via
-random search", arXiv:1912.00049, algorithms 1 to 3; in the variant of AutoAttack (Croce & Hein 2020, arXiv:2003.01690).
+random search", arXiv:1912.00049, algorithms 1 to 3; in the variant of AutoAttack: Croce & Hein (2020),
+arXiv:2003.01690, for L1 Croce & Hein (2021), arXiv:2103.01208.
 """
 
 from functools import lru_cache
@@ -15,8 +16,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from robustbench_kpca.attacks._ball import per_sample, project, require_box, require_norm
+from robustbench_kpca.attacks._ball import per_sample, project, require_box
 from robustbench_kpca.attacks._draws import uniforms
+from robustbench_kpca.attacks._l1 import nearest_in_l1
 from robustbench_kpca.attacks._losses import margin
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.threat import Threat
@@ -24,6 +26,7 @@ from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
 _HALVED_AFTER = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # queries; for budgets of 10,000, never rescaled
 _TINY = 1e-12
+_ORDER = {"l2": 2, "l1": 1}
 _POSITIONS, _TURNED, _FIXED = slice(0, 4), 4, 5  # of a query's uniform draws; one sign per channel follows
 
 
@@ -38,7 +41,8 @@ class Square:
     L-infinity: from vertical stripes of +-eps, one sign per column and channel; a window adds +-2 eps, one sign per
     channel, and the sum is clipped to +-eps. L2: from a tiling by bumps; a window of odd side, 3 at least, is
     repainted with itself plus a bump of one sign per channel, and takes over the budget of a second window, which is
-    emptied, and what the box has cut off.
+    emptied, and what the box has cut off. L1: the same with steeper bumps and lengths in L1, where the window gets that
+    budget once per channel; what is too long is projected onto ball and box, not scaled and clipped.
 
     A sample that is never broken costs `queries` + 1 forward passes a restart (1 for the initial pattern), as in
     AutoAttack. Unlike there, every sample has windows and signs of its own.
@@ -48,17 +52,14 @@ class Square:
     p_init: Annotated[float, Field(gt=0, le=1)]
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
-        """Propose the initial pattern.
-
-        Raises:
-            BadInputError: the norm is neither L-infinity nor L2.
-
-        """
-        require_norm(threat, "square", "linf", "l2")
+        """Propose the initial pattern."""
         require_box(threat, "square")
-        first = _stripes(x, keys) if threat.norm == "linf" else _tiles(x, keys)
+        if threat.norm == "linf":
+            first = project(x + threat.eps * _stripes(x, keys), x, threat)
+        else:
+            first = _fit(_tiles(x, keys, _ORDER[threat.norm]), x, threat)
         return {
-            "x": project(x + threat.eps * first, x, threat),
+            "x": first,
             "clean": x,
             "y": y,
             "key": keys,
@@ -89,7 +90,7 @@ class Square:
         halvings = torch.bucketize(count, torch.tensor(_HALVED_AFTER, device=count.device))
         height, width = x.shape[2:]
         side = (self.p_init * 0.5 ** halvings.double() * height * width).sqrt().round().long()
-        if threat.norm == "l2":
+        if threat.norm != "linf":
             side = side.clamp_min(3)
             side = side + (side + 1) % 2
         return side.clamp(1, min(height, width))
@@ -106,8 +107,8 @@ def _stripes(x: Images, keys: Keys) -> Images:
     return _sign(draws, x).view(count, channels, 1, width).expand_as(x)
 
 
-def _tiles(x: Images, keys: Keys) -> Images:
-    """Return a field of bumps of length 1: five to a column, each turned or not, of one sign per channel."""
+def _tiles(x: Images, keys: Keys, order: int) -> Images:
+    """Return a field of bumps: five to a column, each turned or not, of one sign per channel."""
     count, channels, height, width = x.shape
     side = max(height // 5, 1)
     first = max((height - 5 * side) // 2, 0)
@@ -117,11 +118,19 @@ def _tiles(x: Images, keys: Keys) -> Images:
     draws = uniforms(keys, torch.zeros_like(keys), len(corners) * (1 + channels)).view(count, len(corners), -1)
     pattern = torch.zeros_like(x)
     for tile, (top, left) in enumerate(corners):
-        bumps = _bumps(torch.full_like(keys, side), draws[:, tile, 0], x)
+        bumps = _bumps(torch.full_like(keys, side), draws[:, tile, 0], x, order)
         painted = torch.stack(bumps)[:, None] * _sign(draws[:, tile, 1:], x)[:, :, None, None]
         place = pattern[:, :, top : top + side, left : left + side]  # cut off at the border
         place.copy_(painted[:, :, : place.shape[2], : place.shape[3]])
-    return pattern / (_norm(pattern, (1, 2, 3)) + _TINY)
+    return pattern
+
+
+def _fit(delta: Images, clean: Images, threat: Threat) -> Images:
+    """Return L2: the clean image plus delta at length eps, clipped. L1: the nearest point of ball and box."""
+    if threat.norm == "l2":
+        return project(clean + delta / (_norm(delta, (1, 2, 3), 2) + _TINY) * threat.eps, clean, threat)
+    radius = torch.full_like(delta[:, 0, 0, 0], threat.eps, dtype=torch.float64)
+    return nearest_in_l1(clean + delta, clean, radius, clip=True)
 
 
 def _repaint(best: Images, clean: Images, side: Labels, draws: Float[Tensor, "batch draws"], threat: Threat) -> Images:
@@ -134,25 +143,27 @@ def _repaint(best: Images, clean: Images, side: Labels, draws: Float[Tensor, "ba
 def _move_mass(
     best: Images, clean: Images, side: Labels, draws: Float[Tensor, "batch draws"], threat: Threat
 ) -> Images:
-    """Propose for L2: the mass of the second window, and what is left of eps, goes into the first."""
+    """Propose for L2 and L1: the mass of the second window, and what is left of eps, goes into the first."""
+    order, axes = _ORDER[threat.norm], (2, 3)
     delta = best - clean
     corners = _corners(side, draws, best)
     target, source = _window(corners[:, :2], side, best), _window(corners[:, 2:], side, best)
-    bumps = _bumps(side, draws[:, _TURNED], best)
+    bumps = _bumps(side, draws[:, _TURNED], best, order)
     field = torch.zeros_like(best[:, :1])
     for row, ((top, left), pattern) in enumerate(zip(corners[:, :2].tolist(), bumps, strict=True)):
         field[row, 0, top : top + len(pattern), left : left + len(pattern)] = pattern
     inside = delta * target
-    new = field * _sign(draws[:, _FIXED:], best)[:, :, None, None] + inside / (_norm(inside, (2, 3)) + _TINY)
-    spare = (threat.eps**2 - _norm(delta, (1, 2, 3)) ** 2).clamp_min(0) / best.shape[1]
-    budget = (spare + _norm(delta * torch.maximum(target, source), (2, 3)) ** 2).sqrt()
-    new = new / (_norm(new, (2, 3)) + _TINY) * budget
-    delta = torch.where(target > 0, new, delta * (1 - source))
-    return (clean + delta / (_norm(delta, (1, 2, 3)) + _TINY) * threat.eps).clamp(0, 1)
+    new = field * _sign(draws[:, _FIXED:], best)[:, :, None, None] + inside / (_norm(inside, axes, order) + _TINY)
+    spare = (threat.eps**order - _norm(delta, (1, 2, 3), order) ** order).clamp_min(0) / best.shape[1]
+    budget = (spare + _norm(delta * torch.maximum(target, source), axes, order) ** order) ** (1 / order)
+    if threat.norm == "l1":
+        budget = budget * best.shape[1]
+    new = new / (_norm(new, axes, order) + _TINY) * budget
+    return _fit(torch.where(target > 0, new, delta * (1 - source)), clean, threat)
 
 
-def _norm(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    return x.square().sum(axes, keepdim=True).sqrt()
+def _norm(x: Tensor, axes: tuple[int, ...], order: int) -> Tensor:
+    return x.abs().sum(axes, keepdim=True) if order == 1 else x.square().sum(axes, keepdim=True).sqrt()
 
 
 def _corners(side: Labels, draws: Float[Tensor, "batch draws"], like: Images) -> Int64[Tensor, "batch 4"]:
@@ -169,30 +180,30 @@ def _window(corner: Int64[Tensor, "batch 2"], side: Labels, like: Images) -> Flo
     return (inside[:, 0, : like.shape[2], None] * inside[:, 1, None, : like.shape[3]])[:, None]
 
 
-def _bumps(side: Labels, turned: Float[Tensor, " batch"], like: Images) -> list[Tensor]:
+def _bumps(side: Labels, turned: Float[Tensor, " batch"], like: Images, order: int) -> list[Tensor]:
     """Return a bump of every sample's side, turned by 90 degrees where the draw says so."""
-    known = {size: torch.from_numpy(bump(size)).to(like) for size in set(side.tolist())}
+    known = {size: torch.from_numpy(bump(size, order)).to(like) for size in set(side.tolist())}
     pairs = zip(side.tolist(), (turned > 0.5).tolist(), strict=True)
     return [known[size].T if flip else known[size] for size, flip in pairs]
 
 
 @lru_cache(maxsize=256)
-def bump(side: int) -> NDArray[np.float64]:
-    """Return a square of length 1: a positive peak above a negative one, both falling off from their centres."""
+def bump(side: int, order: int) -> NDArray[np.float64]:
+    """Return a square of length 1 in L1 or L2: a positive peak above a negative one, falling off from their centres."""
     half = side // 2
-    both: NDArray[np.float64] = np.concatenate([_peak(half, side), -_peak(side - half, side)])
-    return both / float(np.linalg.norm(both))
+    both: NDArray[np.float64] = np.concatenate([_peak(half, side, order), -_peak(side - half, side, order)])
+    return both / float(np.linalg.norm(both.ravel(), order))
 
 
-def _peak(height: int, width: int) -> NDArray[np.float64]:
-    """Return sum_{k >= D} 1 / (k + 1)^2 at Chebyshev distance D from the centre, scaled to length 1."""
+def _peak(height: int, width: int, order: int) -> NDArray[np.float64]:
+    """Return sum_{k >= D} (k + 1)^-2 (L1: ^-4) at Chebyshev distance D from the centre, scaled to length 1."""
     if height == 0:
         return np.zeros((0, width))
     centre_row, centre_column = height // 2, width // 2
-    tail = np.cumsum(1 / np.arange(max(centre_row, centre_column) + 1, 0, -1) ** 2.0)[::-1]
+    tail = np.cumsum(np.arange(max(centre_row, centre_column) + 1, 0, -1) ** (-4.0 / order))[::-1]
     rows, columns = abs(np.arange(height) - centre_row), abs(np.arange(width) - centre_column)
     peak: NDArray[np.float64] = tail[np.maximum(rows[:, None], columns)]
-    return peak / float(np.linalg.norm(peak))
+    return peak / float(np.linalg.norm(peak.ravel(), order))
 
 
 ATTACK = Square

@@ -10,7 +10,6 @@ from plain_query import PlainQuery
 
 from robustbench_kpca.attacks import square
 from robustbench_kpca.attacks.square import Square
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.threat import Threat
 
 STAGE = {"attack": "square", "restarts": 1, "queries": 30, "p_init": 0.8}
@@ -30,7 +29,7 @@ class Recorder:
 def reference(monkeypatch, model, x, y, norm, eps, queries):
     """Run the reference; return its best images and its draws."""
     attack = pytest.importorskip("pyautoattack.square").SquareAttack(
-        model, norm={"linf": "Linf", "l2": "L2"}[norm], n_queries=queries, eps=eps, resc_schedule=False
+        model, norm={"linf": "Linf", "l2": "L2", "l1": "L1"}[norm], n_queries=queries, eps=eps, resc_schedule=False
     )
     recorder = Recorder()
     attack.init_hyperparam(x)
@@ -56,9 +55,9 @@ def in_our_order(draws, n, channels, norm, queries):
 
 
 @pytest.mark.parametrize("size", [10, 17, 20])
-@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
 def test_it_equals_the_reference_step_for_step(norm, size, monkeypatch):
-    queries, n, channels, eps = 20, 4, 3, {"linf": 8 / 255, "l2": 0.7}[norm]
+    queries, n, channels, eps = 20, 4, 3, {"linf": 8 / 255, "l2": 0.7, "l1": 12.0}[norm]
     model = Wavy((channels, size, size), lead=60.0, dtype=torch.float32)
     x, y = rand(1, n, channels, size, size, dtype=torch.float32), torch.zeros(n, dtype=torch.int64)
     theirs, draws = reference(monkeypatch, model, x, y, norm, eps, queries)
@@ -72,7 +71,7 @@ def test_it_equals_the_reference_step_for_step(norm, size, monkeypatch):
 
 
 def test_windows_shrink_as_the_reference_prescribes():
-    for norm, least in (("linf", 1), ("l2", 3)):
+    for norm, least in (("linf", 1), ("l2", 3), ("l1", 3)):
         reference = pytest.importorskip("pyautoattack.square").SquareAttack(None, p_init=0.7, resc_schedule=False)
         counts = [0, 9, 10, 11, 50, 51, 200, 201, 500, 501, 1000, 1001, 2000, 2001, 4000, 4001, 6001, 8000, 8001, 10**5]
         for height, width in ((32, 32), (28, 24), (4, 4), (224, 224)):
@@ -80,31 +79,33 @@ def test_windows_shrink_as_the_reference_prescribes():
             ours = Square(queries=1, p_init=0.7)._side(torch.tensor(counts), image, Threat(norm, 0.5)).tolist()
             for count, side in zip(counts, ours, strict=True):
                 wanted = max(round(math.sqrt(reference.p_selection(count) * height * width)), least)
-                wanted += norm == "l2" and wanted % 2 == 0
+                wanted += norm != "linf" and wanted % 2 == 0
                 assert side == min(wanted, height, width)
 
 
 @pytest.mark.parametrize("side", [1, 2, 3, 4, 5, 7, 8, 12, 45])
-def test_bumps_are_the_reference_s(side):
-    reference = pytest.importorskip("pyautoattack.square").SquareAttack(None, norm="L2")
+@pytest.mark.parametrize("order", [1, 2])
+def test_bumps_are_the_reference_s(side, order):
+    reference = pytest.importorskip("pyautoattack.square").SquareAttack(None, norm=f"L{order}")
     reference.device = "cpu"
     top, bottom = reference.eta_rectangles(side // 2, side), -reference.eta_rectangles(side - side // 2, side)
     theirs = torch.cat([top, bottom])
-    ours = square.bump(side)
-    assert np.linalg.norm(ours) == pytest.approx(1)
-    assert np.allclose(ours, theirs / theirs.norm(), atol=1e-6)
+    ours = square.bump(side, order)
+    assert np.linalg.norm(ours.ravel(), order) == pytest.approx(1)
+    assert np.allclose(ours, theirs / theirs.norm(p=order), atol=1e-6)
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
 def test_proposals_use_the_whole_budget_and_change_one_window(norm):
-    shape, threat = (2, 12, 12), Threat(norm, 0.05 if norm == "linf" else 0.4)
+    shape, threat = (2, 12, 12), Threat(norm, {"linf": 0.05, "l2": 0.4, "l1": 4.0}[norm])
     x, y = 0.3 + 0.4 * rand(1, 5, *shape), torch.zeros(5, dtype=torch.int64)
     attack, model = Square(queries=100, p_init=0.3), Wavy(shape, lead=60.0)
     state = attack.start(x, y, threat, torch.arange(5))
     for _ in range(40):
         delta = (state["x"] - x).flatten(1)
-        size = delta.abs().amax(1) if norm == "linf" else delta.norm(dim=1)
-        assert torch.allclose(size, torch.full((5,), threat.eps).double(), atol=1e-9)
+        size = delta.norm({"linf": torch.inf, "l2": 2, "l1": 1}[norm], dim=1)
+        full = torch.isclose(size, torch.tensor(threat.eps).double(), atol=1e-9)
+        assert bool(((full | (size < threat.eps)) if norm == "l1" else full).all()), "in L1 the box may take some"
         state = attack.step(state, threat, PlainQuery(model))
         if norm == "linf":
             changed = (state["x"] - state["best"]).abs().amax(1) > 1e-9
@@ -119,7 +120,7 @@ def test_proposals_use_the_whole_budget_and_change_one_window(norm):
 
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (2, 3), (4, 4), (5, 9), (9, 5), (14, 14), (28, 28)])
-@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
 def test_any_size_of_image_will_do(norm, height, width):
     x, y = rand(0, 3, 2, height, width), torch.zeros(3, dtype=torch.int64)
     threat = Threat(norm, 0.1)
@@ -128,18 +129,21 @@ def test_any_size_of_image_will_do(norm, height, width):
     assert not torch.equal(state["x"], x)
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
 def test_it_breaks_what_is_clearly_within_reach_and_nothing_beyond(norm, linear):
     weight = rand(0, 1, 6, 6, dtype=torch.float32) - 0.5
-    x, y, bias, eps, needed = half_within_reach(weight, 1 if norm == "linf" else 2, n=24)
+    x, y, bias, eps, needed = half_within_reach(weight, {"linf": 1, "l2": 2, "l1": torch.inf}[norm], n=24)
     _, broken = passes(STAGE | {"queries": 300}, norm, eps, linear(weight, bias), x, y)
     broken = torch.tensor(broken)
     assert not bool(broken[needed > eps].any())
+    if norm == "l1":  # one pixel would be best, and 9 are painted
+        assert int(broken.sum()) >= 4
+        return
     assert bool(broken[needed < 0.5 * eps].all())
     assert int((needed < 0.5 * eps).sum()) >= 4
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
 def test_rows_are_independent(norm):
     rows_are_independent(Square(queries=60, p_init=0.8), Threat(norm, 0.1), 12)
 
@@ -147,10 +151,4 @@ def test_rows_are_independent(norm):
 def test_passes():
     assert stands(STAGE) == (31, 0)
     assert stands(STAGE, "l2", 0.5) == (31, 0)
-
-
-def test_other_norms_are_refused():
-    with pytest.raises(BadInputError, match="attack 'square' in l1"):
-        Square(queries=1, p_init=0.8).start(
-            rand(0, 1, 1, 2, 2), torch.tensor([0]), Threat("l1", 0.1), torch.tensor([0])
-        )
+    assert stands(STAGE, "l1", 5.0) == (31, 0)
