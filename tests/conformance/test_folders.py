@@ -1,5 +1,7 @@
 """Every file in a registry folder keeps its room's promises, so a new file arrives tested."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.corruptions import CORRUPTIONS, corrupt
 from robustbench_kpca.data import DATASETS
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.engine import build_attack
 from robustbench_kpca.evaluation.meter import check_box, check_proposal
 from robustbench_kpca.metrics import METRICS
 from robustbench_kpca.registry import Family
@@ -66,34 +69,43 @@ def test_every_attack_is_documented_with_its_source(name):
     assert "arXiv:" in text
 
 
-@pytest.mark.parametrize("protocol", [name for name in presets.find("attacks") if name != "clean"])
+def distinct_stages():
+    """Every stage of every protocol, once: many protocols share theirs."""
+    found = {}
+    for name in presets.find("attacks"):
+        _, scenario = load_scenario(name)
+        for number, stage in enumerate(getattr(scenario, "stage", ())):
+            same = (stage.attack, json.dumps(stage.options, sort_keys=True), scenario.norm, scenario.clip)
+            found.setdefault(same, pytest.param(scenario.threat, stage, id=f"{name}-{number}"))
+    return list(found.values())
+
+
+@pytest.mark.parametrize(("threat", "stage"), distinct_stages())
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_every_attack_keeps_state_per_sample_and_stays_in_its_ball(protocol, dtype):
-    _, scenario = load_scenario(protocol)
+def test_every_attack_keeps_state_per_sample_and_stays_in_its_ball(threat, stage, dtype):
     weight = torch.randn(48, 5, generator=torch.Generator().manual_seed(0), dtype=dtype)
     x = torch.rand(5, 3, 4, 4, generator=torch.Generator().manual_seed(1), dtype=dtype)
     y = torch.arange(5) % 2
 
     def look(images, rows, outside):
         if outside:
-            check_box(images, protocol)
+            check_box(images, threat, stage.attack)
         else:
-            check_proposal(images, x if rows is None else x[rows], scenario.threat, protocol)
+            check_proposal(images, x if rows is None else x[rows], threat, stage.attack)
 
-    for stage in scenario.stage:
-        attack = validate(ATTACKS.get(stage.attack), stage.options, protocol)
-        state = attack.start(x, y, scenario.threat, torch.arange(5))
-        for _ in range(10_000):
-            assert all(len(rows) == 5 for rows in state.values())
-            assert state["x"].dtype == dtype
-            before = {key: rows.clone() for key, rows in state.items()}
-            new = attack.step(state, scenario.threat, PlainQuery(lambda images: images.flatten(1) @ weight, look))
-            assert all(torch.equal(state[key], rows) for key, rows in before.items()), "the old state was changed"
-            state = new
-            if bool(state["finished"].all()):
-                break
-        assert bool(state["finished"].all())
-        look(state["x"], None, outside=False)
+    attack = build_attack(stage)
+    state = attack.start(x, y, threat, torch.arange(5))
+    for _ in range(10_000):
+        assert all(len(rows) == 5 for rows in state.values())
+        assert state["x"].dtype == dtype
+        before = {key: rows.clone() for key, rows in state.items()}
+        new = attack.step(state, threat, PlainQuery(lambda images: images.flatten(1) @ weight, look))
+        assert all(torch.equal(state[key], rows) for key, rows in before.items()), "the old state was changed"
+        state = new
+        if bool(state["finished"].all()):
+            break
+    assert bool(state["finished"].all())
+    look(state["x"], None, outside=False)
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS.names())
