@@ -5,7 +5,20 @@ import traceback
 
 import typer
 
-from robustbench_kpca.cli import audit, check, demo, doctor, evaluate, leaderboard, listing, picture, plan, show, train
+from robustbench_kpca.cli import (
+    audit,
+    check,
+    demo,
+    doctor,
+    evaluate,
+    leaderboard,
+    listing,
+    picture,
+    plan,
+    show,
+    train,
+    verify,
+)
 from robustbench_kpca.errors import BenchmarkError
 
 app = typer.Typer(
@@ -23,6 +36,7 @@ app.command("eval")(evaluate.evaluate)
 app.command("audit")(audit.audit)
 app.command("leaderboard")(leaderboard.leaderboard)
 app.command("check")(check.check)
+app.command("verify")(verify.verify)
 app.command("plan")(plan.plan)
 app.command("train")(train.train)
 app.command("list")(listing.listing)

@@ -7,6 +7,7 @@ from jaxtyping import Int64
 from torch import Tensor, nn
 
 Counts = Int64[Tensor, " samples"]
+Rows = Int64[Tensor, " rows"]
 
 
 class BareModel(nn.Module):
@@ -18,7 +19,7 @@ class BareModel(nn.Module):
     The network is not a submodule: nothing that is done to this module's mode, parameters or device reaches it.
     """
 
-    def __init__(self, answer: Callable[[Tensor], Tensor], forwards: Counts, backwards: Counts, rows: Counts) -> None:
+    def __init__(self, answer: Callable[[Tensor], Tensor], forwards: Counts, backwards: Counts, rows: Rows) -> None:
         super().__init__()
         self.answer, self.rows = answer, rows
         self.counts, self.spent = (forwards, backwards), [0, 0]
@@ -37,8 +38,9 @@ class BareModel(nn.Module):
     def _pay(self, kind: int, passes: int) -> None:
         before, after = self._shares(self.spent[kind]), self._shares(self.spent[kind] + passes)
         self.spent[kind] += passes
-        self.counts[kind][self.rows] += after - before
+        with torch.inference_mode(self.counts[kind].is_inference()):  # the caller's mode, which may not be that here
+            self.counts[kind][self.rows] += after - before
 
-    def _shares(self, total: int) -> Counts:
+    def _shares(self, total: int) -> Rows:
         each, more = divmod(total, len(self.rows))
         return each + (torch.arange(len(self.rows), device=self.rows.device) < more).long()

@@ -54,13 +54,13 @@ def recipe(library: ModuleType, name: str) -> Recipe:
         return found
 
     options = {key: value for key, value in known.items() if key not in ("distance", "constraint")}
-    return Recipe(options, _norms(constructor, known), bounded=bounded, run=run)
+    flexible = issubclass(constructor, library.attacks.base.FlexibleDistanceMinimizationAttack)
+    norms = EVERY if flexible else _norms(constructor, known)
+    return Recipe(options, norms, bounded=bounded, run=run)
 
 
 def _norms(constructor: Any, known: dict[str, Any]) -> tuple[Norm, ...]:
     if "constraint" in known:
         return ("linf", "l2")
-    if "distance" in known:
-        return EVERY
     power = float(constructor.__new__(constructor).distance.p)
     return (_NORMS[power],) if power in _NORMS else EVERY

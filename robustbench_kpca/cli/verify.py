@@ -1,0 +1,113 @@
+"""`rbk verify`: the same attack by another program, and whether the verdicts agree."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from robustbench_kpca.cli import _console
+from robustbench_kpca.cli._evaluating import Job, _model_name, _source, split_settings
+from robustbench_kpca.cli._options import (
+    BatchSize,
+    Checkpoint,
+    Device,
+    Ema,
+    Json,
+    Presets,
+    Quiet,
+    ResizePositions,
+    Workers,
+)
+
+if TYPE_CHECKING:
+    from robustbench_kpca.evaluation.verify import Agreement
+    from robustbench_kpca.record import Record
+
+
+def verify(
+    model: Annotated[str, typer.Argument(help="A model of `rbk list models`, timm:NAME or module.path:factory.")],
+    protocol: Annotated[
+        str, typer.Option("--protocol", "-p", help="An attack of `rbk list protocols`, or a TOML file.")
+    ],
+    reference: Annotated[
+        str | None,
+        typer.Option(help="LIBRARY:NAME of torchattacks, pyautoattack or foolbox; by default the most trusted one."),
+    ] = None,
+    data: Annotated[str, typer.Option(help="A data set of `rbk list data`, or a folder of images.")] = "digits",
+    split: Annotated[str, typer.Option(help="Part of a named data set.")] = "test",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for both records; none by default.")] = None,
+    checkpoint: Checkpoint = None,
+    ema: Ema = False,
+    resize_positions: ResizePositions = False,
+    name: Annotated[str | None, typer.Option(help="Name of the model in the records.")] = None,
+    set_: Annotated[
+        list[str],
+        typer.Option("--set", help="KEY=VALUE: a protocol field (eps=3/255), or model.KEY=VALUE. Repeatable."),
+    ] = [],  # noqa: B006 (typer reads the default)
+    untrained: Annotated[bool, typer.Option(help="Allow a model without weights.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only so many images, spread over the set.")] = None,
+    allow: Annotated[
+        list[str],
+        typer.Option(help="A preflight check that may fail, such as batch; the record says so. Repeatable."),
+    ] = [],  # noqa: B006 (typer reads the default)
+    fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate again what is finished already.")] = False,
+    seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
+    batch_size: BatchSize = 64,
+    workers: Workers = 0,
+    device: Device = None,
+    presets: Presets = None,  # noqa: ARG001 (set by its callback)
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Attack a model twice, natively and by another program, and fail (exit 1) where the native attack is weaker.
+
+    Weaker: its robust accuracy is more than half a point above the reference's. Needs the extra `reference`.
+    """
+    import torch
+
+    from robustbench_kpca.data._loading import load_data
+    from robustbench_kpca.evaluation.verify import verify as compare
+    from robustbench_kpca.models.loading import input_view, load_model
+    from robustbench_kpca.strict import parse_assignments
+
+    options, overrides = split_settings(parse_assignments(set_))
+    job = Job(model, [protocol], checkpoint, ema, resize_positions, untrained, name, options, overrides)
+    network = load_model(model, checkpoint, untrained=untrained, ema=ema, resize_positions=resize_positions, **options)
+    samples = load_data(data, split, limit, view=input_view(network))
+    with _console.progress(quiet=quiet or json) as start:
+        found = compare(
+            network, samples, protocol=protocol, reference=reference, out=out, overrides=overrides, seed=seed,
+            batch_size=batch_size, workers=workers, device=device or ("cuda" if torch.cuda.is_available() else "cpu"),
+            name=job.name or _model_name(job), source=_source(job), fresh=fresh, allow=allow, progress=start(model),
+        )  # fmt: skip
+    if json:
+        _console.show_json(found.as_dict())
+    else:
+        _show(found)
+    return 0 if found.as_strong else 1
+
+
+def _show(found: "Agreement") -> None:
+    header = ("Program", "Robust %", "95 % interval", "Forwards", "Backwards", "Seconds")
+    _console.show_table("", header, [_row("native", found.native), _row(_programs(found.reference), found.reference)])
+    _console.out.print()
+    rows = [("broken by native", found.both, found.only_native), ("not", found.only_reference, found.neither)]
+    _console.show_table("", ("Images", "broken by the reference", "not"), rows)
+    _console.out.print()
+    native, other = (record.metrics["robust_accuracy"].value for record in (found.native, found.reference))
+    verdict = "as strong as the reference" if found.as_strong else "WEAKER than the reference"
+    _console.out.print(
+        f"{verdict}: robust accuracy {100 * native:.1f} % against {100 * other:.1f} %, "
+        f"McNemar's exact p = {found.p_value:.2g}",
+        markup=False,
+    )
+
+
+def _row(who: str, record: "Record") -> tuple[Any, ...]:
+    estimate, passes = record.metrics["robust_accuracy"], record.passes
+    interval = f"[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+    return who, f"{100 * estimate.value:.1f}", interval, passes.forwards, passes.backwards, f"{record.seconds:.1f}"
+
+
+def _programs(record: "Record") -> str:
+    return ", ".join(dict.fromkeys(stage["attack"] for stage in record.spec.protocol.resolved["stage"]))

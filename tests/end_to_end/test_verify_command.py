@@ -1,0 +1,78 @@
+"""`rbk verify` as a user meets it."""
+
+import importlib
+import json
+
+import pytest
+
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.record import find_records, load_record
+
+VERIFY = ["verify", "symvit_digits_adv", "--limit", "24"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RBK_PRESETS", raising=False)
+    return tmp_path
+
+
+def test_it_prints_both_programs_and_a_verdict(capsys, tmp_path):
+    pytest.importorskip("torchattacks")
+    code = main([*VERIFY, "-p", "fgsm-linf-8_255", "--set", "eps=16/255", "-o", "out"])
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "torchattacks:FGSM" in out
+    assert "broken by native" in out
+    assert "as strong as the reference" in out
+    records = [load_record(path) for path in find_records(tmp_path / "out")]
+    assert len(records) == 2
+    assert {record.spec.model.name for record in records} == {"symvit_digits_adv"}
+
+
+def test_it_speaks_json(capsys, tmp_path):
+    pytest.importorskip("torchattacks")
+    assert main([*VERIFY, "-p", "pgd20-linf-8_255", "--set", "steps=5", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert sum(answer["verdicts"].values()) == 24
+    assert answer["as_strong"] is True
+    assert answer["reference"]["spec"]["protocol"]["resolved"]["stage"][0]["attack"] == "torchattacks:PGD"
+    assert not list(tmp_path.iterdir()), "no folder was asked for"
+
+
+def test_a_weaker_native_attack_fails(capsys):
+    """Noise with a strong reference named in place of its own."""
+    pytest.importorskip("torchattacks")
+    arguments = ["verify", "vit_digits", "--limit", "24", "-p", "noise-linf-8_255", "--reference", "torchattacks:PGD"]
+    assert main(arguments) == 1
+    assert "WEAKER than the reference" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*VERIFY, "-p", "clean"], "protocol 'clean' is no attack"),
+        ([*VERIFY, "-p", "sld-l1-10"], "no other program is trusted for attack 'sld' in l1"),
+        ([*VERIFY, "-p", "fgsm-linf-8_255", "--reference", "torchattack:FGSM"], "did you mean 'torchattacks'"),
+        (["verify", "symvit_digts_adv", "-p", "fgsm-linf-8_255"], "did you mean 'symvit_digits_adv'"),
+    ],
+)
+def test_what_cannot_be_verified_is_one_line(arguments, message, capsys):
+    assert main(arguments) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("rbk: error: ")
+    assert message in error
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch, capsys):
+    real = importlib.import_module
+
+    def without(name, *rest):
+        if name == "torchattacks":
+            raise ModuleNotFoundError("No module named 'torchattacks'", name=name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    assert main([*VERIFY, "-p", "fgsm-linf-8_255"]) == 2
+    assert "pip install 'robustbench-kpca[reference]'" in capsys.readouterr().err

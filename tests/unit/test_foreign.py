@@ -1,0 +1,316 @@
+"""Attacks of other libraries: counted to the pass, verified, kept to themselves, and refused in one line."""
+
+# ruff: noqa: NPY002 (the legacy generators must stay as they are)
+
+import importlib
+import json
+import random
+import sys
+
+import numpy as np
+import pytest
+import torch
+from attack_checks import Wavy, rand
+from torch import nn
+
+from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca.attacks import _foreign
+from robustbench_kpca.attacks._foreign import build
+from robustbench_kpca.errors import BadInputError, EvaluationError, UnknownNameError
+from robustbench_kpca.evaluation.bare import BareModel
+from robustbench_kpca.evaluation.engine import Engine
+from robustbench_kpca.evaluation.environment import environment
+from robustbench_kpca.evaluation.runner import Runner
+from robustbench_kpca.scenario import Stage, parse_scenario
+from robustbench_kpca.threat import Threat
+
+PROTOCOL = {
+    "title": "t", "citations": [], "kind": "attack", "norm": "linf", "eps": 0.1, "policy": "stop_at_first",
+    "labels": "true", "target": "none", "space": "pixel", "clip": True, "draws": 1, "precision": "fp32", "below": [],
+}  # fmt: skip
+SHAPE = (2, 6, 6)
+
+
+def run(model, x, y, stage, norm="linf", eps=0.1, batch_size=4):
+    """Return the samples as the loop leaves them."""
+    found = {}
+    scenario = parse_scenario(PROTOCOL | {"norm": norm, "eps": eps, "stage": [{"restarts": 1} | stage]}, "test")
+    engine = Engine(
+        Runner(model.eval(), batch_size, torch.device("cpu")), scenario, [str(row) for row in range(len(y))], 0,
+        lambda sample: found.update({sample.index: sample}),
+    )  # fmt: skip
+    engine.run(iter([(list(range(len(y))), x, y)]))
+    return [found[row] for row in range(len(y))]
+
+
+def wavy(lead=0.0):
+    return Wavy(SHAPE, lead=lead, dtype=torch.float32)
+
+
+def images(n=5):
+    return rand(3, n, *SHAPE, dtype=torch.float32), torch.zeros(n, dtype=torch.int64)
+
+
+COSTS = {
+    "torchattacks:PGD": ({"steps": 10}, 10, 10),
+    "torchattacks:FGSM": ({}, 1, 1),
+    "torchattacks:SPSA": ({"nb_iter": 3, "nb_sample": 4}, 24, 0),
+    "foolbox:LinfPGD": ({"steps": 10}, 11, 10),  # it looks at what it returns
+    "pyautoattack:apgd-ce": ({"n_iter": 10}, 12, 11),  # and this at what it is given
+    "pyautoattack:square": ({"n_queries": 30}, 33, 0),  # before, after, and the first pattern
+}
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_every_pass_is_counted(name):
+    """Of samples that stand: what the attack spends, and the loop's forward pass."""
+    pytest.importorskip(name.partition(":")[0])
+    options, forwards, backwards = COSTS[name]
+    x, y = images(5)
+    samples = run(wavy(100.0), x, y, {"attack": name} | options, batch_size=8)
+    assert {sample.broken_by for sample in samples} == {""}
+    assert [sample.forwards for sample in samples] == [forwards + 1] * 5
+    assert [sample.backwards for sample in samples] == [backwards] * 5
+
+
+def test_shares_of_a_total_that_does_not_divide_add_up():
+    forwards, backwards = torch.zeros(4, dtype=torch.int64), torch.zeros(4, dtype=torch.int64)
+    bare = BareModel(lambda x: x.flatten(1), forwards, backwards, torch.tensor([0, 2, 3]))
+    for size in (1, 5, 1):
+        bare(torch.zeros(size, 1, 1, 2))
+    assert forwards.tolist() == [3, 0, 2, 2]
+    x = torch.ones(2, 1, 1, 2, requires_grad=True)
+    out = bare(x)
+    out.sum().backward(retain_graph=True)
+    out.sum().backward()
+    assert forwards.tolist() == [3, 0, 3, 3]
+    assert backwards.tolist() == [2, 0, 1, 1]
+
+
+def test_the_network_is_out_of_reach():
+    model = wavy()
+    bare = BareModel(lambda x: model(x), *(torch.zeros(1, dtype=torch.int64) for _ in range(3)))
+    bare.train()
+    for parameter in bare.parameters():
+        parameter.requires_grad_(True)
+    assert not any(one is other for one in bare.parameters() for other in model.parameters())
+    assert not any(module is model for module in bare.modules())
+
+
+@pytest.mark.parametrize("name", ["torchattacks:PGD", "torchattacks:CW", "foolbox:LinfPGD", "pyautoattack:fab-t"])
+def test_generators_model_and_tracing_are_left_alone(name):
+    pytest.importorskip(name.partition(":")[0])
+    model, (x, y) = load_model("vit_digits"), load_data("digits", limit=8).tensors()
+    norm = "l2" if name.endswith("CW") else "linf"
+    options = {"n_iter": 2} if "fab" in name else {"steps": 2}
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()
+    parameters = [(p.requires_grad, p.grad, p.clone()) for p in model.parameters()]
+    with torch.inference_mode():
+        samples = run(model, x, y, {"attack": name} | options, norm=norm, eps=0.03)
+    assert len(samples) == 8
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.array_equal(np.random.get_state()[1], before[1])
+    for parameter, (needed, grad, value) in zip(model.parameters(), parameters, strict=True):
+        assert parameter.requires_grad == needed
+        assert grad is None or parameter.grad is grad
+        assert torch.equal(parameter, value)
+    assert not any(module.training for module in model.modules())
+
+
+def test_every_generator_is_seeded_and_put_back():
+    """By hand, since the type checker of these tests draws from `random`."""
+    draws = []
+    before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
+    alone = _foreign._alone.__wrapped__
+    for _ in range(2):
+        random.setstate(before[2])
+        inside = alone(2**62 + 5, torch.device("cpu"))
+        next(inside)
+        draws.append((random.random(), np.random.rand(), float(torch.rand(1))))
+        next(inside, None)
+        assert random.getstate() == before[2]
+    assert draws[0] == draws[1]
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.array_equal(np.random.get_state()[1], before[1])
+
+
+def test_the_same_seed_gives_the_same_images():
+    pytest.importorskip("torchattacks")
+    x, y = images(4)
+    once, again = (run(wavy(), x, y, {"attack": "torchattacks:PGD", "steps": 3}) for _ in range(2))
+    assert all(torch.equal(one.worst, other.worst) for one, other in zip(once, again, strict=True))
+
+
+class _Library:
+    """A library of one attack, `Push`, that adds `by` to every pixel."""
+
+    def __init__(self, bounded):
+        self.bounded = bounded
+
+    def names(self, module):
+        return ["Push"]
+
+    def recipe(self, module, name):
+        def push(model, x, y, threat, seed, options):
+            print("prints are kept")
+            sys.settrace(lambda *_: None)
+            random.random(), np.random.rand(), torch.rand(1)
+            return [x] + 1 if options["by"] is False else x + options["by"]
+
+        return _foreign.Recipe({"by": 0.0}, ("linf",), self.bounded, push)
+
+
+@pytest.fixture
+def library(monkeypatch):
+    def install(*, bounded):
+        monkeypatch.setitem(_foreign.LIBRARIES, "fake", _Library(bounded))
+        monkeypatch.setitem(sys.modules, "fake", sys)
+
+    return install
+
+
+class _Bright(nn.Module):
+    """Class 1 above a mean of 0.52."""
+
+    def forward(self, x):
+        return torch.stack([0 * x.flatten(1).sum(1), x.flatten(1).mean(1) - 0.52], 1)
+
+
+HALF = torch.full((3, 1, 2, 2), 0.5)
+ZEROS = torch.zeros(3, dtype=torch.int64)
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_what_is_returned_is_verified(library, capsys, bounded):
+    library(bounded=bounded)
+    broken, stands = (run(_Bright(), HALF, ZEROS, {"attack": "fake:Push", "by": by}, eps=0.05) for by in (0.05, 0.01))
+    assert [sample.broken_by for sample in broken] == ["fake:Push"] * 3
+    assert [sample.broken_by for sample in stands] == [""] * 3
+    assert [sample.forwards for sample in broken] == [1] * 3
+    rounded = run(_Bright(), HALF, ZEROS, {"attack": "fake:Push", "by": 0.05 + 5e-7}, eps=0.05)
+    assert rounded[0].broken_by == "fake:Push"
+    assert sys.gettrace() is None or "settrace" not in repr(sys.gettrace())
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("by", "met"),
+    [(0.06, "3 of 3 images at a distance of 0.06"), (0.6, "outside [0, 1] or NaN"), (float("nan"), "or NaN")],
+)
+def test_an_image_outside_is_an_error_or_does_not_count(library, by, met):
+    library(bounded=True)
+    with pytest.raises(EvaluationError, match=r"attack 'fake:Push' returned") as error:
+        run(_Bright(), HALF, ZEROS, {"attack": "fake:Push", "by": by}, eps=0.05)
+    assert met in str(error.value)
+    library(bounded=False)
+    samples = run(_Bright(), HALF, ZEROS, {"attack": "fake:Push", "by": by}, eps=0.05)
+    assert [sample.broken_by for sample in samples] == [""] * 3
+    assert torch.equal(samples[0].worst, HALF[0])
+
+
+def test_a_failure_inside_a_library_is_one_line(library):
+    library(bounded=True)
+    with pytest.raises(EvaluationError, match=r"attack 'fake:Push' failed \(TypeError: .*\); check its options"):
+        run(_Bright(), HALF, ZEROS, {"attack": "fake:Push", "by": False})
+
+
+def test_a_missing_library_names_the_extra(monkeypatch):
+    real = importlib.import_module
+
+    def without(name, *rest):
+        if name == "torchattacks":
+            raise ModuleNotFoundError("No module named 'torchattacks'", name=name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    with pytest.raises(BadInputError, match=r"pip install 'robustbench-kpca\[reference\]'") as error:
+        build("torchattacks:PGD", {})
+    assert error.value.exit_code == 2
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("torchattack:PGD", {}, "did you mean 'torchattacks'"),
+        ("torchattacks:DIFGMS", {}, "did you mean 'DIFGSM'"),
+        ("torchattacks:MultiAttack", {}, "no attack of torchattacks named 'MultiAttack'"),
+        ("pyautoattack:standart", {}, "did you mean 'standard'"),
+        ("foolbox:DDNAttak", {}, "did you mean 'DDNAttack'"),
+    ],
+)
+def test_unknown_names(name, options, message):
+    if name.partition(":")[0] in _foreign.LIBRARIES:
+        pytest.importorskip(name.partition(":")[0])
+    with pytest.raises(UnknownNameError, match=message):
+        build(name, options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("torchattacks:PGD", {"stpes": 3}, "unknown key 'stpes'; did you mean 'steps'"),
+        ("torchattacks:PGD", {"eps": 0.1}, "unknown key 'eps'"),
+        ("torchattacks:PGD", {"alpha": "fast"}, "'fast' is not a number"),
+        ("pyautoattack:standard", {"n_iter": 3}, "unknown key 'n_iter'; it has no options"),
+        ("pyautoattack:square", {"queries": 3}, "unknown key 'queries'; did you mean 'n_queries'"),
+        ("foolbox:DDNAttack", {"distance": 3}, "unknown key 'distance'"),
+    ],
+)
+def test_wrong_options(name, options, message):
+    pytest.importorskip(name.partition(":")[0])
+    with pytest.raises(BadInputError, match=message):
+        build(name, options)
+
+
+@pytest.mark.parametrize(
+    ("name", "norm", "known"),
+    [("torchattacks:PGD", "l2", "linf"), ("torchattacks:CW", "linf", "l2"), ("foolbox:DDNAttack", "l1", "l2"),
+     ("torchattacks:APGD", "l1", "linf or l2")],
+)  # fmt: skip
+def test_a_norm_that_an_attack_does_not_search_in_is_refused(name, norm, known):
+    pytest.importorskip(name.partition(":")[0])
+    with pytest.raises(BadInputError, match=f"norm = {known}$"):
+        build(name, {}).start(HALF, ZEROS, Threat(norm, 0.1), torch.arange(3))
+
+
+def test_targets_open_boxes_and_labels_per_pixel_are_refused():
+    pytest.importorskip("torchattacks")
+    attack = build("torchattacks:PGD", {})
+    for threat in (Threat("linf", 0.1, targeted=True), Threat("linf", 0.1, clip=False)):
+        with pytest.raises(BadInputError, match="attack 'torchattacks:PGD'"):
+            attack.start(HALF, ZEROS, threat, torch.arange(3))
+    with pytest.raises(BadInputError, match="a label per pixel"):
+        attack.start(HALF, torch.zeros(3, 2, 2, dtype=torch.int64), Threat("linf", 0.1), torch.arange(3))
+
+
+@pytest.mark.parametrize("library", sorted(_foreign.LIBRARIES))
+def test_every_attack_of_a_library_is_read(library):
+    module = pytest.importorskip(library)
+    names = _foreign.LIBRARIES[library].names(module)
+    assert len(names) >= 9
+    for name in names:
+        recipe = _foreign.LIBRARIES[library].recipe(module, name)
+        assert recipe.norms
+        assert not {"eps", "model", "predict", "self"} & set(recipe.options)
+
+
+def test_the_record_says_which_attack_and_which_version(tmp_path):
+    pytest.importorskip("torchattacks")
+    lines = ['alpha = "0.25 eps"', "steps = 2"]
+    stage = "\n".join(["[[stage]]", 'attack = "torchattacks:DIFGSM"', "restarts = 1", *lines])
+    head = "\n".join(f"{key} = {json.dumps(value)}" for key, value in PROTOCOL.items())
+    (tmp_path / "difgsm.toml").write_text(head + "\n" + stage)
+    record = evaluate(load_model("fan_digits"), "digits", protocol=str(tmp_path / "difgsm.toml"), eps="16/255")
+    assert record.spec.protocol.resolved["stage"] == [
+        {"attack": "torchattacks:DIFGSM", "restarts": 1, "options": {"alpha": "0.25 eps", "steps": 2}}
+    ]
+    assert record.environment.packages["torchattacks"] == environment(torch.device("cpu")).packages["torchattacks"]
+    assert "torchattacks:DIFGSM" in set(record.outcomes["broken_by"])
+
+
+def test_stages_of_the_house_are_what_they_were():
+    from robustbench_kpca.attacks.fgsm import FGSM
+    from robustbench_kpca.evaluation.engine import build_attack
+
+    assert build_attack(Stage(attack="fgsm", restarts=1, options={})) == FGSM()

@@ -1,0 +1,216 @@
+"""`verify`: which program stands for which attack, what the verdict is, and that a weaker attack is found out."""
+
+import numpy as np
+import pytest
+import torch
+from attack_checks import advance
+
+from robustbench_kpca import load_data, load_model, presets
+from robustbench_kpca.attacks import ATTACKS
+from robustbench_kpca.attacks._foreign import build
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.estimate import mcnemar
+from robustbench_kpca.evaluation.references import REFERENCES, reference_of, to_toml
+from robustbench_kpca.evaluation.run import evaluate, prepare
+from robustbench_kpca.evaluation.verify import Agreement, verify
+from robustbench_kpca.scenario import load_scenario
+from robustbench_kpca.threat import Threat
+
+MODEL = "symvit_digits_adv"
+EXPECTED = {
+    "fgsm-linf-8_255": ["torchattacks:FGSM"],
+    "pgd20-linf-8_255": ["torchattacks:PGD"],
+    "pgd20-l2-128_255": ["torchattacks:PGDL2"],
+    "mim-linf-8_255": ["torchattacks:MIFGSM"],
+    "spsa-linf-8_255": ["torchattacks:SPSA"],
+    "noise-linf-8_255": ["foolbox:LinfAdditiveUniformNoiseAttack"],
+    "cw-l2-128_255": ["foolbox:L2CarliniWagnerAttack"],
+    "ddn-l2-128_255": ["foolbox:DDNAttack"],
+    "hopskipjump-linf-8_255": ["foolbox:HopSkipJumpAttack"],
+    "apgd-ce-linf-8_255": ["pyautoattack:apgd-ce"],
+    "apgd-t-linf-8_255": ["pyautoattack:apgd-t"],
+    "fab-t-linf-8_255": ["pyautoattack:fab-t"],
+    "square-linf-8_255": ["pyautoattack:square"],
+    "autoattack-linf-8_255": ["pyautoattack:standard"],
+    "autoattack-l2-128_255": ["pyautoattack:standard"],
+    "autoattack-l1-12": ["pyautoattack:standard"],
+    "autoattack-plus-linf-8_255": ["pyautoattack:plus"],
+    "autoattack-rand-linf-8_255": ["pyautoattack:rand"],
+}
+
+
+def programs(protocol, **overrides):
+    return [stage.attack for stage in reference_of(load_scenario(protocol, overrides)[1]).stage]
+
+
+@pytest.mark.parametrize("protocol", [name for name in EXPECTED if name in presets.protocols()])
+def test_the_reference_of_every_protocol(protocol, tmp_path):
+    scenario = load_scenario(protocol)[1]
+    other = reference_of(scenario)
+    assert [stage.attack for stage in other.stage] == EXPECTED[protocol]
+    assert (other.norm, other.eps, other.policy) == (scenario.norm, scenario.eps, scenario.policy)
+    (tmp_path / "reference.toml").write_text(to_toml(other))
+    assert load_scenario(str(tmp_path / "reference.toml"))[1] == other
+    for library in {stage.attack.partition(":")[0] for stage in other.stage}:
+        pytest.importorskip(library)
+    assert prepare(str(tmp_path / "reference.toml"), {})[1] == other, "every option is one of the library's"
+
+
+def test_the_table_knows_every_attack_but_those_that_nobody_else_is_trusted_with():
+    assert set(ATTACKS.names()) - set(REFERENCES) == {"sld"}
+    with pytest.raises(BadInputError, match="no other program is trusted for attack 'sld' in l1"):
+        programs("sld-l1-10")
+    with pytest.raises(BadInputError, match="'mim' in l2"):
+        programs("mim-linf-8_255", norm="l2")
+
+
+def test_a_cascade_that_is_no_ensemble_is_translated_stage_by_stage():
+    names = programs("autoattack-linf-8_255", steps=20)
+    assert names == [f"pyautoattack:{name}" for name in ("apgd-ce", "apgd-t", "fab-t", "square")]
+
+
+def test_draws_are_averaged_by_apgd_alone():
+    other = reference_of(load_scenario("apgd-ce-linf-8_255", {"draws": 5})[1])
+    assert other.stage[0].options["eot_iter"] == 5
+    with pytest.raises(BadInputError, match="'pgd' in linf with 5 draws"):
+        programs("pgd20-linf-8_255", draws=5)
+
+
+def test_another_reference_may_be_named():
+    scenario = load_scenario("pgd20-linf-8_255")[1]
+    other = reference_of(scenario, "torchattacks:DIFGSM")
+    assert [(stage.attack, stage.options) for stage in other.stage] == [("torchattacks:DIFGSM", {})]
+    same = reference_of(scenario, "torchattacks:PGD")
+    assert same == reference_of(scenario)
+    assert same.stage[0].options["steps"] == 20
+
+
+def test_iterations_of_hopskipjump_fit_into_the_queries():
+    """100 (1 + sqrt 2 + sqrt 3) = 414 probes."""
+    scenario = load_scenario("hopskipjump-linf-8_255", {"queries": 420})[1]
+    assert reference_of(scenario).stage[0].options["steps"] == 3
+
+
+CASES = {
+    "fgsm-linf-8_255": {},
+    "pgd20-linf-8_255": {},
+    "pgd20-l2-128_255": {},
+    "mim-linf-8_255": {},
+    "noise-linf-8_255": {},
+    "apgd-ce-linf-8_255": {"steps": 20},
+    "square-linf-8_255": {"queries": 100},
+    "ddn-l2-128_255": {"steps": 30},
+    "spsa-linf-8_255": {"steps": 4, "samples": 32},
+}
+
+
+@pytest.mark.parametrize("protocol", CASES)
+def test_native_attacks_are_as_strong(protocol):
+    for stage in EXPECTED[protocol]:
+        pytest.importorskip(stage.partition(":")[0])
+    changes = CASES[protocol] | ({"eps": "16/255"} if "linf" in protocol else {})
+    found = verify(load_model(MODEL), load_data("digits", limit=48), protocol=protocol, overrides=changes)
+    assert found.both + found.only_native + found.only_reference + found.neither == 48
+    assert found.only_reference <= 1, "the draws differ"
+    deterministic = ("fgsm", "mim", "noise", "ddn")
+    assert found.as_strong or not protocol.startswith(deterministic)
+
+
+def test_a_weaker_attack_is_found_out():
+    """Noise is no projected gradient descent."""
+    model, samples = load_model("vit_digits"), load_data("digits", limit=64)
+    weak = evaluate(model, samples, protocol="noise-linf-8_255")
+    strong = evaluate(model, samples, protocol="pgd20-linf-8_255")
+    found = Agreement(weak, strong)
+    assert not found.as_strong
+    assert found.only_reference > 20
+    assert found.only_native == 0
+    assert found.p_value < 1e-6
+    assert Agreement(strong, weak).as_strong
+    assert Agreement(weak, weak).as_strong
+    assert Agreement(weak, weak).p_value == 1
+
+
+def test_the_numbers_of_an_agreement_are_those_of_its_records(tmp_path):
+    pytest.importorskip("torchattacks")
+    model = load_model(MODEL)
+    found = verify(
+        model, "digits", protocol="fgsm-linf-8_255", overrides={"eps": "16/255"}, out=tmp_path, seed=1, name="m"
+    )
+    assert found.native.spec.protocol.name == "fgsm-linf-8_255+eps=16_255"
+    name = found.reference.spec.protocol.name
+    assert name == "fgsm-linf-8_255-eps-16_255__torchattacks"
+    assert found.native.spec.data == found.reference.spec.data
+    right = [record.outcomes.correct for record in (found.native, found.reference)]
+    assert found.neither == int(np.logical_and(*right).sum())
+    assert found.p_value == mcnemar(*right)
+    values = found.as_dict()
+    assert values["verdicts"]["neither"] == found.neither
+    assert values["as_strong"] is found.as_strong
+    again = evaluate(model, "digits", protocol=str(tmp_path / f"{name}.toml"), out=tmp_path, seed=1, name="m")
+    assert again.created == found.reference.created, "the protocol beside the records is the reference's"
+
+
+def test_hopskipjump_is_roughly_foolbox():
+    """Decisions alone, other draws, budgets that are only about equal: within 15 % in the mean."""
+    pytest.importorskip("foolbox")
+    model = load_model("vit_digits")
+    x, _ = load_data("digits", limit=8).tensors()
+    with torch.no_grad():
+        y = model(x).argmax(1)
+    native = {"queries": 420, "probes": 30, "max_probes": 1000, "gamma": 1.0}
+    foreign = {"steps": 5, "initial_gradient_eval_steps": 30, "max_gradient_eval_steps": 1000, "gamma": 1.0}
+    ours = distances("hopskipjump", native, model, x, y)
+    theirs = distances("foolbox:HopSkipJumpAttack", foreign, model, x, y)
+    assert bool(ours.isfinite().all() & theirs.isfinite().all())
+    assert float(ours.mean()) <= 1.15 * float(theirs.mean())
+
+
+@pytest.mark.parametrize(("protocol", "message"), [("clean", "is no attack"), ("sld-l1-10", "no other program")])
+def test_what_cannot_be_verified(protocol, message):
+    with pytest.raises(BadInputError, match=message):
+        verify(load_model(MODEL), load_data("digits", limit=4), protocol=protocol)
+
+
+def distances(name, options, model, x, y):
+    """Return the distance of the image found for every sample, infinite where there is none."""
+    attack = build(name, options) if ":" in name else ATTACKS.get(name)(**options)
+    threat = Threat("l2", 10.0)
+    state = attack.start(x, y, threat, torch.arange(len(x)))
+    state = advance(attack, model, state, threat, None)
+    with torch.no_grad():
+        broken = model(state["x"]).argmax(1) != y
+    return torch.where(broken, (state["x"] - x).flatten(1).norm(dim=1), torch.inf)
+
+
+PAIRS = {
+    "cw": (
+        {"steps": 40, "lr": 0.02, "binary_steps": 4, "initial_const": 0.1, "confidence": 0.0},
+        "foolbox:L2CarliniWagnerAttack",
+        {"steps": 40, "stepsize": 0.02, "binary_search_steps": 4, "initial_const": 0.1},
+    ),
+    "ddn": (
+        {"steps": 50, "gamma": 0.05, "init_norm": 1.0},
+        "foolbox:DDNAttack",
+        {"steps": 50, "gamma": 0.05, "init_epsilon": 1.0},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("model", ["vit_digits", "symvit_digits_adv"])
+def test_distances_are_those_of_foolbox(name, model):
+    """At equal steps, constants and rates; where both find something, and ours no less often."""
+    pytest.importorskip("foolbox")
+    network = load_model(model)
+    x, _ = load_data("digits", limit=24).tensors()
+    with torch.no_grad():
+        y = network(x).argmax(1)
+    mine, foreign, theirs = PAIRS[name]
+    ours = distances(name, mine, network, x, y)
+    others = distances(foreign, theirs, network, x, y)
+    assert int(ours.isfinite().sum()) >= int(others.isfinite().sum())
+    assert int(others.isfinite().sum()) >= 22
+    both = ours.isfinite() & others.isfinite()
+    assert float(ours[both].median()) <= 1.02 * float(others[both].median())
+    assert float(ours[both].mean()) <= 1.02 * float(others[both].mean())
