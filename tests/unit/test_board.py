@@ -1,12 +1,14 @@
 import re
+import shutil
 
 import numpy as np
 import pytest
 from attack_checks import USUAL
 
 from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca.audit import Audit, Check, Plan, Subject
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.record import find_records
+from robustbench_kpca.record import find_records, load_record
 from robustbench_kpca.report.board import load_board
 from robustbench_kpca.report.render import frame, html, markdown, write_board
 
@@ -50,7 +52,7 @@ def board(tmp_path, records):
 
 def test_rows_are_ranked_and_bold_needs_a_paired_test(board):
     table = frame(board)
-    assert table["Model"].tolist() == ["vit_digits_adv", "vit_digits", "nobody"]
+    assert table["Model"].tolist() == ["vit_digits_adv ○", "vit_digits ○", "nobody"]
     assert table["PGD"][0].startswith("**")  # 90 % against 3 % of 60 images: no chance
     assert not any(cell.startswith("**") for cell in table["Clean"])  # 98 % against 98 %
     assert table["PGD"][2] == "—"
@@ -91,6 +93,63 @@ def test_markdown_is_a_github_table(board):
     assert len(rows) == 2 + 3
     assert all(row.count("|") == rows[0].count("|") for row in rows)
     assert "2 of 6 runs are missing: `rbk plan mine`." in lines
+
+
+def audit_of(record, *checks):
+    spec = record.spec
+    plan = Plan(
+        norm="linf", eps=8 / 255, images=60, seed=0, batch_size=64, attacks={}, limits={"samples": 2}, sibling=None
+    )  # fmt: skip
+    subject = Subject(
+        model=spec.model.name, parameters_sha256=spec.model.parameters_sha256, probe_sha256="",
+        data=spec.data.name, split=spec.data.split, data_digest="",
+    )  # fmt: skip
+    return Audit(subject=subject, plan=plan, plan_digest=plan.digest(), checks=checks, seconds=1)
+
+
+def audited_board(tmp_path, records, checks):
+    """Give the audit `checks[model]` to the attack records of that model."""
+    shutil.copytree(records, tmp_path / "audited")
+    for path in find_records(tmp_path / "audited"):
+        record = load_record(path)
+        model = record.spec.model.name
+        if record.outcomes.kind == "attack" and model in checks:
+            record.audited(audit_of(record, *checks[model])).save(tmp_path / "audited")
+    (tmp_path / "mine").mkdir(exist_ok=True)
+    (tmp_path / "mine" / "board.toml").write_text(TOML)
+    return load_board(str(tmp_path / "mine"), find_records(tmp_path / "audited"))
+
+
+FLAG = Check(name="slope", values={"n": 9}, limit=2, flag=True, saw="9 <script>alert(1)</script> | of\n60", why="&")
+FINE = Check(name="ascent", values={"n": 0}, limit=2, flag=False, saw="nothing", why="w")
+
+
+def test_a_flagged_model_is_marked_and_its_flags_are_spelled_out(tmp_path, records):
+    board = audited_board(tmp_path, records, {"vit_digits": [FLAG, FINE], "vit_digits_adv": [FINE]})
+    assert frame(board)["Model"].tolist() == ["vit_digits_adv", "vit_digits ⚠", "nobody"]
+    escaped = "slope: 9 &lt;script&gt;alert(1)&lt;/script&gt; | of 60 (&amp;)"
+    assert f"- ⚠ vit_digits: {escaped}" in markdown(board).splitlines()
+    assert f"<li>⚠ <code>vit_digits</code>: {escaped}</li>" in html(board)
+    for page in (markdown(board), html(board)):
+        assert "<script>alert" not in page
+        assert "ascent" not in page
+        assert "not audited" not in page
+
+
+def test_what_was_not_audited_is_shown(tmp_path, records, board):
+    for page in (markdown(board), html(board)):
+        assert "vit_digits, vit_digits_adv" in page
+        assert "not audited" in page
+    half = audited_board(tmp_path, records, {"vit_digits": [FINE]})
+    assert frame(half)["Model"].tolist() == ["vit_digits_adv ○", "vit_digits", "nobody"]
+    assert "- ○ vit_digits_adv: not audited, in part or at all" in markdown(half).splitlines()
+
+
+def test_a_board_audited_in_full_without_flags_says_so(tmp_path, records):
+    board = audited_board(tmp_path, records, {"vit_digits": [FINE], "vit_digits_adv": [FINE]})
+    for page in (markdown(board), html(board)):
+        assert "was audited for masked gradients, and no flag was raised" in page
+        assert "○" not in page
 
 
 def test_rendering_is_deterministic(board):

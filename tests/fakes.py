@@ -1,0 +1,171 @@
+"""Planted fakes: wrappers that make a network look robust, or an attack blind, without making it robust.
+
+Each comes at three strengths and wraps around any model. `PYTHONPATH=tests rbk audit fakes:fake --set model.base=NAME
+--set model.kind=KIND --set model.strength=0` audits one; `PYTHONPATH=tests python -m fakes` prints the table of all.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from robustbench_kpca import attack, load_data, load_model
+from robustbench_kpca.errors import BadInputError, BenchmarkError
+from robustbench_kpca.evaluation.audit import audit
+from robustbench_kpca.evaluation.preflight import CHECKS, preflight
+from robustbench_kpca.evaluation.runner import Runner
+
+BASES = ("vit_digits", "symvit_digits_adv")
+
+
+class Fake(nn.Module):
+    """`before` acts on the images, `after` on the logits (and sees the images)."""
+
+    def __init__(self, inner: nn.Module, before=lambda x: x, after=lambda z, x: z):
+        super().__init__()
+        self.inner, self.before, self.after = inner, before, after
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.after(self.inner(self.before(x)), x)
+
+
+def quantise(levels: int):
+    """Round the images; the gradient is zero almost everywhere."""
+    return {"before": lambda x: (x * (levels - 1)).round() / (levels - 1)}
+
+
+def straight_through(levels: int):
+    """Round the images, and pass the gradient on as if that had not been."""
+
+    def before(x):
+        return x + ((x * (levels - 1)).round() / (levels - 1) - x).detach()
+
+    return {"before": before}
+
+
+def block(rows: int):
+    """Let no gradient through in the upper `rows` of 32."""
+
+    def before(x):
+        return torch.cat([x[:, :, :rows].detach() + 0 * x[:, :, :rows], x[:, :, rows:]], 2)
+
+    return {"before": before}
+
+
+def saturate(slope: float):
+    """Squash the logits; the larger ones lie where the sigmoid is flat."""
+    return {"after": lambda z, x: torch.sigmoid(slope * z)}
+
+
+def scale(factor: float):
+    """Multiply the logits, so that the cross-entropy of a right answer is rounded to zero."""
+    return {"after": lambda z, x: factor * z}
+
+
+def noise(size: float):
+    """Add Gaussian noise to the images in every pass."""
+    rng = torch.Generator().manual_seed(0)
+    return {"before": lambda x: x + size * torch.randn(x.shape, generator=rng)}
+
+
+def batch(share: float):
+    """Subtract the mean logits of the batch."""
+    return {"after": lambda z, x: z - share * z.mean(0)}
+
+
+def _off_grid(x):
+    """Say which images are no 8-bit ones, as adversarial images are not."""
+    return ((x * 255 - (x * 255).round()).abs() > 1e-3).flatten(1).any(1)
+
+
+class _NaNGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(_, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(_, gradient):
+        return gradient * float("nan")
+
+
+def nan(how: str):
+    """Fail when attacked: `loss` or `logits` are NaN off the 8-bit grid (the former only under autograd), or every
+    `gradient` is."""
+    if how == "gradient":
+        return {"before": _NaNGradient.apply}
+
+    def after(z, x):
+        bad = _off_grid(x) & (torch.is_grad_enabled() if how == "loss" else True)
+        return torch.where(bad[:, None], torch.nan, z)
+
+    return {"after": after}
+
+
+def shatter(factor: float):
+    """Add a ripple of 0.4 pixel levels at most, whose slope is up to `factor` times that of the image."""
+    return {"before": lambda x: x + 0.0016 * torch.sin(factor / 0.0016 * x)}
+
+
+FAKES: dict[str, tuple[Callable, tuple]] = {
+    "quantise": (quantise, (16, 8, 4)),
+    "straight-through": (straight_through, (16, 8, 4)),
+    "block": (block, (16, 24, 32)),
+    "saturate": (saturate, (0.5, 1.0, 2.0)),
+    "scale": (scale, (100.0, 1000.0, 1e5)),
+    "noise": (noise, (0.5 / 255, 4 / 255, 16 / 255)),
+    "batch": (batch, (0.01, 0.1, 1.0)),
+    "nan": (nan, ("loss", "logits", "gradient")),
+    "shatter": (shatter, (1.0, 3.0, 10.0)),
+}
+
+
+def fake(base: str, kind: str, strength: int) -> Fake:
+    """Wrap a bundled model."""
+    make, strengths = FAKES[kind]
+    return Fake(load_model(base), **make(strengths[strength]))
+
+
+def refusal(model: nn.Module, images: Tensor, labels: Tensor) -> str:
+    """Name the preflight check that refuses the model, if one does."""
+    try:
+        preflight(Runner(model, len(images), torch.device("cpu")), images, labels)
+    except BadInputError as error:
+        return str(error).rpartition("--allow ")[2]
+    return ""
+
+
+def standing(model: nn.Module, base: nn.Module, images: Tensor, labels: Tensor) -> tuple[str, int]:
+    """Return what PGD-20 leaves standing, and what is left once the base's adversarial images are shown, too."""
+    try:
+        found = attack(model, images, labels, "pgd20-linf-8_255", allow=list(CHECKS))
+        broken, said = found.broken, str(int((~found.broken).sum()))
+    except BenchmarkError:
+        broken, said = torch.zeros(len(labels), dtype=torch.bool), "fails"
+    shown = attack(base, images, labels, "apgd-ce-linf-8_255").images
+    with torch.no_grad():
+        for x in (images, shown):
+            broken = broken | (model(x).argmax(1) != labels)
+    return said, int((~broken).sum())
+
+
+def table(bases=BASES, kinds=tuple(FAKES), count: int = 32) -> None:
+    """Print what every fake claims, what is true, and who notices."""
+    data = load_data("digits", limit=count)
+    images, labels = data.tensors()
+    print("| base | fake | strength | PGD-20 | truth at most | refused by preflight | else flagged by the audit |")
+    print("|---|---|---|---|---|---|---|")
+    for base in bases:
+        for kind in kinds:
+            strengths = FAKES[kind][1]
+            for number, strength in enumerate(strengths):
+                model = fake(base, kind, number)
+                claim, truth = standing(model, load_model(base), images, labels)
+                refused = refusal(model, images, labels)
+                flags = "" if refused else ", ".join(check.name for check in audit(model, data, batch_size=count).flags)
+                shown = strength if isinstance(strength, str) else f"{strength:.3g}"
+                print(f"| {base} | {kind} | {shown} | {claim} | {truth} | {refused} | {flags} |", flush=True)
+
+
+if __name__ == "__main__":
+    table()
