@@ -1,43 +1,146 @@
-"""AutoAttack standard is data: its stages, its passes, and its verdict beside the reference's."""
+"""AutoAttack is data: the stages of each version, their passes, and verdicts beside the reference's."""
 
 import pytest
 import torch
+from attack_checks import batch, network
 
 from robustbench_kpca import attack, load_data, load_model
 from robustbench_kpca.scenario import load_scenario
 
 PROTOCOL = "autoattack-linf-8_255"
+CE, DLR, DLR_T = ({"loss": loss, "targets": n} for loss, n in (("ce", 1), ("dlr", 1), ("dlr_targeted", 9)))
+APGD, FAB = {"steps": 100, "rho": 0.75}, {"steps": 100, "alpha_max": 0.1, "eta": 1.05, "beta": 0.9}
+SQUARE = ("square", 1, {"queries": 5000, "p_init": 0.8})
+FAB_T = ("fab", 1, FAB | {"targets": 9, "random_start": False})
+STANDARD = [("apgd", 1, APGD | CE), ("apgd", 1, APGD | DLR_T), FAB_T, SQUARE]
+PRESETS = {
+    PROTOCOL: ("linf", 8 / 255, STANDARD),
+    "autoattack-l2-128_255": ("l2", 128 / 255, STANDARD),
+    "autoattack-l1-12": (
+        "l1",
+        12,
+        [
+            ("apgd_l1", 5, {"steps": 100} | CE),
+            ("apgd_l1", 1, {"steps": 100} | DLR_T | {"targets": 5}),
+            FAB_T,
+            SQUARE,
+        ],
+    ),
+    "autoattack-plus-linf-8_255": (
+        "linf",
+        8 / 255,
+        [
+            ("apgd", 5, APGD | CE),
+            ("apgd", 5, APGD | DLR),
+            ("fab", 1, FAB | {"targets": 0, "random_start": False}),
+            ("fab", 4, FAB | {"targets": 0, "random_start": True}),
+            SQUARE,
+            ("apgd", 1, APGD | DLR_T),
+            FAB_T,
+        ],
+    ),
+}
 
 
-def test_the_preset_is_the_published_ensemble():
-    _, scenario = load_scenario(PROTOCOL)
-    stages = [(stage.attack, stage.restarts, stage.options) for stage in scenario.stage]
-    apgd = {"steps": 100, "rho": 0.75}
-    assert stages == [
-        ("apgd", 1, apgd | {"loss": "ce", "targets": 1}),
-        ("apgd", 1, apgd | {"loss": "dlr_targeted", "targets": 9}),
-        ("fab", 1, {"steps": 100, "targets": 9, "alpha_max": 0.1, "eta": 1.05, "beta": 0.9}),
-        ("square", 1, {"queries": 5000, "p_init": 0.8}),
-    ]
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_preset_is_the_published_ensemble(name):
+    _, scenario = load_scenario(name)
+    norm, eps, stages = PRESETS[name]
+    assert (scenario.norm, scenario.eps, scenario.draws, scenario.clip) == (norm, eps, 1, True)
+    assert [(stage.attack, stage.restarts, stage.options) for stage in scenario.stage] == stages
+
+
+@pytest.mark.parametrize(("name", "norm"), [(PROTOCOL, "Linf"), ("autoattack-l1-12", "L1"), ("plus", "Linf")])
+def test_its_numbers_are_those_of_the_reference(name, norm):
+    reference = pytest.importorskip("pyautoattack")
+    version = "plus" if name == "plus" else "standard"
+    theirs = reference.AutoAttack(torch.nn.Identity(), norm=norm, eps=0.1, version=version)
+    stages = PRESETS["autoattack-plus-linf-8_255" if name == "plus" else name][2]
+    names = {
+        "standard": ["apgd-ce", "apgd-t", "fab-t", "square"],
+        "plus": ["apgd-ce", "apgd-dlr", "fab", "square", "apgd-t", "fab-t"],
+    }
+    assert theirs.attacks_to_run == names[version]
+    apgd, apgd_t = stages[0], next(stage for stage in stages if stage[2].get("loss") == "dlr_targeted")
+    assert (theirs.apgd.n_restarts, theirs.apgd.n_iter, theirs.apgd.use_largereps) == (apgd[1], 100, norm == "L1")
+    assert (theirs.apgd_targeted.n_restarts, theirs.apgd_targeted.n_target_classes) == (1, apgd_t[2]["targets"])
+    assert theirs.apgd.thr_decr == theirs.apgd_targeted.thr_decr == apgd[2].get("rho", 0.75)
+    fab = [stage for stage in stages if stage[0] == "fab"]
+    assert theirs.fab.n_restarts == sum(stage[1] for stage in fab if stage[2]["targets"] == 0 or version == "standard")
+    assert theirs.fab.n_target_classes == fab[-1][2]["targets"]
+    for name in ("alpha_max", "eta", "beta"):
+        assert getattr(theirs.fab, name) == FAB[name]
+    square = theirs.square
+    assert (square.n_queries, square.n_restarts, square.p_init, square.rescale_schedule) == (5000, 1, 0.8, False)
 
 
 class _Unbreakable(torch.nn.Module):
     """Class 0 whatever the image, with gradients that are not zero."""
 
+    def __init__(self, classes=10):
+        super().__init__()
+        self.others = classes - 1
+
     def forward(self, x):
-        scores = x.flatten(1) @ torch.linspace(-0.02, 0.02, 48 * 9, dtype=x.dtype).view(48, 9)
+        weight = torch.linspace(-0.02, 0.02, x[0].numel() * self.others, dtype=x.dtype).view(-1, self.others)
+        scores = x.flatten(1) @ weight
         return torch.cat([5 + 0 * scores[:, :1], scores], 1)
 
 
-@pytest.mark.slow
-def test_passes_of_a_sample_that_is_never_broken():
+def cost(name, classes=10, steps=100, queries=5000):
+    """Forward and backward passes of a sample that stands, from what the attacks' descriptions say."""
+    forwards = backwards = 0
+    for member, restarts, options in PRESETS[name][2]:
+        targets = options.get("targets")
+        targeted = options.get("loss", "").endswith("_targeted") or (member == "fab" and targets > 0)
+        runs = min(targets, classes - 1) if targeted else 1
+        if member == "square":
+            gradients, others = 0, queries + 1  # the initial pattern
+        elif member == "fab":
+            gradients, others = runs * steps * (1 if targeted else classes - 1), runs * steps + 2
+        else:
+            gradients, others = runs * (steps + (3 if member == "apgd_l1" else 1)), 1 + targeted
+        forwards, backwards = forwards + restarts * (gradients + others), backwards + restarts * gradients
+    return forwards, backwards
+
+
+def test_the_cost_of_the_published_ensembles():
+    assert cost(PROTOCOL) == cost("autoattack-l2-128_255") == (7816, 1910)
+    assert cost("autoattack-l1-12") == (5 * 104 + 5 * 103 + 2 + 1802 + 5001, 5 * 103 + 5 * 103 + 900)
+    assert cost("autoattack-plus-linf-8_255") == (10 * 102 + 5 * 1002 + 5001 + 911 + 1802, 1010 + 5 * 900 + 909 + 900)
+
+
+def stands(name, classes=10, **changes):
     images = torch.rand(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
-    result = attack(_Unbreakable().eval(), images, torch.zeros(2, dtype=torch.int64), PROTOCOL, batch_size=2)
+    labels, eps = torch.zeros(2, dtype=torch.int64), {"eps": 0.5} if "l1" in name else {}
+    result = attack(_Unbreakable(classes).eval(), images, labels, name, batch_size=2, **changes, **eps)
     assert not bool(result.broken.any())
-    # APGD-CE 101 gradients; APGD-T 9 x 101; FAB-T 9 x 100 with a check each; Square 5,000 queries and the start
-    assert result.backwards.tolist() == [101 + 909 + 900] * 2
-    looks = 1 + 2 + 2  # what the loop verifies of the gradient stages, and the clean logits of the targeted ones
-    assert result.forwards.tolist() == [101 + 909 + 1800 + 5001 + looks] * 2
+    found = set(zip(result.forwards.tolist(), result.backwards.tolist(), strict=True))
+    return found.pop() if len(found) == 1 else found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PRESETS)
+def test_passes_of_a_sample_that_is_never_broken(name):
+    assert stands(name) == cost(name)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("classes", [2, 3, 4, 7])
+def test_any_number_of_classes_will_do(name, classes):
+    """Targets are the K - 1 wrong classes; where a ratio has too few, APGD raises the cross-entropy."""
+    assert stands(name, classes, steps=5, queries=3) == cost(name, classes, 5, 3)
+
+
+@pytest.mark.usefixtures("fork")
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_models_of_few_classes_fall_as_they_should(name, classes):
+    """Every image is within reach."""
+    model = network("linear", classes)
+    images, labels = batch(model, "linear", 8)
+    eps = {"linf": 0.3, "l2": 2.0, "l1": 10.0}[PRESETS[name][0]]
+    assert bool(attack(model, images, labels, name, eps=eps, steps=20, queries=50).broken.all())
 
 
 def test_a_model_that_falls_costs_little():
@@ -49,16 +152,21 @@ def test_a_model_that_falls_costs_little():
 
 
 @pytest.mark.slow
-def test_the_reference_agrees(fork):
+@pytest.mark.parametrize(
+    ("name", "eps"), [(PROTOCOL, 4 / 255), ("autoattack-l2-128_255", 0.7), ("autoattack-l1-12", 4.0)]
+)
+def test_the_reference_agrees(name, eps, fork):
     pyautoattack = pytest.importorskip("pyautoattack")
     images, labels = load_data("digits", limit=16).tensors()
-    model = load_model("vit_digits")
-    ours = attack(model, images, labels, PROTOCOL, eps="4/255", steps=20, queries=200)
-    reference = pyautoattack.AutoAttack(model, norm="Linf", eps=4 / 255, version="standard", seed=0)
-    reference.apgd.n_iter = reference.apgd_targeted.n_iter = reference.fab.n_iter = 20
-    reference.square.n_queries = 200
+    model, norm = load_model("vit_digits"), {"linf": "Linf", "l2": "L2", "l1": "L1"}[PRESETS[name][0]]
+    ours = attack(model, images, labels, name, eps=eps, steps=20, queries=200)
+    reference = pyautoattack.AutoAttack(model, norm=norm, eps=eps, version="standard", seed=0)
+    reference.fab.n_iter, reference.square.n_queries = 20, 200
+    for apgd in (reference.apgd, reference.apgd_targeted):
+        apgd.n_iter = apgd.n_iter_orig = 20
     found = reference.run_standard_evaluation(images, labels, batch_size=64)[0]
     with torch.no_grad():
         robust = model(found).argmax(1) == labels
+    assert 0 < int(robust.sum()) < 16
     assert int((~ours.broken).sum()) <= int(robust.sum()) + 1
     assert int((ours.broken == robust).sum()) <= 2
