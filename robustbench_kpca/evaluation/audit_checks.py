@@ -70,6 +70,16 @@ def one_step(bench: Bench) -> Check:
     )  # fmt: skip
 
 
+def other_loss(bench: Bench) -> Check:
+    """Each cross-entropy attack against all gradient attacks together, DLR among them."""
+    every = bench.broken(*bench.white_box)
+    values = {name: _count(every & ~bench.broken(name)) for name in ("pgd-doubled", "apgd-doubled")}
+    return _samples(
+        "other-loss", bench, values, "one gradient attack leaves {} that another breaks",
+        "an attack that misses what its equals find overstates robustness; often its loss saturates",
+    )  # fmt: skip
+
+
 def black_box(bench: Bench) -> Check:
     """Attacks without gradients, and a sibling's adversarial images, against all gradient attacks together."""
     white = bench.broken(*bench.white_box)
@@ -235,6 +245,7 @@ CHECKS: dict[str, Callable[[Bench], Check]] = {
     "more-steps": more_steps,
     "huge-eps": huge_eps,
     "one-step": one_step,
+    "other-loss": other_loss,
     "black-box": black_box,
     "gradients": gradients,
     "slope": slope,

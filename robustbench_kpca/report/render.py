@@ -169,7 +169,7 @@ def _explain(board: Board, protocol: str) -> str:
 
 
 def _audit_section(board: Board) -> list[str]:
-    lines = [f"- {mark} {escape(models)}: {escape(text)}" for mark, models, text in audit_lines(board)]
+    lines = [f"- {mark} {escape(models, quote=False)}: {escape(text, quote=False)}" for mark, models, text in audit_lines(board)]
     return ["## Audit", "", *(lines or [_AUDITED]), ""]
 
 
