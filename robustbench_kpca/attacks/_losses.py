@@ -17,7 +17,9 @@ from robustbench_kpca.types import Labels, Logits, PerSample
 LossName: TypeAlias = Literal["ce", "dlr", "ce_targeted", "dlr_targeted"]
 
 
-def objective(name: LossName, logits: Logits, labels: Labels, targets: Int64[Tensor, " batch"], threat: Threat) -> PerSample:
+def objective(
+    name: LossName, logits: Logits, labels: Labels, targets: Int64[Tensor, " batch"], threat: Threat
+) -> PerSample:
     """Compute what APGD increases per sample; labels and targets as `APGD` gives them.
 
     `ce` is the cross-entropy, `dlr` the difference of logits ratio, and with a target -CE(z, t) (`ce_targeted`) or
