@@ -90,7 +90,7 @@ class Meter:
         return losses, gradient
 
     def module_of(self, rows: Labels) -> nn.Module:
-        """`module` of the samples at `rows`: one draw a pass, in single precision."""
+        """Return `module` for the samples at `rows`: one draw a pass, in single precision."""
 
         def answer(x: Tensor) -> Tensor:
             logits: Tensor = self.runner.model(self.space.leave(x))
