@@ -24,7 +24,10 @@ ALLOWED = 0.005  # by which the native robust accuracy may be above the referenc
 
 @dataclass(frozen=True)
 class Agreement:
-    """Two records of one model under one threat, sample by sample. Clean errors count as broken by both."""
+    """Two records of one model under one threat, sample by sample. Clean errors count as broken by both.
+
+    Seconds compare fairly only from some batches of images on: the native attack fills every batch up to its one size.
+    """
 
     native: Record
     reference: Record
