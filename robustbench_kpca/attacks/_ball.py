@@ -46,10 +46,10 @@ def per_sample(values: Shaped[Tensor, " batch"], like: Images) -> Tensor:
 
 
 def distance(a: Images, b: Images, norm: Norm) -> PerSample:
-    """Compute ||a - b|| per sample, in double precision."""
-    delta = (a.double() - b.double()).flatten(1)
+    """Compute ||a - b|| per sample, in double precision where sums could lose it."""
     if norm == "linf":
-        return delta.abs().amax(1)
+        return (a - b).flatten(1).abs().amax(1).double()
+    delta = (a.double() - b.double()).flatten(1)
     return delta.norm(dim=1) if norm == "l2" else delta.abs().sum(1)
 
 

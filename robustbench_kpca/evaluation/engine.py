@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from robustbench_kpca.attacks import ATTACKS
-from robustbench_kpca.attacks._ball import per_sample
 from robustbench_kpca.attacks._foreign import build as foreign_attack
 from robustbench_kpca.errors import BadInputError, EvaluationError
-from robustbench_kpca.evaluation.meter import Meter, check_clean, check_proposal, judge
+from robustbench_kpca.evaluation.meter import Meter, Worst, check_clean, check_proposal, judge
 from robustbench_kpca.evaluation.runner import Runner
 from robustbench_kpca.evaluation.space import Space
 from robustbench_kpca.randomness import generator, sample_key
@@ -241,12 +240,9 @@ class Engine:
         self._fill(pool)
         own = {key: rows for key, rows in pool.state.items() if key.startswith("loop.")}
         state = {key: rows for key, rows in pool.state.items() if key not in own}
-        meter = Meter(self.runner, self.space, pool.name, self.threat, own["loop.clean"], own["loop.label"])
+        worst = Worst(own["loop.worst"], own["loop.margin"], own["loop.prediction"])
+        meter = Meter(self.runner, self.space, pool.name, self.threat, own["loop.clean"], own["loop.label"], worst)
         state = pool.attack.step(state, self.threat, meter)
-        worse = meter.worst_margin < own["loop.margin"]
-        own["loop.worst"] = torch.where(per_sample(worse, meter.worst), meter.worst, own["loop.worst"])
-        own["loop.margin"] = torch.where(worse, meter.worst_margin, own["loop.margin"])
-        own["loop.prediction"] = torch.where(worse, meter.worst_prediction, own["loop.prediction"])
         pool.state = state | own
         for count in ("forwards", "backwards", "nonfinite", "zero_gradients"):
             for sample, seen in zip(pool.active, getattr(meter, count).tolist(), strict=True):
@@ -259,12 +255,12 @@ class Engine:
         leaving = broken | pool.state["finished"]
         for row in leaving.nonzero()[:, 0].tolist():
             sample, margin = pool.active[row], float(pool.state["loop.margin"][row])
-            if margin < sample.worst_margin:
+            if margin < sample.worst_margin or bool(broken[row]):
                 sample.worst, sample.worst_margin = pool.state["loop.worst"][row].cpu(), margin
                 sample.prediction, sample.worst_by = int(pool.state["loop.prediction"][row]), pool.name
             if bool(broken[row]):
                 state = {key: rows[row : row + 1].clone() for key, rows in pool.state.items()}
-                self.claims.append(_Claim(sample, meter.worst[row].cpu(), state))
+                self.claims.append(_Claim(sample, sample.worst, state))
             else:
                 self.claims.append(_Claim(sample, pool.state["x"][row].cpu()))
         pool.keep(~leaving)

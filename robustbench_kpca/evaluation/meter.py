@@ -1,9 +1,11 @@
 """What stands between an attack and the model: checks ball and box, counts passes, notices broken samples."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
-from robustbench_kpca.attacks._ball import distance, per_sample
+from robustbench_kpca.attacks._ball import distance
 from robustbench_kpca.attacks._losses import margin
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.bare import BareModel
@@ -22,28 +24,39 @@ def judge(logits: Logits, labels: Labels) -> tuple[Labels, PerSample]:
     return prediction, torch.where(finite, margin(logits, labels), -torch.inf)
 
 
+@dataclass
+class Worst:
+    """Per sample, the image of lowest margin, that margin, and the class predicted there; written in place."""
+
+    images: Images
+    margin: PerSample
+    prediction: Labels
+
+
+Rows = Labels | slice
+ALL = slice(None)
+
+
 class Meter:
     """A `Query` for one step of one batch of samples; everything it counts is per sample.
 
     Images come in the coordinates of `space`; `labels` are the classes to get away from or, targeted, to be reached.
+    `worst` are the images of lowest margin so far.
     """
 
     def __init__(
-        self, runner: Runner, space: Space, attack: str, threat: Threat, clean: Images, labels: Labels
+        self, runner: Runner, space: Space, attack: str, threat: Threat, clean: Images, labels: Labels, worst: Worst
     ) -> None:
         self.runner, self.space, self.attack, self.threat = runner, space, attack, threat
-        self.clean, self.labels = clean, labels
+        self.clean, self.labels, self.worst = clean, labels, worst
         self.forwards, self.backwards = torch.zeros_like(labels), torch.zeros_like(labels)
-        self.worst = clean
-        self.worst_prediction = labels
-        self.worst_margin = torch.full_like(labels, torch.inf, dtype=torch.float32)
         self.broken = torch.zeros_like(labels, dtype=torch.bool)
         self.nonfinite = torch.zeros_like(labels)
         self.zero_gradients = torch.zeros_like(labels)
 
     def logits(self, x: Images, *, outside: bool = False) -> Logits:
         """One forward pass per sample."""
-        return self.logits_of(self._all(), x, outside)
+        return self.logits_of(ALL, x, outside)
 
     def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:
         """One forward and one backward pass per sample.
@@ -53,7 +66,7 @@ class Meter:
                 the sample look robust.
 
         """
-        return self.gradient_of(self._all(), x, loss, outside)
+        return self.gradient_of(ALL, x, loss, outside)
 
     def rows(self, mask: Mask) -> "_Rows":
         """Restrict to the samples where `mask` is true."""
@@ -61,32 +74,30 @@ class Meter:
 
     def module(self) -> nn.Module:
         """Return the model in its bare form, for other libraries: it counts its passes, and checks nothing."""
-        return self.module_of(self._all())
+        return self.module_of(torch.arange(len(self.labels), device=self.labels.device))
 
-    def _all(self) -> Labels:
-        return torch.arange(len(self.labels), device=self.labels.device)
-
-    def logits_of(self, rows: Labels, x: Images, outside: bool) -> Logits:
+    def logits_of(self, rows: Rows, x: Images, outside: bool) -> Logits:
         """`logits` of the samples at `rows`."""
         self._check(rows, x, outside)
         logits = self.runner.logits(self.space.leave(x), search=True)
         self._note(rows, x, logits, outside)
         return logits
 
-    def gradient_of(self, rows: Labels, x: Images, loss: Loss, outside: bool) -> tuple[PerSample, Images]:
+    def gradient_of(self, rows: Rows, x: Images, loss: Loss, outside: bool) -> tuple[PerSample, Images]:
         """`gradient` of the samples at `rows`."""
         self._check(rows, x, outside)
         losses, gradient, logits = self.runner.gradient(self.space.leave(x), loss)
         gradient = self.space.pull_back(gradient)
         self._note(rows, x, logits, outside)
         self.backwards[rows] += self.runner.draws
-        blind = ~torch.isfinite(gradient).flatten(1).all(1) & torch.isfinite(logits).all(1)
+        largest = gradient.flatten(1).abs().amax(1)
+        blind = ~torch.isfinite(largest) & torch.isfinite(logits).all(1)
         if bool(blind.any()):
             raise EvaluationError(
                 f"the gradient is NaN or infinite on {int(blind.sum())} of {len(x)} images under '{self.attack}'",
                 fix="a gradient attack cannot judge such a model: make its operations differentiable",
             )
-        self.zero_gradients[rows] += (gradient == 0).flatten(1).all(1).long()
+        self.zero_gradients[rows] += (largest == 0).long()
         return losses, gradient
 
     def module_of(self, rows: Labels) -> nn.Module:
@@ -98,13 +109,13 @@ class Meter:
 
         return BareModel(answer, self.forwards, self.backwards, rows)
 
-    def _check(self, rows: Labels, x: Images, outside: bool) -> None:
+    def _check(self, rows: Rows, x: Images, outside: bool) -> None:
         if outside:
             check_box(x, self.threat, self.attack)
         else:
             check_proposal(x, self.clean[rows], self.threat, self.attack)
 
-    def _note(self, rows: Labels, x: Images, logits: Logits, outside: bool) -> None:
+    def _note(self, rows: Rows, x: Images, logits: Logits, outside: bool) -> None:
         self.forwards[rows] += self.runner.draws
         prediction, margins = judge(logits, self.labels[rows])
         margins = torch.where(prediction < 0, margins, self.threat.sign * margins)
@@ -113,14 +124,14 @@ class Meter:
             far = distance(x, self.clean[rows], self.threat.norm) > self.threat.eps
             broken &= ~far
             margins = torch.where(far, torch.inf, margins)
+        better = (margins < self.worst.margin[rows]) | (broken & ~self.broken[rows])
         self.broken[rows] |= broken
         self.nonfinite[rows] += (prediction < 0).long()
-        better = margins < self.worst_margin[rows]
-        self.worst = self.worst.index_copy(0, rows, torch.where(per_sample(better, x), x, self.worst[rows]).detach())
-        self.worst_prediction = self.worst_prediction.index_copy(
-            0, rows, torch.where(better, prediction, self.worst_prediction[rows])
-        )
-        self.worst_margin[rows] = torch.where(better, margins, self.worst_margin[rows])
+        at = better.nonzero()[:, 0]
+        where = at if isinstance(rows, slice) else rows[at]
+        self.worst.images[where] = x[at].detach()
+        self.worst.margin[where] = margins[at]
+        self.worst.prediction[where] = prediction[at]
 
 
 class _Rows:
@@ -143,8 +154,9 @@ class _Rows:
 
 
 def _in_box(x: Tensor, threat: Threat) -> bool:
-    low, high = (0.0, 1.0) if threat.clip else (-torch.inf, torch.inf)
-    return bool(((x >= low) & (x <= high)).all())
+    least, most = (float(value) for value in x.aminmax())  # NaN if any value is
+    low, high = (0.0, 1.0) if threat.clip else (-float("inf"), float("inf"))
+    return low <= least and most <= high
 
 
 def check_box(x: Tensor, threat: Threat, attack: str) -> None:
