@@ -266,7 +266,7 @@ def run_checks(bench: Bench) -> list[Check]:
     return [*found, runs(bench)]
 
 
-def _transferred(bench: Bench, images: Images) -> Mask:
+def _transferred(bench: Bench, images: Tensor) -> Mask:
     """Which samples are wrong on these images, one for each that is right; clean errors included."""
     wrong = ~bench.right
     wrong[bench.right] = bench.verdicts(images, bench.labels[bench.right])
