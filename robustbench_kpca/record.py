@@ -16,7 +16,7 @@ from robustbench_kpca.files import safe_name, sha256, write_atomic
 from robustbench_kpca.outcomes import Outcomes
 from robustbench_kpca.strict import STRICT, validate_json
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SUFFIX = ".record.json"
 
 
@@ -24,7 +24,8 @@ class ModelInfo(BaseModel):
     """Which network was evaluated.
 
     `parameters_sha256` identifies its weights whatever file they came from; `probe_sha256`, of its logits on the first
-    batch, its function: code and settings that are no parameters show there.
+    batch, its function: code and settings that are no parameters show there. `pixel_std` is that of the normalisation
+    inside the model, per channel; empty where it cannot be seen.
     """
 
     model_config = STRICT
@@ -33,6 +34,7 @@ class ModelInfo(BaseModel):
     parameters: int
     parameters_sha256: str
     probe_sha256: str
+    pixel_std: tuple[float, ...]
     config: dict[str, Any]
 
 
@@ -114,7 +116,7 @@ class Record(BaseModel):
     """
 
     model_config = STRICT
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     spec: Spec
     metrics: dict[str, Estimate]
     passes: Passes
@@ -183,7 +185,7 @@ def load_record(path: Path | str) -> Record:
     """Read a record and its table, and check that they belong together.
 
     Raises:
-        BadInputError: missing, truncated, written by a newer version, or with an altered table.
+        BadInputError: missing, truncated, written by another version, or with an altered table.
 
     """
     path = Path(path)
@@ -228,6 +230,10 @@ def _check_version(text: bytes, path: Path) -> None:
     if not isinstance(version, int) or version > SCHEMA_VERSION:
         raise NewerSchemaError(
             f"{path} has record schema {version}",
-            expected=f"schema {SCHEMA_VERSION} or older",
+            expected=f"schema {SCHEMA_VERSION}",
             fix="upgrade robustbench-kpca",
+        )
+    if version < SCHEMA_VERSION:
+        raise BadInputError(
+            f"{path} has record schema {version}", expected=f"schema {SCHEMA_VERSION}", fix="evaluate again"
         )

@@ -34,6 +34,7 @@ def plan(
     for model in dict.fromkeys(run.model for run in open_runs):
         words = ["rbk", "eval", "--model", model, "--data", loaded.spec.data, "--split", loaded.spec.split]
         words += ["--seed", str(loaded.spec.seed), "--out", str(folder)]
+        words += [] if loaded.spec.limit is None else ["--limit", str(loaded.spec.limit)]
         for run in open_runs:
             words += ["--protocol", run.protocol] if run.model == model else []
         _console.out.print(shlex.join(words), markup=False)

@@ -70,13 +70,14 @@ def load_model(
 
 def model_info(model: nn.Module, name: str, source: str, probe: Logits) -> ModelInfo:
     """Identify a model for its record; `probe` are its logits on a fixed batch."""
-    config = getattr(model, "config", None)
+    config, std = getattr(model, "config", None), getattr(model, "pixel_std", None)
     return ModelInfo(
         name=name,
         source=source,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         parameters_sha256=parameters_sha256(model),
         probe_sha256=sha256(probe.cpu().contiguous().numpy().tobytes()),
+        pixel_std=tuple(round(value, 6) for value in std.flatten().tolist()) if isinstance(std, torch.Tensor) else (),
         config=config if isinstance(config, dict) and _is_plain(config) else {},
     )
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
 from robustbench_kpca.audit import Audit
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.estimate import holm, paired_p_value
+from robustbench_kpca.estimate import Estimate, holm, mean, paired_p_value
 from robustbench_kpca.metrics import METRICS, Scores, aligned, metric_for
 from robustbench_kpca.presets import board_path
 from robustbench_kpca.record import SUFFIX, Record
@@ -22,16 +23,24 @@ ALPHA = 0.05
 
 
 class Column(BaseModel):
-    """One number of the table: a metric under a protocol."""
+    """One number of the table: a metric under a protocol, or in the worst case of several, sample by sample."""
 
     model_config = STRICT
     title: str
-    protocol: str
+    protocol: str | Annotated[tuple[str, ...], Field(min_length=2)]
     metric: str
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """The protocols needed."""
+        return (self.protocol,) if isinstance(self.protocol, str) else self.protocol
 
 
 class BoardSpec(BaseModel):
-    """What `board.toml` says. Rows are sorted by the column titled `rank_by`, best first."""
+    """What `board.toml` says. Rows are sorted by the column titled `rank_by`, best first.
+
+    With a `limit`, every number is of so many images, spread over the split.
+    """
 
     model_config = STRICT
     title: str
@@ -39,6 +48,7 @@ class BoardSpec(BaseModel):
     data: str
     split: str
     seed: int
+    limit: Annotated[int, Field(ge=1)] | None = None
     models: Annotated[tuple[str, ...], Field(min_length=1)]
     rank_by: str
     column: Annotated[tuple[Column, ...], Field(min_length=1)]
@@ -58,7 +68,7 @@ class BoardSpec(BaseModel):
     @property
     def protocols(self) -> list[str]:
         """Every protocol needed, in order of first use."""
-        return list(dict.fromkeys(column.protocol for column in self.column))
+        return list(dict.fromkeys(protocol for column in self.column for protocol in column.protocols))
 
 
 @dataclass(frozen=True)
@@ -84,9 +94,26 @@ class Board:
         return next((run.record for run in self.runs if (run.model, run.protocol) == (model, protocol)), None)
 
     def scores(self, model: str, column: Column) -> Scores | None:
-        """Per-sample scores behind a cell."""
-        record = self.record(model, column.protocol)
-        return None if record is None else metric_for(column.metric).scores(record.outcomes)
+        """Per-sample scores behind a cell: the lowest of each sample, where there are several protocols."""
+        records = self.records(model, column)
+        scored = [metric_for(column.metric).scores(record.outcomes) for record in records]
+        if not scored:
+            return None
+        worst = scored[0]
+        for other in scored[1:]:
+            mine, theirs = aligned(worst, other)
+            worst = Scores(np.sort(worst.samples), np.minimum(mine, theirs))
+        return worst
+
+    def records(self, model: str, column: Column) -> list[Record]:
+        """Return the records behind a cell, none of them unless all are there."""
+        found = [self.record(model, protocol) for protocol in column.protocols]
+        return [] if None in found else [record for record in found if record is not None]
+
+    def estimate(self, model: str, column: Column) -> Estimate | None:
+        """Return the number of a cell."""
+        scores = self.scores(model, column)
+        return None if scores is None else mean(scores.values)
 
     def audits(self, model: str) -> list[Audit | None]:
         """Return the audits in a model's records of attacks, each once; None stands for records without one."""
@@ -101,8 +128,8 @@ class Board:
         column = next(column for column in self.spec.column if column.title == self.spec.rank_by)
 
         def key(model: str) -> tuple[float, str]:
-            record = self.record(model, column.protocol)
-            return (-record.metrics[column.metric].value if record else 1.0, model)
+            estimate = self.estimate(model, column)
+            return (1.0 if estimate is None else -estimate.value, model)
 
         return sorted(self.spec.models, key=key)
 
@@ -131,17 +158,22 @@ def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
     path = board_path(name)
     spec = validate(BoardSpec, load_toml(path), f"board {path}")
     for column in spec.column:
-        kind = load_scenario(column.protocol)[1].kind
-        if kind not in metric_for(column.metric).kinds:
-            raise BadInputError(
-                f"board {path}: column '{column.title}': protocol '{column.protocol}' ({kind}) has no {column.metric}",
-                fix="see: rbk list metrics",
-            )
+        _require_metric(column, path)
     files = sorted((path.parent / "records").glob(f"*{SUFFIX}")) if records is None else list(records)
     loaded = [load_consistent(file) for file in files]
     runs = [_run(spec, model, protocol, loaded) for model in spec.models for protocol in spec.protocols]
     _require_one_data_set([run.record for run in runs if run.record])
     return Board(path.parent.name, spec, tuple(runs))
+
+
+def _require_metric(column: Column, path: Path) -> None:
+    for protocol in column.protocols:
+        kind = load_scenario(protocol)[1].kind
+        if kind not in metric_for(column.metric).kinds:
+            raise BadInputError(
+                f"board {path}: column '{column.title}': protocol '{protocol}' ({kind}) has no {column.metric}",
+                fix="see: rbk list metrics",
+            )
 
 
 def _require_one_data_set(records: list[Record]) -> None:
@@ -170,6 +202,8 @@ def _run(spec: BoardSpec, model: str, protocol: str, records: list[Record]) -> R
             record.spec.seed,
         )
     ]
+    if spec.limit is not None:
+        found = [record for record in found if record.spec.data.n == spec.limit]
     current = [record for record in found if record.spec.protocol.digest == scenario.digest()]
     if current:
         return Run(model, protocol, "ready", max(current, key=lambda record: record.created))

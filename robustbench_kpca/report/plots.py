@@ -25,8 +25,8 @@ def accuracy_against_eps(board: Board) -> str:
         axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
         for axis, (title, columns) in zip(axes, panels.items(), strict=True):
             for number, model in enumerate(board.ranked()):
-                points = [(eps, board.record(model, column.protocol), column) for eps, column in columns]
-                drawn = [(eps, record.metrics[column.metric]) for eps, record, column in points if record]
+                points = [(eps, board.estimate(model, column)) for eps, column in columns]
+                drawn = [(eps, estimate) for eps, estimate in points if estimate is not None]
                 if drawn:
                     x = [eps * 255 for eps, _ in drawn]
                     style = line_style(number)
@@ -35,7 +35,7 @@ def accuracy_against_eps(board: Board) -> str:
                         x, [100 * e.low for _, e in drawn], [100 * e.high for _, e in drawn],
                         color=style["color"], alpha=0.12, linewidth=0,
                     )  # fmt: skip
-            axis.set(title=title, xlabel="eps (pixel levels of 255)", ylim=(0, 100))
+            axis.set(title=title, xlabel="eps x 255", ylim=(0, 100))
             axis.grid(alpha=0.25)
         axes[0].set_ylabel("accuracy (%)")
         handles, labels = axes[0].get_legend_handles_labels()
@@ -56,12 +56,13 @@ def _panels(board: Board) -> dict[str, list[tuple[float, Column]]]:
     found = []
     clean = next((column for column in board.spec.column if column.metric == "clean_accuracy"), None)
     for column in board.spec.column:
-        _, scenario = load_scenario(column.protocol)
-        if isinstance(scenario, Attack):
+        scenario = load_scenario(column.protocols[0])[1]
+        if isinstance(scenario, Attack) and len(column.protocols) == 1:
             names = " + ".join(stage.attack for stage in scenario.stage)
-            found.append((f"{names}, {scenario.norm}", scenario.eps, column))
+            otherwise = scenario.model_copy(update={"eps": 1.0, "below": ()}).digest()
+            found.append(((f"{names}, {scenario.norm}, {scenario.space} space", otherwise), scenario.eps, column))
     panels = {}
-    for title, group in groupby(sorted(found, key=lambda item: item[:2]), key=lambda item: item[0]):
+    for (title, _), group in groupby(sorted(found, key=lambda item: item[:2]), key=lambda item: item[0]):
         columns = [(eps, column) for _, eps, column in group]
         if len(columns) > 1:
             panels[title] = ([(0.0, clean)] if clean else []) + columns

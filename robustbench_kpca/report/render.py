@@ -12,7 +12,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.estimate import Estimate
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.record import Record
-from robustbench_kpca.report.board import ALPHA, Board
+from robustbench_kpca.report.board import ALPHA, Board, Column
 from robustbench_kpca.report.plots import accuracy_against_eps
 from robustbench_kpca.scenario import Attack, parse_scenario
 
@@ -41,15 +41,14 @@ def cells(board: Board) -> list[dict[str, Any]]:
     for rank, model in enumerate(board.ranked(), start=1):
         row: dict[str, Any] = {"rank": rank, "model": model, "marks": list(audit_marks(board, model)), "columns": []}
         for column in board.spec.column:
-            record = board.record(model, column.protocol)
-            estimate = record.metrics[column.metric] if record else None
+            estimate = board.estimate(model, column)
             row["columns"].append(
                 {
                     "text": MISSING if estimate is None else percent(estimate),
                     "value": None if estimate is None else estimate.value,
                     "low": None if estimate is None else estimate.low,
                     "high": None if estimate is None else estimate.high,
-                    "flags": [] if record is None else list(record.flags),
+                    "flags": [flag for record in board.records(model, column) for flag in record.flags],
                     "best": winners[column.title] == model,
                 }
             )
@@ -109,7 +108,7 @@ def markdown(board: Board) -> str:
     if missing:
         lines += ["", f"{missing} of {len(board.runs)} runs are missing: `rbk plan {board.name}`."]
     lines += ["", *_audit_section(board), *_flag_lines(board), "## Columns", ""]
-    lines += [f"- **{column.title}**: {_explain(board, column.protocol)}" for column in spec.column]
+    lines += [f"- **{column.title}**: {_explain(board, column)}" for column in spec.column]
     lines += ["", "## How this page was made", "", *_provenance(board), ""]
     return "\n".join(lines)
 
@@ -128,7 +127,7 @@ def html(board: Board) -> str:
         audited=_AUDITED,
         alpha=ALPHA,
         n=records[0].spec.data.n if records else 0,
-        explanations=[(column.title, _plain(_explain(board, column.protocol))) for column in board.spec.column],
+        explanations=[(column.title, _plain(_explain(board, column))) for column in board.spec.column],
         provenance=[_plain(line.removeprefix("- ")) for line in _provenance(board)],
         figure=accuracy_against_eps(board),
     )
@@ -153,7 +152,13 @@ def _plain(text: str) -> str:
     return text.replace("`", "")
 
 
-def _explain(board: Board, protocol: str) -> str:
+def _explain(board: Board, column: Column) -> str:
+    if isinstance(column.protocol, str):
+        return _explain_protocol(board, column.protocol)
+    return f"the worst case, image by image, of {', '.join(f'`{name}`' for name in column.protocol)}"
+
+
+def _explain_protocol(board: Board, protocol: str) -> str:
     record = next((run.record for run in board.runs if run.protocol == protocol and run.record), None)
     if record is None:
         return f"`{protocol}` (no record)"
@@ -164,12 +169,25 @@ def _explain(board: Board, protocol: str) -> str:
             f"{stage.attack} " + ", ".join(f"{key} = {value}" for key, value in stage.options.items())
             for stage in scenario.stage
         )
-        text += f"; {scenario.threat} in pixel space; {stages.strip()}"
+        text += f"; {_budget(scenario, record.spec.model.pixel_std)}{'; ' if stages else ''}{stages.strip()}"
     return text
 
 
+def _budget(scenario: Attack, std: tuple[float, ...]) -> str:
+    """Spell eps in the protocol's space and, if the model's normalisation is known, in the other one."""
+    text = f"{scenario.threat} in {scenario.space} space"
+    if not std:
+        return text
+    pixel = scenario.space == "pixel"
+    values = sorted({scenario.eps / part if pixel else scenario.eps * part for part in std})
+    ends = dict.fromkeys((values[0], values[-1]))
+    shown = " to ".join(f"{value:.3g}" if pixel else f"{255 * value:.3g}/255" for value in ends)
+    return f"{text}, {shown} in {'normalised' if pixel else 'pixel'} space, by channel"
+
+
 def _audit_section(board: Board) -> list[str]:
-    lines = [f"- {mark} {escape(models, quote=False)}: {escape(text, quote=False)}" for mark, models, text in audit_lines(board)]
+    found = audit_lines(board)
+    lines = [f"- {mark} {escape(models, quote=False)}: {escape(text, quote=False)}" for mark, models, text in found]
     return ["## Audit", "", *(lines or [_AUDITED]), ""]
 
 

@@ -74,7 +74,7 @@ def prepare_broken_things(folder: Path) -> None:
     (folder / "key.toml").write_text(protocol.replace("eps", "epsilon", 1) + good)
     (folder / "attack.toml").write_text(protocol + good.replace("pgd", "pdg", 1))
     (folder / "broken.toml").write_text("kind = ")
-    (folder / "newer.record.json").write_text('{"schema_version": 2}')
+    (folder / "newer.record.json").write_text('{"schema_version": 3}')
     (folder / "recipe.toml").write_text('title = "t"\n')
     recipe = (RECIPES / "digits" / "symvit_digits.toml").read_text()
     (folder / "optimizer.toml").write_text(recipe.replace('"adamw"', '"adamww"'))

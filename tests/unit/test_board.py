@@ -69,6 +69,43 @@ def test_runs_are_ready_missing_or_stale(board, tmp_path, records, monkeypatch):
     assert [run.state for run in again.runs] == ["ready", "stale", "ready", "stale", "missing", "missing"]
 
 
+WORST = """
+[[column]]
+title = "Worst"
+protocol = ["pgd20-linf-8_255", "fgsm-linf-8_255"]
+metric = "robust_accuracy"
+"""
+
+
+def test_a_worst_case_takes_each_image_at_its_worst(tmp_path, records):
+    shutil.copytree(records, tmp_path / "more")
+    data, model = load_data("digits", limit=60), load_model("vit_digits_adv")
+    fgsm = evaluate(model, data, protocol="fgsm-linf-8_255", name="vit_digits_adv", out=tmp_path / "more")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "board.toml").write_text(TOML.replace('rank_by = "PGD"', 'rank_by = "Worst"') + WORST)
+    board = load_board(str(tmp_path / "mine"), find_records(tmp_path / "more"))
+    pgd = board.record("vit_digits_adv", "pgd20-linf-8_255")
+    both = (fgsm.outcomes.correct & pgd.outcomes.correct).mean()
+    column = board.spec.column[2]
+    assert board.estimate("vit_digits_adv", column).value == both
+    assert board.estimate("vit_digits", column) is None  # no FGSM there
+    assert board.ranked()[0] == "vit_digits_adv"
+    assert f"{100 * both:.1f} [" in frame(board)["Worst"][0]
+    assert "the worst case, image by image, of `pgd20-linf-8_255`, `fgsm-linf-8_255`" in markdown(board)
+
+
+@pytest.mark.parametrize(("limit", "state"), [(60, "ready"), (30, "missing")])
+def test_a_limit_is_of_every_number(limit, state, tmp_path, records):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "board.toml").write_text(TOML.replace("seed = 0", f"seed = 0\nlimit = {limit}"))
+    assert load_board(str(tmp_path / "mine"), find_records(records)).runs[0].state == state
+
+
+def test_eps_is_said_in_both_spaces(board):
+    """ImageNet's deviations are 0.229, 0.224 and 0.225: 8/255 is 0.137 to 0.14 of them."""
+    assert "linf 8/255 in pixel space, 0.137 to 0.14 in normalised space, by channel" in markdown(board)
+
+
 def test_pages_show_the_recorded_numbers_and_escape_text(board, tmp_path):
     pages = write_board(board, tmp_path / "out")
     assert [page.name for page in pages] == ["README.md", "index.html"]

@@ -69,7 +69,8 @@ def _edit(path, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c.update(schema_version=2), "record schema 2; expected schema 1 or older; upgrade"),
+        (lambda c: c.update(schema_version=3), "record schema 3; expected schema 2; upgrade"),
+        (lambda c: c.update(schema_version=1), "record schema 1; expected schema 2; evaluate again"),
         (lambda c: c.update(schema_version="x"), "record schema x"),
         (lambda c: c.update(surprise=1), "unknown key 'surprise'"),
         (lambda c: c.pop("metrics"), "key 'metrics' is missing"),
