@@ -171,8 +171,9 @@ def load_scenario(protocol: str, overrides: dict[str, Override] | None = None) -
     name, data = presets.load_protocol(protocol)
     for key, value in (overrides or {}).items():
         _override(data, key, value, name)
-        name += f"+{key}={str(value).replace('/', '_').replace(' ', '')}"
-        data["title"] = f"{data.get('title', name)}, with {key} = {value}"
+        shown = ",".join(str(item) for item in value) if isinstance(value, list) else str(value)
+        name += f"+{key}={shown.replace('/', '_').replace(' ', '')}"
+        data["title"] = f"{data.get('title', name)}, with {key} = {shown}"
     return name, parse_scenario(data, f"protocol '{name}'")
 
 

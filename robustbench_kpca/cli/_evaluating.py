@@ -30,6 +30,17 @@ class Job:
     name: str | None = None
     model_options: dict[str, Any] = field(default_factory=dict)
     overrides: dict[str, Any] = field(default_factory=dict)
+    curve: Sequence[str] = ()
+
+    def settings(self, kind: str) -> list[dict[str, Any]]:
+        """Return the overrides of each evaluation under a protocol: several for an attack along a curve over eps."""
+        if not self.curve or kind != "attack":
+            return [self.overrides]
+        from robustbench_kpca.threat import parse_fraction
+
+        eps = sorted(self.curve, key=parse_fraction)
+        below = [{"below": eps[:number]} if number else {} for number in range(len(eps))]
+        return [self.overrides | {"eps": value} | smaller for value, smaller in zip(eps, below, strict=True)]
 
 
 def run_jobs(
@@ -60,7 +71,11 @@ def run_jobs(
     from robustbench_kpca.files import require_writable
     from robustbench_kpca.models.loading import input_view, load_model
 
-    kinds = [{protocol: prepare(protocol, job.overrides)[1].kind for protocol in job.protocols} for job in jobs]
+    kinds = [{protocol: prepare(protocol, {})[1].kind for protocol in job.protocols} for job in jobs]
+    for job, kind in zip(jobs, kinds, strict=True):
+        for protocol in job.protocols:
+            for overrides in job.settings(kind[protocol]):
+                prepare(protocol, overrides)
     models = [
         load_model(
             job.model, job.checkpoint, untrained=job.untrained, ema=job.ema, resize_positions=job.resize_positions,
@@ -81,14 +96,16 @@ def run_jobs(
                         model, samples, seed=seed, batch_size=batch_size, device=device, name=name, allow=allow, out=out
                     )
                     say_flags(found, quiet=quiet)
-                record = evaluate(
-                    model, samples, protocol=protocol, seed=seed, batch_size=batch_size, workers=workers,
-                    device=device, name=name, source=source, out=out, fresh=fresh, allow=allow,
-                    progress=start(f"{name}  {protocol}"),
-                    audit=found if kind[protocol] == "attack" else None, **job.overrides,
-                )  # fmt: skip
-                records.append(record)
-                _say(record, kept=record.created < begun, quiet=quiet)
+                smaller = None
+                for overrides in job.settings(kind[protocol]):
+                    smaller = evaluate(
+                        model, samples, protocol=protocol, seed=seed, batch_size=batch_size, workers=workers,
+                        device=device, name=name, source=source, out=out, fresh=fresh, allow=allow,
+                        progress=start(f"{name}  {protocol}"), smaller=smaller,
+                        audit=found if kind[protocol] == "attack" else None, **overrides,
+                    )  # fmt: skip
+                    records.append(smaller)
+                    _say(smaller, kept=smaller.created < begun, quiet=quiet)
     return records
 
 

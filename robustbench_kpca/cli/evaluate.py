@@ -42,6 +42,13 @@ def evaluate(
         list[str],
         typer.Option("--set", help="KEY=VALUE: a protocol field (eps=3/255), or model.KEY=VALUE. Repeatable."),
     ] = [],  # noqa: B006 (typer reads the default)
+    curve: Annotated[
+        str | None,
+        typer.Option(
+            help="Budgets of the attacks, such as 1/255,2/255,4/255: one record each, and what breaks at one counts as "
+            "broken at every larger one."
+        ),
+    ] = None,
     untrained: Annotated[bool, typer.Option(help="Allow a model without weights.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Only so many images, spread over the set.")] = None,
     allow: Annotated[
@@ -66,12 +73,16 @@ def evaluate(
     """
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.strict import parse_assignments
+    from robustbench_kpca.threat import parse_fraction
 
     if len(model) > 1 and (checkpoint is not None or name is not None):
         raise BadInputError("--checkpoint or --name with several models", expected="one --model")
     model_options, overrides = split_settings(parse_assignments(set_))
+    budgets = [] if curve is None else [part.strip() for part in curve.split(",")]
+    if len({parse_fraction(part) for part in budgets}) != len(budgets) or (budgets and "eps" in overrides):
+        raise BadInputError(f"--curve {curve}", expected="different budgets, and no --set eps=… beside them")
     jobs = [
-        Job(one, protocol, checkpoint, ema, resize_positions, untrained, name, model_options, overrides)
+        Job(one, protocol, checkpoint, ema, resize_positions, untrained, name, model_options, overrides, budgets)
         for one in model
     ]
     check_unique(jobs)

@@ -94,6 +94,9 @@ BAD = [
     ([*EVAL, "-p", "key.toml"], "unknown key 'epsilon'; did you mean 'eps'?"),
     ([*EVAL, "-p", "broken.toml"], "broken.toml is not valid TOML"),
     ([*EVAL, "-p", "gone.toml"], "cannot read gone.toml"),
+    ([*EVAL, "--curve", "1/255,1/255"], "expected different budgets"),
+    ([*EVAL, "--curve", "1/255", "--set", "eps=2/255"], "no --set eps"),
+    ([*EVAL, "--curve", "1/255,a lot"], "'a lot' is not a number"),
     ([*EVAL, "--set", "eps=1/255"], "protocol 'clean' has no field 'eps'; known: draws"),
     ([*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--set", "eps=8"], "write 8/255 if pixel levels were meant"),
     ([*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--set", "eps"], "'eps'; expected KEY=VALUE"),
@@ -318,3 +321,13 @@ def test_the_gate_on_planted_regressions(tmp_path, capsys):
     assert 'failures="1"' in (tmp_path / "report.xml").read_text()
     assert rbk("check", "new", "--baseline", "old", "--fail", "robust_accuracy:-99pp") == 0
     capsys.readouterr()
+
+
+def test_a_curve_is_one_record_per_budget(tmp_path, capsys):
+    arguments = ["eval", "-m", "symvit_digits", "-p", "pgd20-linf-1_255", "-p", "clean", "--limit", "8", "--no-audit"]
+    assert main([*arguments, "--curve", "4/255,1/255", "--out", str(tmp_path), "--json"]) == 0
+    records = json.loads(capsys.readouterr().out)
+    names = [record["spec"]["protocol"]["name"] for record in records]
+    assert names == ["pgd20-linf-1_255+eps=1_255", "pgd20-linf-1_255+eps=4_255+below=1_255", "clean"]
+    low, high = (record["metrics"]["robust_accuracy"]["value"] for record in records[:2])
+    assert low >= high
