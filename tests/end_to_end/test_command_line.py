@@ -148,7 +148,7 @@ BAD = [
     (["leaderboard", "digits", "--records", "empty", "-o", "out"], "no *.record.json below empty"),
     (["plan", "digit"], "no board named 'digit'"),
     (["show", "gone.json"], "no *.record.json below gone.json"),
-    (["show", "newer.record.json"], "record schema 2; expected schema 1 or older; upgrade robustbench-kpca"),
+    (["show", "newer.record.json"], "record schema 3; expected schema 2; upgrade robustbench-kpca"),
     (["show", "file"], "file is no record"),
     (["check", "empty", "--baseline", "empty", "--fail", "robust_accuracy:-2pp"], "no *.record.json below empty"),
     (["check", "empty", "--baseline", "empty", "--fail", "robust_accuracy:2"], "expected METRIC:-POINTSpp"),
