@@ -119,6 +119,24 @@ def stands(name, classes=10, **changes):
     return found.pop() if len(found) == 1 else found
 
 
+def test_rand_is_two_attacks_under_expectation_over_twenty_draws():
+    reference = pytest.importorskip("pyautoattack")
+    theirs = reference.AutoAttack(torch.nn.Identity(), norm="Linf", eps=0.1, version="rand")
+    assert theirs.attacks_to_run == ["apgd-ce", "apgd-dlr"]
+    assert theirs.apgd.eot_iter == 20
+    scenario = load_scenario("autoattack-rand-linf-8_255")[1]
+    assert scenario.draws == 20
+    assert [stage.options["loss"] for stage in scenario.stage] == ["ce", "dlr"]
+    assert {stage.options["steps"] for stage in scenario.stage} == {theirs.apgd.n_iter}
+    assert {stage.restarts for stage in scenario.stage} == {theirs.apgd.n_restarts}
+    assert stands("autoattack-rand-linf-8_255") == (20 * 204, 20 * 202)
+
+
+def test_the_search_in_bfloat16_is_the_standard_ensemble():
+    fast, exact = (load_scenario(f"autoattack-{which}linf-8_255")[1] for which in ("bf16-search-", ""))
+    assert fast.model_copy(update={"precision": "fp32"}).digest() == exact.digest() != fast.digest()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRESETS)
 def test_passes_of_a_sample_that_is_never_broken(name):
