@@ -47,17 +47,16 @@ def _all_at_once(weight: Flat, room: Flat, target: Target, rate: Flat) -> Flat:
 
         sum_i |normal_i| min(t rate_i, room_i) = |value|.
 
-    The left side is concave, increasing and linear between the knots room_i / rate_i: after sorting them, the piece
-    that holds t is found by bisection.
+    The left side is concave, increasing and linear between the knots room_i / rate_i: Newton's method from t = 0 never
+    passes the solution, and ends in the piece that holds it. (Where no piece does, t grows until every pixel stops.)
     """
-    knots = torch.where(weight > 0, room / rate, 0).clamp(max=torch.finfo(torch.float64).max)
-    knots, order = knots.sort(dim=1)
-    # ahead[j]: slope of the piece that ends at knot j; reached[j]: the left side at knot j
-    ahead = (weight * rate).gather(1, order).flip(1).cumsum(1).flip(1)
-    beyond = torch.nn.functional.pad(ahead[:, 1:], (0, 1))
-    reached = (weight * room).gather(1, order).cumsum(1) + knots * beyond
-    piece = torch.searchsorted(reached, target).clamp(max=weight.shape[1] - 1)
-    excess = (reached.gather(1, piece) - target).clamp_min(0)  # below zero: the hyperplane misses the box
-    slope = ahead.gather(1, piece).clamp_min(torch.finfo(torch.float64).tiny)
-    t = (knots.gather(1, piece) - excess / slope).clamp_min(0)
-    return torch.minimum(t * rate, room)
+    knots, slope, most = room / rate, weight * rate, weight * room  # a knot is NaN where normal_i = 0 in L2
+    t = torch.zeros_like(target)
+    while True:
+        moving = knots > t
+        left = (target - torch.where(moving, 0, most).sum(1, keepdim=True)).clamp_min(0)
+        ahead = torch.where(moving, slope, 0).sum(1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
+        new = (left / ahead).clamp(max=torch.finfo(torch.float64).max)
+        if not bool((new > t).any()):
+            return torch.minimum(t * rate, room)
+        t = torch.where(new > t, new, t)
