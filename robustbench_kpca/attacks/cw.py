@@ -106,17 +106,22 @@ class CW:
 
     def _next_run(self, state: State, over: Mask, threat: Threat) -> State:
         """Where a run is `over`, adjust c, forget Adam and begin again at the clean image."""
-        const, clean = state["const"], state["clean"]
+        const, clean, run = state["const"], state["clean"], state["run"] + over
+        near = per_sample(state["best_distance"] <= threat.eps, clean)
+        state = state | {
+            "x": torch.where(near, state["best"], clean),
+            "run": run,
+            "finished": run >= self.binary_steps,
+        }
+        if not bool(over.any()):
+            return state
         upper = torch.where(over & state["succeeded"], torch.minimum(state["upper"], const), state["upper"])
         lower = torch.where(over & ~state["succeeded"], torch.maximum(state["lower"], const), state["lower"])
         chosen = torch.where(upper < _NEVER, (lower + upper) / 2, const * torch.where(state["succeeded"], 1, 10))
-        run = state["run"] + over
         if self.binary_steps >= 10:
             chosen = torch.where(run == self.binary_steps - 1, upper, chosen)
         again = per_sample(over, clean)
-        near = per_sample(state["best_distance"] <= threat.eps, clean)
         return state | {
-            "x": torch.where(near, state["best"], clean),
             "w": torch.where(again, _to_tanh_space(clean), state["w"]),
             "mean": state["mean"].masked_fill(again, 0),
             "square": state["square"].masked_fill(again, 0),
@@ -126,8 +131,6 @@ class CW:
             "checked": state["checked"].masked_fill(over, torch.inf),
             "succeeded": state["succeeded"] & ~over,
             "iteration": state["iteration"].masked_fill(over, 0),
-            "run": run,
-            "finished": run >= self.binary_steps,
         }
 
 
