@@ -1,0 +1,249 @@
+"""The audit raises no flag on honest models, and every planted fake that changes a verdict is caught."""
+
+import json
+
+import pytest
+import torch
+from fakes import BASES, Fake, fake, refusal
+from torch import nn
+
+from robustbench_kpca import attack, evaluate, load_data, load_model, load_record
+from robustbench_kpca.audit import Audit, Check, audit_path, load_audit
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation import audit_bench
+from robustbench_kpca.evaluation.audit import audit
+from robustbench_kpca.evaluation.audit_limits import samples_allowed
+from robustbench_kpca.models import bundled
+from robustbench_kpca.models.mixing import rpc_layers
+from robustbench_kpca.record import find_records
+
+ADVERSARIAL = sorted(name for name in bundled() if name.endswith("_adv"))
+PLAIN = sorted(set(bundled()) - set(ADVERSARIAL))
+PREFLIGHT = {"scale": "vanishing-loss", "noise": "stochastic", "batch": "batch"}  # who refuses these kinds
+FLAGGED = [(base, kind, strength) for base in BASES for kind in ("block", "nan", "quantise") for strength in range(3)]
+FLAGGED += [(BASES[0], kind, strength) for kind in ("saturate", "shatter", "straight-through") for strength in range(3)]
+FLAGGED += [(BASES[1], "saturate", 1), (BASES[1], "saturate", 2)]
+TOO_WEAK = [*((base, "shatter", 0) for base in BASES), (BASES[1], "saturate", 0)]
+FAINT = (BASES[0], "saturate", 0)  # hides a tenth of the images: too few of 24 to be told from chance, not of 64
+
+
+@pytest.fixture(scope="module")
+def data():
+    return load_data("digits", limit=24)
+
+
+@pytest.fixture
+def cheap(monkeypatch):
+    """A third of the black boxes' queries."""
+    few = {
+        "square": ("square-linf-8_255", {"queries": 100}),
+        "spsa": ("spsa-linf-8_255", {"steps": 4, "samples": 16}),
+        "noise": ("noise-linf-8_255", {"restarts": 3}),
+    }
+    monkeypatch.setattr(audit_bench, "BUDGETS", audit_bench.BUDGETS | few)
+
+
+def flags(done: Audit) -> list[str]:
+    return [check.name for check in done.flags]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*ADVERSARIAL, *PLAIN])
+@pytest.mark.usefixtures("cheap")
+def test_no_flag_is_raised_on_honest_models(name, data):
+    assert flags(audit(load_model(name), data, batch_size=24)) == []
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("strength", range(3))
+@pytest.mark.parametrize("kind", sorted(PREFLIGHT))
+def test_fakes_that_preflight_refuses(base, kind, strength, data):
+    assert refusal(fake(base, kind, strength), *data.tensors()) == PREFLIGHT[kind]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("base", "kind", "strength"), sorted({*FLAGGED} - {*TOO_WEAK, FAINT}))
+@pytest.mark.usefixtures("cheap")
+def test_fakes_that_the_audit_flags(base, kind, strength, data):
+    model = fake(base, kind, strength)
+    assert refusal(model, *data.tensors()) == ""
+    assert flags(audit(model, data, batch_size=24)) != []
+
+
+@pytest.mark.slow
+def test_a_faint_fake_needs_more_images():
+    assert flags(audit(fake(*FAINT), load_data("digits"), limit=64)) == ["other-loss"]
+
+
+@pytest.mark.parametrize(("base", "kind", "strength"), TOO_WEAK)
+def test_fakes_that_hide_nothing(base, kind, strength, data):
+    claimed, known = (
+        int((~attack(model, *data.tensors(), "pgd20-linf-8_255").broken).sum())
+        for model in (fake(base, kind, strength), load_model(base))
+    )
+    assert claimed <= known + samples_allowed(len(data))
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """Attacks of a step or two, where the machinery is tested and not the verdict."""
+    few = {name: (protocol, dict(given)) for name, (protocol, given) in audit_bench.BUDGETS.items()}
+    for _, given in few.values():
+        given |= {key: 2 for key in ("steps", "queries", "samples", "restarts") if key in given}
+    monkeypatch.setattr(audit_bench, "BUDGETS", few)
+
+
+class Counter(nn.Module):
+    """A linear model that counts its passes in a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.weight = nn.Parameter(torch.randn(3 * 32 * 32, 10, generator=generator))
+        self.register_buffer("passes", torch.zeros(1))
+        self.eval()
+
+    def forward(self, x):
+        self.passes += 1
+        return x.flatten(1) @ self.weight
+
+
+class Crash(nn.Module):
+    """Fails whenever gradients are recorded."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+        self.eval()
+
+    def forward(self, x):
+        if torch.is_grad_enabled():
+            raise RuntimeError("no | <b>gradients</b>\nhere")
+        return self.inner(x)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_model_that_changes_under_attack_is_flagged(data):
+    done = audit(Counter(), data)
+    assert "untouched" in flags(done)
+    assert next(check for check in done.flags if check.name == "untouched").values == {"parameters and buffers": 1}
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_model_that_crashes_under_attack_is_flagged(data):
+    done = audit(Crash(load_model("vit_digits")), data)
+    runs = next(check for check in done.flags if check.name == "runs")
+    assert {"pgd", "apgd", "fgsm", "slope", "ascent"} <= set(runs.values)
+    assert "no | <b>gradients</b>" in runs.saw
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_model_that_says_it_is_stochastic_is_flagged_and_not_asked(data):
+    model = load_model("vit_digits")
+    model.stochastic = True
+    assert flags(audit(model, data)) == ["preflight"]
+
+
+@pytest.mark.usefixtures("tiny")
+def test_nothing_right_nothing_to_attack(data):
+    images, labels = data.tensors()
+    done = audit(load_model("vit_digits"), images, (labels + 1) % 10)
+    assert "runs" not in flags(done)
+    assert "gradients" not in flags(done)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_two_classes_and_a_single_image(linear, data):
+    images, _ = data.tensors()
+    model = linear(torch.ones(3 * 32 * 32), -float(images.flatten(1).sum(1).median())).eval()
+    labels = model(images).argmax(1)
+    assert "runs" not in flags(audit(model, images, labels))
+    assert "runs" not in flags(audit(model, images[:1], labels[:1]))
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_sibling_is_asked_for_its_images(data):
+    done = audit(load_model("vit_digits"), data, sibling=load_model("symvit_digits"), sibling_name="symvit_digits")
+    assert done.plan.sibling == "symvit_digits"
+    assert "sibling" in next(check for check in done.checks if check.name == "black-box").values
+
+
+@pytest.mark.usefixtures("tiny")
+def test_an_audit_is_repeatable_and_found_again(data, tmp_path):
+    model = load_model("vit_digits")
+    first = audit(model, data, name="m", out=tmp_path)
+    assert audit(model, data, name="m", out=tmp_path) == first
+    path = audit_path(tmp_path, first.subject, first.plan)
+    assert load_audit(path) == first
+    path.write_bytes(path.read_bytes()[:-100])
+    assert audit(model, data, name="m", out=tmp_path).checks == first.checks
+    assert audit(model, data, name="m", out=tmp_path, eps="4/255").plan_digest != first.plan_digest
+    assert len(list(tmp_path.glob("*.audit.json"))) == 2
+
+
+@pytest.mark.usefixtures("tiny")
+def test_an_rpc_model_is_compared_with_smoother_copies_of_itself(data):
+    model = load_model("rpc_symvit_digits")
+    pursuits = [layer.pursuit for layer in rpc_layers(model)]
+    surrogate = next(check for check in audit(model, data).checks if check.name == "surrogate")
+    assert set(surrogate.values) == {"0 iterations", "2 iterations"}
+    assert [layer.pursuit for layer in rpc_layers(model)] == pursuits
+
+
+def test_a_flag_must_follow_from_its_numbers(tmp_path):
+    with pytest.raises(BadInputError, match="its flag does not follow"):
+        Check(name="n", values={"a": 2}, limit=1, flag=False, saw="", why="")
+
+
+@pytest.mark.parametrize(("n", "allowed"), [(1, 2), (32, 2), (60, 2), (64, 3), (100, 4), (1000, 49)])
+def test_how_many_samples_may_answer_badly(n, allowed):
+    assert samples_allowed(n) == allowed
+
+
+@pytest.mark.usefixtures("tiny")
+def test_records_of_attacks_keep_the_audit_of_their_own_model(data, tmp_path):
+    model = load_model("vit_digits")
+    done = audit(model, data)
+    plain = evaluate(model, data, protocol="fgsm-linf-8_255", out=tmp_path)
+    assert plain.audit is None
+    kept = evaluate(model, data, protocol="fgsm-linf-8_255", out=tmp_path, audit=done)
+    assert kept.audit == done
+    assert (kept.created, kept.seconds) == (plain.created, plain.seconds)  # not measured again
+    assert load_record(find_records(tmp_path)[0]).audit == done
+    assert evaluate(model, data, protocol="fgsm-linf-8_255", audit=done).audit == done
+    with pytest.raises(BadInputError, match="which is no attack"):
+        evaluate(model, data, protocol="clean", audit=done)
+    for other in (load_model("symvit_digits"), Fake(model, before=lambda x: (x * 7).round() / 7)):
+        with pytest.raises(BadInputError, match="is of another model, other images or another device"):
+            evaluate(other, data, protocol="fgsm-linf-8_255", audit=done)
+    with pytest.raises(BadInputError, match="is of another model, other images"):
+        evaluate(model, load_data("digits", limit=20), protocol="fgsm-linf-8_255", audit=done)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_commands(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    common = ["-m", "vit_digits", "-p", "clean", "-p", "fgsm-linf-8_255", "--limit", "20", "-q"]
+    assert main(["eval", *common, "-o", "bare", "--no-audit"]) == 0
+    assert not list(tmp_path.rglob("*.audit.json"))
+    for _ in range(2):
+        assert main(["eval", *common, "-o", "runs"]) == 0
+    assert len(list(tmp_path.rglob("*.audit.json"))) == 1
+    audited = {record.spec.protocol.name: record.audit for record in map(load_record, find_records("runs"))}
+    assert audited["clean"] is None
+    assert audited["fgsm-linf-8_255"].plan.images == 20
+    capsys.readouterr()
+    code = main(["audit", "vit_digits", "--images", "20", "--json", "-o", "kept"])
+    shown = json.loads(capsys.readouterr().out)
+    assert code == int(any(check["flag"] for check in shown["checks"]))
+    assert shown["plan"]["attacks"]["pgd-doubled"]["protocol"] == "pgd20-linf-8_255+eps=8_255+steps=2"
+    planted = ["--set", "model.base=vit_digits", "--set", "model.kind=quantise", "--set", "model.strength=0"]
+    assert main(["audit", "fakes:fake", *planted, "--images", "20", "-q"]) == 1
+    assert "gradients" in capsys.readouterr().out
+    assert main(["audit", "vit_digits", "--set", "eps=1/255"]) == 2
+    assert "'eps' cannot be set; expected model.KEY=VALUE" in capsys.readouterr().err
+    assert main(["eval", "-m", "fakes:fake", *planted[:2], "--set", "model.kind=scale", "--set", "model.strength=1",
+                 "-p", "fgsm-linf-8_255", "--limit", "20", "-o", "refused", "-q"]) == 2  # fmt: skip
+    assert "would mean nothing" in capsys.readouterr().err
+    assert not (tmp_path / "refused").exists()
