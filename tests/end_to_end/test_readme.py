@@ -30,7 +30,9 @@ COMMANDS = [
 
 def test_the_commands_are_all_there():
     verbs = {command.split()[1] for command in COMMANDS}
-    assert verbs == {"list", "eval", "show", "leaderboard", "plan", "check", "picture", "train", "doctor"}
+    assert verbs == {
+        "list", "eval", "audit", "verify", "show", "leaderboard", "plan", "check", "picture", "train", "doctor"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.split()[1] in ("list", "plan", "picture", "doctor")])
