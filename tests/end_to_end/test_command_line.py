@@ -190,7 +190,7 @@ def test_eval_show_leaderboard_and_plan(tmp_path, capsys):
         "--limit",
         "50",
     ]
-    assert rbk("eval", *arguments, "-o", "runs", "--json") == 0
+    assert rbk("eval", *arguments, "--no-audit", "-o", "runs", "--json") == 0
     records = json.loads(capsys.readouterr().out)
     assert [record["spec"]["model"]["name"] for record in records] == ["symvit_digits"] * 2 + ["symvit_digits_adv"] * 2
     files = find_records("runs")
@@ -218,9 +218,8 @@ def test_a_folder_of_images_and_a_users_model(pictures, tmp_path, monkeypatch, c
         "    return Net()\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    assert (
-        rbk("eval", "-m", "mymodel:build", "--data", str(pictures), "-p", "pgd20-linf-1_255", "-o", "runs", "-q") == 0
-    )
+    mine = ["-m", "mymodel:build", "--data", str(pictures), "-p", "pgd20-linf-1_255", "--no-audit"]
+    assert rbk("eval", *mine, "-o", "runs", "-q") == 0
     record = load_record(find_records("runs")[0])
     assert record.spec.data.n == 6
     assert record.spec.data.name == "tree"
@@ -231,9 +230,8 @@ def test_a_folder_of_images_and_a_users_model(pictures, tmp_path, monkeypatch, c
 def test_a_checkpoint_and_overrides_show_in_the_record(tmp_path, capsys):
     shutil.copy(WEIGHTS / "symvit_digits_adv.safetensors", tmp_path / "mine.safetensors")
     arguments = ["-m", "rpc_symvit_digits", "--checkpoint", "mine.safetensors", "--set", "model.iterations=2"]
-    assert (
-        rbk("eval", *arguments, "-p", "pgd20-linf-8_255", "--set", "eps=3/255", "--limit", "20", "-o", "r", "-q") == 0
-    )
+    arguments += ["-p", "pgd20-linf-8_255", "--set", "eps=3/255", "--limit", "20", "--no-audit"]
+    assert rbk("eval", *arguments, "-o", "r", "-q") == 0
     record = load_record(find_records("r")[0])
     config = record.spec.model.config
     assert (config["name"], config["iterations"], config["lam"]) == ("rpc_symvit_digits", 2, 4.0)
@@ -268,7 +266,7 @@ def test_pictures(pictures, capsys):
 
 def test_a_killed_evaluation_leaves_whole_files_only_and_goes_on(tmp_path):
     arguments = ["-m", "rpc_symvit_all_digits_adv", "-p", "clean", "-p", "pgd20-linf-8_255", "-p", "pgd20-linf-4_255"]
-    command = [*RBK, "eval", *arguments, "-o", "runs", "-q"]
+    command = [*RBK, "eval", *arguments, "--no-audit", "-o", "runs", "-q"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
@@ -309,7 +307,7 @@ def test_a_bug_is_not_mistaken_for_a_regression(monkeypatch, capsys):
 
 
 def test_the_gate_on_planted_regressions(tmp_path, capsys):
-    common = ["-p", "pgd20-linf-4_255", "--limit", "100", "--name", "model", "-q"]
+    common = ["-p", "pgd20-linf-4_255", "--limit", "100", "--name", "model", "--no-audit", "-q"]
     assert rbk("eval", "-m", "symvit_digits_adv", *common, "-o", "old") == 0
     assert rbk("eval", "-m", "symvit_digits", *common, "-o", "new") == 0
     gate = ["--baseline", "old", "--fail", "robust_accuracy:-2pp"]
