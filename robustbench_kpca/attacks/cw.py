@@ -15,7 +15,7 @@ from robustbench_kpca.attacks._ball import distance, per_sample, require_box, re
 from robustbench_kpca.attacks._losses import margin
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.threat import Threat
-from robustbench_kpca.types import Images, Keys, Labels, Mask, Query, State
+from robustbench_kpca.types import Images, Keys, Labels, Mask, PerSample, Query, State
 
 _EDGE = 0.01
 _FOUND_NONE, _NEVER = 1e10, 1e9  # upper bounds of c before the first success, as in the authors' program
@@ -62,7 +62,8 @@ class CW:
             "x": x,
             "clean": x,
             "y": y,
-            "w": _to_tanh_space(x),
+            "half": _half_range(x),
+            "w": _to_tanh_space(x, _half_range(x)),
             "mean": torch.zeros_like(x),
             "square": torch.zeros_like(x),
             "const": number + self.initial_const,
@@ -79,8 +80,7 @@ class CW:
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Take one iteration of Adam; at the end of a run, choose the next c."""
-        clean, y, tanh = state["clean"], state["y"], state["w"].tanh()
-        half = _half_range(clean)
+        clean, y, half, tanh = state["clean"], state["y"], state["half"], state["w"].tanh()
         shown = (0.5 + half * tanh).clamp(0, 1)
         margins, gradient = query.gradient(shown, lambda logits: threat.sign * margin(logits, y), outside=True)
         far, gap = distance(shown, clean, "l2"), margins.double() + self.confidence
@@ -92,37 +92,31 @@ class CW:
         objective = far**2 + state["const"] * gap.clamp_min(0)
         check = state["iteration"] % max(1, self.steps // 10) == 0
         over = (check & ~(objective <= 0.9999 * state["checked"])) | (state["iteration"] + 1 >= self.steps)
+        if bool(closer.any()):
+            state = _note(state, closer, shown, far, threat)
         state = state | {
             "w": state["w"] - move,
             "mean": mean,
             "square": square,
-            "best": torch.where(per_sample(closer, clean), shown, state["best"]),
-            "best_distance": torch.where(closer, far, state["best_distance"]),
             "succeeded": state["succeeded"] | (gap < 0),
             "checked": torch.where(check, objective, state["checked"]),
             "iteration": state["iteration"] + 1,
         }
-        return self._next_run(state, over, threat)
+        run = state["run"] + over
+        state = state | {"run": run, "finished": run >= self.binary_steps}
+        return self._next_run(state, over) if bool(over.any()) else state
 
-    def _next_run(self, state: State, over: Mask, threat: Threat) -> State:
+    def _next_run(self, state: State, over: Mask) -> State:
         """Where a run is `over`, adjust c, forget Adam and begin again at the clean image."""
-        const, clean, run = state["const"], state["clean"], state["run"] + over
-        near = per_sample(state["best_distance"] <= threat.eps, clean)
-        state = state | {
-            "x": torch.where(near, state["best"], clean),
-            "run": run,
-            "finished": run >= self.binary_steps,
-        }
-        if not bool(over.any()):
-            return state
+        const, clean = state["const"], state["clean"]
         upper = torch.where(over & state["succeeded"], torch.minimum(state["upper"], const), state["upper"])
         lower = torch.where(over & ~state["succeeded"], torch.maximum(state["lower"], const), state["lower"])
         chosen = torch.where(upper < _NEVER, (lower + upper) / 2, const * torch.where(state["succeeded"], 1, 10))
         if self.binary_steps >= 10:
-            chosen = torch.where(run == self.binary_steps - 1, upper, chosen)
+            chosen = torch.where(state["run"] == self.binary_steps - 1, upper, chosen)
         again = per_sample(over, clean)
         return state | {
-            "w": torch.where(again, _to_tanh_space(clean), state["w"]),
+            "w": torch.where(again, _to_tanh_space(clean, state["half"]), state["w"]),
             "mean": state["mean"].masked_fill(again, 0),
             "square": state["square"].masked_fill(again, 0),
             "const": torch.where(over, chosen, const),
@@ -134,13 +128,20 @@ class CW:
         }
 
 
+def _note(state: State, closer: Mask, shown: Images, far: PerSample, threat: Threat) -> State:
+    """Take in the images that are the closest misclassified ones so far."""
+    best = torch.where(per_sample(closer, shown), shown, state["best"])
+    best_distance = torch.where(closer, far, state["best_distance"])
+    near = per_sample(best_distance <= threat.eps, shown)
+    return state | {"x": torch.where(near, best, state["clean"]), "best": best, "best_distance": best_distance}
+
+
 def _half_range(x: Images) -> Images:
     return torch.where((x - 0.5).abs() > 0.5 - _EDGE, 0.5 + _EDGE, 0.5).to(x.dtype)
 
 
-def _to_tanh_space(x: Images) -> Images:
+def _to_tanh_space(x: Images, half: Images) -> Images:
     """Return artanh((x - 1/2) / half), as logarithms: torch.atanh rounds by where in the batch a pixel stands."""
-    half = _half_range(x)
     return 0.5 * ((half + (x - 0.5)).log() - (half - (x - 0.5)).log())
 
 

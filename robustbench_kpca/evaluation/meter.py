@@ -128,6 +128,8 @@ class Meter:
         self.broken[rows] |= broken
         self.nonfinite[rows] += (prediction < 0).long()
         at = better.nonzero()[:, 0]
+        if not len(at):
+            return
         where = at if isinstance(rows, slice) else rows[at]
         self.worst.images[where] = x[at].detach()
         self.worst.margin[where] = margins[at]
