@@ -1,54 +1,141 @@
-"""Our attack engine against torchattacks: the same models, images and settings, in one process.
+"""Our attack engine against torchattacks and the reference AutoAttack, and against the time of its own passes.
 
-Measured for each: robust accuracy, forward and backward passes per image, and process CPU time (the median of
-interleaved runs, after one run that is not timed). torchattacks attacks every image in batches of 64; a forward pass on
-the clean and one on the attacked images give its verdict: robust is what both classify correctly. Its time is that of
-attack and verdicts, on images already decoded. Ours is that of the whole `evaluate` call, with digests, checks and the
-record.
+Three tables, every number from one process; times are process CPU time, medians of interleaved runs.
 
-    python benchmarks/attacks.py [--repeats 3] [--threads 1]
+- cost: each attack on a model that it never breaks. The ratio is the time of the whole `evaluate` call over (passes x
+  time of a pass): 1 is an attack whose own work costs nothing.
+- versus: the same model, images and settings, ours and the library's, both as their users call them: `evaluate`, with
+  digests, checks and the record, and the library's attack with the passes that give a verdict on what it returns
+  (the reference AutoAttack has its own). Parameters are trainable, as a model is after loading.
+- bf16: the protocol that searches in bfloat16 and verifies in single precision, beside the exact one.
+
+Passes are all rows that the model was shown, counted at the model: also those that fill up our batches, our checks of
+the first images, and the checks of the reference AutoAttack.
+
+    python benchmarks/attacks.py [--only cost] [--images 32] [--repeats 3] [--threads 1]
 """
 
 import argparse
-from collections.abc import Iterator
+import logging
+import statistics
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
+import timm
 import torch
-from _shared import cpu_times, header
+from _shared import header, interleaved
 from tabulate import tabulate
 from torch import Tensor, nn
 
-from robustbench_kpca import Record, evaluate, load_data, load_model
+from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca.data._samples import Samples
+from robustbench_kpca.evaluation.runner import frozen
 
-MODELS = ("vit_digits", "vit_digits_adv", "rpc_symvit_digits", "rpc_symvit_digits_adv")
-PROTOCOLS: dict[str, tuple[str, dict[str, Any]]] = {
-    "FGSM": ("fgsm-linf-8_255", {}),
-    "PGD-20": ("pgd20-linf-8_255", {}),
-    "PGD-40": ("pgd20-linf-8_255", {"steps": 40}),
+BATCH_SIZE = 32
+REFERENCE = Callable[[nn.Module, Tensor, Tensor], Tensor]
+"""(model, images, labels) to where the model is robust."""
+
+
+@dataclass
+class Shown:
+    """Rows that passed through a model."""
+
+    forwards: int = 0
+    backwards: int = 0
+
+
+@contextmanager
+def counted(model: nn.Module) -> Iterator[Shown]:
+    """Count the rows that pass forward through `model`, and those whose gradient passes back."""
+    shown = Shown()
+
+    def back(gradient: Tensor) -> None:
+        shown.backwards += len(gradient)
+
+    def forth(_module: nn.Module, _inputs: Any, logits: Tensor) -> None:
+        shown.forwards += len(logits)
+        if logits.requires_grad:
+            logits.register_hook(back)
+
+    hook = model.register_forward_hook(forth)
+    try:
+        yield shown
+    finally:
+        hook.remove()
+
+
+# ---- cost: against the time of the passes
+
+COST: dict[str, tuple[str, dict[str, Any]]] = {
+    "PGD-10": ("pgd20-linf-8_255", {"steps": 10}),
+    "APGD-CE, 20 steps": ("apgd-ce-linf-8_255", {"steps": 20}),
+    "Square, 60 queries": ("square-linf-8_255", {"queries": 60}),
+    "SPSA, 64 samples": ("spsa-linf-8_255", {"steps": 1, "samples": 64}),
+    # a constant so large that the objective falls throughout: no early abort, and every place in the batch is used
+    "C&W, 20 steps": ("cw-l2-128_255", {"steps": 20, "binary_steps": 1, "initial_const": 1e4}),
+    "FAB-T, 2 targets, 10 steps": ("fab-t-linf-8_255", {"targets": 2, "steps": 10}),
+    "FAB-T in L2": ("fab-t-linf-8_255", {"targets": 2, "steps": 10, "norm": "l2", "eps": 0.5}),
 }
-STEPS = {"FGSM": 1, "PGD-20": 20, "PGD-40": 40}  # torchattacks spends one backward pass on each
-EPS = 8 / 255
-BATCH_SIZE = 64
-COLUMNS = (
-    "model", "attack",
-    "robust acc. (%), ours", "torchattacks",
-    "forwards/image, ours", "torchattacks",
-    "backwards/image, ours", "torchattacks",
-    "CPU s, ours", "torchattacks",
-    "torchattacks / ours",
-)  # fmt: skip
-FORMATS = ("", "", ".2f", ".2f", ".2f", ".2f", ".2f", ".2f", ".3f", ".3f", ".2f")
+REFERENCE_PASSES = 5  # in a timed block
 
 
-def reference(attack: str, model: nn.Module) -> Any:
-    """Return torchattacks' attack at the settings of ours."""
-    import torchattacks  # type: ignore[import-untyped]
+class Unbreakable(nn.Module):
+    """DeiT-tiny for images of 64 x 64, whose logit of class 0 is raised by 50."""
 
-    if attack == "FGSM":
-        return torchattacks.FGSM(model, eps=EPS)
-    return torchattacks.PGD(model, eps=EPS, alpha=EPS / 4, steps=STEPS[attack], random_start=True)
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner = timm.create_model("deit_tiny_patch16_224", img_size=64, num_classes=10)
+        self.register_buffer("lead", 50 * (torch.arange(10) == 0).float())
+
+    def forward(self, x: Tensor) -> Tensor:  # noqa: D102
+        logits: Tensor = self.inner(x) + self.lead
+        return logits
+
+
+def costs(names: list[str], repeats: int) -> list[list[Any]]:
+    """Measure rows of the first table."""
+    model = Unbreakable().eval()
+    images, labels = torch.rand(BATCH_SIZE, 3, 64, 64), torch.zeros(BATCH_SIZE, dtype=torch.int64)
+
+    def forwards() -> None:
+        with torch.no_grad():
+            for _ in range(REFERENCE_PASSES):
+                model(images)
+
+    def gradients() -> None:
+        with frozen(model):
+            for _ in range(REFERENCE_PASSES):
+                x = images.clone().requires_grad_()
+                torch.autograd.grad(nn.functional.cross_entropy(model(x), labels, reduction="sum"), x)
+
+    rows = []
+    for name in names:
+        protocol, overrides = COST[name]
+
+        def attack(protocol: str = protocol, overrides: dict[str, Any] = overrides) -> None:
+            how: dict[str, Any] = {"batch_size": BATCH_SIZE, "allow": ["vanishing-loss"]}
+            evaluate(model, images, labels, protocol=protocol, **how, **overrides)
+
+        with counted(model) as shown:
+            attack()
+        forwards()
+        gradients()
+        times = interleaved((forwards, attack, gradients), repeats, time.process_time)
+        batches = [rows / BATCH_SIZE / REFERENCE_PASSES for rows in (shown.forwards - shown.backwards, shown.backwards)]
+        needed = [batches[0] * forth + batches[1] * both for forth, both in zip(times[0], times[2], strict=True)]
+        ratios = [spent / need for spent, need in zip(times[1], needed, strict=True)]
+        passes = [count / BATCH_SIZE for count in (shown.forwards, shown.backwards)]
+        medians = [statistics.median(one) for one in (times[1], needed, ratios)]
+        rows.append([name, *passes, *medians, min(ratios), max(ratios)])
+    return rows
+
+
+# ---- versus: against torchattacks and the reference AutoAttack
 
 
 def correct(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
@@ -57,65 +144,182 @@ def correct(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
     return logits.argmax(1) == labels
 
 
-def reference_accuracy(attack: str, model: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """Attack with torchattacks, judge by forward passes."""
-    torch.manual_seed(0)
-    attacker, robust = reference(attack, model), 0
-    for x, y in zip(images.split(BATCH_SIZE), labels.split(BATCH_SIZE), strict=True):
-        attacked = attacker(x, y)
-        robust += int((correct(model, x, y) & correct(model, attacked, y)).sum())
-    return robust / len(images)
+def torchattacks(name: str, reach: float | None = None, **options: Any) -> REFERENCE:
+    """Attack with torchattacks, judge by forward passes; with `reach`, an image further away in L2 does not count."""
+
+    def run(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        import torchattacks as library  # type: ignore[import-untyped]
+
+        torch.manual_seed(0)
+        attacker, robust = getattr(library, name)(model, **options), []
+        for x, y in zip(images.split(BATCH_SIZE), labels.split(BATCH_SIZE), strict=True):
+            attacked = attacker(x, y)
+            far = (attacked - x).flatten(1).norm(dim=1) > (torch.inf if reach is None else reach)
+            robust.append(correct(model, x, y) & (correct(model, attacked, y) | far))
+        return torch.cat(robust)
+
+    return run
 
 
-@contextmanager
-def counted(model: nn.Module) -> Iterator[list[int]]:
-    """Collect the size of every batch that passes forward through `model`."""
-    sizes: list[int] = []
-    hook = model.register_forward_hook(lambda _module, _inputs, logits: sizes.append(len(logits)))
-    try:
-        yield sizes
-    finally:
-        hook.remove()
+def reference_autoattack(eps: float, only: str | None = None) -> REFERENCE:
+    """Run the authors' ensemble, or one attack of it at its settings there."""
+
+    def run(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        import pyautoattack as library  # type: ignore[import-untyped]
+
+        attack = library.AutoAttack(model, norm="Linf", eps=eps, version="standard", seed=0)
+        attack.attacks_to_run = attack.attacks_to_run if only is None else [only]
+        _, answers = attack.run_standard_evaluation(images, labels, batch_size=BATCH_SIZE)
+        robust: Tensor = answers == labels
+        return robust
+
+    return run
 
 
-def compare(name: str, attack: str, repeats: int) -> list[Any]:
-    """Measure one row of the table."""
-    model, samples = load_model(name), load_data("digits")
-    images, labels = samples.tensors()
-    protocol, overrides = PROTOCOLS[attack]
+@dataclass(frozen=True)
+class Duel:
+    """A row of the second table. `few`: so slow that it is run on `--images` images only."""
 
-    def ours() -> Record:
-        return evaluate(model, samples, protocol=protocol, batch_size=BATCH_SIZE, **overrides)
+    model: str
+    protocol: str
+    reference: REFERENCE
+    overrides: dict[str, Any] = field(default_factory=dict)
+    few: bool = False
 
-    def theirs() -> float:
-        return reference_accuracy(attack, model, images, labels)
 
-    record = ours()
-    with counted(model) as sizes:
-        accuracy = theirs()
-    own_time, their_time = cpu_times((ours, theirs), repeats)
-    n = len(samples)
+def _pgd(model: str, eps: int) -> Duel:
+    reference = torchattacks("PGD", eps=eps / 255, alpha=eps / 255 / 4, steps=40, random_start=True)
+    return Duel(model, "pgd20-linf-8_255", reference, {"eps": f"{eps}/255", "steps": 40})
+
+
+def _ensemble(model: str, eps: int, protocol: str, only: str | None = None, *, few: bool) -> Duel:
+    return Duel(model, protocol, reference_autoattack(eps / 255, only), {"eps": f"{eps}/255"}, few)
+
+
+STANDARD, ROBUST = "vit_digits", "vit_digits_adv"
+PARTS = {"APGD-CE": "apgd-ce", "APGD-T": "apgd-t", "FAB-T": "fab-t", "Square": "square"}
+VERSUS = {
+    "AutoAttack, 12/255, standard": _ensemble(STANDARD, 12, "autoattack-linf-8_255", few=False),
+    "PGD-40, 12/255, standard": _pgd(STANDARD, 12),
+    "PGD-40, 18/255, robust": _pgd(ROBUST, 18),
+    "PGD-40, 8/255, robust": _pgd(ROBUST, 8),
+    "C&W, 50 steps, robust": Duel(
+        ROBUST,
+        "cw-l2-128_255",
+        torchattacks("CW", reach=0.5, c=1, steps=50, lr=0.01),
+        {"eps": 0.5, "policy": "strongest", "steps": 50, "lr": 0.01, "binary_steps": 1, "initial_const": 1.0},
+    ),
+    **{
+        f"{name}, 8/255, robust": _ensemble(ROBUST, 8, f"{part}-linf-8_255", part, few=True)
+        for name, part in PARTS.items()
+    },
+    "AutoAttack, 8/255, robust": _ensemble(ROBUST, 8, "autoattack-linf-8_255", few=True),
+}
+
+
+def subset(count: int | None) -> Samples:
+    """Return the first digits, or all."""
+    samples = load_data("digits").in_order()
+    return samples if count is None else samples.take(range(min(count, len(samples))))
+
+
+def duel(name: str, images: int, repeats: int) -> list[Any]:
+    """Measure one row of the second table."""
+    row = VERSUS[name]
+    model, samples = load_model(row.model), subset(images if row.few else None)
+    x, y = samples.tensors()
+    verdicts: list[float] = [0.0, 0.0]
+
+    def ours() -> None:
+        how: dict[str, Any] = {"protocol": row.protocol, "batch_size": BATCH_SIZE}
+        verdicts[0] = evaluate(model, samples, **how, **row.overrides).metrics["robust_accuracy"].value
+
+    def theirs() -> None:
+        verdicts[1] = float(row.reference(model, x, y).float().mean())
+
+    shown = []
+    for contender in (ours, theirs):  # also warms up; a slow row needs none
+        with counted(model) as rows:
+            contender()
+        shown.append(rows)
+    times = [statistics.median(own) for own in interleaved((ours, theirs), repeats, time.process_time)]
+    forwards, backwards = ([getattr(one, kind) / len(x) for one in shown] for kind in ("forwards", "backwards"))
+    per_pass = [1e3 * seconds / max(one.backwards, 1) for seconds, one in zip(times, shown, strict=True)]
     return [
-        name, attack,
-        100 * record.metrics["robust_accuracy"].value, 100 * accuracy,
-        record.passes.forwards / n, sum(sizes) / n,
-        record.passes.backwards / n, STEPS[attack],
-        own_time, their_time,
-        their_time / own_time,
+        name, len(x), *(100 * verdict for verdict in verdicts), *forwards, *backwards,
+        *times, times[1] / times[0], per_pass[1] / per_pass[0] if row.protocol.startswith("cw") else None,
     ]  # fmt: skip
 
 
+# ---- bf16
+
+PRECISIONS = {"exact": "autoattack-linf-8_255", "bf16 search": "autoattack-bf16-search-linf-8_255"}
+BUDGETS = (8, 16)
+
+
+def precisions(images: int, repeats: int) -> list[list[Any]]:
+    """Measure the third table."""
+    model, samples, rows = load_model(ROBUST), subset(images), []
+    for eps in BUDGETS:
+        robust: dict[str, float] = {}
+
+        def run(name: str, eps: int = eps, robust: dict[str, float] = robust) -> None:
+            how: dict[str, Any] = {"protocol": PRECISIONS[name], "batch_size": BATCH_SIZE, "eps": f"{eps}/255"}
+            robust[name] = evaluate(model, samples, **how).metrics["robust_accuracy"].value
+
+        contenders = [lambda name=name, run=run: run(name) for name in PRECISIONS]
+        times = [statistics.median(own) for own in interleaved(contenders, repeats, time.process_time)]
+        verdicts = [100 * robust[name] for name in PRECISIONS]
+        rows.append([f"{eps}/255", len(samples), *verdicts, *times, times[0] / times[1]])
+    return rows
+
+
+COST_COLUMNS = {
+    "attack": "", "forwards/image": ".0f", "backwards": ".0f", "CPU s": ".2f", "passes x time": ".2f",
+    "ratio": ".3f", "least": ".3f", "most": ".3f",
+}  # fmt: skip
+VERSUS_COLUMNS = {
+    "attack, model": "", "images": "", "robust acc. (%), ours": ".2f", "theirs": ".2f",
+    "forwards/image, ours": ".1f", "theirs ": ".1f", "backwards/image, ours": ".1f", " theirs": ".1f",
+    "CPU s, ours": ".2f", " theirs ": ".2f", "theirs / ours": ".2f", "a pass, theirs / ours": ".2f",
+}  # fmt: skip
+BF16_COLUMNS = {
+    "eps": "", "images": "", "robust acc. (%), exact": ".2f", "bf16": ".2f", "CPU s, exact": ".2f", "bf16 ": ".2f",
+    "exact / bf16": ".2f",
+}  # fmt: skip
+
+
+def show(title: str, rows: list[list[Any]], columns: dict[str, str]) -> None:
+    """Print a table; `columns` are headers with formats."""
+    table = tabulate(rows, [*columns], tablefmt="github", floatfmt=tuple(columns.values()))
+    print(f"\n{title}\n\n{table}", flush=True)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Our attack engine against torchattacks.")
+    parser = argparse.ArgumentParser(description="Our attack engine against torchattacks and the reference AutoAttack.")
+    parser.add_argument("--only", nargs="+", default=[], help="tables (cost, versus, bf16) or rows, by what they hold")
+    parser.add_argument("--images", type=int, default=32, help="for the slow rows; the others take all 364")
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each, of which the median is shown")
     parser.add_argument("--threads", type=int, default=1, help="of torch")
     arguments = parser.parse_args()
-    if find_spec("torchattacks") is None:
-        parser.exit(2, "torchattacks is missing: pip install 'robustbench-kpca[reference]'\n")
+    for package in ("torchattacks", "pyautoattack"):
+        if find_spec(package) is None:
+            parser.exit(2, f"{package} is missing: pip install 'robustbench-kpca[reference]'\n")
     torch.set_num_threads(arguments.threads)
-    print(header(), end="\n\n")
-    rows = [compare(name, attack, arguments.repeats) for name in MODELS for attack in PROTOCOLS]
-    print(tabulate(rows, COLUMNS, tablefmt="github", floatfmt=FORMATS))
+    logging.getLogger("auto-attack").disabled = True
+    print(header(("torch", "timm", "torchattacks", "pyautoattack", "numpy")))
+
+    def wanted(table: str, name: str) -> bool:
+        return not arguments.only or any(word == table or word in name for word in arguments.only)
+
+    images, repeats = arguments.images, arguments.repeats
+    if chosen := [name for name in COST if wanted("cost", name)]:
+        show("Cost: 1 is the time of the passes alone", costs(chosen, repeats), COST_COLUMNS)
+    if chosen := [name for name in VERSUS if wanted("versus", name)]:
+        rows = [duel(name, images, repeats) for name in chosen]
+        show("Versus: torchattacks (PGD, C&W) and the reference AutoAttack", rows, VERSUS_COLUMNS)
+    if wanted("bf16", "bf16"):
+        show("bf16: AutoAttack searched in bfloat16, robust model", precisions(images, repeats), BF16_COLUMNS)
 
 
 if __name__ == "__main__":
