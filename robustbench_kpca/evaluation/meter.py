@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from robustbench_kpca.attacks._ball import distance
 from robustbench_kpca.attacks._losses import margin
 from robustbench_kpca.errors import BadInputError, EvaluationError
-from robustbench_kpca.evaluation.bare import BareModel
+from robustbench_kpca.evaluation.bare import BareModel, Tally
 from robustbench_kpca.evaluation.runner import Runner
 from robustbench_kpca.evaluation.space import Space
 from robustbench_kpca.threat import Threat
@@ -73,7 +73,7 @@ class Meter:
         return _Rows(self, mask.nonzero()[:, 0])
 
     def module(self) -> nn.Module:
-        """Return the model in its bare form, for other libraries: it counts its passes, and checks nothing."""
+        """Return the model in its bare form, for other libraries: it counts, and checks gradients but no images."""
         return self.module_of(torch.arange(len(self.labels), device=self.labels.device))
 
     def logits_of(self, rows: Rows, x: Images, outside: bool) -> Logits:
@@ -107,7 +107,8 @@ class Meter:
             logits: Tensor = self.runner.model(self.space.leave(x))
             return logits.float()
 
-        return BareModel(answer, self.forwards, self.backwards, rows)
+        tally = Tally(self.forwards, self.backwards, self.nonfinite, self.zero_gradients)
+        return BareModel(answer, self.attack, tally, rows)
 
     def _check(self, rows: Rows, x: Images, outside: bool) -> None:
         if outside:

@@ -5,6 +5,7 @@
 import importlib
 import json
 import random
+import re
 import sys
 
 import numpy as np
@@ -17,7 +18,7 @@ from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca.attacks import _foreign
 from robustbench_kpca.attacks._foreign import build
 from robustbench_kpca.errors import BadInputError, EvaluationError, UnknownNameError
-from robustbench_kpca.evaluation.bare import BareModel
+from robustbench_kpca.evaluation.bare import BareModel, Tally
 from robustbench_kpca.evaluation.engine import Engine
 from robustbench_kpca.evaluation.environment import environment
 from robustbench_kpca.evaluation.runner import Runner
@@ -51,6 +52,10 @@ def images(n=5):
     return rand(3, n, *SHAPE, dtype=torch.float32), torch.zeros(n, dtype=torch.int64)
 
 
+def counts(n):
+    return Tally(*(torch.zeros(n, dtype=torch.int64) for _ in range(4)))
+
+
 COSTS = {
     "torchattacks:PGD": ({"steps": 10}, 10, 10),
     "torchattacks:FGSM": ({}, 1, 1),
@@ -74,8 +79,9 @@ def test_every_pass_is_counted(name):
 
 
 def test_shares_of_a_total_that_does_not_divide_add_up():
-    forwards, backwards = torch.zeros(4, dtype=torch.int64), torch.zeros(4, dtype=torch.int64)
-    bare = BareModel(lambda x: x.flatten(1), forwards, backwards, torch.tensor([0, 2, 3]))
+    tally = counts(4)
+    forwards, backwards = tally.forwards, tally.backwards
+    bare = BareModel(lambda x: x.flatten(1), "test", tally, torch.tensor([0, 2, 3]))
     for size in (1, 5, 1):
         bare(torch.zeros(size, 1, 1, 2))
     assert forwards.tolist() == [3, 0, 2, 2]
@@ -89,7 +95,7 @@ def test_shares_of_a_total_that_does_not_divide_add_up():
 
 def test_the_network_is_out_of_reach():
     model = wavy()
-    bare = BareModel(lambda x: model(x), *(torch.zeros(1, dtype=torch.int64) for _ in range(3)))
+    bare = BareModel(lambda x: model(x), "test", counts(1), torch.zeros(1, dtype=torch.int64))
     bare.train()
     for parameter in bare.parameters():
         parameter.requires_grad_(True)
@@ -139,6 +145,117 @@ def test_the_same_seed_gives_the_same_images():
     x, y = images(4)
     once, again = (run(wavy(), x, y, {"attack": "torchattacks:PGD", "steps": 3}) for _ in range(2))
     assert all(torch.equal(one.worst, other.worst) for one, other in zip(once, again, strict=True))
+
+
+class Blind(nn.Module):
+    """Finite logits, with a gradient that is NaN (by `sqrt` at 0) or zero, or that saturates by `scale`."""
+
+    def __init__(self, kind, scale=1.0, lead=0.0):
+        super().__init__()
+        self.inner, self.kind, self.scale = wavy(lead), kind, scale
+
+    def forward(self, x):
+        if self.kind == "nan":
+            x = x + 0 * (0 * x).sqrt()
+        return self.scale * (self.inner(x.detach() + 0 * x) if self.kind == "zero" else self.inner(x))
+
+
+GRADIENTS = {
+    "torchattacks:FGSM": {},
+    "torchattacks:PGD": {"steps": 2},
+    "torchattacks:CW": {"steps": 2},
+    "torchattacks:DeepFool": {"steps": 2},
+    "torchattacks:FAB": {"steps": 2},
+    "foolbox:LinfPGD": {"steps": 2},
+    "foolbox:L2CarliniWagnerAttack": {"steps": 2, "binary_search_steps": 2},
+    "foolbox:DDNAttack": {"steps": 2},
+    "pyautoattack:apgd-ce": {"n_iter": 2},
+    "pyautoattack:fab": {"n_iter": 2},
+    "pyautoattack:standard": {},
+}
+
+
+def norm_of(name):
+    return "l2" if name.endswith(("CW", "DeepFool", "WagnerAttack", "DDNAttack")) else "linf"
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_a_gradient_that_is_nan_is_an_error(name):
+    pytest.importorskip(name.partition(":")[0])
+    x, y = images(4)
+    with pytest.raises(EvaluationError, match=f"the gradient is NaN or infinite on .* images under '{name}'"):
+        run(Blind("nan", lead=100.0), x, y, {"attack": name} | GRADIENTS[name], norm=norm_of(name))
+
+
+@pytest.mark.parametrize("name", ["torchattacks:PGD", "foolbox:LinfPGD", "pyautoattack:apgd-ce"])
+def test_gradients_of_zero_are_counted(name):
+    pytest.importorskip(name.partition(":")[0])
+    x, y = images(4)
+    stage = {"attack": name} | GRADIENTS[name]
+    for model in (Blind("zero", lead=100.0), Blind("saturated", scale=1e6, lead=100.0)):
+        samples = run(model, x, y, stage)
+        assert {sample.broken_by for sample in samples} == {""}
+        assert [sample.zero_gradients for sample in samples] == [sample.backwards for sample in samples]
+    assert [sample.zero_gradients for sample in run(wavy(20.0), x, y, stage)] == [0] * 4
+
+
+@pytest.mark.parametrize("name", ["torchattacks:CW", "foolbox:L2CarliniWagnerAttack"])
+def test_a_loss_that_is_content_is_not_blind(name):
+    """A constant so large that the hinge is met, and its slope zero."""
+    pytest.importorskip(name.partition(":")[0])
+    x, y = images(4)
+    options = {"c": 1e3} if name.endswith("CW") else {"initial_const": 1e3, "binary_search_steps": 1}
+    samples = run(wavy(), x, y, {"attack": name, "steps": 20} | options, norm="l2", eps=3.0)
+    assert any(sample.broken_by == name for sample in samples)
+    assert [sample.zero_gradients for sample in samples] == [0] * 4
+
+
+def test_what_is_seen_in_a_batch_of_all_samples_is_theirs_and_spread_in_another():
+    tally = counts(4)
+    bare = BareModel(lambda x: x.flatten(1), "test", tally, torch.tensor([0, 2, 3]))
+    x = torch.tensor([[1.0, 2.0], [torch.inf, 0.0], [0.0, torch.nan]])[:, None, None]
+    bare(x)
+    assert tally.nonfinite.tolist() == [0, 0, 1, 1]
+    bare(torch.cat([x, x]))
+    assert tally.nonfinite.tolist() == [2, 0, 2, 2]
+    flat = BareModel(lambda x: x.detach() + torch.tensor([1.0, 0, 0])[:, None] * x, "test", tally, torch.arange(3))
+    x = torch.zeros(3, 2, requires_grad=True)
+    out = flat(x)
+    out.sum().backward(retain_graph=True)
+    assert tally.zero_gradients.tolist() == [0, 1, 1, 0]
+    out[:2].sum().backward()
+    assert tally.zero_gradients.tolist() == [0, 2, 1, 0], "nobody asked about the third"
+
+
+def test_infinite_logits_under_another_attack_are_counted_and_their_gradient_is_no_error():
+    pytest.importorskip("torchattacks")
+
+    class Overflow(nn.Module):
+        def forward(self, x):
+            bright = x.flatten(1).mean(1)
+            return torch.stack([bright + 1, bright / (bright < 0.52)], 1)
+
+    samples = run(Overflow(), HALF, ZEROS, {"attack": "torchattacks:PGD", "steps": 3, "random_start": False})
+    assert all(sample.nonfinite for sample in samples)
+
+
+@pytest.mark.parametrize("way", ["swallowed", "wrapped"])
+def test_an_error_that_a_library_keeps_to_itself_comes_through(monkeypatch, way):
+    def look(model, x, y, threat, seed, options):
+        x = x.requires_grad_()
+        try:
+            model(x).sum().backward()
+        except Exception:  # noqa: BLE001 (as libraries do)
+            if way == "wrapped":
+                raise RuntimeError("something went wrong") from None
+        return x
+
+    library = _Library(bounded=True)
+    library.recipe = lambda module, name: _foreign.Recipe({}, ("linf",), True, look)
+    monkeypatch.setitem(_foreign.LIBRARIES, "fake", library)
+    monkeypatch.setitem(sys.modules, "fake", sys)
+    with pytest.raises(EvaluationError, match="the gradient is NaN or infinite on 4 of 4 images under 'fake:Push'"):
+        run(Blind("nan", lead=100.0), *images(4), {"attack": "fake:Push"})
 
 
 class _Library:
@@ -193,25 +310,50 @@ def test_what_is_returned_is_verified(library, capsys, bounded):
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(
-    ("by", "met"),
-    [(0.06, "3 of 3 images at a distance of 0.06"), (0.6, "outside [0, 1] or NaN"), (float("nan"), "or NaN")],
-)
-def test_an_image_outside_is_an_error_or_does_not_count(library, by, met):
+def test_an_image_outside_the_ball_is_an_error_or_does_not_count(library):
+    stage = {"attack": "fake:Push", "by": 0.06}
     library(bounded=True)
-    with pytest.raises(EvaluationError, match=r"attack 'fake:Push' returned") as error:
-        run(_Bright(), HALF, ZEROS, {"attack": "fake:Push", "by": by}, eps=0.05)
-    assert met in str(error.value)
+    with pytest.raises(EvaluationError, match=r"attack 'fake:Push' returned 3 of 3 images at a distance of 0\.06;"):
+        run(_Bright(), HALF, ZEROS, stage, eps=0.05)
     library(bounded=False)
-    samples = run(_Bright(), HALF, ZEROS, {"attack": "fake:Push", "by": by}, eps=0.05)
+    samples = run(_Bright(), HALF, ZEROS, stage, eps=0.05)
     assert [sample.broken_by for sample in samples] == [""] * 3
     assert torch.equal(samples[0].worst, HALF[0])
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+@pytest.mark.parametrize("by", [0.6, -0.6, float("nan"), float("inf")])
+def test_an_image_outside_the_box_or_nan_is_an_error(library, by, bounded):
+    library(bounded=bounded)
+    with pytest.raises(EvaluationError, match=r"returned 3 of 3 images with values outside \[0, 1\] or NaN"):
+        run(_Bright(), HALF, ZEROS, {"attack": "fake:Push", "by": by}, eps=0.05)
 
 
 def test_a_failure_inside_a_library_is_one_line(library):
     library(bounded=True)
     with pytest.raises(EvaluationError, match=r"attack 'fake:Push' failed \(TypeError: .*\); check its options"):
         run(_Bright(), HALF, ZEROS, {"attack": "fake:Push", "by": False})
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (AssertionError(), r"failed \(AssertionError: no message\); check its options"),
+        (ModuleNotFoundError("No module named 'numba'", name="numba"), r"No module named 'numba'\); pip install numba"),
+        (ImportError(), r"failed \(ImportError: no message\); pip install what it needs"),
+    ],
+)
+def test_a_failure_says_what_is_missing(error, message):
+    assert re.search(message, str(_foreign._failure("fake:Push", error)))
+
+
+def test_a_library_that_cannot_be_imported_may_say_nothing(monkeypatch):
+    def broken(name, *rest):
+        raise AssertionError
+
+    monkeypatch.setattr(importlib, "import_module", broken)
+    with pytest.raises(BadInputError, match=r"cannot be imported \(no message\)"):
+        build("torchattacks:PGD", {})
 
 
 def test_a_missing_library_names_the_extra(monkeypatch):

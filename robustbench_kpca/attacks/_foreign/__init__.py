@@ -1,8 +1,8 @@
 """Attacks of other libraries behind the `Attack` protocol: `torchattacks:PGD`, `pyautoattack:standard`, `foolbox:NAME`.
 
-The whole attack is one step. Its library is called once on the batch, with a bare model that only counts, and what it
-returns is judged as any proposal is: by the loop's plain forward pass, inside ball and box. None of the libraries is
-needed to import the package: they come with the extra `reference`.
+The whole attack is one step. Its library is called once on the batch, with a bare model that counts and refuses blind
+gradients, and what it returns is judged as any proposal is: by the loop's plain forward pass, inside ball and box. None
+of the libraries is needed to import the package: they come with the extra `reference`.
 
 Two things differ from native attacks. These libraries draw for the batch, not for the sample: generators are seeded
 with the stream of the batch's first sample, and a verdict may depend on its batch mates. And what they spend on each
@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from robustbench_kpca.attacks._ball import distance, per_sample, require_box, require_norm, require_untargeted
 from robustbench_kpca.attacks._foreign import foolbox, pyautoattack, torchattacks
@@ -32,7 +32,7 @@ from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationErr
 from robustbench_kpca.registry import unknown_name
 from robustbench_kpca.strict import did_you_mean
 from robustbench_kpca.threat import Threat, parse_step
-from robustbench_kpca.types import Images, Keys, Labels, Query, State
+from robustbench_kpca.types import Images, Keys, Labels, Mask, Query, State
 
 LIBRARIES: dict[str, Any] = {"torchattacks": torchattacks, "pyautoattack": pyautoattack, "foolbox": foolbox}
 _ROUNDING = 1e-6  # as the loop's own slack: in pixel units, and relative to eps > 1
@@ -64,18 +64,21 @@ class Foreign:
         """Let the library do everything.
 
         Raises:
-            EvaluationError: it failed, or returned images outside the ball that it promises to keep.
+            EvaluationError: it failed, was blind, or returned images outside the box or the ball that it promises to
+                keep.
 
         """
-        x, y, seed = state["x"], state["y"], int(state["key"][0])
+        x, y, seed, model = state["x"], state["y"], int(state["key"][0]), query.module()
         options = {name: self._number(name, value, threat.eps) for name, value in self.options.items()}
         with torch.inference_mode(mode=False), torch.enable_grad(), _alone(seed, x.device):
             try:
-                found = self.recipe.run(query.module(), x.detach().clone(), y.clone(), threat, seed, options)
+                found = self.recipe.run(model, x.detach().clone(), y.clone(), threat, seed, options)
             except BenchmarkError:
                 raise
             except Exception as error:  # foreign code
-                raise _failure(self.name, error) from error
+                raise _seen(model) or _failure(self.name, error) from error
+        if failure := _seen(model):  # swallowed by the library
+            raise failure
         return state | {"x": self._settle(found, x, threat), "finished": torch.ones_like(state["finished"])}
 
     def check(self) -> None:
@@ -101,24 +104,31 @@ class Foreign:
         return parse_step(value, eps) if number and isinstance(value, str) else value
 
     def _settle(self, found: Any, clean: Images, threat: Threat) -> Images:
-        """Return what the loop may judge: images in ball and box, else the clean one or an error."""
+        """Return what the loop may judge: images in the ball; for one outside, the clean one or an error.
+
+        A search without a budget may end anywhere in the box. Outside the box, or NaN, it has gone wrong: that image
+        says nothing about the sample.
+        """
         if not isinstance(found, Tensor) or found.shape != clean.shape:
             shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise EvaluationError(f"attack '{self.name}' returned {shape}", expected=f"images {tuple(clean.shape)}")
         found = found.detach().to(clean)
         boxed = found.clamp(0, 1)
         in_box = ((found - boxed).abs() <= _ROUNDING).flatten(1).all(1)  # false for NaN
+        self._require(in_box, "with values outside [0, 1] or NaN", threat)
         reach = distance(boxed, clean, threat.norm)
-        usable = in_box & (reach <= threat.eps + _ROUNDING * max(1.0, threat.eps))
-        if self.recipe.bounded and not bool(usable.all()):
-            far = float(reach.nan_to_num(torch.inf).max())
-            met = f"at a distance of {far:.6g}" if bool(in_box.all()) else "with values outside [0, 1] or NaN"
+        near = reach <= threat.eps + _ROUNDING * max(1.0, threat.eps)
+        if self.recipe.bounded:
+            self._require(near, f"at a distance of {float(reach.max()):.6g}", threat)
+        return torch.where(per_sample(near, clean), boxed, clean)
+
+    def _require(self, usable: Mask, met: str, threat: Threat) -> None:
+        if not bool(usable.all()):
             raise EvaluationError(
-                f"attack '{self.name}' returned {int((~usable).sum())} of {len(clean)} images {met}",
+                f"attack '{self.name}' returned {int((~usable).sum())} of {len(usable)} images {met}",
                 expected=f"{threat.norm} <= {threat.eps:.6g} inside [0, 1]",
                 fix="this is the library's fault, or that of an option: its result cannot be used",
             )
-        return torch.where(per_sample(usable, clean), boxed, clean)
 
 
 def build(name: str, options: dict[str, Any]) -> Foreign:
@@ -153,7 +163,7 @@ def load(library: str, wanted_by: str) -> ModuleType:
             return importlib.import_module(library)
     except Exception as error:  # noqa: BLE001 (a missing library, or one that breaks on something newer)
         raise BadInputError(
-            f"attack '{wanted_by}' needs {library}, which cannot be imported ({str(error).splitlines()[0][:80]})",
+            f"attack '{wanted_by}' needs {library}, which cannot be imported ({_words(error)[:80]})",
             fix="pip install 'robustbench-kpca[reference]'",
         ) from None
 
@@ -180,8 +190,21 @@ def _alone(seed: int, device: torch.device) -> Iterator[None]:
             sys.settrace(trace)
 
 
+def _seen(model: nn.Module) -> EvaluationError | None:
+    """Return what the bare model found wrong, whatever the library made of it."""
+    failure: EvaluationError | None = getattr(model, "failure", None)
+    return failure
+
+
 def _failure(name: str, error: Exception) -> EvaluationError:
-    lines = str(error).strip().splitlines()
-    met = f"attack '{name}' failed ({type(error).__name__}: {lines[0][:120] if lines else 'no message'})"
-    memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-    return EvaluationError(met, fix="choose a smaller --batch-size" if memory else "check its options")
+    met = f"attack '{name}' failed ({type(error).__name__}: {_words(error)[:120]})"
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return EvaluationError(met, fix="choose a smaller --batch-size")
+    if isinstance(error, ImportError):
+        return EvaluationError(met, fix=f"pip install {error.name or 'what it needs'}")
+    return EvaluationError(met, fix="check its options")
+
+
+def _words(error: Exception) -> str:
+    """Return the first line of what an exception says, which may be nothing."""
+    return [*str(error).strip().splitlines(), "no message"][0]
