@@ -89,7 +89,7 @@ def run_jobs(
     records, begun = [], datetime.now(UTC).isoformat(timespec="seconds")
     with _console.progress(quiet=quiet) as start:
         for job, kind, model, samples in zip(jobs, kinds, models, sets, strict=True):
-            name, source, found = job.name or _model_name(job), _source(job), None
+            name, source, found = job.name or model_name(job), source_of(job), None
             for protocol in job.protocols:
                 if audited and found is None and kind[protocol] == "attack":
                     found = audit(
@@ -126,19 +126,20 @@ def split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, 
 
 def check_unique(jobs: Sequence[Job]) -> None:
     """Refuse two jobs that would write the same records."""
-    names = [job.name or _model_name(job) for job in jobs]
+    names = [job.name or model_name(job) for job in jobs]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise BadInputError(f"model '{twice}' is given twice", fix="give each model once")
 
 
-def _model_name(job: Job) -> str:
+def model_name(job: Job) -> str:
+    """Return what the model is called in records and file names, unless `--name` says."""
     options = "".join(f"+{key}={value}" for key, value in job.model_options.items())
     stem = "" if job.checkpoint is None else f"@{_checkpoint_name(job.checkpoint, suffix=False)}"
     return f"{job.model}{options}{stem}{'+ema' if job.ema else ''}".replace(":", "-").replace("/", "-")
 
 
-def _source(job: Job) -> str:
+def source_of(job: Job) -> str:
     """Say where the weights came from and how they were loaded; what they are, the record's hash says."""
     how = [word for word, asked in (("ema", job.ema), ("resize_positions", job.resize_positions)) if asked]
     file = [] if job.checkpoint is None else [_checkpoint_name(job.checkpoint, suffix=True)]

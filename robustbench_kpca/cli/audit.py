@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._evaluating import Job, _model_name, say_flags, split_settings
+from robustbench_kpca.cli._evaluating import Job, model_name, say_flags, split_settings
 from robustbench_kpca.cli._options import BatchSize, Checkpoint, Device, Ema, Json, Presets, Quiet, ResizePositions
 
 
@@ -55,7 +55,7 @@ def audit(
         require_writable(out)
     done = ask(
         loaded, samples, eps=eps, limit=images, seed=seed, batch_size=batch_size,
-        device=device or ("cuda" if torch.cuda.is_available() else "cpu"), name=name or _model_name(job),
+        device=device or ("cuda" if torch.cuda.is_available() else "cpu"), name=name or model_name(job),
         sibling=None if sibling is None else load_model(sibling), sibling_name=sibling, out=out,
     )  # fmt: skip
     if json:

@@ -24,8 +24,8 @@ from robustbench_kpca.errors import BenchmarkError
 app = typer.Typer(
     name="rbk",
     help="The adversarial-robustness benchmark for kernel-machine attention.\n\n"
-    "Exit codes: 0 done; 1 a regression found by `check` or a flag raised by `audit`; 2 bad input or usage; "
-    "3 an evaluation that could not finish.",
+    "Exit codes: 0 done; 1 a regression found by `check`, a flag raised by `audit`, or a native attack that `verify` "
+    "found weaker; 2 bad input or usage; 3 an evaluation that could not finish.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

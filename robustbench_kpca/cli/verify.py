@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._evaluating import Job, _model_name, _source, split_settings
+from robustbench_kpca.cli._evaluating import Job, model_name, source_of, split_settings
 from robustbench_kpca.cli._options import (
     BatchSize,
     Checkpoint,
@@ -78,7 +78,7 @@ def verify(
         found = compare(
             network, samples, protocol=protocol, reference=reference, out=out, overrides=overrides, seed=seed,
             batch_size=batch_size, workers=workers, device=device or ("cuda" if torch.cuda.is_available() else "cpu"),
-            name=job.name or _model_name(job), source=_source(job), fresh=fresh, allow=allow, progress=start(model),
+            name=job.name or model_name(job), source=source_of(job), fresh=fresh, allow=allow, progress=start(model),
         )  # fmt: skip
     if json:
         _console.show_json(found.as_dict())

@@ -10,7 +10,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from robustbench_kpca.attacks._foreign import LIBRARIES
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.registry import unknown_name
 from robustbench_kpca.scenario import Attack, Stage
 from robustbench_kpca.strict import validate
 from robustbench_kpca.threat import Norm, parse_step
@@ -166,13 +168,16 @@ def reference_of(scenario: Attack, attack: str | None = None) -> Attack:
     where the table names it for the only stage, else its library's.
 
     Raises:
-        BadInputError: a stage for which no other program is trusted.
+        BadInputError: no stages, or one for which no other program is trusted; an `attack` of no other program.
 
     """
+    if not scenario.stage:
+        raise BadInputError("a protocol without stages has no attack to verify", fix="see: rbk list attacks")
     if attack is None:
         ensemble = _ensemble(scenario)
         stages = [_stage(ensemble, {}, 1)] if ensemble else [_match(stage, scenario) for stage in scenario.stage]
     else:
+        _require_library(attack)
         known = [_find(stage, scenario) for stage in scenario.stage]
         options = known[0][1] if len(known) == 1 and known[0] is not None and known[0][0] == attack else {}
         stages = [_stage(attack, options, scenario.stage[0].restarts if options else 1)]
@@ -186,10 +191,22 @@ def to_toml(scenario: Attack) -> str:
     content = scenario.model_dump(mode="json")
     stages = content.pop("stage")
     lines = [_line(name, value) for name, value in content.items()]
+    lines += [] if stages else ["stage = []"]
     for stage in stages:
         flat = {"attack": stage["attack"], "restarts": stage["restarts"]} | stage["options"]
         lines += ["", "[[stage]]", *(_line(name, value) for name, value in flat.items())]
     return "\n".join(lines) + "\n"
+
+
+def _require_library(attack: str) -> None:
+    library, colon, name = attack.partition(":")
+    if not (colon and name):
+        raise BadInputError(
+            f"reference '{attack}' is no attack of another program",
+            expected=f"LIBRARY:NAME, of {', '.join(LIBRARIES)}",
+        )
+    if library not in LIBRARIES:
+        raise unknown_name("attack library", library, LIBRARIES)
 
 
 def _line(name: str, value: Any) -> str:

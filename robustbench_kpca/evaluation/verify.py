@@ -111,7 +111,7 @@ def verify(
         require_writable(folder)
         file = folder / f"{safe_name(f'{label}__{_libraries(other)}')}.toml"
         write_atomic(file, to_toml(other).encode())
-        prepare(str(file), {})  # before anything runs
+        prepare(str(file), {})  # before anything runs, as the native one: both refuse what they cannot attack
         run: Callable[..., Record] = evaluate
         native = run(model, samples, protocol=protocol, out=out, **how, **(overrides or {}))
         return Agreement(native, run(model, samples, protocol=str(file), out=out, **how))

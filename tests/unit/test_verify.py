@@ -166,10 +166,35 @@ def test_hopskipjump_is_roughly_foolbox():
     assert float(ours.mean()) <= 1.15 * float(theirs.mean())
 
 
-@pytest.mark.parametrize(("protocol", "message"), [("clean", "is no attack"), ("sld-l1-10", "no other program")])
-def test_what_cannot_be_verified(protocol, message):
+REFUSED = [
+    ("clean", None, {}, "is no attack"),
+    ("sld-l1-10", None, {}, "no other program"),
+    ("teo2024-cut-off", None, {}, "without stages has no attack to verify"),
+    ("teo2024-cut-off", "torchattacks:PGD", {}, "without stages has no attack to verify"),
+    ("pgd20-linf-8_255", "noise", {}, "reference 'noise' is no attack of another program; expected LIBRARY:NAME"),
+    ("pgd20-linf-8_255", "torchattacks:", {}, "'torchattacks:' is no attack of another program"),
+    ("pgd20-linf-8_255", "torchattack:PGD", {}, "did you mean 'torchattacks'"),
+    ("pgd20-linf-8_255", "torchattacks:PDG", {}, "did you mean 'PGD'"),
+    ("pgd20-l2-128_255", "torchattacks:PGD", {}, "attack 'torchattacks:PGD' in l2; expected norm = linf"),
+    ("pgd20-linf-8_255", None, {"target": "random"}, "attack 'torchattacks:PGD' with a target"),
+    ("pgd20-linf-8_255", None, {"clip": False}, "attack 'torchattacks:PGD' without clipping"),
+]
+
+
+@pytest.mark.parametrize(("protocol", "reference", "overrides", "message"), REFUSED)
+def test_what_cannot_be_verified_is_refused_before_anything_runs(protocol, reference, overrides, message, monkeypatch):
+    pytest.importorskip("torchattacks")
+    monkeypatch.setattr("robustbench_kpca.evaluation.verify.evaluate", None)
     with pytest.raises(BadInputError, match=message):
-        verify(load_model(MODEL), load_data("digits", limit=4), protocol=protocol)
+        verify(
+            load_model(MODEL), load_data("digits", limit=4), protocol=protocol, reference=reference, overrides=overrides
+        )
+
+
+def test_a_protocol_without_stages_is_written_as_it_was_read(tmp_path):
+    scenario = load_scenario("teo2024-cut-off")[1]
+    (tmp_path / "again.toml").write_text(to_toml(scenario))
+    assert load_scenario(str(tmp_path / "again.toml"))[1] == scenario
 
 
 def distances(name, options, model, x, y):
