@@ -61,19 +61,27 @@ class Plan(BaseModel):
 
 
 class Subject(BaseModel):
-    """Which model was asked on which images. `probe_sha256` is of its logits on the first batch of them."""
+    """Which model was asked on which images.
+
+    `probe_sha256` is of its logits on the first batch of them, and `gradient_sha256` of the gradient of cross-entropy
+    there, or says in words why there is none: two models with equal weights and answers may still hide gradients.
+    """
 
     model_config = STRICT
     model: str
     parameters_sha256: str
     probe_sha256: str
+    gradient_sha256: str
     data: str
     split: str
     data_digest: str
 
 
 class Audit(BaseModel):
-    """The answers. `seconds` is the audit's own time, in no record's `seconds`."""
+    """The answers. `version` and `revision` are of the code that asked.
+
+    `seconds` is the audit's own time, in no record's `seconds`.
+    """
 
     model_config = STRICT
     schema_version: Literal[1] = 1
@@ -81,6 +89,8 @@ class Audit(BaseModel):
     plan: Plan
     plan_digest: str
     checks: tuple[Check, ...]
+    version: str
+    revision: str | None
     seconds: float
 
     @model_validator(mode="after")

@@ -93,8 +93,9 @@ def run_jobs(
             for protocol in job.protocols:
                 if audited and found is None and kind[protocol] == "attack":
                     found = audit(
-                        model, samples, seed=seed, batch_size=batch_size, device=device, name=name, allow=allow, out=out
-                    )
+                        model, samples, seed=seed, batch_size=batch_size, device=device, name=name, allow=allow,
+                        out=out, fresh=fresh,
+                    )  # fmt: skip
                     say_flags(found, quiet=quiet)
                 smaller = None
                 for overrides in job.settings(kind[protocol]):

@@ -5,7 +5,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from robustbench_kpca.audit import Audit, Check, Plan, Subject, audit_path, load_audit
@@ -14,9 +13,10 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.audit_bench import Bench, budgets
 from robustbench_kpca.evaluation.audit_checks import run_checks
 from robustbench_kpca.evaluation.audit_limits import limits
+from robustbench_kpca.evaluation.environment import revision, version
 from robustbench_kpca.evaluation.preflight import preflight
-from robustbench_kpca.evaluation.runner import Runner
-from robustbench_kpca.evaluation.subject import audited_samples, is_stochastic, subject_of
+from robustbench_kpca.evaluation.runner import Runner, device_for, is_stochastic
+from robustbench_kpca.evaluation.subject import audited_samples, subject_of
 from robustbench_kpca.files import sha256
 from robustbench_kpca.models.checkpoint import parameters_sha256
 from robustbench_kpca.threat import Threat, parse_fraction
@@ -40,6 +40,7 @@ def audit(
     sibling_name: str | None = None,
     allow: Collection[str] | None = None,
     out: Path | None = None,
+    fresh: bool = False,
 ) -> Audit:
     """Audit a model: ask what an honestly evaluated one would answer in a known way (docs/audit.md).
 
@@ -56,14 +57,15 @@ def audit(
         sibling: another model of the same task, whose adversarial images are shown to this one.
         sibling_name: of the sibling; by default its class.
         allow: if given, what preflight finds is refused as in `evaluate`, but for these checks; else it is a flag.
-        out: folder that keeps the audit; one of the same model, images and plan is returned as it is.
+        out: folder that keeps the audit; one by the same code of the same model, images and plan is returned as it is.
+        fresh: audit again even if such a one is there.
 
     Raises:
         BadInputError: nothing can be asked: images that cannot be used, a model that fails on clean ones.
 
     """
     samples = audited_samples(as_samples(images, labels), limit)
-    where = torch.device(device) if device is not None else _device_of(model)
+    where = device_for(model, device)
     x, y = (part.to(where) for part in samples.tensors())
     started = time.perf_counter()
     other = None if sibling is None else (sibling_name or type(sibling).__name__)
@@ -72,40 +74,37 @@ def audit(
         attacks=budgets(eps), limits=limits(len(samples)), sibling=other,
     )  # fmt: skip
     name = name or type(model).__name__
-    if is_stochastic(model):
-        return _stochastic(subject_of(None, model, name, samples, x), plan)
-    runner = Runner(model.to(where), batch_size, where)
-    if allow is not None:
+    noisy = is_stochastic(model)
+    runner = None if noisy else Runner(model.to(where), batch_size, where)
+    if runner is not None and allow is not None:
         preflight(runner, x[:batch_size], y[:batch_size], allow)
     subject = subject_of(runner, model, name, samples, x[:batch_size])
-    kept = None if out is None else _kept(out, subject, plan)
-    if kept is not None:
+    code = version("robustbench-kpca"), revision()
+    kept = None if out is None or fresh else _kept(out, subject, plan)
+    if kept is not None and (kept.version, kept.revision) == code:
         return kept
-    before = _state(model)
-    bench = Bench(model, runner, x, y, eps, Threat("linf", plan.eps), seed, sibling)
-    checks = [*run_checks(bench), _untouched(before, _state(model))]
+    if runner is None:
+        checks = [_stochastic()]
+    else:
+        before = _state(model)
+        bench = Bench(model, runner, x, y, eps, Threat("linf", plan.eps), seed, sibling)
+        checks = [*run_checks(bench), _untouched(before, _state(model))]
     done = Audit(
-        subject=subject, plan=plan, plan_digest=plan.digest(), checks=tuple(checks),
-        seconds=round(time.perf_counter() - started, 3),
+        subject=subject, plan=plan, plan_digest=plan.digest(), checks=tuple(checks), version=code[0],
+        revision=code[1], seconds=round(time.perf_counter() - started, 3),
     )  # fmt: skip
     if out is not None:
         done.save(out)
     return done
 
 
-def _device_of(model: nn.Module) -> torch.device:
-    first = next(model.parameters(), None)
-    return torch.device("cpu") if first is None else first.device
-
-
-def _stochastic(subject: Subject, plan: Plan) -> Audit:
-    """Return the audit of a model that says itself that it draws noise: no answer of it could be repeated."""
-    check = Check(
+def _stochastic() -> Check:
+    """Return the one check of a model that says itself that it draws noise: no answer of it could be repeated."""
+    return Check(
         name="preflight", values={"stochastic": 1}, limit=0, flag=True,
         saw="the model draws noise at test time by its own account, so nothing else was asked",
         why="noise hides gradients; only an attack with expectation over transformation can judge it",
     )  # fmt: skip
-    return Audit(subject=subject, plan=plan, plan_digest=plan.digest(), checks=(check,), seconds=0)
 
 
 def _kept(out: Path, subject: Subject, plan: Plan) -> Audit | None:

@@ -5,7 +5,7 @@ They were fixed before any planted fake was written, and none was moved after.
 
 import math
 
-from robustbench_kpca.evaluation.preflight import BATCH_MATES
+from robustbench_kpca.evaluation.preflight import BATCH_MATES, LOST, REPEATED, ROUNDING
 
 # Samples: between two seeds, or two batch sizes, about 1 % of the verdicts of an honest attack differ. Of 64 images 4
 # or more then differ by chance in fewer than 1 of 100 audits, and so do 3 or more of 32: what is flagged is no luck.
@@ -46,4 +46,7 @@ def limits(n: int) -> dict[str, float]:
         "flat": FLAT,
         "same_direction": SAME_DIRECTION,
         "batch_logits": BATCH_MATES,
+        "repeated_logits": REPEATED,
+        "rounding": ROUNDING,
+        "lost_losses": LOST,
     }

@@ -27,6 +27,29 @@ def frozen(model: nn.Module) -> Iterator[None]:
             parameter.requires_grad_(needed)
 
 
+def is_stochastic(model: nn.Module) -> bool:
+    """Whether the model says itself that it draws noise at test time."""
+    return any(getattr(module, "stochastic", False) for module in model.modules())
+
+
+def device_for(model: nn.Module, device: str | None) -> torch.device:
+    """Return the device that was named, or else the model's own.
+
+    Raises:
+        BadInputError: there is no such device, or it does not work.
+
+    """
+    if device is None:
+        first = next(model.parameters(), None)
+        return torch.device("cpu") if first is None else first.device
+    try:
+        assert float(torch.ones(1, device=device).sum()) == 1
+        return torch.device(device)
+    except Exception as error:  # noqa: BLE001 (every back end fails in its own way)
+        reason = [*str(error).splitlines(), type(error).__name__][0][:100]
+        raise BadInputError(f"device '{device}' cannot be used ({reason})", fix="see: rbk doctor") from None
+
+
 class Runner:
     """Runs `model` on at most `batch_size` images at a time, filled up to exactly `batch_size`.
 
@@ -51,7 +74,7 @@ class Runner:
     ) -> None:
         if any(module.training for module in model.modules()):
             raise BadInputError("the model, or a part of it, is in training mode", fix="call model.eval() first")
-        if draws == 1 and any(getattr(module, "stochastic", False) for module in model.modules()):
+        if draws == 1 and is_stochastic(model):
             raise BadInputError(
                 "the model draws noise at test time, so that no pass can be repeated",
                 expected="a protocol that averages over draws",

@@ -1,20 +1,20 @@
-"""What an audit is of: the model's parameters and what they answer on the first of the audited images."""
+"""What an audit is of: the model's parameters, what they answer on the first of the audited images, and its slope."""
 
+import torch
 from torch import nn
 
 from robustbench_kpca.audit import Audit, Subject
 from robustbench_kpca.data._loading import spread
 from robustbench_kpca.data._samples import Samples
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.runner import Runner
+from robustbench_kpca.evaluation.runner import Runner, frozen, is_stochastic
 from robustbench_kpca.files import sha256
 from robustbench_kpca.models.checkpoint import parameters_sha256
-from robustbench_kpca.types import Images
+from robustbench_kpca.types import Images, Logits, PerSample
 
-
-def is_stochastic(model: nn.Module) -> bool:
-    """Whether the model says itself that it draws noise at test time."""
-    return any(getattr(module, "stochastic", False) for module in model.modules())
+# What stands in place of a gradient's digest
+NOT_REPEATABLE = "not repeatable"
+NONE = "cannot be taken"
 
 
 def audited_samples(samples: Samples, images: int) -> Samples:
@@ -24,9 +24,10 @@ def audited_samples(samples: Samples, images: int) -> Samples:
 
 def subject_of(runner: Runner | None, model: nn.Module, name: str, samples: Samples, first: Images) -> Subject:
     """Identify model and images; `first` is the first batch of them. Without a runner no answer is asked for."""
-    answers = "" if runner is None else sha256(runner.logits(first).cpu().contiguous().numpy().tobytes())
+    answers = "" if runner is None else sha256(_bytes(runner.logits(first)))
     return Subject(
         model=name, parameters_sha256=parameters_sha256(model), probe_sha256=answers,
+        gradient_sha256=NOT_REPEATABLE if runner is None else _gradient_sha256(runner, first),
         data=samples.name, split=samples.split, data_digest=samples.digest(),
     )  # fmt: skip
 
@@ -35,7 +36,7 @@ def require_subject(audit: Audit, runner: Runner, samples: Samples) -> None:
     """Refuse an audit that is not of this model and these samples.
 
     Raises:
-        BadInputError: weights, images or answers differ.
+        BadInputError: weights, images, answers or gradients differ.
 
     """
     model, device = runner.model, runner.device
@@ -47,3 +48,22 @@ def require_subject(audit: Audit, runner: Runner, samples: Samples) -> None:
             f"the audit of '{audit.subject.model}' is of another model, other images or another device",
             fix="audit the model that is evaluated, where it is evaluated",
         )
+
+
+def _gradient_sha256(runner: Runner, images: Images) -> str:
+    """Digest the input gradient, taken twice: kernels that add up in any order give other bits each time."""
+    try:
+        with frozen(runner.model):
+            once, again = (sha256(_bytes(runner.gradient(images, _to_all_classes)[1])) for _ in range(2))
+    except Exception:  # noqa: BLE001 (foreign code; what fails here is flagged by the attacks, which fail alike)
+        return NONE
+    return once if once == again else NOT_REPEATABLE
+
+
+def _to_all_classes(logits: Logits) -> PerSample:
+    """Cross-entropy to all classes alike: no label is asked for, every logit counts, and nothing saturates."""
+    return -torch.log_softmax(logits, 1).mean(1)
+
+
+def _bytes(values: torch.Tensor) -> bytes:
+    return values.detach().cpu().contiguous().numpy().tobytes()

@@ -1,6 +1,7 @@
 """The audit raises no flag on honest models, and every planted fake that changes a verdict is caught."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -11,9 +12,12 @@ from robustbench_kpca import attack, evaluate, load_data, load_model, load_recor
 from robustbench_kpca.audit import Audit, Check, audit_path, load_audit
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation import audit as auditing
 from robustbench_kpca.evaluation import audit_bench
 from robustbench_kpca.evaluation.audit import audit
 from robustbench_kpca.evaluation.audit_limits import samples_allowed
+from robustbench_kpca.evaluation.runner import Runner
+from robustbench_kpca.evaluation.subject import audited_samples, subject_of
 from robustbench_kpca.models import bundled
 from robustbench_kpca.models.mixing import rpc_layers
 from robustbench_kpca.record import find_records
@@ -139,10 +143,13 @@ def test_a_model_that_crashes_under_attack_is_flagged(data):
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_model_that_says_it_is_stochastic_is_flagged_and_not_asked(data):
+def test_a_model_that_says_it_is_stochastic_is_flagged_and_not_asked(data, tmp_path):
     model = load_model("vit_digits")
     model.stochastic = True
-    assert flags(audit(model, data)) == ["preflight"]
+    done = audit(model, data, name="m", out=tmp_path)
+    assert flags(done) == ["preflight"]
+    assert done.subject.gradient_sha256 == "not repeatable"
+    assert load_audit(audit_path(tmp_path, done.subject, done.plan)) == done
 
 
 @pytest.mark.usefixtures("tiny")
@@ -170,7 +177,8 @@ def test_a_sibling_is_asked_for_its_images(data):
 
 
 @pytest.mark.usefixtures("tiny")
-def test_an_audit_is_repeatable_and_found_again(data, tmp_path):
+def test_an_audit_is_repeatable_and_found_again(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(auditing, "revision", lambda: "a")
     model = load_model("vit_digits")
     first = audit(model, data, name="m", out=tmp_path)
     assert audit(model, data, name="m", out=tmp_path) == first
@@ -180,6 +188,79 @@ def test_an_audit_is_repeatable_and_found_again(data, tmp_path):
     assert audit(model, data, name="m", out=tmp_path).checks == first.checks
     assert audit(model, data, name="m", out=tmp_path, eps="4/255").plan_digest != first.plan_digest
     assert len(list(tmp_path.glob("*.audit.json"))) == 2
+
+
+class Blind(nn.Module):
+    """The same weights and the same answers, and no gradient."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+        self.eval()
+
+    def state_dict(self, *args, **kwargs):
+        return self.inner.state_dict(*args, **kwargs)
+
+    def forward(self, x):
+        return self.inner(x.detach()) + 0 * x.flatten(1).sum(1, keepdim=True)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_model_that_hides_its_gradients_does_not_inherit_an_audit(data, tmp_path):
+    honest, masked = load_model("vit_digits"), Blind(load_model("vit_digits"))
+    first = audit(honest, data, name="m", out=tmp_path)
+    own = audit(masked, data, name="m", out=tmp_path)
+    for same in ("parameters_sha256", "probe_sha256", "data_digest"):
+        assert getattr(own.subject, same) == getattr(first.subject, same)
+    assert own.subject.gradient_sha256 != first.subject.gradient_sha256
+    assert "gradients" in flags(own)
+    evaluate(masked, data, protocol="fgsm-linf-8_255", audit=own)
+    with pytest.raises(BadInputError, match="is of another model, other images or another device"):
+        evaluate(masked, data, protocol="fgsm-linf-8_255", audit=first)
+
+
+class Unsteady(nn.Module):
+    """Gradients that are other ones at every pass; the answers are not."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.passes = inner, 0
+        self.eval()
+
+    def forward(self, x):
+        self.passes += 1
+        return self.inner(x.detach() + (x - x.detach()) * self.passes)
+
+
+@pytest.mark.parametrize(("wrapper", "text"), [(Crash, "cannot be taken"), (Unsteady, "not repeatable")])
+def test_what_has_no_gradient_of_its_own_is_identified_all_the_same(wrapper, text, data):
+    model = wrapper(load_model("vit_digits"))
+    samples = audited_samples(data, 8)
+    subject = subject_of(Runner(model, 8, torch.device("cpu")), model, "m", samples, samples.tensors()[0])
+    assert subject.gradient_sha256 == text
+    assert len(subject.probe_sha256) == 64
+
+
+def test_a_kept_audit_is_renewed_on_request_and_for_other_code(data, tmp_path, monkeypatch):
+    model = load_model("vit_digits")
+    monkeypatch.setattr(auditing, "run_checks", lambda bench: [])
+    monkeypatch.setattr(auditing, "revision", lambda: "a")
+    path = audit(model, data, name="m", out=tmp_path).save(tmp_path)
+
+    def mark():
+        path.write_text(re.sub(r'"seconds": [\d.]+', '"seconds": 777.0', path.read_text()))
+
+    mark()
+    assert audit(model, data, name="m", out=tmp_path).seconds == 777
+    assert audit(model, data, name="m", out=tmp_path, fresh=True).seconds == load_audit(path).seconds != 777
+    for what, other in (("revision", lambda: "b"), ("version", lambda package: "9")):
+        mark()
+        with monkeypatch.context() as patch:
+            patch.setattr(auditing, what, other)
+            renewed = audit(model, data, name="m", out=tmp_path)
+        assert renewed == load_audit(path)
+        assert renewed.seconds != 777
+        assert getattr(renewed, what) in ("b", "9")
 
 
 @pytest.mark.usefixtures("tiny")
@@ -241,6 +322,11 @@ def test_the_commands(tmp_path, monkeypatch, capsys):
     planted = ["--set", "model.base=vit_digits", "--set", "model.kind=quantise", "--set", "model.strength=0"]
     assert main(["audit", "fakes:fake", *planted, "--images", "20", "-q"]) == 1
     assert "gradients" in capsys.readouterr().out
+    for command in (["eval", *common[:6], "-o", "odd", "-q"], ["audit", "vit_digits"]):
+        assert main([*command, "--device", "foo"]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert error.startswith("rbk: error: device 'foo' cannot be used")
     assert main(["audit", "vit_digits", "--set", "eps=1/255"]) == 2
     assert "'eps' cannot be set; expected model.KEY=VALUE" in capsys.readouterr().err
     assert main(["eval", "-m", "fakes:fake", *planted[:2], "--set", "model.kind=scale", "--set", "model.strength=1",
