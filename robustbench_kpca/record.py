@@ -154,15 +154,34 @@ class Record(BaseModel):
         """Return this record with the audit of its model.
 
         Raises:
+            BadInputError: see `require_own`.
+
+        """
+        self.require_own(audit)
+        return self.model_copy(update={"audit": audit})
+
+    def require_own(self, audit: Audit) -> None:
+        """Refuse an audit that is not of this record's model and data.
+
+        Answers can be compared where audit and record are of the same images in batches of one size, each shown once.
+
+        Raises:
             BadInputError: the audit is of another model or other data, or the record claims no robustness.
 
         """
         if self.outcomes.kind != "attack":
             raise BadInputError(f"an audit for {self.spec.stem()}, which is no attack", fix="leave it out")
         theirs, ours = audit.subject, self.spec
-        if (theirs.parameters_sha256, theirs.data) != (ours.model.parameters_sha256, ours.data.name):
-            raise BadInputError(f"the audit of '{theirs.model}' is of another model or other data than {ours.stem()}")
-        return self.model_copy(update={"audit": audit})
+        same = theirs.parameters_sha256 == ours.model.parameters_sha256
+        same = same and (theirs.data, theirs.split) == (ours.data.name, ours.data.split)
+        batches = (theirs.data_digest, audit.plan.batch_size) == (ours.data.digest, ours.batch_size)
+        if batches and ours.protocol.resolved.get("draws", 1) == 1:
+            same = same and theirs.probe_sha256 == ours.model.probe_sha256
+        if not same:
+            raise BadInputError(
+                f"the audit of '{theirs.model}' is of another model or other data than {ours.stem()}",
+                fix="evaluate again",
+            )
 
     def save(self, folder: Path) -> Path:
         """Write the table, then the record, each whole or not at all; return the record's path."""
@@ -176,6 +195,17 @@ class NewerSchemaError(BadInputError):
     """A record written by a later version: it is neither read nor replaced."""
 
 
+class OlderSchemaError(BadInputError):
+    """A record written by an earlier version; `content` is what it holds, unchecked."""
+
+    def __init__(self, path: Path, content: dict[str, Any]) -> None:
+        super().__init__(
+            f"{path} has record schema {content['schema_version']}", expected=f"schema {SCHEMA_VERSION}",
+            fix="evaluate again",
+        )  # fmt: skip
+        self.content = content
+
+
 def outcomes_name(spec: Spec) -> str:
     """File name of the table beside a record."""
     return f"{spec.stem()}.outcomes.csv.gz"
@@ -185,7 +215,7 @@ def load_record(path: Path | str) -> Record:
     """Read a record and its table, and check that they belong together.
 
     Raises:
-        BadInputError: missing, truncated, written by another version, or with an altered table.
+        BadInputError: missing, truncated, written by another version, with an altered table or another model's audit.
 
     """
     path = Path(path)
@@ -200,7 +230,10 @@ def load_record(path: Path | str) -> Record:
         data = table.read_bytes()
     except OSError:
         raise BadInputError(f"{table} is missing beside {path.name}", fix="restore it, or evaluate again") from None
-    return record.attach(Outcomes.from_file(data, str(table)))
+    record.attach(Outcomes.from_file(data, str(table)))
+    if record.audit is not None:
+        record.require_own(record.audit)
+    return record
 
 
 def safe_file(name: str) -> str:
@@ -234,6 +267,4 @@ def _check_version(text: bytes, path: Path) -> None:
             fix="upgrade robustbench-kpca",
         )
     if version < SCHEMA_VERSION:
-        raise BadInputError(
-            f"{path} has record schema {version}", expected=f"schema {SCHEMA_VERSION}", fix="evaluate again"
-        )
+        raise OlderSchemaError(path, content)

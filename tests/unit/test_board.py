@@ -135,13 +135,15 @@ def test_markdown_is_a_github_table(board):
 def audit_of(record, *checks):
     spec = record.spec
     plan = Plan(
-        norm="linf", eps=8 / 255, images=60, seed=0, batch_size=64, attacks={}, limits={"samples": 2}, sibling=None
+        norm="linf", eps=8 / 255, images=60, seed=0, batch_size=64, attacks={}, limits={"samples": 2}, sibling=None,
     )  # fmt: skip
     subject = Subject(
         model=spec.model.name, parameters_sha256=spec.model.parameters_sha256, probe_sha256="",
-        data=spec.data.name, split=spec.data.split, data_digest="",
+        gradient_sha256="", data=spec.data.name, split=spec.data.split, data_digest="",
     )  # fmt: skip
-    return Audit(subject=subject, plan=plan, plan_digest=plan.digest(), checks=checks, seconds=1)
+    return Audit(
+        subject=subject, plan=plan, plan_digest=plan.digest(), checks=checks, version="", revision=None, seconds=1
+    )
 
 
 def audited_board(tmp_path, records, checks):

@@ -1,13 +1,15 @@
 import gzip
 import json
+import shutil
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robustbench_kpca import evaluate, load_record
+from robustbench_kpca import evaluate, load_data, load_model, load_record
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation import audit as auditing
 from robustbench_kpca.files import safe_name
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.outcomes import COLUMNS, Outcomes
@@ -103,6 +105,62 @@ def test_what_does_not_follow_is_not_believed(saved, change, message):
     _edit(saved, change)
     with pytest.raises(BadInputError, match=f"{message}.* does not follow from"):
         load_consistent(saved)
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory):
+    """Records of two models, each with its own audit (in which nothing was asked)."""
+    folder, data = tmp_path_factory.mktemp("audited"), load_data("digits", limit=20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(auditing, "run_checks", lambda bench: [])
+        for name in ("vit_digits", "fan_digits"):
+            model = load_model(name)
+            found = auditing.audit(model, data, name=name)
+            evaluate(model, data, protocol="fgsm-linf-8_255", name=name, audit=found, out=folder)
+    evaluate(load_model("vit_digits"), data, protocol="clean", name="vit_digits", out=folder)
+    return folder
+
+
+def pick(folder, name, protocol):
+    return next(path for path in find_records(folder) if path.name.startswith(f"{name}__digits-test__{protocol}"))
+
+
+SUBJECTS = [{"parameters_sha256": "0" * 64}, {"data": "other"}, {"split": "train"}, {"probe_sha256": "0" * 64}]
+
+
+@pytest.mark.parametrize("change", SUBJECTS)
+def test_an_audit_of_something_else_is_neither_taken_nor_believed(change, audited, tmp_path):
+    path = pick(audited, "vit_digits", "fgsm")
+    record = load_record(path)
+    other = record.audit.model_copy(update={"subject": record.audit.subject.model_copy(update=change)})
+    with pytest.raises(BadInputError, match="is of another model or other data"):
+        record.audited(other)
+    copied = shutil.copytree(audited, tmp_path / "copied") / path.name
+    load_record(copied)
+    _edit(copied, lambda c: c["audit"]["subject"].update(change))
+    with pytest.raises(BadInputError, match="is of another model or other data"):
+        load_record(copied)
+
+
+def test_answers_on_other_batches_are_not_compared(audited):
+    record = load_record(pick(audited, "vit_digits", "fgsm"))
+    subject = record.audit.subject.model_copy(update={"probe_sha256": "0" * 64, "data_digest": "0" * 64})
+    other = record.audit.model_copy(update={"subject": subject})
+    assert record.audited(other).audit == other
+    data, model = load_data("digits", limit=20), load_model("vit_digits")
+    drawn = evaluate(model, data, protocol="fgsm-linf-8_255", name="vit_digits", draws=3, audit=record.audit)
+    assert drawn.audit == record.audit
+
+
+def test_another_records_audit_is_not_believed(audited, tmp_path):
+    copied = shutil.copytree(audited, tmp_path / "copied")
+    audit = json.loads(pick(copied, "fan_digits", "fgsm").read_text())["audit"]
+    _edit(pick(copied, "vit_digits", "fgsm"), lambda c: c.update(audit=audit))
+    with pytest.raises(BadInputError, match="the audit of 'fan_digits' is of another model"):
+        load_record(pick(copied, "vit_digits", "fgsm"))
+    _edit(pick(copied, "vit_digits", "clean"), lambda c: c.update(audit=audit))
+    with pytest.raises(BadInputError, match="which is no attack"):
+        load_record(pick(copied, "vit_digits", "clean"))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null"])
