@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
@@ -14,7 +14,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.estimate import Estimate, holm, mean, paired_p_value
 from robustbench_kpca.metrics import METRICS, Scores, aligned, metric_for
 from robustbench_kpca.presets import board_path
-from robustbench_kpca.record import SUFFIX, Record
+from robustbench_kpca.record import SUFFIX, OlderSchemaError, Record
 from robustbench_kpca.report.verify import load_consistent
 from robustbench_kpca.scenario import load_scenario
 from robustbench_kpca.strict import STRICT, load_toml, validate
@@ -73,7 +73,10 @@ class BoardSpec(BaseModel):
 
 @dataclass(frozen=True)
 class Run:
-    """One evaluation a board needs: `ready`, `missing`, or `stale` (made under another version of its protocol)."""
+    """One evaluation a board needs: `ready`, `missing`, or `stale`.
+
+    A stale one was made under another version of its protocol, or its record is of an older schema.
+    """
 
     model: str
     protocol: str
@@ -153,17 +156,28 @@ def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
     """Read a board and match it with records (by default those beside its `board.toml`).
 
     A record fills a cell only if model, data, split and seed are the board's and its protocol digest is that of the
-    protocol as it reads today.
+    protocol as it reads today. Records of an older schema fill none; their cells are stale.
     """
     path = board_path(name)
     spec = validate(BoardSpec, load_toml(path), f"board {path}")
     for column in spec.column:
         _require_metric(column, path)
     files = sorted((path.parent / "records").glob(f"*{SUFFIX}")) if records is None else list(records)
-    loaded = [load_consistent(file) for file in files]
-    runs = [_run(spec, model, protocol, loaded) for model in spec.models for protocol in spec.protocols]
+    loaded, older = _load(files)
+    runs = [_run(spec, model, protocol, loaded, older) for model in spec.models for protocol in spec.protocols]
     _require_one_data_set([run.record for run in runs if run.record])
     return Board(path.parent.name, spec, tuple(runs))
+
+
+def _load(files: Iterable[Path]) -> tuple[list[Record], list[dict[str, Any]]]:
+    """Load records; of those of an older schema, return what they hold, unchecked."""
+    loaded, older = [], []
+    for file in files:
+        try:
+            loaded.append(load_consistent(file))
+        except OlderSchemaError as error:
+            older.append(error.content)
+    return loaded, older
 
 
 def _require_metric(column: Column, path: Path) -> None:
@@ -187,24 +201,33 @@ def _require_one_data_set(records: list[Record]) -> None:
             )
 
 
-def _run(spec: BoardSpec, model: str, protocol: str, records: list[Record]) -> Run:
+def _run(spec: BoardSpec, model: str, protocol: str, records: list[Record], older: list[dict[str, Any]]) -> Run:
     _, scenario = load_scenario(protocol)
-    wanted = (model, spec.data, spec.split, protocol, spec.seed)
-    found = [
-        record
-        for record in records
-        if wanted
-        == (
-            record.spec.model.name,
-            record.spec.data.name,
-            record.spec.data.split,
-            record.spec.protocol.name,
-            record.spec.seed,
-        )
-    ]
-    if spec.limit is not None:
-        found = [record for record in found if record.spec.data.n == spec.limit]
+    wanted = _Cell(model, spec.data, spec.split, protocol, spec.seed, spec.limit)
+    found = [record for record in records if wanted.holds(record.spec.model_dump())]
     current = [record for record in found if record.spec.protocol.digest == scenario.digest()]
     if current:
         return Run(model, protocol, "ready", max(current, key=lambda record: record.created))
-    return Run(model, protocol, "stale" if found else "missing", None)
+    stale = found or any(wanted.holds(content.get("spec")) for content in older)
+    return Run(model, protocol, "stale" if stale else "missing", None)
+
+
+@dataclass(frozen=True)
+class _Cell:
+    model: str
+    data: str
+    split: str
+    protocol: str
+    seed: int
+    limit: int | None
+
+    def holds(self, spec: Any) -> bool:
+        """Whether a record's specification, of whatever schema, is of this cell."""
+        try:
+            data = spec["data"]
+            met = (spec["model"]["name"], data["name"], data["split"], spec["protocol"]["name"], spec["seed"])
+            return met == (self.model, self.data, self.split, self.protocol, self.seed) and (
+                self.limit is None or data["n"] == self.limit
+            )
+        except (KeyError, TypeError, IndexError):
+            return False

@@ -1,6 +1,7 @@
 """Figures of a board, as SVG text that needs no file beside it."""
 
 import io
+from collections import Counter
 from itertools import groupby
 from typing import Any
 
@@ -52,7 +53,10 @@ def line_style(number: int) -> dict[str, str]:
 
 
 def _panels(board: Board) -> dict[str, list[tuple[float, Column]]]:
-    """Group the attack columns that differ in eps alone; a panel needs at least two, and gets the clean column at 0."""
+    """Group the attack columns that differ in eps alone; a panel needs at least two, and gets the clean column at 0.
+
+    Panels of one title, which differ in something else, are numbered.
+    """
     found = []
     clean = next((column for column in board.spec.column if column.metric == "clean_accuracy"), None)
     for column in board.spec.column:
@@ -61,9 +65,14 @@ def _panels(board: Board) -> dict[str, list[tuple[float, Column]]]:
             names = " + ".join(stage.attack for stage in scenario.stage)
             otherwise = scenario.model_copy(update={"eps": 1.0, "below": ()}).digest()
             found.append(((f"{names}, {scenario.norm}, {scenario.space} space", otherwise), scenario.eps, column))
-    panels = {}
+    panels = []
     for (title, _), group in groupby(sorted(found, key=lambda item: item[:2]), key=lambda item: item[0]):
         columns = [(eps, column) for _, eps, column in group]
         if len(columns) > 1:
-            panels[title] = ([(0.0, clean)] if clean else []) + columns
-    return panels
+            panels.append((title, ([(0.0, clean)] if clean else []) + columns))
+    titles, seen = Counter(title for title, _ in panels), Counter[str]()
+    named = {}
+    for title, columns in panels:
+        seen[title] += 1
+        named[f"{title} ({seen[title]})" if titles[title] > 1 else title] = columns
+    return named

@@ -27,6 +27,7 @@ _CAPTION = (
 
 
 _AUDITED = "Every model that is attacked here was audited for masked gradients, and no flag was raised."
+_NOTHING = "No attack was evaluated, so there was nothing to audit."
 
 
 def percent(estimate: Estimate) -> str:
@@ -78,6 +79,11 @@ def audit_lines(board: Board) -> list[tuple[str, str, str]]:
     return lines
 
 
+def audit_summary(board: Board) -> str:
+    """Say what it means that there are no marks."""
+    return _AUDITED if any(board.audits(model) for model in board.spec.models) else _NOTHING
+
+
 def frame(board: Board) -> pd.DataFrame:
     """Table the board as text, best in bold only where `Board.clear_winner` says so."""
     table = [
@@ -124,7 +130,7 @@ def html(board: Board) -> str:
         spec=board.spec,
         rows=cells(board),
         audit=audit_lines(board),
-        audited=_AUDITED,
+        audited=audit_summary(board),
         alpha=ALPHA,
         n=records[0].spec.data.n if records else 0,
         explanations=[(column.title, _plain(_explain(board, column))) for column in board.spec.column],
@@ -188,7 +194,7 @@ def _budget(scenario: Attack, std: tuple[float, ...]) -> str:
 def _audit_section(board: Board) -> list[str]:
     found = audit_lines(board)
     lines = [f"- {mark} {escape(models, quote=False)}: {escape(text, quote=False)}" for mark, models, text in found]
-    return ["## Audit", "", *(lines or [_AUDITED]), ""]
+    return ["## Audit", "", *(lines or [audit_summary(board)]), ""]
 
 
 def _flag_lines(board: Board) -> list[str]:

@@ -1,3 +1,4 @@
+import json
 import re
 import shutil
 
@@ -67,6 +68,37 @@ def test_runs_are_ready_missing_or_stale(board, tmp_path, records, monkeypatch):
     monkeypatch.setenv("RBK_PRESETS", str(tmp_path / "p"))
     again = load_board(str(tmp_path / "mine"), find_records(records))
     assert [run.state for run in again.runs] == ["ready", "stale", "ready", "stale", "missing", "missing"]
+
+
+def older(folder, *changes):
+    """Let every record below a folder be of the schema before."""
+    for path in find_records(folder):
+        content = json.loads(path.read_text()) | {"schema_version": 1}
+        for change in changes:
+            change(content)
+        path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        (lambda c: c["spec"]["model"].pop("pixel_std"), "stale"),  # as schema 1 was
+        (lambda c: c["spec"].update(seed=1), "missing"),
+        (lambda c: c["spec"].update(data="digits"), "missing"),
+        (lambda c: c["spec"]["protocol"].pop("name"), "missing"),
+        (lambda c: c.update(spec=None), "missing"),
+    ],
+)
+def test_records_of_an_older_schema_are_stale(change, state, board, tmp_path, records):
+    copied = shutil.copytree(records, tmp_path / "copied")
+    older(copied, change)
+    again = load_board(str(tmp_path / "mine"), find_records(copied))
+    assert [run.state for run in again.runs] == [state] * 4 + ["missing"] * 2
+    assert all(run.record is None for run in again.runs)
+    with pytest.raises(BadInputError, match="has no records"):
+        write_board(again, tmp_path / "out")
+    both = load_board(str(tmp_path / "mine"), [*find_records(copied), *find_records(records)])
+    assert [run.state for run in both.runs] == [run.state for run in board.runs]
 
 
 WORST = """
@@ -191,6 +223,15 @@ def test_a_board_audited_in_full_without_flags_says_so(tmp_path, records):
         assert "○" not in page
 
 
+@pytest.mark.parametrize("protocols", [[], ["clean"]])
+def test_a_board_without_attacks_does_not_claim_an_audit(protocols, tmp_path, records, board):
+    files = [path for path in find_records(records) for name in protocols if f"__{name}__" in path.name]
+    empty = load_board(str(tmp_path / "mine"), files)
+    for page in (markdown(empty), html(empty)):
+        assert "was audited" not in page
+        assert "No attack was evaluated, so there was nothing to audit." in page
+
+
 def test_rendering_is_deterministic(board):
     assert html(board) == html(board)
 
@@ -237,6 +278,32 @@ def test_a_metric_the_record_does_not_have(tmp_path, records):
     (tmp_path / "board.toml").write_text(text)
     with pytest.raises(BadInputError, match=r"column 'Clean': protocol 'clean' .* no robust_accuracy"):
         load_board(str(tmp_path), find_records(records))
+
+
+CURVE = """
+[[column]]
+title = "{title}"
+protocol = "{path}"
+metric = "robust_accuracy"
+"""
+
+
+def test_curves_that_differ_in_more_than_eps_have_panels_of_their_own(tmp_path):
+    from robustbench_kpca.report.plots import _panels
+
+    text = TOML.replace("pgd20-linf-8_255", "fgsm-linf-8_255")
+    for steps in (1, 2):
+        for eps in (1, 2):
+            path = tmp_path / f"pgd{steps}-{eps}.toml"
+            stage = f'restarts = 1\nsteps = {steps}\nstep_size = "0.25 eps"\nrandom_start = true\n'
+            path.write_text(USUAL.replace("8/255", f"{eps}/255") + f'[[stage]]\nattack = "pgd"\n{stage}')
+            text += CURVE.format(title=f"{steps} steps, {eps}/255", path=path)
+    (tmp_path / "board.toml").write_text(text)
+    panels = _panels(load_board(str(tmp_path), []))
+    assert [title.removeprefix("pgd, linf, pixel space") for title in panels] == [" (1)", " (2)"]
+    drawn = [[(round(eps * 255), column.title) for eps, column in panel] for panel in panels.values()]
+    wanted = [[(0, "Clean"), *((eps, f"{steps} steps, {eps}/255") for eps in (1, 2))] for steps in (1, 2)]
+    assert sorted(drawn) == wanted
 
 
 def test_curves_can_be_told_apart():
