@@ -114,6 +114,8 @@ BAD = [
     ([*EVAL, "--split", "tset"], "digits has no split 'tset'"),
     ([*EVAL, "--limit", "0"], "--limit"),
     ([*EVAL, "--device", "abacus"], "device 'abacus' cannot be used"),
+    ([*EVAL, "-p", "fgsm-linf-1_255", "--device", "abacus"], "device 'abacus' cannot be used"),
+    (["audit", "symvit_digits", "--device", "abacus", "-o", "out"], "device 'abacus' cannot be used"),
     ([*EVAL, "--checkpoint", "short.safetensors"], "checkpoint short.safetensors is truncated or damaged"),
     ([*EVAL, "--checkpoint", "other.safetensors"], "other.safetensors does not fit ViT"),
     ([*EVAL, "--checkpoint", "evil.pth"], "checkpoint evil.pth is no plain state dict"),
@@ -206,6 +208,21 @@ def test_eval_show_leaderboard_and_plan(tmp_path, capsys):
     plan = capsys.readouterr().out
     assert plan.startswith("4 of 84 runs are there.")
     assert "rbk eval --model vit_digits --data digits --split test --seed 0 --out runs --protocol clean" in plan
+
+
+def test_a_record_of_an_older_schema_is_planned_again(tmp_path, capsys):
+    for model in ("vit_digits", "symvit_digits"):
+        assert rbk("eval", "-m", model, "-p", "clean", "--limit", "20", "-o", "runs", "-q") == 0
+    path = next(path for path in find_records("runs") if path.name.startswith("vit_digits"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": 1}))
+    assert rbk("show", str(path)) == 2
+    assert "has record schema 1; expected schema 2; evaluate again" in capsys.readouterr().err
+    assert rbk("plan", "digits", "--records", "runs", "--json") == 0
+    states = {(run["model"], run["protocol"]): run["state"] for run in json.loads(capsys.readouterr().out)}
+    assert states["vit_digits", "clean"] == "stale"
+    assert states["symvit_digits", "clean"] == "ready"
+    assert rbk("leaderboard", "digits", "--records", "runs", "-o", "board") == 0
+    assert "83 of 84 runs are missing: rbk plan digits" in capsys.readouterr().err
 
 
 def test_a_folder_of_images_and_a_users_model(pictures, tmp_path, monkeypatch, capsys):

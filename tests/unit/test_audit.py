@@ -14,6 +14,7 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation import audit as auditing
 from robustbench_kpca.evaluation import audit_bench
+from robustbench_kpca.evaluation import preflight as preflighting
 from robustbench_kpca.evaluation.audit import audit
 from robustbench_kpca.evaluation.audit_limits import samples_allowed
 from robustbench_kpca.evaluation.runner import Runner
@@ -184,6 +185,9 @@ def test_an_audit_is_repeatable_and_found_again(data, tmp_path, monkeypatch):
     assert audit(model, data, name="m", out=tmp_path) == first
     path = audit_path(tmp_path, first.subject, first.plan)
     assert load_audit(path) == first
+    assert {preflighting.REPEATED, preflighting.BATCH_MATES, preflighting.ROUNDING, preflighting.LOST} <= {
+        *first.plan.limits.values()
+    }
     path.write_bytes(path.read_bytes()[:-100])
     assert audit(model, data, name="m", out=tmp_path).checks == first.checks
     assert audit(model, data, name="m", out=tmp_path, eps="4/255").plan_digest != first.plan_digest
@@ -261,6 +265,16 @@ def test_a_kept_audit_is_renewed_on_request_and_for_other_code(data, tmp_path, m
         assert renewed == load_audit(path)
         assert renewed.seconds != 777
         assert getattr(renewed, what) in ("b", "9")
+
+
+def test_a_fresh_evaluation_renews_the_audit(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(auditing, "run_checks", lambda bench: asked.append(bench) or [])
+    monkeypatch.setattr(auditing, "revision", lambda: "a")
+    command = ["eval", "-m", "vit_digits", "-p", "fgsm-linf-8_255", "--limit", "20", "-q", "-o", str(tmp_path)]
+    for more, times in (([], 1), ([], 1), (["--fresh"], 2)):
+        assert main([*command, *more]) == 0
+        assert len(asked) == times
 
 
 @pytest.mark.usefixtures("tiny")
