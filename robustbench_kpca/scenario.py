@@ -63,11 +63,12 @@ class Attack(_Common):
     """Accuracy under a cascade of attacks inside one ball around each image; later stages see the survivors only.
 
     policy: `stop_at_first`: a sample leaves at its first misclassified iterate; `strongest`: every budget is spent,
-        and the image of lowest margin found is judged; `last`: only the last iterate of each stage is judged.
+        and the image of lowest margin found is judged; `last`: only the last iterate of each restart is judged.
     labels: what attacks are told: the `true` label (what is misclassified already is not attacked), or the class that
         the model `predicted` (everything is attacked); verdicts always ask for the true label.
     target: `none`, or the wrong class to be reached: `random` (from the sample's own stream), `least_likely` or
-        `runner_up` of the clean logits. Targeted, a sample is broken only there.
+        `runner_up` of the clean logits. Targeted, a sample is broken there (or where the logits are not finite), or was
+        misclassified before.
     space: of eps and steps: `pixel`, or the model's own `normalised` inputs.
     clip: whether images stay in [0, 1] of that space. In pixel space every other image is invalid; normalised inputs
         are cut off before the attack begins, which `broken_by` calls `clamp`.

@@ -71,7 +71,7 @@ class DDN:
             return threat.sign * cross_entropy(logits, y)
 
         _, gradient = query.gradient(at, loss, outside=True)
-        broken, far = margins[-1] < 0, distance(at, clean, "l2")
+        broken, far = torch.stack(margins).mean(0) < 0, distance(at, clean, "l2")
         closer = broken & (far < state["best_distance"])
         best = torch.where(per_sample(closer, at), at, state["best"])
         best_distance = torch.where(closer, far, state["best_distance"])

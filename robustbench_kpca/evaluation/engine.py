@@ -35,8 +35,8 @@ class Sample:
     """One image on its way through the stages, with what is known about it. Its tensors have no batch axis.
 
     `clean` is the image as attacks are given it, `aim` the class they are to leave (or, targeted, to reach), `before`
-    what made the model wrong before any attack, and `worst` the image of lowest margin found (or the last one, where
-    the protocol judges that), found by `worst_by`.
+    what made the model wrong on it before any attack, and `worst` the image of lowest margin found (or the last one,
+    where the protocol judges that), found by `worst_by`.
     """
 
     index: int
@@ -50,6 +50,7 @@ class Sample:
     worst_margin: float
     prediction: int
     worst_by: str = ""
+    confirmed: tuple[Tensor, float, int, str] | None = None  # image, margin, prediction and attack of a sure success
     stage: int = 0
     restart: int = 0
     forwards: int = 0
@@ -120,7 +121,8 @@ class Engine:
     """Runs one attack scenario over a stream of clean batches; `sink` receives every sample once, when it is decided.
 
     Success means misclassified at any iterate of any stage and restart (or what else the protocol's `policy` and
-    `target` say), confirmed by a plain forward pass in single precision.
+    `target` say), confirmed by a plain forward pass in single precision. Passes are counted from the image on that
+    attacks are given: those that look at it, as it is and cut off, are not the attacks'.
     """
 
     def __init__(
@@ -129,6 +131,7 @@ class Engine:
         self.runner, self.scenario, self.ids, self.seed, self.sink = runner, scenario, ids, seed, sink
         self.threat = scenario.threat
         self.space = Space.of(runner.model, scenario.space)
+        self.stops = scenario.policy == "stop_at_first"
         self.pools = [Pool(stage.attack, build_attack(stage), stage.restarts) for stage in scenario.stage]
         self.claims: deque[_Claim] = deque()
 
@@ -158,11 +161,6 @@ class Engine:
                 return
             pulse()
 
-    def settle(self) -> None:
-        """Answer every open claim, so that the pools hold all that is undecided."""
-        while self.claims:
-            self._verify()
-
     def _admit(self, indices: list[int], images: Images, labels: Labels) -> None:
         """Run the one clean forward pass; with true labels, what is misclassified already is never attacked."""
         logits = self.runner.logits(images.to(self.runner.device))
@@ -176,10 +174,11 @@ class Engine:
         prediction, margins = (part.tolist() for part in judge(logits, torch.tensor(aims, device=logits.device)))
         for row, index in enumerate(indices):
             label = int(labels[row])
-            before = CLEAN if predicted[row] != label else CLAMP if prediction[row] != label else ""
+            before = "" if prediction[row] == label else CLEAN if predicted[row] != label else CLAMP
+            own = given[row].clone()  # not a view that keeps its whole batch
             sample = Sample(
-                index, self.ids[index], label, given[row], predicted[row], aims[row], before,
-                worst=given[row], worst_margin=self.threat.sign * margins[row], prediction=prediction[row],
+                index, self.ids[index], label, own, predicted[row], aims[row], before,
+                worst=own, worst_margin=self.threat.sign * margins[row], prediction=prediction[row],
             )  # fmt: skip
             if before and self.scenario.labels == "true":
                 sample.broken_by = before
@@ -241,7 +240,16 @@ class Engine:
         own = {key: rows for key, rows in pool.state.items() if key.startswith("loop.")}
         state = {key: rows for key, rows in pool.state.items() if key not in own}
         worst = Worst(own["loop.worst"], own["loop.margin"], own["loop.prediction"])
-        meter = Meter(self.runner, self.space, pool.name, self.threat, own["loop.clean"], own["loop.label"], worst)
+        meter = Meter(
+            self.runner,
+            self.space,
+            pool.name,
+            self.threat,
+            own["loop.clean"],
+            own["loop.label"],
+            worst,
+            stops=self.stops,
+        )
         state = pool.attack.step(state, self.threat, meter)
         pool.state = state | own
         for count in ("forwards", "backwards", "nonfinite", "zero_gradients"):
@@ -251,18 +259,18 @@ class Engine:
 
     def _release(self, pool: Pool, meter: Meter) -> None:
         """Turn what looks broken (if that ends the search) or has spent its budget into claims."""
-        broken = meter.broken & (self.scenario.policy == "stop_at_first")
+        broken = meter.broken & self.stops
         leaving = broken | pool.state["finished"]
         for row in leaving.nonzero()[:, 0].tolist():
             sample, margin = pool.active[row], float(pool.state["loop.margin"][row])
             if margin < sample.worst_margin or bool(broken[row]):
-                sample.worst, sample.worst_margin = pool.state["loop.worst"][row].cpu(), margin
+                sample.worst, sample.worst_margin = pool.state["loop.worst"][row].to("cpu", copy=True), margin
                 sample.prediction, sample.worst_by = int(pool.state["loop.prediction"][row]), pool.name
             if bool(broken[row]):
                 state = {key: rows[row : row + 1].clone() for key, rows in pool.state.items()}
                 self.claims.append(_Claim(sample, sample.worst, state))
             else:
-                self.claims.append(_Claim(sample, pool.state["x"][row].cpu()))
+                self.claims.append(_Claim(sample, pool.state["x"][row].to("cpu", copy=True)))
         pool.keep(~leaving)
 
     def _verify(self) -> None:
@@ -289,8 +297,8 @@ class Engine:
         sample, policy = claim.sample, self.scenario.policy
         sample.forwards += self.runner.draws
         sample.nonfinite += prediction < 0
-        broken = prediction < 0 or (prediction == sample.aim if self.threat.targeted else prediction != sample.label)
-        looked_broken = claim.state is not None or (claim.final and sample.worst_margin <= 0)
+        broken = self._broken(sample, prediction)
+        looked_broken = claim.state is not None or (claim.final and self._broken(sample, sample.prediction))
         if looked_broken and not broken:
             if sample.worst_margin == -float("inf"):
                 raise EvaluationError(
@@ -298,7 +306,12 @@ class Engine:
                     fix="a gradient attack cannot judge such a model",
                 )
             sample.retracted += 1
-        decides = claim.final or policy == "last" or (policy == "stop_at_first" and (broken or looked_broken))
+        if broken and (sample.confirmed is None or margin < sample.confirmed[1]):
+            sample.confirmed = (claim.image, margin, prediction, self.pools[sample.stage].name)
+        if claim.final and not broken and sample.confirmed is not None:  # another image is sure to be broken
+            image, margin, prediction, sample.worst_by = sample.confirmed
+            claim, broken = _Claim(sample, image, final=True), True
+        decides = claim.final or policy == "last" or (self.stops and (broken or looked_broken))
         if decides or margin < sample.worst_margin:
             sample.worst, sample.worst_margin, sample.prediction = claim.image, margin, prediction
             sample.worst_by = sample.worst_by if claim.final else self.pools[sample.stage].name
@@ -311,6 +324,10 @@ class Engine:
             self._search_on(claim, claim.state, margin)
         else:
             self._go_on(sample)
+
+    def _broken(self, sample: Sample, prediction: int) -> bool:
+        """Whether a prediction is what the attacker wants; NaN or infinite logits (-1) always are."""
+        return prediction < 0 or (prediction == sample.aim if self.threat.targeted else prediction != sample.label)
 
     def _search_on(self, claim: _Claim, state: State, margin: float) -> None:
         """Put a sample back where it looked broken: in the pass that gave the gradient it did, in a plain one not."""
@@ -341,16 +358,18 @@ class Engine:
             self.sink(sample)
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Return everything undecided as plain values and tensors: one entry a sample, with its state if it has one."""
-        self.settle()
-        entries: list[dict[str, Any]] = []
+        """Return everything undecided as plain values and tensors.
+
+        One entry a sample: the sample, its state if it has one and, if an image of it is to be answered, the claim.
+        """
+        entries = [
+            {"sample": vars(claim.sample), "state": _on_cpu(claim.state), "claim": claim.image, "final": claim.final}
+            for claim in self.claims
+        ]
         for pool in self.pools:
-            for row, sample in enumerate(pool.active):
-                state = {key: rows[row : row + 1].cpu() for key, rows in pool.state.items()}
-                entries.append({"sample": vars(sample), "state": state})
-            for sample, waiting in pool.waiting:
-                cpu = None if waiting is None else {key: rows.cpu() for key, rows in waiting.items()}
-                entries.append({"sample": vars(sample), "state": cpu})
+            active = [{key: rows[row : row + 1] for key, rows in pool.state.items()} for row in range(len(pool.active))]
+            inside = [*zip(pool.active, active, strict=True), *pool.waiting]
+            entries += [{"sample": vars(one), "state": _on_cpu(state), "claim": None} for one, state in inside]
         return entries
 
     def restore(self, entries: list[dict[str, Any]]) -> None:
@@ -359,4 +378,12 @@ class Engine:
             sample, state = Sample(**entry["sample"]), entry["state"]
             if state is not None:
                 state = {key: rows.to(self.runner.device) for key, rows in state.items()}
-            self.pools[sample.stage].waiting.append((sample, state))
+            if entry["claim"] is not None:
+                self.claims.append(_Claim(sample, entry["claim"], state, entry["final"]))
+            else:
+                self.pools[sample.stage].waiting.append((sample, state))
+
+
+def _on_cpu(state: State | None) -> State | None:
+    """Copy a state, not the batch that its rows are views of."""
+    return None if state is None else {key: rows.to("cpu", copy=True) for key, rows in state.items()}

@@ -20,6 +20,13 @@ class Journal:
         self.path, self.spec, self.interval = path, spec, interval
         self.started = self.written = time.monotonic()
         self.seconds_before = 0.0
+        self.parts: list[Journal] = []
+
+    def part(self, name: str) -> "Journal":
+        """Return the journal of a part of the run, in a file of its own that is removed with this one."""
+        part = Journal(self.path.with_name(f"{self.path.name}.{name}"), f"{self.spec}/{name}", self.interval)
+        self.parts.append(part)
+        return part
 
     def due(self) -> bool:
         """Whether it is time to write again."""
@@ -48,4 +55,6 @@ class Journal:
 
     def remove(self) -> None:
         """Forget the run."""
+        for part in self.parts:
+            part.remove()
         self.path.unlink(missing_ok=True)

@@ -94,8 +94,12 @@ def measure_attack(
     `carried` are the outcomes at the next smaller of the budgets `below`; they are measured first where not given.
     """
     if scenario.below and carried is None:
-        how: dict[str, Any] = {"seed": seed, "workers": workers, "journal": None, "progress": None, "keep": keep}
-        carried = measure_attack(runner, samples, scenario.smaller(), **how)
+        smaller = scenario.smaller()
+        part = journal.part(f"{smaller.eps:g}") if journal else None
+        how: dict[str, Any] = {"seed": seed, "workers": workers, "journal": part, "progress": None, "keep": keep}
+        carried = measure_attack(runner, samples, smaller, **how)
+        if part:
+            part.write({"undecided": [], "rows": dict(enumerate(carried.rows())), "batch_size": runner.batch_size})
     before = [] if carried is None else carried.rows()
     rows: dict[int, Row] = {index: row for index, row in enumerate(before) if row["broken_by"]}
     space = Space.of(runner.model, scenario.space)
@@ -115,12 +119,13 @@ def measure_attack(
     undecided: set[int] = set()
     if saved:
         rows |= saved["rows"]
+        runner.batch_size = min(runner.batch_size, saved["batch_size"])
         engine.restore(saved["undecided"])
         undecided = {entry["sample"]["index"] for entry in saved["undecided"]}
 
     def pulse() -> None:
         if journal and journal.due():
-            journal.write({"undecided": engine.snapshot(), "rows": rows})
+            journal.write({"undecided": engine.snapshot(), "rows": rows, "batch_size": runner.batch_size})
 
     fresh = [index for index in range(len(samples)) if index not in rows and index not in undecided]
     engine.run(_source(samples, fresh, runner.batch_size, workers), pulse)

@@ -41,14 +41,23 @@ class Meter:
     """A `Query` for one step of one batch of samples; everything it counts is per sample.
 
     Images come in the coordinates of `space`; `labels` are the classes to get away from or, targeted, to be reached.
-    `worst` are the images of lowest margin so far.
+    `worst` are the images of lowest margin so far; with `stops`, a sample's first broken image goes before them.
     """
 
     def __init__(
-        self, runner: Runner, space: Space, attack: str, threat: Threat, clean: Images, labels: Labels, worst: Worst
+        self,
+        runner: Runner,
+        space: Space,
+        attack: str,
+        threat: Threat,
+        clean: Images,
+        labels: Labels,
+        worst: Worst,
+        *,
+        stops: bool,
     ) -> None:
         self.runner, self.space, self.attack, self.threat = runner, space, attack, threat
-        self.clean, self.labels, self.worst = clean, labels, worst
+        self.clean, self.labels, self.worst, self.stops = clean, labels, worst, stops
         self.forwards, self.backwards = torch.zeros_like(labels), torch.zeros_like(labels)
         self.broken = torch.zeros_like(labels, dtype=torch.bool)
         self.nonfinite = torch.zeros_like(labels)
@@ -125,7 +134,9 @@ class Meter:
             far = distance(x, self.clean[rows], self.threat.norm) > self.threat.eps
             broken &= ~far
             margins = torch.where(far, torch.inf, margins)
-        better = (margins < self.worst.margin[rows]) | (broken & ~self.broken[rows])
+        better = margins < self.worst.margin[rows]
+        if self.stops:
+            better |= broken & ~self.broken[rows]
         self.broken[rows] |= broken
         self.nonfinite[rows] += (prediction < 0).long()
         at = better.nonzero()[:, 0]

@@ -21,7 +21,7 @@ from robustbench_kpca.evaluation.journal import Journal
 from robustbench_kpca.evaluation.loader import batches
 from robustbench_kpca.evaluation.measure import Progress, measure_attack, measure_plain
 from robustbench_kpca.evaluation.preflight import Finding, preflight
-from robustbench_kpca.evaluation.runner import Runner, frozen
+from robustbench_kpca.evaluation.runner import Runner, device_for, frozen
 from robustbench_kpca.evaluation.space import Space
 from robustbench_kpca.evaluation.subject import require_subject
 from robustbench_kpca.files import require_writable, sha256
@@ -52,8 +52,8 @@ BATCH_SIZE = 64
 class AttackResult:
     """Per sample, in the order given.
 
-    `images`, in pixel space, are the broken image where there is one, else the worst one found (the clean one for a
-    clean error);
+    `images`, in pixel space, are the broken image where there is one, else the worst one found (or the one attacks were
+    given, where none was attacked);
     `broken` includes clean errors; passes exclude the one clean forward.
     """
 
@@ -72,8 +72,9 @@ def prepare(protocol: str, overrides: dict[str, Override]) -> tuple[str, Scenari
     """
     label, scenario = load_scenario(protocol, overrides)
     if isinstance(scenario, Attack):
+        image, zero = torch.full((1, 3, 32, 32), 0.5), torch.zeros(1, dtype=torch.int64)
         for stage in scenario.stage:
-            build_attack(stage)
+            build_attack(stage).start(image, zero, scenario.threat, zero)  # refuses a norm or target it does not know
     elif isinstance(scenario, Corruption):
         for name in scenario.corruptions:
             require_profile(name, scenario.profile)
@@ -134,7 +135,7 @@ def evaluate(
     label, scenario = prepare(protocol, overrides)
     seed, batch_size = _whole("seed", seed), _whole("batch_size", batch_size)
     samples = as_samples(images, labels).in_order()
-    where = _device(model, device)
+    where = device_for(model, device)
     if out is not None:
         require_writable(Path(out))
     runner = _runner(model, scenario, batch_size, where)
@@ -166,7 +167,7 @@ def evaluate(
         else:
             outcomes = measure_plain(runner, samples, scenario, **how)
     seconds = time.perf_counter() - started + (journal.seconds_before if journal else 0.0)
-    record = _record(spec, scenario, outcomes, surroundings, seconds, findings, runner.batch_size)
+    record = _record(spec, scenario, outcomes, surroundings, seconds, findings, _halved(runner, batch_size, smaller))
     record = record if audit is None else record.audited(audit)
     if out is not None:
         record.save(Path(out))
@@ -192,7 +193,7 @@ def attack(
     if not isinstance(scenario, Attack):
         raise BadInputError(f"protocol '{label}' is no attack", fix="see: rbk list attacks, rbk list protocols")
     samples = as_samples(images, labels)
-    where = _device(model, device)
+    where = device_for(model, device)
     decided: dict[int, Sample] = {}
     runner = _runner(model, scenario, batch_size, where)
     preflight(runner, *_first_batch(runner, samples), allow)
@@ -240,8 +241,7 @@ def evaluate_curve(
 
 def _carried(spec: Spec, scenario: Scenario, smaller: Record) -> Outcomes:
     """Return the outcomes at the next smaller budget, having seen that they are of the same run otherwise."""
-    assert isinstance(scenario, Attack)
-    below = scenario.smaller().digest() if scenario.below else None
+    below = scenario.smaller().digest() if isinstance(scenario, Attack) and scenario.below else ""
     protocol = spec.protocol.model_copy(update={"digest": below})
     wanted = spec.model_copy(update={"protocol": protocol})
     met = smaller.spec.model_copy(update={"protocol": protocol})
@@ -305,9 +305,8 @@ def _record(
     surroundings: Environment,
     seconds: float,
     allowed: Sequence[Finding],
-    batch_size: int,
+    halved: tuple[str, ...],
 ) -> Record:
-    halved = f"memory ran out at batch size {spec.batch_size}: it went on with {batch_size}"
     attacked = outcomes.kind == "attack"
     return Record(
         spec=spec,
@@ -319,12 +318,18 @@ def _record(
         outcomes_file=OutcomesFile(file=outcomes_name(spec), sha256=outcomes.digest(), rows=len(outcomes)),
         environment=surroundings,
         citations=scenario.citations,
-        flags=tuple(f"preflight, allowed: {finding}" for finding in allowed)
-        + _flags(outcomes)
-        + ((halved,) if batch_size < spec.batch_size else ()),
+        flags=tuple(f"preflight, allowed: {finding}" for finding in allowed) + _flags(outcomes) + halved,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(seconds, 3),
     ).attach(outcomes)
+
+
+def _halved(runner: Runner, asked: int, smaller: Record | None) -> tuple[str, ...]:
+    """Flag that memory ran out, here or at the smaller budgets that were carried over."""
+    said = "memory ran out at batch size"
+    before = [] if smaller is None else [flag for flag in smaller.flags if flag.startswith(said)]
+    now = [f"{said} {asked}: it went on with {runner.batch_size}"] if runner.batch_size < asked else []
+    return tuple(dict.fromkeys(before + now))
 
 
 def _flags(outcomes: Outcomes) -> tuple[str, ...]:
@@ -338,15 +343,3 @@ def _flags(outcomes: Outcomes) -> tuple[str, ...]:
     if nonfinite := int((outcomes["nonfinite"] > 0).sum()):
         flags.append(f"{nonfinite} samples met NaN or infinite logits under attack")
     return tuple(flags)
-
-
-def _device(model: nn.Module, device: str | None) -> torch.device:
-    if device is None:
-        first = next(model.parameters(), None)
-        return torch.device("cpu") if first is None else first.device
-    try:
-        assert float(torch.ones(1, device=device).sum()) == 1
-        return torch.device(device)
-    except Exception as error:  # noqa: BLE001 (every back end fails in its own way)
-        reason = [*str(error).splitlines(), type(error).__name__][0][:100]
-        raise BadInputError(f"device '{device}' cannot be used ({reason})", fix="see: rbk doctor") from None

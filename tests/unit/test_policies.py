@@ -6,15 +6,18 @@ import attack_checks
 import pytest
 import torch
 from attack_checks import Wavy, drive, rand
+from plain_query import PlainQuery
 from torch import nn
 
 from robustbench_kpca import attack, create_model, evaluate, evaluate_curve, load_data, load_model
 from robustbench_kpca.attacks.apgd import APGD
+from robustbench_kpca.attacks.ddn import DDN
 from robustbench_kpca.attacks.mim import MIM
 from robustbench_kpca.attacks.pgd import PGD
 from robustbench_kpca.attacks.spsa import SPSA
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.engine import Engine
+from robustbench_kpca.evaluation.journal import Journal
 from robustbench_kpca.evaluation.runner import Runner
 from robustbench_kpca.models.normalisation import normalise_inside
 from robustbench_kpca.threat import Threat
@@ -63,6 +66,38 @@ def test_the_policies_differ_where_an_attack_passes_through_a_misclassified_poin
     assert (last.broken_by, float(last.worst)) == ("", pytest.approx(0.41))
     assert (first.forwards, strongest.forwards, last.forwards) == (3, 4, 3)
     assert (first.backwards, strongest.backwards, last.backwards) == (2, 2, 2)
+
+
+class Valley(nn.Module):
+    """Class 0 within 0.1 of 0.45, class 1 elsewhere."""
+
+    def forward(self, x):
+        score = (x.flatten(1)[:, 0] - 0.45).abs() - 0.1
+        return torch.stack([torch.zeros_like(score), score], 1)
+
+
+def test_strongest_keeps_the_lowest_margin_whenever_it_was_met():
+    """Steps of 0.09: margins 0.03, -0.06 and -0.05."""
+    stage = STEPS | {"steps": 3, "step_size": 0.09}
+    (sample,) = run(Valley(), pixels(0.58), torch.ones(1).long(), stage, eps=0.2, policy="strongest")
+    assert float(sample.worst) == pytest.approx(0.49)
+    assert (sample.broken_by, sample.worst_margin) == ("pgd", pytest.approx(-0.06))
+
+
+class TwoFaced(nn.Module):
+    """Linear, but near 0.52 it is far on the other side as long as gradients are recorded."""
+
+    def forward(self, x):
+        pixel = x.flatten(1)[:, 0]
+        lie = 10.0 * (((pixel - 0.52).abs() < 0.01) & torch.is_grad_enabled())
+        return torch.stack([torch.zeros_like(pixel), pixel - 0.5 - lie], 1)
+
+
+def test_strongest_never_loses_a_success_that_was_confirmed():
+    """0.56 -> 0.52, where it only looks broken -> 0.48, where it is."""
+    stage = STEPS | {"steps": 2, "step_size": 0.04}
+    (sample,) = run(TwoFaced(), pixels(0.56), torch.ones(1).long(), stage, policy="strongest")
+    assert (sample.broken_by, float(sample.worst), sample.retracted) == ("pgd", pytest.approx(0.48), 1)
 
 
 def test_strongest_spends_the_budget_and_keeps_the_lowest_margin(linear):
@@ -223,6 +258,48 @@ def test_draws_average_answers_and_gradients_and_repeat_themselves():
     assert all(sample.forwards % 4 == 0 for sample in samples)
 
 
+@pytest.mark.parametrize("draws", [1, 3])
+def test_when_the_journal_is_written_changes_nothing(draws):
+    """A snapshot answers no claim early: with noise, that would be another batch and so another draw."""
+    inner, images = Wavy((1, 4, 4), dtype=torch.float32).eval(), rand(3, 40, 1, 4, 4, dtype=torch.float32)
+    model, labels = inner if draws == 1 else Noisy(0.2).eval(), inner(images).argmax(1)
+
+    def outcome(often):
+        found = {}
+        runner = Runner(model, 8, torch.device("cpu"), draws)
+        chosen, ids = attack_checks.scenario((STEPS,), draws=draws, eps=0.04), [str(i) for i in range(40)]
+
+        def begin():
+            return Engine(runner, chosen, ids, 0, lambda sample: found.update({sample.index: sample}))
+
+        engine, pulses = begin(), 0
+        source = iter([(list(range(i, i + 8)), images[i : i + 8], labels[i : i + 8]) for i in range(0, 40, 8)])
+
+        class StopError(Exception):
+            pass
+
+        def pulse():
+            nonlocal pulses
+            pulses += 1
+            if often and pulses % often == 0:
+                raise StopError
+
+        while True:
+            try:
+                engine.run(source, pulse)
+                break
+            except StopError:
+                entries = engine.snapshot()
+                engine = begin()
+                engine.restore(entries)
+        return [(found[i].broken_by, found[i].forwards, found[i].worst.flatten().tolist()) for i in range(40)]
+
+    whole = outcome(0)
+    assert {by for by, *_ in whole} >= {"", "pgd"}
+    assert outcome(3) == whole
+    assert outcome(2) == whole
+
+
 def test_kep_svgp_can_be_attacked_under_expectation(fork):
     data = load_data("digits", limit=8)
     model = create_model("kep_svgp_vit_digits").eval()
@@ -290,6 +367,90 @@ def test_memory_that_runs_out_in_mid_attack_loses_nothing():
     assert all(torch.allclose(a.worst, b.worst) for a, b in zip(samples, plain, strict=True))
     assert [sample.forwards for sample in samples] == [sample.forwards for sample in plain]
     assert model.sizes == []
+
+
+class Counting(nn.Module):
+    """Counts its passes, stops at some, and has memory for `most` images."""
+
+    def __init__(self, model, stop=None, most=10**9):
+        super().__init__()
+        self.model, self.stop, self.most, self.passes = model, stop, most, 0
+
+    def forward(self, x):
+        self.passes += 1
+        if self.passes == self.stop:
+            raise KeyboardInterrupt
+        if len(x) > self.most:
+            raise torch.OutOfMemoryError("out of memory")
+        return self.model(x)
+
+
+def test_what_was_halved_stays_flagged_after_an_interruption(tmp_path, monkeypatch):
+    monkeypatch.setattr(Journal, "due", lambda self: True)
+    inner, images = Wavy((1, 4, 4), dtype=torch.float32).eval(), rand(3, 20, 1, 4, 4, dtype=torch.float32)
+    labels, how = inner(images).argmax(1), {"protocol": "pgd20-linf-8_255", "batch_size": 16, "name": "w"}
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(Counting(inner, stop=20, most=8).eval(), images, labels, out=tmp_path, **how)
+    record = evaluate(Counting(inner).eval(), images, labels, out=tmp_path, **how)
+    assert record.flags == ("memory ran out at batch size 16: it went on with 8",)
+
+
+def test_an_interrupted_curve_repeats_no_smaller_budget(tmp_path, monkeypatch):
+    monkeypatch.setattr(Journal, "due", lambda self: True)
+    inner, images = Wavy((1, 4, 4), dtype=torch.float32).eval(), rand(3, 24, 1, 4, 4, dtype=torch.float32)
+    labels = inner(images).argmax(1)
+    how = {"protocol": "pgd20-linf-8_255", "batch_size": 8, "name": "w", "below": ["1/255", "2/255"]}
+    whole = Counting(inner).eval()
+    record = evaluate(whole, images, labels, **how)
+    spent = 0
+    for share in (0.3, 0.3, 0.3, 1.0):
+        model = Counting(inner, stop=int(share * whole.passes)).eval()
+        if share < 1:
+            with pytest.raises(KeyboardInterrupt):
+                evaluate(model, images, labels, out=tmp_path, **how)
+        else:
+            model.stop = None
+            resumed = evaluate(model, images, labels, out=tmp_path, **how)
+        spent += model.passes
+    assert resumed.outcomes.digest() == record.outcomes.digest()
+    assert spent <= whole.passes + 4 * 12  # the probe, the preflight and one lost batch each time
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [({"norm": "l1", "eps": 1}, "attack 'apgd' in l1"), ({"target": "random"}, "attack 'fab' with a target")],
+)
+def test_what_a_late_stage_cannot_do_is_refused_at_once(fields, message, tmp_path):
+    text = attack_checks.USUAL + "[[stage]]\nattack = 'noise'\nrestarts = 1\n"
+    if "norm" in fields:
+        text += "[[stage]]\nattack = 'apgd'\nrestarts = 1\nsteps = 5\nloss = 'ce'\ntargets = 1\nrho = 0.75\n"
+    else:
+        text += "[[stage]]\nattack = 'fab'\nrestarts = 1\nsteps = 5\ntargets = 1\nalpha_max = 0.1\neta = 1.05\n"
+        text += "beta = 0.9\nrandom_start = false\n"
+    (tmp_path / "p.toml").write_text(text)
+    model = Counting(Wavy((1, 4, 4), dtype=torch.float32)).eval()
+    images = rand(3, 4, 1, 4, 4, dtype=torch.float32)
+    with pytest.raises(BadInputError, match=message):
+        evaluate(model, images, torch.zeros(4).long(), protocol=str(tmp_path / "p.toml"), **fields)
+    assert model.passes == 0
+
+
+def test_ddn_believes_the_mean_of_its_draws():
+    """One draw says broken, two say not."""
+
+    class Draws(PlainQuery):
+        def gradient(self, x, loss, *, outside=False):
+            x = x.detach().requires_grad_()
+            losses = torch.stack([loss(self.model(x) + torch.tensor([shift, 0.0])) for shift in (0.0, 0.0, 0.3)]).mean(
+                0
+            )
+            return losses.detach(), torch.autograd.grad(losses.sum(), x)[0]
+
+    model, images = Valley(), pixels(0.75)  # margin 0.2: 0.2, 0.2 and -0.1
+    chosen = DDN(steps=5, gamma=0.1, init_norm=0.5)
+    state = drive(chosen, model, images, torch.ones(1).long(), Threat("l2", 0.5), 1, query=Draws(model))
+    assert float(state["radius"]) == pytest.approx(0.55)
 
 
 def test_a_single_image_that_does_not_fit_ends_the_evaluation():
