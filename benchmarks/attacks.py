@@ -12,7 +12,7 @@ Three tables, every number from one process; times are process CPU time, medians
 Passes are all rows that the model was shown, counted at the model: also those that fill up our batches, our checks of
 the first images, and the checks of the reference AutoAttack.
 
-    python benchmarks/attacks.py [--only cost] [--images 32] [--repeats 3] [--threads 1]
+    python benchmarks/attacks.py [--only cost] [--images 16] [--repeats 3] [--threads 1]
 """
 
 import argparse
@@ -228,21 +228,26 @@ def duel(name: str, images: int, repeats: int) -> list[Any]:
     row = VERSUS[name]
     model, samples = load_model(row.model), subset(images if row.few else None)
     x, y = samples.tensors()
+    batch_size = min(BATCH_SIZE, len(x))
     verdicts: list[float] = [0.0, 0.0]
 
     def ours() -> None:
-        how: dict[str, Any] = {"protocol": row.protocol, "batch_size": BATCH_SIZE}
+        how: dict[str, Any] = {"protocol": row.protocol, "batch_size": batch_size}
         verdicts[0] = evaluate(model, samples, **how, **row.overrides).metrics["robust_accuracy"].value
 
     def theirs() -> None:
         verdicts[1] = float(row.reference(model, x, y).float().mean())
 
-    shown = []
-    for contender in (ours, theirs):  # also warms up; a slow row needs none
-        with counted(model) as rows:
+    shown = [Shown(), Shown()]
+
+    def watched(which: int, contender: Callable[[], None]) -> None:
+        with counted(model) as shown[which]:
             contender()
-        shown.append(rows)
-    times = [statistics.median(own) for own in interleaved((ours, theirs), repeats, time.process_time)]
+
+    contenders = [lambda: watched(0, ours), lambda: watched(1, theirs)]
+    if not row.few:
+        interleaved(contenders, 1, time.process_time)  # to warm up; in a slow row that is nothing
+    times = [statistics.median(own) for own in interleaved(contenders, repeats, time.process_time)]
     forwards, backwards = ([getattr(one, kind) / len(x) for one in shown] for kind in ("forwards", "backwards"))
     per_pass = [1e3 * seconds / max(one.backwards, 1) for seconds, one in zip(times, shown, strict=True)]
     return [
@@ -260,11 +265,12 @@ BUDGETS = (8, 16)
 def precisions(images: int, repeats: int) -> list[list[Any]]:
     """Measure the third table."""
     model, samples, rows = load_model(ROBUST), subset(images), []
+    batch_size = min(BATCH_SIZE, len(samples))
     for eps in BUDGETS:
         robust: dict[str, float] = {}
 
         def run(name: str, eps: int = eps, robust: dict[str, float] = robust) -> None:
-            how: dict[str, Any] = {"protocol": PRECISIONS[name], "batch_size": BATCH_SIZE, "eps": f"{eps}/255"}
+            how: dict[str, Any] = {"protocol": PRECISIONS[name], "batch_size": batch_size, "eps": f"{eps}/255"}
             robust[name] = evaluate(model, samples, **how).metrics["robust_accuracy"].value
 
         contenders = [lambda name=name, run=run: run(name) for name in PRECISIONS]
@@ -298,7 +304,7 @@ def show(title: str, rows: list[list[Any]], columns: dict[str, str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Our attack engine against torchattacks and the reference AutoAttack.")
     parser.add_argument("--only", nargs="+", default=[], help="tables (cost, versus, bf16) or rows, by what they hold")
-    parser.add_argument("--images", type=int, default=32, help="for the slow rows; the others take all 364")
+    parser.add_argument("--images", type=int, default=16, help="for the slow rows; the others take all 364")
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each, of which the median is shown")
     parser.add_argument("--threads", type=int, default=1, help="of torch")
     arguments = parser.parse_args()
