@@ -360,16 +360,19 @@ class Engine:
     def snapshot(self) -> list[dict[str, Any]]:
         """Return everything undecided as plain values and tensors.
 
-        One entry a sample: the sample, its state if it has one and, if an image of it is to be answered, the claim.
+        One entry a sample: where it is, the sample, its state if it has one and the image that is to be answered.
         """
+
+        def entry(place: str, sample: Sample, state: State | None, **more: Any) -> dict[str, Any]:
+            return {"place": place, "sample": vars(sample), "state": _on_cpu(state), **more}
+
         entries = [
-            {"sample": vars(claim.sample), "state": _on_cpu(claim.state), "claim": claim.image, "final": claim.final}
-            for claim in self.claims
+            entry("claims", claim.sample, claim.state, image=claim.image, final=claim.final) for claim in self.claims
         ]
         for pool in self.pools:
-            active = [{key: rows[row : row + 1] for key, rows in pool.state.items()} for row in range(len(pool.active))]
-            inside = [*zip(pool.active, active, strict=True), *pool.waiting]
-            entries += [{"sample": vars(one), "state": _on_cpu(state), "claim": None} for one, state in inside]
+            for row, sample in enumerate(pool.active):
+                entries.append(entry("active", sample, {key: rows[row : row + 1] for key, rows in pool.state.items()}))
+            entries += [entry("waiting", sample, state) for sample, state in pool.waiting]
         return entries
 
     def restore(self, entries: list[dict[str, Any]]) -> None:
@@ -378,8 +381,10 @@ class Engine:
             sample, state = Sample(**entry["sample"]), entry["state"]
             if state is not None:
                 state = {key: rows.to(self.runner.device) for key, rows in state.items()}
-            if entry["claim"] is not None:
-                self.claims.append(_Claim(sample, entry["claim"], state, entry["final"]))
+            if entry["place"] == "claims":
+                self.claims.append(_Claim(sample, entry["image"], state, entry["final"]))
+            elif state is not None and entry["place"] == "active":
+                self.pools[sample.stage].append([sample], state)
             else:
                 self.pools[sample.stage].waiting.append((sample, state))
 
