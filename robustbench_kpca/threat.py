@@ -75,5 +75,5 @@ class Threat:
     def __str__(self) -> str:
         """Spell the budget in pixel levels where that is exact enough to read: `linf 8/255`, but `l1 12`."""
         levels = self.eps * 255
-        near = self.norm != "l1" and abs(levels - round(levels)) < 1e-6
+        near = self.norm != "l1" and self.eps <= 1 and abs(levels - round(levels)) < 1e-6
         return f"{self.norm} {round(levels)}/255" if near else f"{self.norm} {self.eps:g}"

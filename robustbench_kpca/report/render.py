@@ -187,7 +187,8 @@ def _budget(scenario: Attack, std: tuple[float, ...]) -> str:
     pixel = scenario.space == "pixel"
     values = sorted({scenario.eps / part if pixel else scenario.eps * part for part in std})
     ends = dict.fromkeys((values[0], values[-1]))
-    shown = " to ".join(f"{value:.3g}" if pixel else f"{255 * value:.3g}/255" for value in ends)
+    levels = not pixel and scenario.norm != "l1" and values[-1] <= 1
+    shown = " to ".join(f"{255 * value:.3g}/255" if levels else f"{value:.3g}" for value in ends)
     return f"{text}, {shown} in {'normalised' if pixel else 'pixel'} space, by channel"
 
 
