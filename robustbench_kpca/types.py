@@ -44,7 +44,10 @@ class Query(Protocol):
         ...
 
     def module(self) -> nn.Module:
-        """Return the bare model, for an attack of another library: it runs on batches of any size, and only counts."""
+        """Return the bare model, for an attack of another library: batches of any size, counted but not judged.
+
+        A gradient that is NaN or infinite is refused there, too.
+        """
         ...
 
 

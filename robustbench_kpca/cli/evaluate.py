@@ -58,7 +58,7 @@ def evaluate(
     audited: Annotated[
         bool, typer.Option("--audit/--no-audit", help="Audit a model before its first attack (docs/audit.md).")
     ] = True,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate again what is finished already.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate and audit again what is finished already.")] = False,
     seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
     batch_size: BatchSize = 64,
     workers: Workers = 0,
