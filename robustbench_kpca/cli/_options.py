@@ -25,6 +25,18 @@ Presets = Annotated[
         is_eager=True,
     ),
 ]
+Data = Annotated[str, typer.Option(help="A data set of `rbk list data`, or a folder of images.")]
+Split = Annotated[str, typer.Option(help="Part of a named data set.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Only so many images, spread over the set.")]
+Untrained = Annotated[bool, typer.Option(help="Allow a model without weights.")]
+Seed = Annotated[int, typer.Option(help="Of all randomness.")]
+Settings = Annotated[
+    list[str],
+    typer.Option("--set", help="KEY=VALUE: a protocol field (eps=3/255), or model.KEY=VALUE. Repeatable."),
+]
+Allow = Annotated[
+    list[str], typer.Option(help="A preflight check that may fail, such as batch; the record says so. Repeatable.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no remarks.")]
 Device = Annotated[str | None, typer.Option(help="Such as cpu or cuda; by default cuda where there is one.")]

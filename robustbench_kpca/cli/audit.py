@@ -7,13 +7,26 @@ import typer
 
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._evaluating import Job, model_name, say_flags, split_settings
-from robustbench_kpca.cli._options import BatchSize, Checkpoint, Device, Ema, Json, Presets, Quiet, ResizePositions
+from robustbench_kpca.cli._options import (
+    BatchSize,
+    Checkpoint,
+    Data,
+    Device,
+    Ema,
+    Json,
+    Presets,
+    Quiet,
+    ResizePositions,
+    Seed,
+    Split,
+    Untrained,
+)
 
 
 def audit(
     model: Annotated[str, typer.Argument(help="A model of `rbk list models`, timm:NAME or module.path:factory.")],
-    data: Annotated[str, typer.Option(help="A data set of `rbk list data`, or a folder of images.")] = "digits",
-    split: Annotated[str, typer.Option(help="Part of a named data set.")] = "test",
+    data: Data = "digits",
+    split: Split = "test",
     eps: Annotated[str, typer.Option(help="Radius of the L-infinity ball.")] = "8/255",
     images: Annotated[int, typer.Option(min=1, help="How many images, spread over the set.")] = 64,
     sibling: Annotated[
@@ -24,9 +37,9 @@ def audit(
     resize_positions: ResizePositions = False,
     name: Annotated[str | None, typer.Option(help="Name of the model in the audit.")] = None,
     set_: Annotated[list[str], typer.Option("--set", help="model.KEY=VALUE. Repeatable.")] = [],  # noqa: B006
-    untrained: Annotated[bool, typer.Option(help="Allow a model without weights.")] = False,
+    untrained: Untrained = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to keep the audit in.")] = None,
-    seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
+    seed: Seed = 0,
     batch_size: BatchSize = 64,
     device: Device = None,
     presets: Presets = None,  # noqa: ARG001 (set by its callback)

@@ -8,14 +8,21 @@ import typer
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._evaluating import Job, check_unique, run_jobs, split_settings
 from robustbench_kpca.cli._options import (
+    Allow,
     BatchSize,
     Checkpoint,
+    Data,
     Device,
     Ema,
     Json,
+    Limit,
     Presets,
     Quiet,
     ResizePositions,
+    Seed,
+    Settings,
+    Split,
+    Untrained,
     Workers,
 )
 
@@ -31,17 +38,14 @@ def evaluate(
         list[str],
         typer.Option("--protocol", "-p", help="A protocol of `rbk list protocols`, or a TOML file. Repeatable."),
     ],
-    data: Annotated[str, typer.Option(help="A data set of `rbk list data`, or a folder of images.")] = "digits",
-    split: Annotated[str, typer.Option(help="Part of a named data set.")] = "test",
+    data: Data = "digits",
+    split: Split = "test",
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the records.")] = Path("runs"),
     checkpoint: Checkpoint = None,
     ema: Ema = False,
     resize_positions: ResizePositions = False,
     name: Annotated[str | None, typer.Option(help="Name of a single model in its records.")] = None,
-    set_: Annotated[
-        list[str],
-        typer.Option("--set", help="KEY=VALUE: a protocol field (eps=3/255), or model.KEY=VALUE. Repeatable."),
-    ] = [],  # noqa: B006 (typer reads the default)
+    set_: Settings = [],  # noqa: B006 (typer reads the default)
     curve: Annotated[
         str | None,
         typer.Option(
@@ -49,17 +53,14 @@ def evaluate(
             "broken at every larger one."
         ),
     ] = None,
-    untrained: Annotated[bool, typer.Option(help="Allow a model without weights.")] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only so many images, spread over the set.")] = None,
-    allow: Annotated[
-        list[str],
-        typer.Option(help="A preflight check that may fail, such as batch; the record says so. Repeatable."),
-    ] = [],  # noqa: B006 (typer reads the default)
+    untrained: Untrained = False,
+    limit: Limit = None,
+    allow: Allow = [],  # noqa: B006 (typer reads the default)
     audited: Annotated[
         bool, typer.Option("--audit/--no-audit", help="Audit a model before its first attack (docs/audit.md).")
     ] = True,
     fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate and audit again what is finished already.")] = False,
-    seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
+    seed: Seed = 0,
     batch_size: BatchSize = 64,
     workers: Workers = 0,
     device: Device = None,

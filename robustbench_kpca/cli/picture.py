@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Checkpoint, Ema, Presets, ResizePositions
+from robustbench_kpca.cli._options import Checkpoint, Ema, Presets, ResizePositions, Seed, Split
 
 app = typer.Typer(help="Draw adversarial or corrupted images as PNG.", rich_markup_mode=None)
 
@@ -16,13 +16,13 @@ def adversarial(
     model: Annotated[str, typer.Option("--model", "-m", help="As in `rbk eval`.")],
     protocol: Annotated[str, typer.Option("--protocol", "-p", help="An attack protocol.")] = "pgd20-linf-8_255",
     data: Annotated[str, typer.Option(help="A data set, or a folder of images.")] = "digits",
-    split: Annotated[str, typer.Option(help="Part of a named data set.")] = "test",
+    split: Split = "test",
     checkpoint: Checkpoint = None,
     ema: Ema = False,
     resize_positions: ResizePositions = False,
     images: Annotated[int, typer.Option(min=1, max=24, help="How many.")] = 8,
     out: Annotated[Path, typer.Option("--out", "-o", help="The PNG.")] = Path("adversarial.png"),
-    seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
+    seed: Seed = 0,
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
 ) -> None:
     """Draw clean images, what the attack made of them, and the difference (scaled to full contrast)."""
@@ -54,7 +54,7 @@ def corruptions(
     image: Annotated[Path, typer.Option("--image", help="Any RGB image file.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The PNG.")] = Path("corruptions.png"),
     profile: Annotated[str, typer.Option(help="Parameter set: imagecorruptions or cifar_c.")] = "imagecorruptions",
-    seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
+    seed: Seed = 0,
 ) -> None:
     """Draw an image under every corruption at every severity."""
     import numpy as np

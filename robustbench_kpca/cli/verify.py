@@ -8,14 +8,21 @@ import typer
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._evaluating import Job, model_name, source_of, split_settings
 from robustbench_kpca.cli._options import (
+    Allow,
     BatchSize,
     Checkpoint,
+    Data,
     Device,
     Ema,
     Json,
+    Limit,
     Presets,
     Quiet,
     ResizePositions,
+    Seed,
+    Settings,
+    Split,
+    Untrained,
     Workers,
 )
 
@@ -33,25 +40,19 @@ def verify(
         str | None,
         typer.Option(help="LIBRARY:NAME of torchattacks, pyautoattack or foolbox; by default the most trusted one."),
     ] = None,
-    data: Annotated[str, typer.Option(help="A data set of `rbk list data`, or a folder of images.")] = "digits",
-    split: Annotated[str, typer.Option(help="Part of a named data set.")] = "test",
+    data: Data = "digits",
+    split: Split = "test",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for both records; none by default.")] = None,
     checkpoint: Checkpoint = None,
     ema: Ema = False,
     resize_positions: ResizePositions = False,
     name: Annotated[str | None, typer.Option(help="Name of the model in the records.")] = None,
-    set_: Annotated[
-        list[str],
-        typer.Option("--set", help="KEY=VALUE: a protocol field (eps=3/255), or model.KEY=VALUE. Repeatable."),
-    ] = [],  # noqa: B006 (typer reads the default)
-    untrained: Annotated[bool, typer.Option(help="Allow a model without weights.")] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only so many images, spread over the set.")] = None,
-    allow: Annotated[
-        list[str],
-        typer.Option(help="A preflight check that may fail, such as batch; the record says so. Repeatable."),
-    ] = [],  # noqa: B006 (typer reads the default)
+    set_: Settings = [],  # noqa: B006 (typer reads the default)
+    untrained: Untrained = False,
+    limit: Limit = None,
+    allow: Allow = [],  # noqa: B006 (typer reads the default)
     fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate again what is finished already.")] = False,
-    seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
+    seed: Seed = 0,
     batch_size: BatchSize = 64,
     workers: Workers = 0,
     device: Device = None,
