@@ -39,5 +39,6 @@ def test_eps_must_be_positive_and_finite(eps):
 
 def test_spelling():
     assert str(Threat("linf", 8 / 255)) == "linf 8/255"
+    assert str(Threat("l2", 1000)) == "l2 1000"
     assert str(Threat("l2", 0.5)) == "l2 0.5"
     assert str(Threat("l1", 12)) == "l1 12"
