@@ -412,7 +412,7 @@ def test_a_newer_record_is_never_replaced(linear, tmp_path):
     (path,) = find_records(tmp_path)
     newer = path.read_text().replace('"schema_version": 2', '"schema_version": 3')
     path.write_text(newer)
-    with pytest.raises(BadInputError, match="record schema 2"):
+    with pytest.raises(BadInputError, match="record schema 3"):
         evaluate(model, IMAGES, LABELS, protocol="clean", out=tmp_path)
     assert path.read_text() == newer
 
