@@ -4,6 +4,7 @@ A protocol file states every field: there are no defaults to drift, so equal dig
 """
 
 import json
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, StrictBool, field_validator, model_validator
@@ -176,6 +177,12 @@ def load_scenario(protocol: str, overrides: dict[str, Override] | None = None) -
         name += f"+{key}={shown.replace('/', '_').replace(' ', '')}"
         data["title"] = f"{data.get('title', name)}, with {key} = {shown}"
     return name, parse_scenario(data, f"protocol '{name}'")
+
+
+def along_curve(eps: Iterable[str | float]) -> list[dict[str, Override]]:
+    """Return the overrides of each evaluation along a curve: budgets ascending, each naming the smaller ones."""
+    budgets = sorted(eps, key=parse_fraction)
+    return [{"eps": value} | ({"below": budgets[:at]} if at else {}) for at, value in enumerate(budgets)]
 
 
 def parse_scenario(data: dict[str, Any], where: str) -> Scenario:

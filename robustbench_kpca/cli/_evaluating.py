@@ -10,6 +10,8 @@ from robustbench_kpca.cli import _console
 from robustbench_kpca.errors import BadInputError
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from robustbench_kpca.audit import Audit
     from robustbench_kpca.record import Record
 
@@ -36,11 +38,18 @@ class Job:
         """Return the overrides of each evaluation under a protocol: several for an attack along a curve over eps."""
         if not self.curve or kind != "attack":
             return [self.overrides]
-        from robustbench_kpca.threat import parse_fraction
+        from robustbench_kpca.scenario import along_curve
 
-        eps = sorted(self.curve, key=parse_fraction)
-        below = [{"below": eps[:number]} if number else {} for number in range(len(eps))]
-        return [self.overrides | {"eps": value} | smaller for value, smaller in zip(eps, below, strict=True)]
+        return [self.overrides | budget for budget in along_curve(self.curve)]
+
+    def load(self) -> "nn.Module":
+        """Build the model and give it its weights."""
+        from robustbench_kpca.models.loading import load_model
+
+        return load_model(
+            self.model, self.checkpoint, untrained=self.untrained, ema=self.ema,
+            resize_positions=self.resize_positions, **self.model_options,
+        )  # fmt: skip
 
 
 def run_jobs(
@@ -63,29 +72,21 @@ def run_jobs(
 
     With `audited`, a model that is attacked is audited first, and its records of attacks keep the audit.
     """
-    import torch
-
     from robustbench_kpca.data._loading import load_data
     from robustbench_kpca.evaluation.audit import audit
     from robustbench_kpca.evaluation.run import evaluate, prepare
     from robustbench_kpca.files import require_writable
-    from robustbench_kpca.models.loading import input_view, load_model
+    from robustbench_kpca.models.loading import input_view
 
     kinds = [{protocol: prepare(protocol, {})[1].kind for protocol in job.protocols} for job in jobs]
     for job, kind in zip(jobs, kinds, strict=True):
         for protocol in job.protocols:
             for overrides in job.settings(kind[protocol]):
                 prepare(protocol, overrides)
-    models = [
-        load_model(
-            job.model, job.checkpoint, untrained=job.untrained, ema=job.ema, resize_positions=job.resize_positions,
-            **job.model_options,
-        )
-        for job in jobs
-    ]  # fmt: skip
+    models = [job.load() for job in jobs]
     sets = [load_data(data, split, limit, view=input_view(model)) for model in models]
     require_writable(out)
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = device or best_device()
     records, begun = [], datetime.now(UTC).isoformat(timespec="seconds")
     with _console.progress(quiet=quiet) as start:
         for job, kind, model, samples in zip(jobs, kinds, models, sets, strict=True):
@@ -108,6 +109,13 @@ def run_jobs(
                     records.append(smaller)
                     _say(smaller, kept=smaller.created < begun, quiet=quiet)
     return records
+
+
+def best_device() -> str:
+    """Return the device of a command that is told none."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def say_flags(audit: "Audit", *, quiet: bool) -> None:

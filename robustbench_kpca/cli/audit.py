@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._evaluating import Job, model_name, say_flags, split_settings
+from robustbench_kpca.cli._evaluating import Job, best_device, model_name, say_flags, split_settings
 from robustbench_kpca.cli._options import (
     BatchSize,
     Checkpoint,
@@ -47,8 +47,6 @@ def audit(
     quiet: Quiet = False,
 ) -> int:
     """Ask a model what an honestly evaluated one answers in a known way; exit 1 if an answer is flagged."""
-    import torch
-
     from robustbench_kpca.data._loading import load_data
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.evaluation.audit import audit as ask
@@ -60,15 +58,13 @@ def audit(
     if others:
         raise BadInputError(f"'{next(iter(others))}' cannot be set", expected="model.KEY=VALUE")
     job = Job(model, (), checkpoint, ema, resize_positions, untrained, name, options)
-    loaded = load_model(
-        model, checkpoint, untrained=untrained, ema=ema, resize_positions=resize_positions, **options
-    )  # fmt: skip
+    loaded = job.load()
     samples = load_data(data, split, view=input_view(loaded))
     if out is not None:
         require_writable(out)
     done = ask(
         loaded, samples, eps=eps, limit=images, seed=seed, batch_size=batch_size,
-        device=device or ("cuda" if torch.cuda.is_available() else "cpu"), name=name or model_name(job),
+        device=device or best_device(), name=name or model_name(job),
         sibling=None if sibling is None else load_model(sibling), sibling_name=sibling, out=out,
     )  # fmt: skip
     if json:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._evaluating import Job, model_name, source_of, split_settings
+from robustbench_kpca.cli._evaluating import Job, best_device, model_name, source_of, split_settings
 from robustbench_kpca.cli._options import (
     Allow,
     BatchSize,
@@ -64,21 +64,19 @@ def verify(
 
     Weaker: its robust accuracy is more than half a point above the reference's. Needs the extra `reference`.
     """
-    import torch
-
     from robustbench_kpca.data._loading import load_data
     from robustbench_kpca.evaluation.verify import verify as compare
-    from robustbench_kpca.models.loading import input_view, load_model
+    from robustbench_kpca.models.loading import input_view
     from robustbench_kpca.strict import parse_assignments
 
     options, overrides = split_settings(parse_assignments(set_))
     job = Job(model, [protocol], checkpoint, ema, resize_positions, untrained, name, options, overrides)
-    network = load_model(model, checkpoint, untrained=untrained, ema=ema, resize_positions=resize_positions, **options)
+    network = job.load()
     samples = load_data(data, split, limit, view=input_view(network))
     with _console.progress(quiet=quiet or json) as start:
         found = compare(
             network, samples, protocol=protocol, reference=reference, out=out, overrides=overrides, seed=seed,
-            batch_size=batch_size, workers=workers, device=device or ("cuda" if torch.cuda.is_available() else "cpu"),
+            batch_size=batch_size, workers=workers, device=device or best_device(),
             name=job.name or model_name(job), source=source_of(job), fresh=fresh, allow=allow, progress=start(model),
         )  # fmt: skip
     if json:

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from robustbench_kpca.audit import Audit, Check, Plan, Subject, audit_path, load_audit
 from robustbench_kpca.data._loading import as_samples
@@ -17,8 +17,7 @@ from robustbench_kpca.evaluation.environment import revision, version
 from robustbench_kpca.evaluation.preflight import preflight
 from robustbench_kpca.evaluation.runner import Runner, device_for, is_stochastic
 from robustbench_kpca.evaluation.subject import audited_samples, subject_of
-from robustbench_kpca.files import sha256
-from robustbench_kpca.models.checkpoint import parameters_sha256
+from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.threat import Threat, parse_fraction
 
 IMAGES = 64
@@ -124,13 +123,9 @@ def _state(model: nn.Module) -> dict[str, Any]:
     return {
         "parameters and buffers": parameters_sha256(model),
         "requires_grad": [parameter.requires_grad for parameter in model.parameters()],
-        "gradients": [None if one.grad is None else sha256(_bytes(one.grad)) for one in model.parameters()],
+        "gradients": [None if one.grad is None else tensor_sha256(one.grad) for one in model.parameters()],
         "training mode": [module.training for module in model.modules()],
     }
-
-
-def _bytes(values: Tensor) -> bytes:
-    return values.detach().cpu().contiguous().numpy().tobytes()
 
 
 def _untouched(before: dict[str, Any], after: dict[str, Any]) -> Check:

@@ -41,7 +41,7 @@ from robustbench_kpca.record import (
     load_record,
     outcomes_name,
 )
-from robustbench_kpca.scenario import Attack, Corruption, Override, Scenario, load_scenario
+from robustbench_kpca.scenario import Attack, Corruption, Override, Scenario, along_curve, load_scenario
 from robustbench_kpca.threat import parse_fraction
 from robustbench_kpca.types import Images, Labels, Mask
 
@@ -229,13 +229,10 @@ def evaluate_curve(
         One record per budget, ascending; robust accuracy never rises.
 
     """
-    budgets = sorted({parse_fraction(value): value for value in eps}.items())
     records: list[Record] = []
-    for number, (_, value) in enumerate(budgets):
-        curve: dict[str, Any] = {"eps": value}
-        if number:
-            curve |= {"below": [smaller for _, smaller in budgets[:number]], "smaller": records[-1]}
-        records.append(evaluate(model, images, labels, protocol=protocol, **curve, **how))
+    for overrides in along_curve({parse_fraction(value): value for value in eps}.values()):
+        settings: dict[str, Any] = {"smaller": records[-1] if records else None, **overrides, **how}
+        records.append(evaluate(model, images, labels, protocol=protocol, **settings))
     return records
 
 

@@ -8,8 +8,7 @@ from robustbench_kpca.data._loading import spread
 from robustbench_kpca.data._samples import Samples
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.runner import Runner, frozen, is_stochastic
-from robustbench_kpca.files import sha256
-from robustbench_kpca.models.checkpoint import parameters_sha256
+from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.types import Images, Logits, PerSample
 
 # What stands in place of a gradient's digest
@@ -24,7 +23,7 @@ def audited_samples(samples: Samples, images: int) -> Samples:
 
 def subject_of(runner: Runner | None, model: nn.Module, name: str, samples: Samples, first: Images) -> Subject:
     """Identify model and images; `first` is the first batch of them. Without a runner no answer is asked for."""
-    answers = "" if runner is None else sha256(_bytes(runner.logits(first)))
+    answers = "" if runner is None else tensor_sha256(runner.logits(first))
     return Subject(
         model=name, parameters_sha256=parameters_sha256(model), probe_sha256=answers,
         gradient_sha256=NOT_REPEATABLE if runner is None else _gradient_sha256(runner, first),
@@ -54,7 +53,7 @@ def _gradient_sha256(runner: Runner, images: Images) -> str:
     """Digest the input gradient, taken twice: kernels that add up in any order give other bits each time."""
     try:
         with frozen(runner.model):
-            once, again = (sha256(_bytes(runner.gradient(images, _to_all_classes)[1])) for _ in range(2))
+            once, again = (tensor_sha256(runner.gradient(images, _to_all_classes)[1]) for _ in range(2))
     except Exception:  # noqa: BLE001 (foreign code; what fails here is flagged by the attacks, which fail alike)
         return NONE
     return once if once == again else NOT_REPEATABLE
@@ -63,7 +62,3 @@ def _gradient_sha256(runner: Runner, images: Images) -> str:
 def _to_all_classes(logits: Logits) -> PerSample:
     """Cross-entropy to all classes alike: no label is asked for, every logit counts, and nothing saturates."""
     return -torch.log_softmax(logits, 1).mean(1)
-
-
-def _bytes(values: torch.Tensor) -> bytes:
-    return values.detach().cpu().contiguous().numpy().tobytes()

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import write_atomic
+from robustbench_kpca.files import sha256, write_atomic
 
 HUB = "hf-hub:"
 _PLAIN, _EMA = ("model", "state_dict"), ("model_ema", "state_dict_ema")
@@ -230,6 +230,11 @@ def save_checkpoint(path: Path, model: nn.Module, metadata: dict[str, str]) -> N
     """
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     write_atomic(path, save(state, metadata))
+
+
+def tensor_sha256(values: Tensor) -> str:
+    """Hash the values of a tensor, as bytes."""
+    return sha256(values.detach().cpu().contiguous().numpy().tobytes())
 
 
 def parameters_sha256(model: nn.Module) -> str:

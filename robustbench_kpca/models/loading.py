@@ -10,9 +10,15 @@ from torch import nn
 
 from robustbench_kpca.data._folder import View
 from robustbench_kpca.errors import BadInputError, BenchmarkError
-from robustbench_kpca.files import sha256
 from robustbench_kpca.models.build import ARCHITECTURES, create_model
-from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_header, read_state, silent_hub
+from robustbench_kpca.models.checkpoint import (
+    load_strictly,
+    parameters_sha256,
+    read_header,
+    read_state,
+    silent_hub,
+    tensor_sha256,
+)
 from robustbench_kpca.models.normalisation import normalise_inside
 from robustbench_kpca.record import ModelInfo
 from robustbench_kpca.registry import unknown_name
@@ -76,7 +82,7 @@ def model_info(model: nn.Module, name: str, source: str, probe: Logits) -> Model
         source=source,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         parameters_sha256=parameters_sha256(model),
-        probe_sha256=sha256(probe.cpu().contiguous().numpy().tobytes()),
+        probe_sha256=tensor_sha256(probe),
         pixel_std=tuple(round(value, 6) for value in std.flatten().tolist()) if isinstance(std, torch.Tensor) else (),
         config=config if isinstance(config, dict) and _is_plain(config) else {},
     )
