@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, PrivateAttr
+from pydantic import BaseModel, PrivateAttr, model_validator
 
 from robustbench_kpca.audit import Audit
 from robustbench_kpca.errors import BadInputError
@@ -41,7 +41,12 @@ class ModelInfo(BaseModel):
 class DataInfo(BaseModel):
     """Which images. `digest` covers ids, labels and pixels, in any order.
 
-    `known`: of a pair for out-of-distribution detection, how many are of known classes.
+    `known`: of a pair for out-of-distribution detection, how many are of known classes. `class_names`: of classes 0, 1,
+    ..., where the data knows them; names change no outcome, so no specification is another because of them.
+
+    Raises:
+        pydantic.ValidationError: names, but not one a class.
+
     """
 
     model_config = STRICT
@@ -51,6 +56,13 @@ class DataInfo(BaseModel):
     classes: int
     digest: str
     known: int | None = None
+    class_names: tuple[str, ...] | None = None
+
+    @model_validator(mode="after")
+    def _check_names(self) -> "DataInfo":
+        if self.class_names is not None and len(self.class_names) != self.classes:
+            raise ValueError(f"{len(self.class_names)} names for {self.classes} classes")
+        return self
 
 
 class ProtocolInfo(BaseModel):
@@ -73,8 +85,9 @@ class Spec(BaseModel):
     batch_size: int
 
     def digest(self) -> str:
-        """SHA-256 over the whole specification."""
-        return sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode())
+        """SHA-256 over the whole specification, names of classes aside."""
+        content = self.model_dump(mode="json", exclude={"data": {"class_names"}})
+        return sha256(json.dumps(content, sort_keys=True).encode())
 
     def stem(self) -> str:
         """File name (without suffix) of this evaluation's record: readable, and one a specification."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from robustbench_kpca.data._folder import BadImages
 from robustbench_kpca.data._labelling import Labelling
-from robustbench_kpca.data._reading import image_files, image_size, read_rgb
+from robustbench_kpca.data._reading import image_files, image_size, read_rgb, sub_folders
 from robustbench_kpca.data._scenes import Mask, Pixels, Scenes
 from robustbench_kpca.errors import BadInputError
 
@@ -37,7 +37,9 @@ class Place:
         """
         for folder in (self.images, self.masks):
             if not folder.is_dir():
-                raise BadInputError(f"there is no folder {folder}", expected="one of images and one of masks")
+                raise BadInputError(
+                    f"there is no folder {folder}", expected="one of images and one of masks", fix=_beside(folder)
+                )
         images = _by_id(self.images, image_files(self.images))
         drawn = [file for file in image_files(self.masks) if PurePosixPath(file).suffix.lower() in LOSSLESS]
         masks = _by_id(self.masks, drawn)
@@ -50,6 +52,12 @@ class Place:
             )
         both = {key: (images[key], masks[key]) for key in images if key in masks}
         return both, tuple(str(path) for path in alone)
+
+
+def _beside(folder: Path) -> str:
+    """Name the folders that are where a missing one was looked for."""
+    there = sub_folders(folder.parent) if folder.parent.is_dir() else []
+    return f"there are: {', '.join(there)}" if there else ""
 
 
 def _by_id(folder: Path, files: list[str]) -> dict[str, Path]:

@@ -191,8 +191,9 @@ def first_batch(runner: Runner, samples: Samples) -> tuple[Images, Labels]:
 def _data_info(data: Samples | Scenes) -> DataInfo:
     known = data.labels.count(0) if isinstance(data, Samples) and data.is_pair else None
     return DataInfo(
-        name=data.name, split=data.split, n=len(data), classes=data.classes, digest=data.digest(), known=known
-    )
+        name=data.name, split=data.split, n=len(data), classes=data.classes, digest=data.digest(), known=known,
+        class_names=data.class_names if isinstance(data, Scenes) else None,
+    )  # fmt: skip
 
 
 def _require_kind(data: Samples | Scenes, label: str, scenario: Scenario) -> None:

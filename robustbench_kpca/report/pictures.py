@@ -72,11 +72,14 @@ def grid(
             axis.imshow(image, interpolation="nearest", vmin=0, vmax=1)
             axis.set(xticks=[], yticks=[])
             if r == 0:
-                axis.set_title(column_titles[c], fontsize=8)
-        axes[r][0].set_ylabel(row_titles[r], fontsize=8)
+                axis.set_title(column_titles[c], fontsize=8, parse_math=False)
+        axes[r][0].set_ylabel(row_titles[r], fontsize=8, parse_math=False)
     if legend:
-        handles = [Patch(facecolor="#{:02x}{:02x}{:02x}".format(*colour), label=name) for name, colour in legend]
-        figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+        handles = [Patch(facecolor="#{:02x}{:02x}{:02x}".format(*colour)) for _, colour in legend]
+        names = [name for name, _ in legend]
+        drawn = figure.legend(handles, names, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+        for text in drawn.get_texts():
+            text.set_parse_math(False)  # names are anybody's: a $ is a $
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", metadata={"Software": None})
     return buffer.getvalue()

@@ -1,6 +1,7 @@
 """A segmenter's record cell by cell and class by class: accuracies, mIoU, and the IoU of every class."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,12 @@ def cells(outcomes: Outcomes) -> list[dict[str, Any]]:
     ]
 
 
-def classes(outcomes: Outcomes) -> pd.DataFrame:
-    """One row per class, in percent: its share of the pixels, and its IoU clean, corrupted (mean) and under attack."""
+def classes(outcomes: Outcomes, names: Sequence[str] | None = None) -> pd.DataFrame:
+    """One row per class, in percent: its share of the pixels, and its IoU clean, corrupted (mean) and under attack.
+
+    Rows are called by their class's name, where `names` are given (`DataInfo.class_names`), else by its number; classes
+    that occur nowhere, after the last that does, have a row only where there are names.
+    """
     tallies = {}
     if outcomes.kind == "segmentation-attack":
         tallies = {"clean IoU": Tally.clean(outcomes), "attacked IoU": Tally.attacked(outcomes)}
@@ -51,11 +56,12 @@ def classes(outcomes: Outcomes) -> pd.DataFrame:
     for title, tally in tallies.items():
         share = shares(tally.cells) if title == "corrupted IoU" else np.ones(1)
         columns[title] = np.tensordot(share, tally.ious(), 1)
-    most = max(len(column) for column in columns.values())
+    most = max(len(names or ()), *(len(column) for column in columns.values()))
     padded = {
         title: np.pad(column, (0, most - len(column)), constant_values=np.nan) for title, column in columns.items()
     }
-    return 100 * pd.DataFrame(padded, index=pd.Index(range(most), name="class"))
+    called = range(most) if names is None else names
+    return 100 * pd.DataFrame(padded, index=pd.Index(called, name="class"))
 
 
 def errors(outcomes: Outcomes) -> pd.DataFrame:

@@ -35,7 +35,10 @@ class SceneSource(Source):
         self.window = Window(self.settings, tuple(mean))
         self.length = len(self.train) // recipe.batch_size * recipe.batch_size
         if not self.length:
-            raise BadInputError(f"{len(self.train)} training scenes", expected=f"at least {recipe.batch_size}, a batch")
+            raise BadInputError(
+                f"{len(self.train)} training scenes", expected=f"at least {recipe.batch_size}, a batch",
+                fix="lower batch_size",
+            )  # fmt: skip
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """Shuffle, cut into global batches, keep every n-th scene for this process."""

@@ -12,7 +12,7 @@ from PIL import Image
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.corruptions import corrupt
 from robustbench_kpca.data._scenes import load_scenes
-from robustbench_kpca.report.pictures import coloured, legend_of
+from robustbench_kpca.report.pictures import coloured, grid, legend_of, page
 
 MODEL = """
 import torch
@@ -127,3 +127,16 @@ def test_what_is_of_no_class_is_black_and_rare_classes_are_counted():
     many = np.repeat(np.arange(100), np.arange(1, 101)).reshape(50, 101)
     legend = legend_of([many], names, palette)
     assert [name for name, _ in legend] == [*names[60:], "(60 rarer ones)"]
+
+
+def test_names_that_look_like_markup_are_only_names():
+    """A file's name or a class's is anybody's: in HTML it is escaped, in a PNG a $ starts no formula."""
+    image = np.zeros((4, 6, 3), np.uint8)
+    titles = [["<i>.png $\\oops$"], ["$x"]]
+    legend = [("<script>", (1, 2, 3)), ("$\\notatexcommand$", (4, 5, 6)), ("_underscored", (7, 8, 9))]
+    shown = page([[image]], *titles, legend=legend).decode()
+    assert "&lt;script&gt;" in shown
+    assert "&lt;i&gt;.png" in shown
+    assert "<script>" not in shown
+    assert "<i>" not in shown
+    assert grid([[image]], *titles, legend=legend).startswith(b"\x89PNG")

@@ -4,10 +4,12 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
+from robustbench_kpca.data._scenes import ArrayScenes
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation import audit as auditing
 from robustbench_kpca.files import safe_name
@@ -19,8 +21,6 @@ from robustbench_kpca.scenario import load_scenario
 
 @pytest.fixture
 def saved(tmp_path, linear):
-    import torch
-
     model = linear(torch.ones(3, 2, 2), -6.0).eval()
     images = torch.rand(20, 3, 2, 2, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(20) % 2
@@ -57,6 +57,43 @@ def test_a_record_survives_the_disk_and_its_metrics_follow_from_the_table(saved)
     assert record.spec.protocol.resolved["eps"] == 8 / 255
     assert record.passes.backwards == record.outcomes["backwards"].sum()
     assert record.passes.forwards == 20 + record.outcomes["forwards"].sum()
+
+
+def test_names_of_classes_are_kept_and_identify_nothing(tmp_path):
+    class Left(torch.nn.Module):
+        def forward(self, x):
+            return torch.stack([x[:, 0], 0.5 - x[:, 0]], 1)
+
+    image, mask = np.full((4, 4, 3), 200, np.uint8), np.eye(4, dtype=np.int16)
+    records = {
+        names: evaluate(
+            Left().eval(),
+            ArrayScenes([image], [mask], names),
+            protocol="segmentation",
+            window=4,
+            name="m",
+            out=tmp_path / "o",
+        )
+        for names in (("road", "sky <b>"), ("a", "b"))
+    }
+    (path,) = find_records(tmp_path / "o")
+    first, second = records.values()
+    assert first.spec.digest() == second.spec.digest(), "the second found the record of the first"
+    assert load_record(path).spec.data.class_names == ("road", "sky <b>")
+    content = json.loads(path.read_text())
+    del content["spec"]["data"]["class_names"]
+    path.write_text(json.dumps(content))
+    older = load_record(path)
+    assert older.spec.data.class_names is None
+    assert older.spec.digest() == first.spec.digest()
+    content["spec"]["data"]["class_names"] = ["road"]
+    path.write_text(json.dumps(content))
+    with pytest.raises(BadInputError, match="1 names for 2 classes"):
+        load_record(path)
+
+
+def test_a_classifiers_record_names_no_classes(saved):
+    assert load_record(saved).spec.data.class_names is None
 
 
 def test_no_other_file_is_left(saved):

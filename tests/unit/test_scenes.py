@@ -271,7 +271,7 @@ def test_ade20k(tmp_path):
         save(tmp_path / "images" / part / f"{part}.jpg", picture(2, 3))
         save(tmp_path / "annotations" / part / f"{part}.png", ids)
     scenes = load_scenes(f"ade20k:{tmp_path}")
-    assert (scenes.ids, scenes.classes, scenes.class_names[149]) == (["validation"], 150, "150")
+    assert (scenes.ids, scenes.classes, scenes.class_names[149]) == (["validation"], 150, "id 150")
     assert scenes.mask(0).tolist() == [[-1, 0, 1], [148, 149, -1]]
     assert scenes.expected == 2_000
     assert load_scenes(f"ade20k:{tmp_path}", "train").ids == ["training"]
@@ -299,7 +299,8 @@ def test_camvid(tmp_path, places, suffix):
     assert scenes.name == ("camvid" if suffix == ".png" else "camvid-jpeg")
     assert scenes.mask(0).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, -1]]
     assert (scenes.class_names[3], tuple(scenes.palette[3])) == ("road", (128, 64, 128))
-    with pytest.raises(BadInputError, match="there is no folder"):
+    (tmp_path / "images" / "val").mkdir(parents=True, exist_ok=True)
+    with pytest.raises(BadInputError, match=r"there is no folder .*images/train; .*; there are: val$"):
         load_scenes(f"camvid:{tmp_path}", "train")
 
 

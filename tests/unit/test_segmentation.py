@@ -222,6 +222,18 @@ def test_tables_by_corruption_group_and_class(scenes, small):
     assert by_class["pixels"].sum() == pytest.approx(100)
     assert by_class["clean IoU"].mean() == pytest.approx(100 * record.metrics["miou"].value)
     assert by_class["corrupted IoU"].mean() == pytest.approx(100 * record.metrics["corrupted_miou"].value)
+    named = classes(record.outcomes, record.spec.data.class_names)
+    assert named.index.tolist() == list(NAMES)
+    assert np.array_equal(named.to_numpy(), by_class.to_numpy())
+
+
+def test_a_class_that_occurs_nowhere_has_a_row_where_it_has_a_name():
+    dark = ArrayScenes([np.zeros((32, 32, 3), np.uint8)], [np.zeros((32, 32), np.int16)], NAMES)
+    record = evaluate(ByColour(), dark, protocol="segmentation")
+    assert classes(record.outcomes).index.tolist() == [0]
+    named = classes(record.outcomes, record.spec.data.class_names)
+    assert named["clean IoU"].dropna().to_dict() == {"dark": 100}
+    assert named.index.tolist() == list(NAMES)
 
 
 def test_an_attack_keeps_the_worst_picture(scenes):

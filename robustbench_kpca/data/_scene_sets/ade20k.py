@@ -3,7 +3,7 @@
 Zhou et al. (2017), "Scene Parsing through ADE20K Dataset", CVPR; Zhou et al. (2019), "Semantic Understanding of Scenes
 through the ADE20K Dataset", IJCV, arXiv:1608.05442. Annotations hold 1 to 150, and 0 for what is none of the classes,
 which is to be ignored: class k here is id k + 1. Names are the first of each row of `objectInfo150.txt`, where that
-file is there.
+file is there, else "id 1" to "id 150".
 """
 
 from collections import Counter
@@ -42,7 +42,7 @@ def load(folder: str = "", split: str = "val", bad_images: BadImages = "fail") -
 def _names(table: Path) -> tuple[str, ...]:
     """Read the names: a heading, then columns of index, ratio, two counts, and names, the most usual first."""
     if not table.is_file():
-        return tuple(str(label + 1) for label in range(CLASSES))
+        return tuple(f"id {label + 1}" for label in range(CLASSES))
     try:
         rows = [line.split("\t") for line in table.read_text("utf-8").splitlines()[1:] if line.strip()]
         full = {int(row[0]): row[4].strip() for row in rows}
