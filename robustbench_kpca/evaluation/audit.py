@@ -8,20 +8,27 @@ from typing import Any
 from torch import nn
 
 from robustbench_kpca.audit import Audit, Check, Plan, Subject, audit_path, load_audit
-from robustbench_kpca.data._loading import as_samples
+from robustbench_kpca.data._samples import Samples
 from robustbench_kpca.data._scenes import Scenes
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.audit_bench import Bench, budgets
+from robustbench_kpca.evaluation.audit_bench import Bench
+from robustbench_kpca.evaluation.audit_budgets import resolved
 from robustbench_kpca.evaluation.audit_checks import run_checks
 from robustbench_kpca.evaluation.audit_limits import limits
+from robustbench_kpca.evaluation.dense import scene_batch
 from robustbench_kpca.evaluation.environment import revision, version
 from robustbench_kpca.evaluation.preflight import preflight
+from robustbench_kpca.evaluation.run import as_data
 from robustbench_kpca.evaluation.runner import Runner, device_for, is_stochastic
-from robustbench_kpca.evaluation.subject import audited_samples, subject_of
+from robustbench_kpca.evaluation.subject import audited_samples, first_images, require_answers, subject_of
+from robustbench_kpca.evaluation.trial import BATCH_SIZE
+from robustbench_kpca.evaluation.windows import batch_size_for
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.threat import Threat, parse_fraction
+from robustbench_kpca.types import Images, Labels
 
 IMAGES = 64
+SCENES = 16  # every attack goes on to its end on every one
 EPS = "8/255"
 
 
@@ -31,9 +38,9 @@ def audit(
     labels: Any = None,
     *,
     eps: str | float = EPS,
-    limit: int = IMAGES,
+    limit: int | None = None,
     seed: int = 0,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     device: str | None = None,
     name: str | None = None,
     sibling: nn.Module | None = None,
@@ -49,9 +56,10 @@ def audit(
         images: as in `evaluate`.
         labels: as in `evaluate`.
         eps: radius of the L-infinity ball.
-        limit: how many of the images, spread over the set.
+        limit: how many of the images, spread over the set; by default 64, and 16 scenes.
         seed: of all randomness.
-        batch_size: at which the model always runs.
+        batch_size: at which the model always runs; by default 64, and of scenes no more than there are, fewer where
+            the logits of their pixels would take much memory.
         device: such as "cuda"; by default the model's own.
         name: of the model; by default its class.
         sibling: another model of the same task, whose adversarial images are shown to this one.
@@ -64,27 +72,25 @@ def audit(
         BadInputError: nothing can be asked: images that cannot be used, a model that fails on clean ones.
 
     """
-    if isinstance(images, Scenes):
-        raise BadInputError(
-            f"an audit on scenes ('{images.name}')",
-            expected="images with one label each: its questions count images that stand",
-            fix="before every attack on a segmenter, the checks of preflight run on their own",
-        )
-    samples = audited_samples(as_samples(images, labels), limit)
+    data = as_data(images, labels)
+    samples = audited_samples(data, (SCENES if isinstance(data, Scenes) else IMAGES) if limit is None else limit)
+    size = _batch_size(samples) if batch_size is None else batch_size
     where = device_for(model, device)
-    x, y = (part.to(where) for part in samples.tensors())
+    x, y = (part.to(where) for part in _tensors(samples))
     started = time.perf_counter()
     other = None if sibling is None else (sibling_name or type(sibling).__name__)
     plan = Plan(
-        norm="linf", eps=parse_fraction(eps), images=len(samples), seed=seed, batch_size=batch_size,
-        attacks=budgets(eps), limits=limits(len(samples)), sibling=other,
+        norm="linf", eps=parse_fraction(eps), images=len(samples), seed=seed, batch_size=size,
+        attacks=resolved(eps, per_pixel=y.ndim > 1), limits=limits(len(samples), per_pixel=y.ndim > 1), sibling=other,
     )  # fmt: skip
     name = name or type(model).__name__
     noisy = is_stochastic(model)
-    runner = None if noisy else Runner(model.to(where), batch_size, where)
+    runner = None if noisy else Runner(model.to(where), size, where)
+    if runner is not None:
+        require_answers(runner, samples, x[:size], y[:size])
     if runner is not None and allow is not None:
-        preflight(runner, x[:batch_size], y[:batch_size], allow)
-    subject = subject_of(runner, model, name, samples, x[:batch_size])
+        preflight(runner, x[:size], y[:size], allow)
+    subject = subject_of(runner, model, name, samples, first_images(samples, size).to(where))
     code = version("robustbench-kpca"), revision()
     kept = None if out is None or fresh else _kept(out, subject, plan)
     if kept is not None and (kept.version, kept.revision) == code:
@@ -102,6 +108,16 @@ def audit(
     if out is not None:
         done.save(out)
     return done
+
+
+def _tensors(data: Samples | Scenes) -> tuple[Images, Labels]:
+    return data.tensors() if isinstance(data, Samples) else scene_batch(data, len(data))
+
+
+def _batch_size(data: Samples | Scenes) -> int:
+    if isinstance(data, Samples):
+        return BATCH_SIZE
+    return batch_size_for(data.classes, max(data.image(0).shape[:2]), min(BATCH_SIZE, len(data)))
 
 
 def _stochastic() -> Check:

@@ -9,35 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_kpca.attacks._ball import distance
-from robustbench_kpca.audit import Budget
-from robustbench_kpca.evaluation.engine import build_attack
-from robustbench_kpca.evaluation.preflight import CHECKS
-from robustbench_kpca.evaluation.run import attack, prepare
+from robustbench_kpca.attacks._losses import pixelwise_cross_entropy
+from robustbench_kpca.evaluation.audit_budgets import budget, budgets
+from robustbench_kpca.evaluation.engine import Engine, Sample, build_attack
+from robustbench_kpca.evaluation.run import prepare
 from robustbench_kpca.evaluation.runner import Runner, frozen
+from robustbench_kpca.evaluation.verdict import join, judge, right
 from robustbench_kpca.randomness import sample_key
-from robustbench_kpca.scenario import Attack, Override
+from robustbench_kpca.scenario import Attack
 from robustbench_kpca.threat import Threat
-from robustbench_kpca.types import Images, Keys, Labels, Logits, Loss, Mask, PerSample
+from robustbench_kpca.types import IGNORE, Images, Keys, Labels, Logits, Loss, Mask, PerSample
 
 T = TypeVar("T")
-HUGE_EPS = 0.5  # in L-infinity every image can be turned into plain grey: nothing can stand
-
-BUDGETS: dict[str, tuple[str, dict[str, Override]]] = {
-    "fgsm": ("fgsm-linf-8_255", {}),
-    "pgd": ("pgd20-linf-8_255", {"steps": 20}),
-    "pgd-doubled": ("pgd20-linf-8_255", {"steps": 40}),
-    "apgd": ("apgd-ce-linf-8_255", {"steps": 20}),
-    "apgd-doubled": ("apgd-ce-linf-8_255", {"steps": 40}),
-    "apgd-dlr": ("apgd-ce-linf-8_255", {"steps": 40, "loss": "dlr"}),
-    "huge-eps": ("pgd20-linf-8_255", {"steps": 20, "random_start": False, "eps": HUGE_EPS}),
-    "noise": ("noise-linf-8_255", {"restarts": 10}),
-    "square": ("square-linf-8_255", {"queries": 300}),
-    "spsa": ("spsa-linf-8_255", {"steps": 10, "samples": 32}),
-    "order": ("pgd20-linf-8_255", {"steps": 10, "random_start": False}),
-}
-"""Protocol and what is set in it; all but `huge-eps` take the audit's eps. `huge-eps` and `order` start at the clean
-image: there noise must not do the attack's work, here no stream may belong to a place in the order."""
-WHITE_BOX = ("pgd", "pgd-doubled", "apgd", "apgd-doubled", "apgd-dlr")
 
 
 @dataclass(frozen=True)
@@ -46,6 +29,19 @@ class Climb:
 
     images: Images
     losses: list[PerSample]
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """What one backward pass says of every sample.
+
+    `lost` is the share of its right labels whose cross-entropy is rounded to zero, `finite` whether its logits are.
+    """
+
+    losses: PerSample
+    gradient: Images
+    lost: PerSample
+    finite: Mask
 
 
 class _Listener:
@@ -71,7 +67,12 @@ class _Listener:
 
 @dataclass
 class Bench:
-    """What the checks ask. An attack that fails breaks nothing here; the failure is kept, and flagged at the end."""
+    """What the checks ask. An attack that fails breaks nothing here; the failure is kept, and flagged at the end.
+
+    What an attack leaves of a sample is the share of its labels that stay right: 0 or 1 where it has one label, and
+    anything between, of the worst picture found, where every pixel has one. Samples of which nothing is right are not
+    attacked.
+    """
 
     model: nn.Module
     runner: Runner
@@ -82,13 +83,19 @@ class Bench:
     seed: int
     sibling: nn.Module | None = None
     failures: dict[str, str] = field(default_factory=dict)
-    _broken: dict[str, Tensor] = field(default_factory=dict)
+    _left: dict[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.right = self.verdicts(self.images, self.labels).logical_not()
+        self.clean = self.shares(self.images, self.labels)
+        self.right = self.clean > 0
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def per_pixel(self) -> bool:
+        """Whether every pixel has a label of its own."""
+        return self.labels.ndim > 1
 
     @property
     def few_classes(self) -> bool:
@@ -96,9 +103,9 @@ class Bench:
         return self.runner.classes is not None and self.runner.classes < 3
 
     @property
-    def white_box(self) -> list[str]:
-        """The gradient attacks that black boxes are compared with."""
-        return [name for name in WHITE_BOX if not (name == "apgd-dlr" and self.few_classes)]
+    def attacks(self) -> list[str]:
+        """The attacks that can be run."""
+        return [name for name in budgets(self.per_pixel) if not (name == "apgd-dlr" and self.few_classes)]
 
     @property
     def keys(self) -> Keys:
@@ -106,24 +113,27 @@ class Bench:
         numbers = [sample_key(self.seed, "audit", str(i)) for i in range(len(self))]
         return torch.tensor(numbers, device=self.labels.device)
 
-    def broken(self, *names: str) -> Mask:
-        """Which samples any of these attacks breaks (clean errors included)."""
-        found = ~self.right
+    def left(self, *names: str) -> PerSample:
+        """Return what all of these attacks together leave right."""
+        least = self.clean
         for name in names:
-            if name not in self._broken:
+            if name not in self._left:
                 done = self.attempt(name, partial(self.attack, name, self.images, self.labels))
-                self._broken[name] = ~self.right if done is None else done
-            found = found | self._broken[name]
-        return found
+                self._left[name] = self.clean if done is None else done
+            least = torch.minimum(least, self._left[name])
+        return least
 
-    def attack(self, name: str, images: Images, labels: Labels) -> Mask:
-        """Run one attack of `BUDGETS` and return what it breaks."""
-        protocol, overrides = budget(name, self.eps)
-        done = attack(
-            self.model, images, labels, protocol, seed=self.seed, batch_size=self.runner.batch_size,
-            device=str(self.runner.device), allow=list(CHECKS), **overrides,
-        )  # fmt: skip
-        return done.broken.to(self.right.device)
+    def attack(self, name: str, images: Images, labels: Labels) -> PerSample:
+        """Run one attack and return what it leaves right."""
+        found: dict[int, Sample] = {}
+        numbers, size = list(range(len(labels))), self.runner.batch_size
+        runner = Runner(self.model, size, self.runner.device)
+        ids = [str(number) for number in numbers]
+        engine = Engine(runner, self._scenario(name), ids, self.seed, lambda done: found.update({done.index: done}))
+        parts = (part.split(size) for part in (torch.tensor(numbers), images.cpu(), labels.cpu()))
+        with frozen(self.model):
+            engine.run((rows.tolist(), x, y) for rows, x, y in zip(*parts, strict=True))
+        return torch.stack([_left(found[number]) for number in numbers]).to(labels.device)
 
     def attempt(self, what: str, work: Callable[[], T]) -> T | None:
         """Do it, or keep why it failed."""
@@ -141,10 +151,7 @@ class Bench:
 
     def climb(self, name: str, model: nn.Module | None = None) -> Climb:
         """Run the attack of a budget to its end on the samples that are right, against `model` (or the audited one)."""
-        protocol, overrides = budget(name, self.eps)
-        scenario = prepare(protocol, overrides)[1]
-        assert isinstance(scenario, Attack)
-        rows = self.right.nonzero()[:, 0]
+        scenario, rows = self._scenario(name), self.right.nonzero()[:, 0]
         runner = self.runner if model is None else Runner(model, self.runner.batch_size, self.runner.device)
         parts = [self._climb(runner, scenario, part) for part in rows.split(self.runner.batch_size)]
         images = torch.cat([part.images for part in parts])
@@ -160,41 +167,55 @@ class Bench:
                 state = algorithm.step(state, self.threat, query)
         return Climb(state["x"], query.losses)
 
-    def logits(self, images: Images) -> Logits:
-        """Logits, whatever the number of images."""
-        return torch.cat([self.runner.logits(part) for part in images.split(self.runner.batch_size)])
+    def _scenario(self, name: str) -> Attack:
+        scenario = prepare(*budget(name, self.eps, self.per_pixel))[1]
+        assert isinstance(scenario, Attack)
+        return scenario
 
-    def verdicts(self, images: Images, labels: Labels) -> Mask:
-        """Which images are misclassified (NaN and infinite logits are)."""
-        logits = self.logits(images)
-        return (logits.argmax(1) != labels) | ~torch.isfinite(logits).all(1)
+    def ask(self, images: Images, labels: Labels, what: Callable[[Logits, Labels], Tensor]) -> Tensor:
+        """Return `what` of logits and labels, batch by batch: whole maps of logits may be too large to be kept."""
+        parts = zip(images.split(self.runner.batch_size), labels.split(self.runner.batch_size), strict=True)
+        return torch.cat([what(self.runner.logits(x), y) for x, y in parts])
 
-    def gradients(
-        self, images: Images, labels: Labels, loss: Callable[[Tensor, Tensor], Tensor]
-    ) -> tuple[PerSample, Images, Logits]:
-        """Return per-sample losses, gradients and logits, whatever the number of images."""
+    def shares(self, images: Images, labels: Labels) -> PerSample:
+        """Which share of the labels is right (NaN and infinite logits are wrong)."""
+        return self.ask(images, labels, lambda logits, own: _share(judge(logits, own)[0], own))
+
+    def slopes(self, images: Images, labels: Labels, loss: Callable[[Tensor, Tensor], Tensor]) -> Slopes:
+        """Return per-sample losses and gradients, whatever the number of images."""
         size, parts = self.runner.batch_size, []
         with frozen(self.model):
             for x, y in zip(images.split(size), labels.split(size), strict=True):
-                parts.append(self.runner.gradient(x, partial(_swapped, loss, y)))
-        losses, gradients, logits = (torch.cat(column) for column in zip(*parts, strict=True))
-        return losses, gradients, logits
+                losses, gradient, logits = self.runner.gradient(x, partial(_swapped, loss, y))
+                parts.append((losses, gradient, _lost(logits, y), all_finite(logits, y)))
+        return Slopes(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def all_finite(logits: Logits, labels: Labels) -> Mask:  # noqa: ARG001 (what `Bench.ask` asks is given both)
+    """Which samples have finite logits only."""
+    return torch.isfinite(logits).flatten(1).all(1)
 
 
 def _swapped(loss: Callable[[Tensor, Tensor], Tensor], labels: Labels, logits: Tensor) -> Tensor:
     return loss(logits, labels)
 
 
-def budget(name: str, eps: str | float) -> tuple[str, dict[str, Override]]:
-    """Return protocol and overrides of an attack of the audit."""
-    protocol, overrides = BUDGETS[name]
-    return protocol, {"eps": eps} | overrides
+def _share(prediction: Labels, labels: Labels) -> PerSample:
+    """Divide the right labels by those that count."""
+    counted = right(labels, labels).clamp_min(1) if labels.ndim > 1 else 1
+    return right(prediction, labels).double() / counted
 
 
-def budgets(eps: str | float) -> dict[str, Budget]:
-    """Resolve every attack of the audit, as its plan states it."""
-    found = {}
-    for name in BUDGETS:
-        label, scenario = prepare(*budget(name, eps))
-        found[name] = Budget(protocol=label, digest=scenario.digest())
-    return found
+def _left(sample: Sample) -> Tensor:
+    """Return what is left of an attacked sample."""
+    if not sample.per_pixel:
+        return torch.tensor(0.0 if sample.broken_by else 1.0, dtype=torch.float64)
+    return _share(join([sample.prediction]), join([sample.label]))[0]
+
+
+def _lost(logits: Logits, labels: Labels) -> PerSample:
+    """Return the share of the right labels whose cross-entropy is rounded to zero; 0 if none is right."""
+    hits = (logits.argmax(1) == labels) & (labels != IGNORE)
+    gone = hits & (pixelwise_cross_entropy(logits, labels) == 0)
+    total, lost = (part[:, None].flatten(1).sum(1) for part in (hits, gone))
+    return lost / total.clamp_min(1)

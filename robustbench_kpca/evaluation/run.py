@@ -131,7 +131,7 @@ def evaluate(
 
     """
     label, scenario = prepare(protocol, overrides)
-    data = _as_data(images, labels)
+    data = as_data(images, labels)
     how: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "device": device, "fresh": fresh}
     folder = None if out is None else Path(out)
     trial = Trial.begin(
@@ -195,7 +195,7 @@ def evaluate_together(
     label, scenario = prepare(protocol, overrides)
     if isinstance(scenario, Attack):
         raise BadInputError(f"protocol '{label}' is an attack", fix="evaluate models one by one")
-    data = _as_data(images, labels)
+    data = as_data(images, labels)
     how: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "device": device, "fresh": fresh}
     folder, came_from = None if out is None else Path(out), sources or {}
     trials = [
@@ -215,7 +215,7 @@ def _first(runner: Runner, data: Samples | Scenes) -> tuple[Images, Labels]:
     return images.to(runner.device), masks.to(runner.device)
 
 
-def _as_data(images: Any, labels: Any) -> Samples | Scenes:
+def as_data(images: Any, labels: Any) -> Samples | Scenes:
     """Return images with labels or masks, in the order of outcomes."""
     if isinstance(images, str) and images.partition(":")[0] in SCENES.names():
         return load_scenes(images).in_order()

@@ -6,22 +6,58 @@ from torch import nn
 from robustbench_kpca.audit import Audit, Subject
 from robustbench_kpca.data._loading import spread
 from robustbench_kpca.data._samples import Samples
+from robustbench_kpca.data._scenes import Scenes
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.meter import check_clean
 from robustbench_kpca.evaluation.runner import Runner, frozen, is_stochastic
+from robustbench_kpca.evaluation.windows import Windowing, first_window
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
-from robustbench_kpca.types import Images, Logits, PerSample
+from robustbench_kpca.types import Images, Labels, Logits, PerSample
 
 # What stands in place of a gradient's digest
 NOT_REPEATABLE = "not repeatable"
 NONE = "cannot be taken"
 
 
-def audited_samples(samples: Samples, images: int) -> Samples:
-    """Return those of an evaluation's images that its audit looks at."""
-    return spread(samples.in_order(), images)
+def audited_samples(data: Samples | Scenes, images: int) -> Samples | Scenes:
+    """Return those of an evaluation's images that its audit looks at, evenly spread."""
+    data = data.in_order()
+    if isinstance(data, Samples):
+        return spread(data, images)
+    if images < 1:
+        raise BadInputError(f"limit {images}", expected="at least 1")
+    chosen = min(images, len(data))
+    return data.take([(2 * k + 1) * len(data) // (2 * chosen) for k in range(chosen)])
 
 
-def subject_of(runner: Runner | None, model: nn.Module, name: str, samples: Samples, first: Images) -> Subject:
+def first_images(data: Samples | Scenes, batch_size: int) -> Images:
+    """Return the first batch as records of attacks show it to identify a model: of scenes one square window each."""
+    count = min(batch_size, len(data))
+    if isinstance(data, Samples):
+        return data.take(list(range(count))).tensors()[0]
+    scenes = [data.image(index) for index in range(count)]
+    side = min(scenes[0].shape[:2])
+    return torch.stack([first_window(scene, Windowing(side, side)) for scene in scenes])
+
+
+def require_answers(runner: Runner, data: Samples | Scenes, images: Images, labels: Labels) -> None:
+    """Refuse a model that is not for such data; `images` and `labels` are at most one batch of them.
+
+    Raises:
+        BadInputError: answers for images where pixels have labels, or the other way round; classes of other scenes.
+
+    """
+    logits = runner.logits(images)
+    if logits.shape[2:] != labels.shape[1:]:
+        check_clean(logits, labels)
+    if isinstance(data, Scenes) and logits.shape[1] != data.classes:
+        raise BadInputError(
+            f"a model of {logits.shape[1]} classes for the {data.classes} of data '{data.name}'",
+            fix="choose a segmenter that was trained on such scenes",
+        )
+
+
+def subject_of(runner: Runner | None, model: nn.Module, name: str, samples: Samples | Scenes, first: Images) -> Subject:
     """Identify model and images; `first` is the first batch of them. Without a runner no answer is asked for."""
     answers = "" if runner is None else tensor_sha256(runner.logits(first))
     return Subject(
@@ -31,7 +67,7 @@ def subject_of(runner: Runner | None, model: nn.Module, name: str, samples: Samp
     )  # fmt: skip
 
 
-def require_subject(audit: Audit, runner: Runner, samples: Samples) -> None:
+def require_subject(audit: Audit, runner: Runner, samples: Samples | Scenes) -> None:
     """Refuse an audit that is not of this model and these samples.
 
     Raises:
@@ -40,7 +76,7 @@ def require_subject(audit: Audit, runner: Runner, samples: Samples) -> None:
     """
     model, device = runner.model, runner.device
     chosen = audited_samples(samples, audit.plan.images)
-    first = chosen.take(list(range(min(audit.plan.batch_size, len(chosen))))).tensors()[0].to(device)
+    first = first_images(chosen, audit.plan.batch_size).to(device)
     own = None if is_stochastic(model) else Runner(model, audit.plan.batch_size, device)
     if subject_of(own, model, audit.subject.model, chosen, first) != audit.subject:
         raise BadInputError(
@@ -61,4 +97,5 @@ def _gradient_sha256(runner: Runner, images: Images) -> str:
 
 def _to_all_classes(logits: Logits) -> PerSample:
     """Cross-entropy to all classes alike: no label is asked for, every logit counts, and nothing saturates."""
-    return -torch.log_softmax(logits, 1).mean(1)
+    losses = -torch.log_softmax(logits, 1).mean(1)
+    return losses if losses.ndim == 1 else losses.flatten(1).mean(1)

@@ -13,7 +13,7 @@ from robustbench_kpca.audit import Audit, Check, audit_path, load_audit
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation import audit as auditing
-from robustbench_kpca.evaluation import audit_bench
+from robustbench_kpca.evaluation import audit_budgets
 from robustbench_kpca.evaluation import preflight as preflighting
 from robustbench_kpca.evaluation.audit import audit
 from robustbench_kpca.evaluation.audit_limits import samples_allowed
@@ -46,7 +46,7 @@ def cheap(monkeypatch):
         "spsa": ("spsa-linf-8_255", {"steps": 4, "samples": 16}),
         "noise": ("noise-linf-8_255", {"restarts": 3}),
     }
-    monkeypatch.setattr(audit_bench, "BUDGETS", audit_bench.BUDGETS | few)
+    monkeypatch.setattr(audit_budgets, "BUDGETS", audit_budgets.BUDGETS | few)
 
 
 def flags(done: Audit) -> list[str]:
@@ -93,10 +93,10 @@ def test_fakes_that_hide_nothing(base, kind, strength, data):
 @pytest.fixture
 def tiny(monkeypatch):
     """Attacks of a step or two, where the machinery is tested and not the verdict."""
-    few = {name: (protocol, dict(given)) for name, (protocol, given) in audit_bench.BUDGETS.items()}
+    few = {name: (protocol, dict(given)) for name, (protocol, given) in audit_budgets.BUDGETS.items()}
     for _, given in few.values():
         given |= {key: 2 for key in ("steps", "queries", "samples", "restarts") if key in given}
-    monkeypatch.setattr(audit_bench, "BUDGETS", few)
+    monkeypatch.setattr(audit_budgets, "BUDGETS", few)
 
 
 class Counter(nn.Module):
