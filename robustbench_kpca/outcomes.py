@@ -23,11 +23,10 @@ _TYPES: dict[str, type] = {
     "corruption": str,  # "none" at severity 0: the image as it is
     "severity": int,
     "class": int,  # of pixels; -1: a row about the whole image
-    "hits": int,  # pixels of the class that are predicted as it; under attack, of the worst image found
+    "picture": int,  # 0: the image as it is; k: the one with the fewest right pixels that stage k of the attack found
+    "hits": int,  # pixels of the class that are predicted as it
     "truth": int,  # pixels of the class
     "predicted": int,  # pixels predicted as the class (those of no known class count nowhere)
-    "clean_hits": int,  # before the attack
-    "clean_predicted": int,
     "clean_prediction": int,  # before the attack
     "prediction": int,  # class with the largest logit; under attack, of the worst image found
     "rank": int,  # classes ranked above the label: 0 is right, <= 4 is right in the top 5
@@ -37,8 +36,8 @@ _TYPES: dict[str, type] = {
     "max_logit": float,
     "log_sum_exp": float,  # of the logits: minus the energy of Liu et al. 2020
     "broken_by": str,  # "clean" (was wrong already), "clamp" (only as given), the attack that broke it, or "" (stands)
-    "worst_by": str,  # the attack that found the worst image, "" where none is worse than the clean one
-    "linf": float,  # size of the perturbation of the worst image found, in pixel space
+    "attack": str,  # that found the picture
+    "linf": float,  # size of the perturbation of the worst image found (or of the picture), in pixel space
     "l2": float,
     "forwards": int,  # passes the attack spent on this sample, beyond the one clean forward
     "backwards": int,
@@ -59,9 +58,9 @@ COLUMNS: dict[Kind, tuple[str, ...]] = {
     "ood": ("sample", "label", "max_log_softmax", "max_logit", "log_sum_exp"),
     # sparse: one row for each class that an image has or is said to have
     "segmentation": ("sample", "corruption", "severity", "class", "hits", "truth", "predicted"),
+    # one row of class -1 for each picture of an image, too, with sums over classes; what was spent is with picture 0
     "segmentation-attack": (
-        "sample", "class", "hits", "truth", "predicted", "clean_hits", "clean_predicted", "worst_by", "linf", "l2",
-        "forwards", "backwards", "nonfinite", "zero_gradients",
+        "sample", "picture", "class", "hits", "truth", "predicted", "attack", "linf", "l2", *COUNTS,
     ),
 }  # fmt: skip
 

@@ -39,14 +39,17 @@ def check_budget(scenario: AttackScenario, images: Images) -> None:
 
 def check_per_pixel(scenario: AttackScenario, attacks: dict[str, Attack]) -> None:
     """Refuse a protocol that has no meaning, or no attack, where every pixel has a label of its own."""
-    asked = (scenario.labels, scenario.target, scenario.policy)
-    if asked[:2] != ("true", "none") or scenario.policy == "last":
+    asked = (scenario.labels, scenario.target, scenario.space)
+    if asked != ("true", "none", "pixel") or scenario.policy == "last":
         raise BadInputError(
-            "labels = '{}', target = '{}' and policy = '{}' with one label a pixel".format(*asked),
-            expected="labels = 'true', target = 'none', and policy = 'strongest' or 'stop_at_first'",
+            "labels = '{}', target = '{}', space = '{}' and policy = '{}' with one label a pixel".format(
+                *asked, scenario.policy
+            ),
+            expected="labels = 'true', target = 'none', space = 'pixel', and policy = 'strongest' or 'stop_at_first'",
         )
     for name, attack in attacks.items():
         if not getattr(attack, "per_pixel", False):
             raise BadInputError(
-                f"attack '{name}' with one label a pixel", fix="choose pgd, segpgd, apgd, mim, fgsm or noise"
+                f"attack '{name}' with one label a pixel",
+                fix="choose pgd, segpgd, apgd_shrinking, apgd, mim, fgsm or noise",
             )

@@ -1,7 +1,7 @@
 """From a segmenter, scenes and an attack to the pixel counts of every worst picture; interruptible at any moment."""
 
 from collections.abc import Callable, Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,13 @@ from robustbench_kpca.evaluation.pool import Sample
 from robustbench_kpca.evaluation.runner import Runner
 from robustbench_kpca.evaluation.space import Space
 from robustbench_kpca.evaluation.verdict import Answer
-from robustbench_kpca.outcomes import Outcomes
+from robustbench_kpca.outcomes import COUNTS, Outcomes
 from robustbench_kpca.scenario import Attack
 from robustbench_kpca.types import IGNORE, Images, Labels
 
 Row = dict[str, Any]
 WHOLE = -1
-"""In place of a class: the row about all pixels of a scene."""
-PASSES = ("forwards", "backwards", "nonfinite", "zero_gradients")
+"""In place of a class: the row about all pixels of a picture."""
 
 
 def measure_dense(
@@ -45,14 +44,14 @@ def measure_dense(
 ) -> Outcomes:
     """Attack every scene; `keep` sees each one as it is decided, with its worst picture.
 
-    The worst picture is the one with the fewest right pixels that was shown to the model, confirmed by a plain forward
-    pass: the clean one, or one that an attack proposed in any stage, restart and iteration. With budgets `below`, the
-    worst pictures there count here, too; `carried` are the outcomes at the next smaller one, which are measured first
-    where not given.
+    Each stage's picture is the one with the fewest right pixels that it showed to the model, in any restart and
+    iteration, confirmed by a plain forward pass; a stage that found none worse than the clean one has none. With
+    budgets `below`, the pictures there count here, too; `carried` are the outcomes at the next smaller one, which are
+    measured first where not given.
 
     Returns:
-        Outcomes of kind "segmentation-attack": of each scene one row of class -1 with totals and passes, then one for
-        each class that it has or is said to have.
+        Outcomes of kind "segmentation-attack": of each scene its pictures, the clean one first, and of each picture one
+        row of class -1 with totals, then one for each class that it has or is said to have.
 
     Raises:
         BadInputError: scenes of different sizes; a protocol or an attack that knows no labels of pixels.
@@ -117,32 +116,31 @@ def _require_one_size(scenes: Scenes, indices: list[int]) -> None:
 
 
 def _rows(sample: Sample, space: Space) -> list[Row]:
-    """Count the pixels of the clean picture and the worst one; those whose label is IGNORE count nowhere."""
-    truth, worst, clean = (_numbers(answer) for answer in (sample.label, sample.prediction, sample.clean_prediction))
+    """Count the pixels of the clean picture and of each stage's; those whose label is IGNORE count nowhere."""
+    truth = _numbers(sample.label)
+    rows = _picture(sample.id, 0, "", truth, _numbers(sample.clean_prediction))
+    rows[0] |= {name: getattr(sample, name) for name in COUNTS}
+    clean = space.leave(sample.clean[None])
+    for stage, (image, _, prediction, attack) in sorted(sample.found.items()):
+        whole, *classes = _picture(sample.id, stage, attack, truth, _numbers(prediction))
+        after = space.leave(image[None])
+        sizes = {"linf": float(distance(after, clean, "linf")), "l2": float(distance(after, clean, "l2"))}
+        rows += [whole | sizes, *classes]
+    return rows
+
+
+def _picture(sample: str, number: int, attack: str, truth: NDArray[np.int16], said: NDArray[np.int16]) -> list[Row]:
+    """Return the rows of one picture, that of all classes first."""
     known = truth != IGNORE
-    truth, worst, clean = truth[known], worst[known], clean[known]
+    truth, said = truth[known], said[known]
     columns = {
-        "hits": _histogram(truth[truth == worst]),
-        "truth": _histogram(truth),
-        "predicted": _histogram(worst),
-        "clean_hits": _histogram(truth[truth == clean]),
-        "clean_predicted": _histogram(clean),
-    }
-    seen = sorted({*columns["truth"], *columns["predicted"], *columns["clean_predicted"]})
-    nothing = {"worst_by": "", "linf": 0.0, "l2": 0.0, **dict.fromkeys(PASSES, 0)}
-    counts = {label: {name: column.get(label, 0) for name, column in columns.items()} for label in seen}
-    classes = [{"sample": sample.id, "class": label, **counts[label], **nothing} for label in seen]
-    before, after = space.leave(sample.clean[None]), space.leave(sample.worst[None])
-    whole = {
-        "sample": sample.id,
-        "class": WHOLE,
-        **{name: sum(column.values()) for name, column in columns.items()},
-        "worst_by": sample.worst_by,
-        "linf": float(distance(after, before, "linf")),
-        "l2": float(distance(after, before, "l2")),
-        **{name: getattr(sample, name) for name in PASSES},
-    }
-    return [whole, *classes]
+        "hits": _histogram(truth[truth == said]), "truth": _histogram(truth), "predicted": _histogram(said),
+    }  # fmt: skip
+    same = {"sample": sample, "picture": number, "attack": attack, "linf": 0.0, "l2": 0.0, **dict.fromkeys(COUNTS, 0)}
+    whole = {"class": WHOLE, **{name: sum(column.values()) for name, column in columns.items()}}
+    seen = sorted({*columns["truth"], *columns["predicted"]})
+    parts = [{"class": label, **{name: column.get(label, 0) for name, column in columns.items()}} for label in seen]
+    return [same | part for part in (whole, *parts)]
 
 
 def _by_scene(outcomes: Outcomes) -> list[list[Row]]:
@@ -150,9 +148,17 @@ def _by_scene(outcomes: Outcomes) -> list[list[Row]]:
 
 
 def _worse(found: list[Row], before: list[Row]) -> list[Row]:
-    """Return the rows of the worse picture, with the passes that both cost."""
-    whole, *classes = found if found[0]["hits"] <= before[0]["hits"] else before
-    return [whole | {name: found[0][name] + before[0][name] for name in PASSES}, *classes]
+    """Return, of each stage, the rows of the worse picture; what both cost is with the clean one."""
+    mine, theirs = (
+        {number: list(rows) for number, rows in groupby(part, key=lambda row: row["picture"])}
+        for part in (found, before)
+    )
+    pictures = []
+    for number in sorted({*mine, *theirs}):
+        choices = [part[number] for part in (mine, theirs) if number in part]
+        pictures.append(min(choices, key=lambda picture: int(picture[0]["hits"])))
+    whole, *rows = chain.from_iterable(pictures)
+    return [whole | {name: found[0][name] + before[0][name] for name in COUNTS}, *rows]
 
 
 def _numbers(answer: Answer) -> NDArray[np.int16]:

@@ -112,7 +112,7 @@ class Engine:
                 worst=own, worst_margin=margin, prediction=answer,
             )  # fmt: skip
             if sample.per_pixel:
-                sample.confirmed = own, margin, answer, ""
+                sample.given = own, margin, answer, ""
             if before and self.scenario.labels == "true":
                 sample.broken_by = before
                 self.sink(sample)
@@ -228,9 +228,11 @@ class Engine:
             sample.worst_by = sample.worst_by if claim.final else self.pools[sample.stage].name
         if broken and decides:
             sample.broken_by = sample.before or sample.worst_by
-            self.sink(sample)
+            self._decide(sample)
+        elif claim.final and sample.per_pixel:
+            self._enter(sample, sample.stage + 1)
         elif claim.final:
-            self.sink(sample)
+            self._decide(sample)
         elif claim.state is not None:
             self._search_on(claim, claim.state, margin)
         else:
@@ -255,12 +257,16 @@ class Engine:
         if sample.restart + 1 < self.pools[sample.stage].restarts:
             sample.restart += 1
             self.pools[sample.stage].waiting.append((sample, None))
+        elif sample.per_pixel and sample.worst_by:
+            self.claims.append(Claim(sample, sample.worst, final=True))
         else:
             self._enter(sample, sample.stage + 1)
 
     def _enter(self, sample: Sample, stage: int) -> None:
         """Put a sample in line for a stage; after the last, it is decided."""
         if stage < len(self.pools):
+            if sample.per_pixel:
+                self._begin_anew(sample)
             sample.stage, sample.restart = stage, 0
             self.pools[stage].waiting.append((sample, None))
         elif self._unsure(sample):
@@ -268,13 +274,28 @@ class Engine:
         else:
             wrong = bool(beaten(join([sample.prediction]), join([sample.label]), targeted=False))
             sample.broken_by = sample.before if wrong else ""
-            self.sink(sample)
+            self._decide(sample)
 
     def _unsure(self, sample: Sample) -> bool:
         """Whether the worst image, which a gradient pass may have found, decides and needs an answer of its own."""
+        strongest = self.scenario.policy == "strongest" and not sample.per_pixel
+        return strongest and (sample.worst_margin <= 0 or sample.before != "")
+
+    def _begin_anew(self, sample: Sample) -> None:
+        """Put aside what a stage found of a scene, so that the next one searches as if it were the first."""
+        if sample.worst_by:
+            sample.found[sample.stage + 1] = sample.worst, sample.worst_margin, sample.prediction, sample.worst_by
+        assert sample.given is not None
+        sample.take(sample.given)
+        sample.confirmed = sample.given
+
+    def _decide(self, sample: Sample) -> None:
+        """Hand a sample over; a scene with the worst image of all stages."""
         if sample.per_pixel:
-            return sample.worst_by != ""
-        return self.scenario.policy == "strongest" and (sample.worst_margin <= 0 or sample.before != "")
+            self._begin_anew(sample)
+            if sample.found:
+                sample.take(min(sample.found.values(), key=lambda found: found[1]))
+        self.sink(sample)
 
     def snapshot(self) -> list[dict[str, Any]]:
         """Return everything undecided as plain values and tensors.

@@ -2,12 +2,16 @@
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from robustbench_kpca.evaluation.verdict import Answer
 from robustbench_kpca.types import Attack, State
+
+Confirmed: TypeAlias = tuple[Tensor, float, Answer, str]
+"""Image, margin and prediction, as a plain forward pass answered, and the attack that proposed the image."""
 
 
 @dataclass
@@ -17,7 +21,8 @@ class Sample:
     `clean` is the image as attacks are given it, `aim` the class they are to leave (or, targeted, to reach), `before`
     what made the model wrong on it before any attack, and `worst` the image of lowest margin found (or the last one,
     where the protocol judges that), found by `worst_by`. Where every pixel has a label, `label`, `aim` and the
-    predictions are maps, and margins are the scores of `verdict.judge`.
+    predictions are maps, and margins are the scores of `verdict.judge`; every stage then searches for a worst image of
+    its own, as if there were no other: `given` is where all begin, and `found` what each found, by number from 1 on.
     """
 
     index: int
@@ -31,7 +36,7 @@ class Sample:
     worst_margin: float
     prediction: Answer
     worst_by: str = ""
-    confirmed: tuple[Tensor, float, Answer, str] | None = None  # image, margin, prediction, attack of a sure success
+    confirmed: Confirmed | None = None  # a sure success; where every pixel has a label, the surely worst of a stage
     stage: int = 0
     restart: int = 0
     forwards: int = 0
@@ -40,11 +45,17 @@ class Sample:
     nonfinite: int = 0
     zero_gradients: int = 0
     broken_by: str = ""
+    given: Confirmed | None = None
+    found: dict[int, Confirmed] = field(default_factory=dict)
 
     @property
     def per_pixel(self) -> bool:
         """Whether every pixel has a label of its own."""
         return isinstance(self.label, Tensor)
+
+    def take(self, which: Confirmed) -> None:
+        """Let this be the worst image."""
+        self.worst, self.worst_margin, self.prediction, self.worst_by = which
 
 
 @dataclass

@@ -25,6 +25,8 @@ from robustbench_kpca.scenario import CLEAN_CELL
 
 Cell = tuple[str, int]
 Sums = NDArray[np.float64]
+PICTURE = "picture"
+"""In place of a corruption: cells are what stages of an attack found."""
 Measure = Callable[[Sums, Sums, Sums], Values]
 """Maps hits, truth and predicted, each of shape (..., classes), to values of shape (...)."""
 
@@ -42,6 +44,34 @@ def mean_accuracy(hits: Sums, truth: Sums, predicted: Sums) -> Values:  # noqa: 
 def miou(hits: Sums, truth: Sums, predicted: Sums) -> Values:
     """Mean over classes of intersection over union."""
     return _mean(hits, truth + predicted - hits, truth)
+
+
+def fewest_right(pictures: "Tally") -> NDArray[np.int64]:
+    """Choose of each image the picture with the fewest right pixels, the first of equal ones."""
+    return np.asarray(pictures.counts[:, 0].sum(2).argmin(0))
+
+
+def worst_for_miou(pictures: "Tally") -> NDArray[np.int64]:
+    """Choose of each image the picture that makes mIoU low, number by number (Croce et al. 2024, arXiv:2306.12941).
+
+    From the pictures of fewest right pixels on, one image after the other takes the picture that lowers the mIoU of all
+    the most, until none lowers it: a low mIoU, though there may be a lower one.
+    """
+    counts = pictures.counts.astype(np.float64)  # (pictures, 3, images, classes)
+    images = range(counts.shape[2])
+    chosen = fewest_right(pictures)
+    total = counts[chosen, :, np.arange(len(images))].sum(0)
+    settled = False
+    while not settled:
+        settled = True
+        for image in images:
+            others = total - counts[chosen[image], :, image]
+            levels = miou(*np.moveaxis(others + counts[:, :, image], 1, 0))
+            best = int(levels.argmin())
+            if levels[best] < levels[chosen[image]]:
+                chosen[image], settled = best, False
+                total = others + counts[best, :, image]
+    return chosen
 
 
 def ious(hits: Sums, truth: Sums, predicted: Sums) -> Values:
@@ -74,19 +104,35 @@ class Tally:
     def clean(cls, outcomes: Outcomes) -> "Tally":
         """Return the counts of the images as they are."""
         if outcomes.kind == "segmentation-attack":
-            return cls._attacked(outcomes, "clean_hits", "clean_predicted")
+            return cls.pictures(outcomes).part([(PICTURE, 0)])
         return cls.of(outcomes.where(outcomes["severity"] == 0))
 
     @classmethod
     def attacked(cls, outcomes: Outcomes) -> "Tally":
-        """Return the counts of the worst images that an attack found."""
-        return cls._attacked(outcomes, "hits", "predicted")
+        """Return the counts of the image with the fewest right pixels that an attack found of each."""
+        pictures = cls.pictures(outcomes)
+        return pictures.choose(fewest_right(pictures))
 
     @classmethod
-    def _attacked(cls, outcomes: Outcomes, hits: str, predicted: str) -> "Tally":
+    def pictures(cls, outcomes: Outcomes) -> "Tally":
+        """Return the counts of what each stage of an attack found, as cells (PICTURE, stage), 0 being the clean images.
+
+        A stage that found nothing worse counts as the clean image.
+        """
         rows = outcomes.where(outcomes["class"] >= 0)
-        columns = [rows[name] for name in (hits, "truth", predicted)]
-        return cls._gather(rows["sample"], [(CLEAN_CELL, 0)] * len(rows), rows["class"], columns)
+        cells = [(PICTURE, number) for number in rows["picture"].tolist()]
+        columns = [rows[name] for name in ("hits", "truth", "predicted")]
+        found = cls._gather(rows["sample"], cells, rows["class"], columns, gaps=True)
+        first = found.counts[found.cells.index((PICTURE, 0))]
+        some = found.counts.any(axis=(1, 3), keepdims=True)
+        order = sorted(found.cells, key=lambda cell: cell[1])
+        filled = np.where(some, found.counts, first)
+        return cls(found.samples, found.cells, filled).part(order)
+
+    def choose(self, cells: NDArray[np.int64]) -> "Tally":
+        """Return one cell: of each image the counts in the cell of that number."""
+        chosen = self.counts[cells, :, np.arange(len(self.samples))].swapaxes(0, 1)
+        return Tally(self.samples, ((CLEAN_CELL, 0),), np.ascontiguousarray(chosen[None]))
 
     @classmethod
     def of(cls, outcomes: Outcomes) -> "Tally":
@@ -102,7 +148,13 @@ class Tally:
 
     @classmethod
     def _gather(
-        cls, sample: NDArray[np.object_], cell: Sequence[Cell], label: NDArray[np.int64], columns: list[NDArray[Any]]
+        cls,
+        sample: NDArray[np.object_],
+        cell: Sequence[Cell],
+        label: NDArray[np.int64],
+        columns: list[NDArray[Any]],
+        *,
+        gaps: bool = False,
     ) -> "Tally":
         samples, cells = tuple(dict.fromkeys(sample)), tuple(dict.fromkeys(cell))
         if not samples:
@@ -114,7 +166,7 @@ class Tally:
             part.ravel()[places] = column
         full = counts[1].any(axis=2) | counts[2].any(axis=2)
         repeated = len(places) - len(np.unique(places))
-        if repeated or not full.all():
+        if repeated or not (gaps or full.all()):
             raise BadInputError(
                 f"{int((~full).sum())} images are missing from a cell, {repeated} rows repeat",
                 expected="every image in every cell, and each of its classes once",

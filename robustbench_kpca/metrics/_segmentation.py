@@ -16,12 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.estimate import Values
 from robustbench_kpca.metrics import Metric, Statistic, Weighted
 from robustbench_kpca.metrics._bootstrap import Weights
-from robustbench_kpca.metrics._pixels import Cell, Measure, Tally, miou
+from robustbench_kpca.metrics._pixels import Cell, Measure, Tally, fewest_right, miou
 from robustbench_kpca.outcomes import Outcomes
 from robustbench_kpca.scenario import CLEAN_CELL, Scenario, Segmentation
 
@@ -57,11 +58,12 @@ def of_clean(measure: Measure, **how: Any) -> Statistic:
     return Statistic(kinds=("segmentation", "segmentation-attack"), weighted=of, applies=_has_clean, **how)
 
 
-def of_attacked(measure: Measure, **how: Any) -> Statistic:
-    """Return a metric of the worst images that an attack found."""
+def of_attacked(measure: Measure, worst: Callable[[Tally], NDArray[np.int64]] = fewest_right, **how: Any) -> Statistic:
+    """Return a metric of the worst images that an attack found; which they are is not asked again in resamples."""
 
     def of(outcomes: Outcomes) -> Weighted:
-        tally = Tally.attacked(outcomes)
+        pictures = Tally.pictures(outcomes)
+        tally = pictures.choose(worst(pictures))
         return weighted(tally, lambda weights: tally.levels(measure, weights)[..., 0])
 
     return Statistic(kinds=("segmentation-attack",), weighted=of, **how)

@@ -9,9 +9,10 @@ from plain_query import PlainQuery
 from torch import nn
 
 from robustbench_kpca import attack
+from robustbench_kpca.attacks._auto_steps import checkpoints
 from robustbench_kpca.attacks._draws import on_sphere
 from robustbench_kpca.attacks._losses import cross_entropy, dlr, dlr_targeted, objective, runners_up
-from robustbench_kpca.attacks.apgd import APGD, checkpoints
+from robustbench_kpca.attacks.apgd import APGD
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.threat import Threat
 

@@ -9,6 +9,7 @@ from torch import nn
 
 from robustbench_kpca.data._scenes import ArrayScenes
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.aims import check_per_pixel
 from robustbench_kpca.evaluation.audit import audit
 from robustbench_kpca.evaluation.dense import measure_dense, scene_batch
 from robustbench_kpca.evaluation.engine import Engine
@@ -16,12 +17,13 @@ from robustbench_kpca.evaluation.journal import Journal
 from robustbench_kpca.evaluation.preflight import inspect
 from robustbench_kpca.evaluation.runner import Runner
 from robustbench_kpca.evaluation.verdict import judge
+from robustbench_kpca.outcomes import COUNTS
 
 CPU = torch.device("cpu")
 PGD = {"attack": "pgd", "restarts": 1, "steps": 10, "step_size": "0.25 eps", "random_start": False}
 SEGPGD = PGD | {"attack": "segpgd"}
 APGD = {"attack": "apgd", "restarts": 1, "steps": 20, "targets": 1, "rho": 0.75}
-LOSSES = ("ce", "dlr", "ce_masked", "ce_balanced", "js")
+SHRINKING = {"attack": "apgd_shrinking", "restarts": 1, "steps": 30, "rho": 0.75}
 
 
 class PerPixel(nn.Module):
@@ -91,7 +93,19 @@ def measure(model, data, *stages, batch_size=3, journal=None, **fields):
 
 
 def wholes(outcomes):
-    return [row for row in outcomes.rows() if row["class"] == -1]
+    """One row a scene: the totals of its worst picture, those of the clean one, and the passes."""
+    scenes = {}
+    for row in outcomes.rows():
+        if row["class"] == -1:
+            scenes.setdefault(row["sample"], []).append(row)
+    found = []
+    for clean, *others in scenes.values():
+        assert clean["picture"] == 0
+        worst = min((clean, *others), key=lambda row: row["hits"])
+        worst = others[0] if others and worst is clean else worst  # as many right pixels, but a smaller margin
+        before = {"clean_hits": clean["hits"], "clean_predicted": clean["predicted"], "worst_by": worst["attack"]}
+        found.append(worst | before | {name: clean[name] for name in COUNTS})
+    return found
 
 
 @pytest.fixture
@@ -112,7 +126,8 @@ def split():
 
 
 STAGES = [PGD, PGD | {"random_start": True}, SEGPGD, SEGPGD | {"random_start": True}]
-STAGES += [APGD | {"loss": loss} for loss in LOSSES]
+STAGES += [APGD | {"loss": loss} for loss in ("ce", "dlr")]
+STAGES += [SHRINKING | {"loss": loss} for loss in ("ce_masked", "ce_masked_by_class", "js")]
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: "-".join(str(stage.get(k, "")) for k in ("attack", "loss")))
@@ -126,13 +141,13 @@ def test_exactly_the_pixels_within_eps_of_their_hyperplane_flip(stage, split):
 
 
 def test_exact_pass_counts(split):
-    """Ten steps, the last iterate, and the worst image once more; three steps, and the last, twice over."""
+    """Ten steps, the last iterate, and the worst image once more; three and the last, twice over, and the worst."""
     model, data, eps, _, _ = split
     found = wholes(measure(model, data, PGD, eps=eps)[0])
     assert {(row["forwards"], row["backwards"]) for row in found} == {(12, 10)}
     short = PGD | {"steps": 3, "restarts": 2, "random_start": True}
     found = wholes(measure(model, data, PGD, short, eps=eps)[0])
-    assert {(row["forwards"], row["backwards"]) for row in found} == {(20, 16)}
+    assert {(row["forwards"], row["backwards"]) for row in found} == {(21, 16)}
 
 
 def test_counts_are_those_of_the_images_kept():
@@ -146,18 +161,16 @@ def test_counts_are_those_of_the_images_kept():
         assert float((sample.worst - clean).abs().max()) <= 0.05 + 1e-6
         worst, before = (model(image[None]).argmax(1)[0].numpy()[mask >= 0] for image in (sample.worst, clean))
         truth = mask[mask >= 0]
-        own = [row for row in rows if row["sample"] == data.ids[index]]
-        expected = [
-            (k, *(int(np.sum(part)) for part in (
-                (truth == k) & (worst == k), truth == k, worst == k, (truth == k) & (before == k), before == k
-            )))
-            for k in range(3)
-        ]  # fmt: skip
-        names = ("class", "hits", "truth", "predicted", "clean_hits", "clean_predicted")
-        assert [tuple(row[name] for name in names) for row in own[1:]] == [row for row in expected if any(row[1:])]
-        totals = np.array(expected)[:, 1:].sum(0).tolist()
-        assert [own[0][name] for name in names] == [-1, *totals]
-        assert own[0]["hits"] < own[0]["clean_hits"]
+        for number, said in ((0, before), (1, worst)):
+            own = [row for row in rows if (row["sample"], row["picture"]) == (data.ids[index], number)]
+            expected = [
+                (k, *(int(np.sum(part)) for part in ((truth == k) & (said == k), truth == k, said == k)))
+                for k in range(3)
+            ]  # fmt: skip
+            names = ("class", "hits", "truth", "predicted")
+            assert [tuple(row[name] for name in names) for row in own[1:]] == [row for row in expected if any(row[1:])]
+            assert [own[0][name] for name in names] == [-1, *np.array(expected)[:, 1:].sum(0).tolist()]
+        assert np.sum(worst == truth) < np.sum(before == truth)
 
 
 def test_pixels_to_ignore_are_left_as_they_are():
@@ -270,12 +283,26 @@ def test_fewer_right_pixels_always_score_lower_and_the_margin_decides_between_eq
     assert torch.equal(scores.floor().long(), right)
 
 
+def test_every_stage_keeps_its_own_worst_picture(split):
+    """As many as each stage finds alone: the stronger one first changes nothing for the weaker one after it."""
+    model, data, eps, _, _ = split
+    weak = PGD | {"steps": 1, "step_size": "0.3 eps"}
+    together = measure(model, data, PGD, weak, eps=eps)[0].rows()
+    for number, stage in ((1, PGD), (2, weak)):
+        alone = measure(model, data, stage, eps=eps)[0].rows()
+        assert [row | {"picture": number} for row in alone if row["picture"] == 1] == [
+            row for row in together if row["picture"] == number
+        ]
+    hits = {(row["sample"], row["picture"]): row["hits"] for row in together if row["class"] == -1}
+    assert all(hits[name, 1] < hits[name, 2] < hits[name, 0] for name in data.ids)
+
+
 def test_neither_order_nor_batch_mates_matter(split):
     model, data, eps, _, _ = split
     whole = measure(model, data, PGD | {"random_start": True, "steps": 2}, eps=eps)[0].rows()
     back = measure(model, data.take([4, 2, 0, 1]), PGD | {"random_start": True, "steps": 2}, eps=eps)[0].rows()
-    rows = {(row["sample"], row["class"]): row for row in whole}
-    assert all(rows[row["sample"], row["class"]] == row for row in back)
+    rows = {(row["sample"], row["picture"], row["class"]): row for row in whole}
+    assert all(rows[row["sample"], row["picture"], row["class"]] == row for row in back)
     assert len({row["sample"] for row in back}) == 4
 
 
@@ -333,13 +360,19 @@ def test_smaller_budgets_count_at_larger_ones(split):
         ({"stages": [APGD | {"loss": "dlr_targeted"}]}, "apgd with loss dlr_targeted on one label a pixel"),
         (
             {"stages": [{"attack": "square", "restarts": 1, "queries": 10, "p_init": 0.8}]},
-            "attack 'square' with one label a pixel; choose pgd, segpgd, apgd",
+            "attack 'square' with one label a pixel; choose pgd, segpgd, apgd_shrinking",
         ),
     ],
 )
 def test_protocols_that_mean_nothing_for_pixels_are_refused(fields, message):
     with pytest.raises(BadInputError, match=message):
         measure(Three(), scenes(classes=3), *fields.pop("stages", [PGD]), **fields)
+
+
+def test_attacks_on_pixels_are_made_in_pixel_space():
+    chosen = attack_checks.scenario((PGD,), space="normalised", policy="strongest")
+    with pytest.raises(BadInputError, match="space = 'normalised' and policy = 'strongest' with one label a pixel"):
+        check_per_pixel(chosen, {})
 
 
 def test_scenes_that_cannot_be_attacked_are_refused():

@@ -1,5 +1,7 @@
 """Metrics of segmentation equal scikit-learn's on all pixels pooled, and their intervals the plain bootstrap's."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from robustbench_kpca.evaluation.segmentation import pixel_counts
 from robustbench_kpca.metrics import measure, metric_for
 from robustbench_kpca.metrics._bootstrap import bootstrap
 from robustbench_kpca.metrics._pixels import Tally
-from robustbench_kpca.outcomes import Outcomes
+from robustbench_kpca.outcomes import COUNTS, Outcomes
 from robustbench_kpca.scenario import load_scenario
 
 CLASSES = 6
@@ -196,35 +198,67 @@ def test_degradation_divides_by_a_reference(grid):
         metric_for("corruption_degradation").relative_to(perfect)
 
 
-def attacked(clean, worst):
-    """Outcomes of an attack, as they are defined: a row for each class seen before or after, and one for all pixels."""
+def attacked(*pictures):
+    """Outcomes of an attack, as they are defined: of each image its pictures, a row for all pixels and one a class.
+
+    `pictures`: the clean ones, then what each stage found, None where it found nothing worse.
+    """
     rows = []
-    for index, ((truth, before), (_, after)) in enumerate(zip(clean, worst, strict=True)):
-        known = truth >= 0
-        nothing = {"worst_by": "", "linf": 0, "l2": 0, "forwards": 0, "backwards": 0, "nonfinite": 0}
-        nothing["zero_gradients"] = 0
-        total = int(known.sum())
-        whole = {"class": -1, "hits": int((truth == after)[known].sum()), "truth": total, "predicted": total}
-        whole |= {"clean_hits": int((truth == before)[known].sum()), "clean_predicted": total, "worst_by": "pgd"}
-        rows.append({"sample": f"s{index}", **nothing, **whole})
-        for label in range(CLASSES):
-            row = {"class": label, "truth": int((truth == label).sum())}
-            for prefix, said in (("", after), ("clean_", before)):
-                row[f"{prefix}hits"] = int(((truth == label) & (said == label)).sum())
-                row[f"{prefix}predicted"] = int((known & (said == label)).sum())
-            if row["truth"] + row["predicted"] + row["clean_predicted"]:
-                rows.append({"sample": f"s{index}", **nothing, **row})
+    for index in range(len(pictures[0])):
+        for number, pairs in enumerate(pictures):
+            if pairs[index] is None:
+                continue
+            truth, said = pairs[index]
+            known = truth >= 0
+            same = {"sample": f"s{index}", "picture": number, "attack": "pgd" if number else "", "linf": 0, "l2": 0}
+            same |= dict.fromkeys(COUNTS, 0)
+            total, hits = int(known.sum()), int((truth == said)[known].sum())
+            rows.append(same | {"class": -1, "hits": hits, "truth": total, "predicted": total})
+            for label in range(CLASSES):
+                row = {"class": label, "truth": int((truth == label).sum())}
+                row["hits"] = int(((truth == label) & (said == label)).sum())
+                row["predicted"] = int((known & (said == label)).sum())
+                if row["truth"] + row["predicted"]:
+                    rows.append(same | row)
     return Outcomes.from_rows("segmentation-attack", rows)
 
 
 def test_attacked_metrics_are_of_the_worst_images(grid):
-    clean, worst = grid["fog", 3], grid["none", 0]
-    outcomes = attacked(clean, worst)
+    clean = grid["fog", 3]
+    rng = np.random.default_rng(3)
+    first, second = ([(t, np.where(rng.random(p.shape) < 0.4, 5, p).astype(np.int16)) for t, p in clean] for _ in "12")
+    first[4] = second[4] = second[7] = None
+    outcomes = attacked(clean, first, second)
+    worst = [
+        min((pair for pair in found if pair), key=lambda pair: np.sum(pair[0] == pair[1]))
+        for found in zip(clean, first, second, strict=True)
+    ]
+    assert worst[4] is clean[4]
     found = measure(outcomes, load_scenario("pgd20-linf-8_255")[1])
     names = ("pixel_accuracy", "mean_accuracy", "miou")
-    assert sorted(found) == sorted([*names, *(f"robust_{name}" for name in names)])
+    assert sorted(found) == sorted([*names, *(f"robust_{name}" for name in names), "worst_miou"])
     np.testing.assert_allclose([found[name].value for name in names], oracle(clean), rtol=1e-12)
     np.testing.assert_allclose([found[f"robust_{name}"].value for name in names], oracle(worst), rtol=1e-12)
+    assert found["worst_miou"].value <= found["robust_miou"].value
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_worst_case_of_miou_is_one_that_no_single_image_lowers(seed):
+    """Of few images and pictures also the lowest of all choices can be had, which is seldom missed."""
+    rng = np.random.default_rng(seed)
+    clean = maps(rng, 4, absent=())
+    stages = [[(t, rng.choice(CLASSES, t.shape).astype(np.int16)) for t, _ in clean] for _ in range(2)]
+    pictures = [clean, *stages]
+    value = measure(attacked(*pictures), load_scenario("pgd20-linf-8_255")[1])["worst_miou"].value
+    levels = {
+        choice: oracle([pictures[k][index] for index, k in enumerate(choice)])[2]
+        for choice in itertools.product(range(3), repeat=4)
+    }
+    mine = min(levels, key=lambda choice: abs(levels[choice] - value))
+    assert levels[mine] == pytest.approx(value, rel=1e-12)
+    neighbours = [choice for choice in levels if sum(a != b for a, b in zip(choice, mine, strict=True)) == 1]
+    assert min(levels[choice] for choice in neighbours) >= value - 1e-12
+    assert value <= min(levels.values()) + 0.05
 
 
 def test_incomplete_tables_are_refused(grid):

@@ -6,7 +6,7 @@ import torch
 from attack_checks import Wavy, drive, rand, rows_are_independent
 from plain_query import PlainQuery
 
-from robustbench_kpca.attacks._dense_losses import balanced, dense_objective, jensen_shannon, masked
+from robustbench_kpca.attacks._dense_losses import balanced, dense_objective, jensen_shannon, masked, masked_by_class
 from robustbench_kpca.attacks._losses import cross_entropy
 from robustbench_kpca.attacks.pgd import PGD
 from robustbench_kpca.attacks.segpgd import SegPGD
@@ -31,6 +31,7 @@ def by_hand(logits, labels, share, what):
     losses = []
     for z, y, part in zip(logits.numpy(), labels.numpy(), share, strict=True):
         total, count = 0.0, 0
+        counted = np.bincount(y[y >= 0], minlength=len(z))
         for row, column in zip(*np.nonzero(y >= 0), strict=True):
             pixel, label = z[:, row, column], y[row, column]
             q = np.exp(pixel) / np.exp(pixel).sum()
@@ -40,6 +41,7 @@ def by_hand(logits, labels, share, what):
                 "ce": entropy,
                 "balanced": ((1 - part) if right else part) * entropy,
                 "masked": entropy if right else 0.0,
+                "by class": (entropy if right else 0.0) * (y >= 0).sum() / (counted[label] * (counted > 0).sum()),
                 "js": (np.sum(q * np.log(q / middle)) + np.log(1 / middle[label])) / 2,
             }
             total, count = total + terms[what], count + 1
@@ -53,12 +55,21 @@ def test_losses_are_the_papers_pixel_by_pixel():
     assert torch.allclose(cross_entropy(logits, labels), by_hand(logits, labels, share, "ce"))
     assert torch.allclose(balanced(logits, labels, share), by_hand(logits, labels, share.tolist(), "balanced"))
     assert torch.allclose(masked(logits, labels), by_hand(logits, labels, share, "masked"))
+    assert torch.allclose(masked_by_class(logits, labels), by_hand(logits, labels, share, "by class"))
     assert torch.allclose(jensen_shannon(logits, labels), by_hand(logits, labels, share, "js"))
+    alone, label = rand(1, 6, 4), torch.arange(6) % 4
+    assert torch.equal(masked_by_class(alone, label), masked(alone, label)), "an image with one label is one pixel"
 
 
 def test_pixels_to_ignore_have_no_slope():
     logits, labels = answers()
-    for loss in (cross_entropy, masked, jensen_shannon, lambda z, y: balanced(z, y, torch.full((3,), 0.3))):
+    for loss in (
+        cross_entropy,
+        masked,
+        masked_by_class,
+        jensen_shannon,
+        lambda z, y: balanced(z, y, torch.full((3,), 0.3)),
+    ):
         z = logits.clone().requires_grad_()
         loss(z, labels).sum().backward()
         slopes = z.grad.abs().sum(1)
@@ -77,16 +88,18 @@ def test_jensen_shannon_lies_between_zero_and_log_two():
     assert torch.isfinite(logits.grad).all()
 
 
-@pytest.mark.parametrize("name", ["ce_balanced", "ce_masked"])
-def test_what_apgd_climbs_has_the_slope_of_one_loss_and_the_value_of_another(name):
+LOSSES = {"ce_masked": masked, "ce_masked_by_class": masked_by_class, "js": jensen_shannon}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_what_sea_climbs_has_the_slope_of_one_loss_and_the_value_of_another(name):
     logits, labels = answers()
-    share = torch.full((3,), 0.2)
     z = logits.clone().requires_grad_()
-    value = dense_objective(name, z, labels, share)
+    value = dense_objective(name, z, labels)
     assert torch.allclose(value, cross_entropy(logits, labels))
     value.sum().backward()
     other = logits.clone().requires_grad_()
-    (masked(other, labels) if name == "ce_masked" else balanced(other, labels, share)).sum().backward()
+    LOSSES[name](other, labels).sum().backward()
     assert torch.equal(z.grad, other.grad)
 
 

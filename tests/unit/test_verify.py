@@ -57,7 +57,7 @@ def test_the_reference_of_every_protocol(protocol, tmp_path):
 
 
 def test_the_table_knows_every_attack_but_those_that_nobody_else_is_trusted_with():
-    assert set(ATTACKS.names()) - set(REFERENCES) == {"sld", "segpgd"}
+    assert set(ATTACKS.names()) - set(REFERENCES) == {"sld", "segpgd", "apgd_shrinking"}
     with pytest.raises(BadInputError, match="no other program is trusted for attack 'sld' in l1"):
         programs("sld-l1-10")
     with pytest.raises(BadInputError, match="'mim' in l2"):
