@@ -14,7 +14,7 @@ bottom, mid-grey), not enlarged; and one pass of a resized picture resizes logit
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca.data._samples import to_tensor
 from robustbench_kpca.errors import BadInputError, EvaluationError
-from robustbench_kpca.evaluation._rows import Rows, first_largest
+from robustbench_kpca.evaluation._rows import Bands, Pass, first_largest
 from robustbench_kpca.evaluation.runner import Runner, device_for
 
 Prediction = NDArray[np.int16]
 T = TypeVar("T")
 BATCH_VALUES = 2**26  # logits of one batch: a quarter of a gigabyte
-BAND_VALUES = 2**24  # logits resized at a time
+BAND_VALUES = 2**24  # probabilities of one band
+GREY = 0.5  # what a picture smaller than a window is filled up with
 
 
 @dataclass(frozen=True)
@@ -128,72 +128,123 @@ def segment(
 
 def first_window(image: NDArray[np.uint8], windowing: Windowing) -> Tensor:
     """Return the window at the upper left of a picture: (3, window, window) in [0, 1]."""
-    size = windowing.sizes(*image.shape[:2])[0]
-    rows = Rows(_resized(to_tensor(image), size), size, windowing.window, mirrored=False, spare=[])
-    return rows.image[:, : windowing.window, : windowing.window]
+    picture = _Picture(image, windowing, torch.device("cpu"))
+    return picture.shown(picture.windows[0], torch.empty(3, windowing.window, windowing.window))
 
 
 @dataclass(frozen=True)
 class _Window:
-    """One window of a picture: its pass, its place, and how many rows of the pass it completes."""
+    """One window of a picture: its pass, and its place among the windows there."""
 
-    rows: Rows
-    y: int
-    x: int
-    completes: int
+    path: Pass
+    row: int
+    column: int
 
 
 class _Picture:
-    """A picture on its way: the logits of each pass, by rows, and what is known of the prediction."""
+    """A picture on its way: its windows in the order in which they are looked at, and what is known of its prediction.
 
-    def __init__(self, image: NDArray[np.uint8], windowing: Windowing, stream: "Stream[Any]") -> None:
-        self.height, self.width = image.shape[:2]
-        self.prediction: Prediction = np.empty((self.height, self.width), np.int16)
-        self.done = 0
-        pixels = to_tensor(image).to(stream.runner.device)
-        self.passes: list[Rows] = []
-        windows: list[tuple[float, _Window]] = []
-        for size in windowing.sizes(self.height, self.width):
-            for mirrored in (False, True) if windowing.flip else (False,):
-                rows = Rows(
-                    _resized(pixels, size),
-                    (self.height, self.width),
-                    windowing.window,
-                    mirrored=mirrored,
-                    spare=stream.spare,
-                )
-                self.passes.append(rows)
-                windows += [(window.y / size[0], window) for window in _windows(rows, windowing)]
-        windows.sort(key=lambda entry: entry[0])  # passes advance together, so that few rows of each are kept
-        self.windows = [window for _, window in windows]
+    One pass is decided window by window. Of several, probabilities are summed in bands of rows, which are decided and
+    let go when every pass is through. Passes advance together, so that few bands are open; and along the picture's
+    longer side, so that these are short.
+    """
+
+    def __init__(self, image: NDArray[np.uint8], windowing: Windowing, device: torch.device) -> None:
+        size = image.shape[0], image.shape[1]
+        self.windowing = windowing
+        self.prediction: Prediction = np.empty(size, np.int16)
+        sizes = windowing.sizes(*size)
+        self.alone = len(sizes) == 1 and not windowing.flip
+        self.turned = not self.alone and size[1] > size[0]
+        self.target = self.prediction.T if self.turned else self.prediction
+        self.pixels = torch.from_numpy(np.ascontiguousarray(image)).to(device).permute(2, 0, 1)
+        self.strip, self.strip_of = self.pixels, (size, 0)
+        self.passes = [
+            self._pass(shape, mirrored=mirrored)
+            for shape in sizes
+            for mirrored in ((False, True) if windowing.flip else (False,))
+        ]
+        self.windows = _schedule(self.passes)
         self.open = len(self.windows)
+        self.ready = dict.fromkeys(self.passes, 0)
+        self.bands = Bands(self.target.shape, turned=self.turned)
+
+    def _pass(self, size: tuple[int, int], *, mirrored: bool) -> Pass:
+        side, stride = self.windowing.window, self.windowing.stride
+        down, across = (tuple(starts(length, side, stride)) for length in size)
+        if mirrored:  # in the picture itself
+            across = tuple(max(size[1] - side, 0) - start for start in reversed(across))
+        shown = self.prediction.shape[0], self.prediction.shape[1]
+        if self.turned:
+            return Pass(size[::-1], shown[::-1], (across, down), side, mirrored=mirrored, turned=True)
+        return Pass(size, shown, (down, across), side, mirrored=mirrored, turned=False)
+
+    def shown(self, window: _Window, frame: Tensor) -> Tensor:
+        """Fill `frame` with what the model is shown in a window, and return it."""
+        path = window.path
+        y, x = path.down[window.row].start, path.across[window.column].start
+        (height, width), size = path.sides, path.size
+        if path.turned:
+            y, x, height, width, size = x, y, width, height, (size[1], size[0])
+        pixels = self._rows(size, y, height)[:, :, x : x + width]
+        inner = frame[:, :height, :width]
+        inner.copy_(pixels.flip(2) if path.mirrored else pixels)
+        if pixels.dtype == torch.uint8:
+            inner /= 255
+        frame[:, height:] = frame[:, :height, width:] = GREY
+        return frame
+
+    def _rows(self, size: tuple[int, int], first: int, height: int) -> Tensor:
+        """Return rows of the picture resized to `size`; the last ones are remembered, the rest is made again."""
+        if size == self.pixels.shape[1:]:
+            return self.pixels[:, first : first + height]
+        if self.strip_of != (size, first):
+            whole = F.interpolate((self.pixels.float() / 255)[None], size, mode="bilinear", align_corners=False)[0]
+            self.strip, self.strip_of = whole[:, first : first + height].clone(), (size, first)
+        return self.strip
 
     def take(self, window: _Window, logits: Tensor) -> None:
-        """Add what the model says in a window; decide the rows that every pass has completed."""
-        window.rows.add(window.y, window.x, logits, window.completes)
+        """Add what the model says in a window (classes, side, side); decide what is complete."""
+        path = window.path
+        height, width = path.sides[::-1] if path.turned else path.sides
+        logits = logits[:, :height, :width]
+        logits = logits.flip(2) if path.mirrored else logits
+        logits = logits.mT if path.turned else logits
+        self.bands.height = max(1, BAND_VALUES // (len(logits) * self.target.shape[1]))
+        for scores, first, left in path.add(window.row, window.column, logits, self.bands.height, means=not self.alone):
+            if self.alone:
+                self.decide(first, left, *first_largest(scores))
+            else:
+                self.bands.add(scores.softmax(0), first, left)
         self.open -= 1
-        ready = min(rows.ready for rows in self.passes)
-        if ready > self.done:
-            self._decide(ready)
-        if not self.open:
-            for rows in self.passes:
-                rows.close()
+        if not self.alone and window.column + 1 == len(path.across):
+            self.ready[path] = path.down[window.row].last
+            for first, sums in self.bands.before(min(self.ready.values())):
+                self.decide(first, 0, *first_largest(sums))
 
-    def _decide(self, ready: int) -> None:
-        alone = len(self.passes) == 1
-        height = ready - self.done
-        if not (alone and self.passes[0].is_plain):
-            height = max(1, BAND_VALUES // (self.passes[0].classes * self.width))
-        for first in range(self.done, ready, height):
-            last = min(first + height, ready)
-            found = [rows.logits(first, last) for rows in self.passes]
-            classes, largest = first_largest(found[0] if alone else torch.stack(found).softmax(1).sum(0))
-            if not bool(torch.isfinite(largest.sum())):
-                raise EvaluationError("the model returned NaN or infinite logits", fix="check its weights")
-            self.prediction[first:last] = classes.cpu().numpy()
-        self.done = ready
-        for rows in self.passes:
-            rows.release(ready)
+    def decide(self, first: int, left: int, classes: Tensor, largest: Tensor) -> None:
+        """Write down the classes from (first, left) on."""
+        _require_finite(largest)
+        self.target[first : first + classes.shape[0], left : left + classes.shape[1]] = classes.cpu().numpy()
+
+
+def _require_finite(largest: Tensor) -> None:
+    if not bool(torch.isfinite(largest.sum())):
+        raise EvaluationError("the model returned NaN or infinite logits", fix="check its weights")
+
+
+def _schedule(passes: list[Pass]) -> list[_Window]:
+    """Order the windows of several passes: rows of windows by where they start, in the order of passes where equal.
+
+    A last row that overlaps the one before by more than half follows it at once: that much is not to be held for long.
+    """
+    rows = []
+    for path in passes:
+        for number, span in enumerate(path.down):
+            late = 2 * (span.reached - span.start) > path.sides[0] and number + 1 == len(path.down)
+            rows.append(((path.down[number - 1] if late else span).start / path.size[0], number, path))
+    rows.sort(key=lambda entry: entry[0])
+    return [_Window(path, number, column) for _, number, path in rows for column in range(len(path.across))]
 
 
 class Stream(Generic[T]):
@@ -206,13 +257,12 @@ class Stream(Generic[T]):
     def __init__(self, runner: Runner, windowing: Windowing) -> None:
         self.runner, self.windowing = runner, windowing
         self.decided = 0
-        self.spare: list[Tensor] = []
         self._pictures: deque[tuple[T, _Picture]] = deque()
         self._waiting: deque[tuple[_Picture, _Window]] = deque()
 
     def put(self, tag: T, image: NDArray[np.uint8]) -> list[tuple[T, Prediction]]:
         """Queue a picture, run every full batch, and return what is decided."""
-        picture = _Picture(image, self.windowing, self)
+        picture = _Picture(image, self.windowing, self.runner.device)
         self._pictures.append((tag, picture))
         self._waiting.extend((picture, window) for window in picture.windows)
         while len(self._waiting) >= self.runner.batch_size:
@@ -228,16 +278,30 @@ class Stream(Generic[T]):
     def _run(self) -> None:
         side = self.windowing.window
         batch = [self._waiting.popleft() for _ in range(min(self.runner.batch_size, len(self._waiting)))]
-        logits = self.runner.logits(
-            torch.stack([w.rows.image[:, w.y : w.y + side, w.x : w.x + side] for _, w in batch])
-        )
+        frames = torch.empty((len(batch), 3, side, side), device=self.runner.device)
+        for (picture, window), frame in zip(batch, frames, strict=True):
+            picture.shown(window, frame)
+        logits = self.runner.logits(frames)
         if logits.ndim != 4 or logits.shape[2:] != (side, side):
             raise BadInputError(
                 f"the model returned {tuple(logits.shape)} for windows of {side} x {side}",
                 expected=f"a segmenter: logits of shape ({len(batch)}, classes, {side}, {side})",
             )
+        if all(picture.alone and window.path.disjoint for picture, window in batch):
+            self._decide(batch, logits)
+            return
         for (picture, window), own in zip(batch, logits, strict=True):
             picture.take(window, own)
+
+    def _decide(self, batch: list[tuple[_Picture, _Window]], logits: Tensor) -> None:
+        """Decide windows of which each is all that is said about its pixels: together, and where they lie."""
+        classes, largest = first_largest(logits.movedim(1, 0))
+        _require_finite(largest)
+        for (picture, window), own in zip(batch, classes.cpu().numpy(), strict=True):
+            y, x = window.path.down[window.row].start, window.path.across[window.column].start
+            height, width = window.path.sides
+            picture.prediction[y : y + height, x : x + width] = own[:height, :width]
+            picture.open -= 1
 
     def _decided(self) -> list[tuple[T, Prediction]]:
         found = []
@@ -246,22 +310,3 @@ class Stream(Generic[T]):
             self.decided += len(picture.windows)
             found.append((tag, picture.prediction))
         return found
-
-
-def _resized(pixels: Tensor, size: tuple[int, int]) -> Tensor:
-    if pixels.shape[1:] == size:
-        return pixels
-    return F.interpolate(pixels[None], size, mode="bilinear", align_corners=False)[0]
-
-
-def _windows(rows: Rows, windowing: Windowing) -> list[_Window]:
-    """List the windows of one pass, row by row."""
-    height, width = rows.image.shape[1:]
-    down = starts(height, windowing.window, windowing.stride)
-    across = starts(width, windowing.window, windowing.stride)
-    rows.count(down, across)
-    return [
-        _Window(rows, y, x, completes=nxt if x == across[-1] else y)
-        for y, nxt in zip(down, [*down[1:], height], strict=True)
-        for x in across
-    ]
