@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.corruption_names import COMMON, SEVERITIES
+from robustbench_kpca.corruption_names import SEVERITIES
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.estimate import Estimate, Values, proportion
 from robustbench_kpca.metrics._alexnet import (
@@ -101,11 +101,6 @@ class ErrorTable:
                 f"{self.name} has no clean error", fix=f"measure the cell '{CLEAN_CELL}' of severity 0, too"
             )
         return self.clean
-
-    @property
-    def is_standard(self) -> bool:
-        """Whether mCE is over what papers mean by it: the 15 corruptions at severities 1 to 5."""
-        return set(COMMON) <= set(self.corruptions) and self.severities == SEVERITIES
 
 
 ALEXNET = ErrorTable(

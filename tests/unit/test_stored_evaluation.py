@@ -52,7 +52,7 @@ def test_imagenet_c_without_the_images_as_they_are(imagenet_c, tmp_path):
     data = load_data(f"imagenet-c:{imagenet_c}", view=View(224))
     record = evaluate(Bright(1000).eval(), data, protocol="imagenet-c", out=tmp_path / "runs", **FEW)
     assert record.metrics["mean_corruption_error"].value == pytest.approx(1 / 12)
-    assert record.metrics["mce"].value == pytest.approx(((1 / 6) / ((0.64548 + 0.76150) / 2)) / 2)
+    assert "mce" not in record.metrics, "of two corruptions at two severities"
     assert "clean_accuracy" not in record.metrics
     assert record.flags == ("3 of the 50000 images that were published as imagenet-c",)
     assert record.spec.data.name == "imagenet-c"
