@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
+from PIL import Image
 from safetensors.torch import load_file
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import create_model, load_model
-from robustbench_kpca.data._scenes import ArrayScenes
+from robustbench_kpca.data._scenes import ArrayScenes, load_scenes
 from robustbench_kpca.errors import BadInputError, UnknownNameError
 from robustbench_kpca.models.checkpoint import read_header, save_checkpoint
 from robustbench_kpca.training import scene_files
@@ -315,7 +316,7 @@ def test_what_does_not_belong_together_is_refused(tmp_path, small):
         train(name, recipe.model_copy(update={"model_options": few}), text, tmp_path)
     with pytest.raises(UnknownNameError, match=r"such files need an \[scenes\] table"):
         train(name, recipe.model_copy(update={"scenes": None}), text, tmp_path)
-    with pytest.raises(BadInputError, match="10 training scenes; expected at least 16"):
+    with pytest.raises(BadInputError, match="10 training scenes; expected at least 16, a batch; lower batch_size"):
         train(name, recipe.model_copy(update={"batch_size": 16}), text, tmp_path)
     start = {"model": "symvit_digits", "model_options": {}, "encoder_checkpoint": "c.pth"}
     with pytest.raises(BadInputError, match="encoder_checkpoint for model 'symvit_digits'; expected a segmenter"):
@@ -352,3 +353,27 @@ def test_the_ade20k_recipes_are_the_authors():
         assert (recipe.scenes.crop, recipe.scenes.resize, recipe.scenes.scale) == (512, [512, 2048], [0.5, 2.0])
         assert recipe.model_options["drop_path_rate"] == 0.1
         assert recipe.model_options.get("iterations", 6) == 6
+
+
+def test_a_folder_of_ones_own_is_trained_on(tmp_path, small, monkeypatch):
+    """What masks declare counts, and nothing else: id 9 is ignored, ids 3 and 7 are classes 0 and 1."""
+    monkeypatch.setattr(scene_files, "load_scenes", load_scenes)
+    name, recipe, text = small
+    rng = np.random.default_rng(0)
+    for part, number in (("train", 4), ("val", 2)):
+        for index in range(number):
+            labels = np.kron(rng.integers(0, 2, (2, 3)), np.ones((8, 8), int))
+            mask = np.array([3, 7], np.uint8)[labels]
+            mask[:2] = 9
+            image = (180 * labels[..., None] + rng.integers(0, 60, (*labels.shape, 3))).astype(np.uint8)
+            for kind, pixels in (("images", image), ("masks", mask)):
+                (tmp_path / "town" / kind / part).mkdir(parents=True, exist_ok=True)
+                Image.fromarray(pixels).save(tmp_path / "town" / kind / part / f"{index}.png")
+    (tmp_path / "town" / "classes.csv").write_text("id,name\n3,low\n7,high\n9,ignore\n")
+    own = recipe.model_copy(
+        update={"data": "masks", "epochs": 40, "model_options": recipe.model_options | {"num_classes": 2}}
+    )
+    trained = train(name, own, text, tmp_path / "runs", Options(data=tmp_path / "town"))
+    assert float(read_header(trained)["val_miou"]) > 0.8
+    with pytest.raises(BadInputError, match="masks without a folder; give masks:FOLDER, or, to train, --data FOLDER"):
+        train(name, own, text, tmp_path / "none")

@@ -24,7 +24,7 @@ def load(folder: str = "", split: str = DEFAULT, bad_images: BadImages = "fail")
 
     """
     if not folder:
-        raise BadInputError("masks without a folder", fix="give masks:FOLDER")
+        raise BadInputError("masks without a folder", fix="give masks:FOLDER, or, to train, --data FOLDER")
     root = stored_folder("masks", folder)
     labelling = read_table(root / TABLE)
     masks = next((root / name for name in ("masks", "annotations") if (root / name).is_dir()), root / "masks")
