@@ -1,19 +1,26 @@
 """Planted fakes: wrappers that make a network look robust, or an attack blind, without making it robust.
 
 Each comes at three strengths and wraps around any model. `PYTHONPATH=tests rbk audit fakes:fake --set model.base=NAME
---set model.kind=KIND --set model.strength=0` audits one; `PYTHONPATH=tests python -m fakes` prints the table of all.
+--set model.kind=KIND --set model.strength=0` audits one; `PYTHONPATH=tests python -m fakes` prints the table of all,
+`PYTHONPATH=tests python -m fakes segmentation` that of the fakes planted on a segmenter.
 """
 
+import sys
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from robustbench_kpca import attack, load_data, load_model
+from robustbench_kpca.data._scenes import Scenes, load_scenes
 from robustbench_kpca.errors import BadInputError, BenchmarkError
 from robustbench_kpca.evaluation.audit import audit
+from robustbench_kpca.evaluation.audit_bench import Bench
+from robustbench_kpca.evaluation.dense import scene_batch
 from robustbench_kpca.evaluation.preflight import CHECKS, preflight
 from robustbench_kpca.evaluation.runner import Runner
+from robustbench_kpca.evaluation.subject import audited_samples
+from robustbench_kpca.threat import Threat, parse_fraction
 
 BASES = ("vit_digits", "symvit_digits_adv")
 
@@ -48,7 +55,8 @@ def block(rows: int):
     """Let no gradient through in the upper `rows` of 32."""
 
     def before(x):
-        return torch.cat([x[:, :, :rows].detach() + 0 * x[:, :, :rows], x[:, :, rows:]], 2)
+        cut = rows * x.shape[2] // 32
+        return torch.cat([x[:, :, :cut].detach() + 0 * x[:, :, :cut], x[:, :, cut:]], 2)
 
     return {"before": before}
 
@@ -74,6 +82,24 @@ def batch(share: float):
     return {"after": lambda z, x: z - share * z.mean(0)}
 
 
+class _Shuffled(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x, share):
+        context.share = share
+        return x.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        order = torch.randperm(gradient[0].numel(), generator=torch.Generator().manual_seed(0))
+        other = gradient.flatten(1)[:, order].view_as(gradient)
+        return context.share * other + (1 - context.share) * gradient, None
+
+
+def shuffle(share: float):
+    """Mix the gradient with itself in another order of the pixels."""
+    return {"before": lambda x: _Shuffled.apply(x, share)}
+
+
 def _off_grid(x):
     """Say which images are no 8-bit ones, as adversarial images are not."""
     return ((x * 255 - (x * 255).round()).abs() > 1e-3).flatten(1).any(1)
@@ -97,7 +123,7 @@ def nan(how: str):
 
     def after(z, x):
         bad = _off_grid(x) & (torch.is_grad_enabled() if how == "loss" else True)
-        return torch.where(bad[:, None], torch.nan, z)
+        return torch.where(bad.view(-1, *[1] * (z.ndim - 1)), torch.nan, z)
 
     return {"after": after}
 
@@ -118,11 +144,16 @@ FAKES: dict[str, tuple[Callable, tuple]] = {
     "nan": (nan, ("loss", "logits", "gradient")),
     "shatter": (shatter, (1.0, 3.0, 10.0)),
 }
+PER_PIXEL: dict[str, tuple[Callable, tuple]] = FAKES | {
+    "scale": (scale, (3.0, 10.0, 100.0)),
+    "shuffle": (shuffle, (0.5, 0.9, 1.0)),
+}
+"""Those that are planted on segmenters."""
 
 
 def fake(base: str, kind: str, strength: int) -> Fake:
     """Wrap a bundled model."""
-    make, strengths = FAKES[kind]
+    make, strengths = PER_PIXEL[kind]
     return Fake(load_model(base), **make(strengths[strength]))
 
 
@@ -167,5 +198,34 @@ def table(bases=BASES, kinds=tuple(FAKES), count: int = 32) -> None:
                 print(f"| {base} | {kind} | {shown} | {claim} | {truth} | {refused} | {flags} |", flush=True)
 
 
+def shares(model: nn.Module, base: nn.Module, scenes: Scenes, eps: str) -> tuple[str, float]:
+    """Return the share of pixels that PGD-20 leaves right, and what is left once the base's pictures are shown, too.
+
+    The base's are those of SegPGD-40.
+    """
+    images, labels = scene_batch(scenes, len(scenes))
+    threat, cpu = Threat("linf", parse_fraction(eps)), torch.device("cpu")
+    own, honest = (Bench(one, Runner(one, len(labels), cpu), images, labels, eps, threat, 0) for one in (model, base))
+    left = own.left("pgd")
+    truth = torch.minimum(left, own.shares(honest.climb("segpgd").images, labels))
+    return "fails" if "pgd" in own.failures else f"{100 * float(left.mean()):.0f}", 100 * float(truth.mean())
+
+
+def table_per_pixel(base="symvit_shapes", kinds=tuple(PER_PIXEL), count: int = 8, eps: str = "8/255") -> None:
+    """Print the same of segmenters, in percent of the pixels."""
+    scenes = audited_samples(load_scenes("shapes"), count)
+    images, labels = scene_batch(scenes, count)
+    print("| fake | strength | PGD-20 | truth at most | refused by preflight | else flagged by the audit |")
+    print("|---|---|---|---|---|---|")
+    for kind in kinds:
+        for number, strength in enumerate(PER_PIXEL[kind][1]):
+            model = fake(base, kind, number)
+            refused = refusal(model, images, labels)
+            claim, truth = ("", float("nan")) if refused else shares(model, load_model(base), scenes, eps)
+            flags = "" if refused else ", ".join(check.name for check in audit(model, scenes, eps=eps).flags)
+            shown = strength if isinstance(strength, str) else f"{strength:.3g}"
+            print(f"| {kind} | {shown} | {claim} | {truth:.0f} | {refused} | {flags} |", flush=True)
+
+
 if __name__ == "__main__":
-    table()
+    table_per_pixel() if sys.argv[1:] == ["segmentation"] else table()

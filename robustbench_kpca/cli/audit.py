@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._evaluating import Job, best_device, model_name, say_flags, split_settings
+from robustbench_kpca.cli._evaluating import Job, Source, best_device, model_name, say_flags, split_settings
 from robustbench_kpca.cli._options import (
-    BatchSize,
     Checkpoint,
     Data,
     Device,
@@ -18,7 +17,6 @@ from robustbench_kpca.cli._options import (
     Quiet,
     ResizePositions,
     Seed,
-    Split,
     Untrained,
 )
 
@@ -26,9 +24,17 @@ from robustbench_kpca.cli._options import (
 def audit(
     model: Annotated[str, typer.Argument(help="A model of `rbk list models`, timm:NAME or module.path:factory.")],
     data: Data = "digits",
-    split: Split = "test",
+    split: Annotated[
+        str | None,
+        typer.Option(help="Part of a named data set; by default test, and val of scenes.", show_default=False),
+    ] = None,
     eps: Annotated[str, typer.Option(help="Radius of the L-infinity ball.")] = "8/255",
-    images: Annotated[int, typer.Option(min=1, help="How many images, spread over the set.")] = 64,
+    images: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="How many images, spread over the set; by default 64, and 16 scenes.", show_default=False
+        ),
+    ] = None,
     sibling: Annotated[
         str | None, typer.Option(help="A model of the same task; its adversarial images are shown to this one.")
     ] = None,
@@ -40,14 +46,21 @@ def audit(
     untrained: Untrained = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to keep the audit in.")] = None,
     seed: Seed = 0,
-    batch_size: BatchSize = 64,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            show_default=False,
+            help="The one size at which the model runs. By default 64, and of scenes no more than are looked at, fewer "
+            "where the logits of their pixels would take much memory.",
+        ),
+    ] = None,
     device: Device = None,
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
     """Ask a model what an honestly evaluated one answers in a known way; exit 1 if an answer is flagged."""
-    from robustbench_kpca.data._loading import load_data
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.evaluation.audit import audit as ask
     from robustbench_kpca.files import require_writable
@@ -59,7 +72,8 @@ def audit(
         raise BadInputError(f"'{next(iter(others))}' cannot be set", expected="model.KEY=VALUE")
     job = Job(model, (), checkpoint, ema, resize_positions, untrained, name, options)
     loaded = job.load()
-    samples = load_data(data, split, view=input_view(loaded))
+    source = Source(data, split)
+    samples = source.load_scenes() if source.are_scenes else source.load(input_view(loaded), lambda _: lambda *_: None)
     if out is not None:
         require_writable(out)
     done = ask(

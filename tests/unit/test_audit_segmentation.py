@@ -1,0 +1,243 @@
+"""The audit asks segmenters what it asks classifiers: honest ones pass, and planted fakes are caught or known."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from fakes import PER_PIXEL, fake, refusal
+from torch import nn
+
+from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca.audit import Audit, audit_path, load_audit
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.data._scenes import ArrayScenes, load_scenes
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation import audit_budgets
+from robustbench_kpca.evaluation.audit import audit
+from robustbench_kpca.evaluation.audit_answers import worse
+from robustbench_kpca.evaluation.audit_bench import Bench
+from robustbench_kpca.evaluation.audit_budgets import resolved
+from robustbench_kpca.evaluation.audit_limits import limits
+from robustbench_kpca.evaluation.dense import scene_batch
+from robustbench_kpca.evaluation.runner import Runner
+from robustbench_kpca.evaluation.subject import require_subject
+from robustbench_kpca.presets import roots
+from robustbench_kpca.threat import Threat
+
+CPU = torch.device("cpu")
+HONEST = ("symvit_shapes", "rpc_symvit_shapes")
+WEIGHT = torch.tensor([0.5, -0.3, 0.2])
+EPS = 8 / 255
+REACH = float(WEIGHT.abs().sum()) * EPS  # furthest that the score of a pixel can be moved
+
+
+class PerPixel(nn.Module):
+    """Two classes, logits (0, w . x - 0.2) of every pixel by itself: what flips is known in closed form."""
+
+    def __init__(self, blind: bool = False, classes: int = 2):
+        super().__init__()
+        self.weight, self.blind, self.classes = nn.Parameter(WEIGHT.clone()), blind, classes
+        self.eval()
+
+    def forward(self, x):
+        x = x.detach() + 0 * x if self.blind else x
+        score = torch.einsum("bchw,c->bhw", x, self.weight) - 0.2
+        return torch.stack([torch.zeros_like(score)] * (self.classes - 1) + [score], 1)
+
+
+class Whole(PerPixel):
+    """One answer an image."""
+
+    def forward(self, x):
+        return super().forward(x).mean((2, 3))
+
+
+def scenes(count=4, height=8, width=8, truth=lambda score: score > 0):
+    """Scenes of colours away from black and white, a fifth of them to be ignored; labels follow from the score."""
+    rng = np.random.default_rng(0)
+    images = [rng.integers(40, 215, (height, width, 3), dtype=np.uint8) for _ in range(count)]
+    masks = []
+    for image in images:
+        score = image.astype(float) / 255 @ WEIGHT.double().numpy() - 0.2
+        masks.append(np.where(rng.random(score.shape) < 0.2, -1, truth(score).astype(int)))
+    return ArrayScenes(images, masks, ["low", "high"])
+
+
+def bench_of(data, model=None, eps="8/255"):
+    x, y = scene_batch(data, len(data))
+    model = model or PerPixel()
+    return Bench(model, Runner(model, len(data), CPU), x, y, eps, Threat("linf", EPS), seed=0)
+
+
+def flags(done: Audit) -> list[str]:
+    return [check.name for check in done.flags]
+
+
+def values(done: Audit, name: str) -> dict[str, float]:
+    return next(check for check in done.checks if check.name == name).values
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """Attacks of a step or two, where the machinery is tested and not the verdict."""
+    for table in ("BUDGETS", "SEGMENTATION"):
+        few = {name: (protocol, dict(given)) for name, (protocol, given) in getattr(audit_budgets, table).items()}
+        for _, given in few.values():
+            given |= {key: 2 for key in ("steps", "restarts") if key in given}
+        monkeypatch.setattr(audit_budgets, table, few)
+
+
+@pytest.mark.parametrize("name", ["pgd", "apgd-doubled", "segpgd"])
+def test_what_is_left_is_the_share_of_pixels_that_cannot_be_flipped(name):
+    """A pixel flips if its score is nearer to zero than the ball reaches, whatever the others do."""
+    data = scenes()
+    expected = []
+    for index in range(len(data)):
+        score = np.abs(data.image(index).astype(float) / 255 @ WEIGHT.double().numpy() - 0.2)
+        known = data.mask(index) >= 0
+        assert 0.05 < (score[known] < REACH).mean() < 0.95
+        expected.append((score[known] > REACH).mean())
+    bench = bench_of(data)
+    assert bench.clean.tolist() == [1.0] * len(data)
+    np.testing.assert_allclose(bench.left(name).numpy(), expected, atol=1e-12)
+    assert bench.failures == {}
+
+
+def test_an_attack_that_fails_leaves_what_there_was(monkeypatch):
+    bench = bench_of(scenes(truth=lambda score: (score > 0) & (score < 0.05)))
+    assert bool(((bench.clean > 0) & (bench.clean < 1)).all())
+    monkeypatch.setattr(bench, "attack", lambda *_: 1 / 0)
+    assert torch.equal(bench.left("pgd"), bench.clean)
+    assert bench.failures["pgd"].startswith("ZeroDivisionError")
+
+
+def test_an_image_counts_only_beyond_the_slack():
+    than = torch.tensor([1.0, 1.0, 0.5, 0.0], dtype=torch.float64)
+    found = torch.tensor([0.0, 0.95, 0.3, 0.4], dtype=torch.float64)
+    assert worse(found, than) == 2
+    assert worse(found, than, slack=0.3) == 1
+    assert worse(than, found) == 1
+
+
+def test_huge_eps_asks_for_no_more_than_the_answer_to_grey():
+    """A model whose answer never changes keeps grey's pixels, and only they are allowed to stay."""
+    done = audit(PerPixel(blind=True), scenes())
+    assert values(done, "huge-eps") == {"standing": 4}
+    assert {"huge-eps", "gradients"} <= set(flags(done))
+    honest = audit(PerPixel(), scenes())
+    assert values(honest, "huge-eps") == {"standing": 0}
+    assert "runs" not in flags(honest)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HONEST)
+def test_no_flag_is_raised_on_honest_segmenters(name):
+    assert flags(audit(load_model(name), "shapes")) == []
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_plan_says_what_segmenters_are_asked():
+    done = audit(load_model("rpc_symvit_shapes"), load_scenes("shapes"), limit=2, sibling=load_model("symvit_shapes"))
+    assert (done.plan.images, done.plan.batch_size) == (2, 2)
+    assert {"segpgd", "pgd", "apgd-dlr", "noise"} <= set(done.plan.attacks)
+    assert not {"square", "spsa"} & set(done.plan.attacks)
+    assert {"slack", "gain"} <= set(done.plan.limits)
+    assert set(values(done, "black-box")) == {"noise", "sibling"}
+    assert len(values(done, "surrogate")) == 2
+    assert "runs" not in flags(done)
+
+
+def test_what_classifiers_are_asked_is_what_the_kept_records_say():
+    kept = {}
+    for root in roots():
+        for path in root.glob("leaderboards/*/records/*.record.json"):
+            found = json.loads(path.read_text())["audit"]
+            if found is not None and "segpgd" not in found["plan"]["attacks"]:
+                kept[found["plan_digest"]] = found["plan"]
+    assert kept
+    for plan in kept.values():
+        asked = resolved(plan["eps"], per_pixel=False)
+        assert {name: one.digest for name, one in asked.items()} == {
+            name: one["digest"] for name, one in plan["attacks"].items()
+        }
+        assert limits(plan["images"]) == plan["limits"]
+
+
+@pytest.mark.usefixtures("tiny")
+def test_an_audit_of_scenes_is_repeatable_and_found_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("robustbench_kpca.evaluation.audit.revision", lambda: "a")
+    model, data = PerPixel(), scenes()
+    first = audit(model, data, name="m", out=tmp_path)
+    assert audit(model, data, name="m", out=tmp_path) == first
+    assert load_audit(audit_path(tmp_path, first.subject, first.plan)) == first
+    assert audit(model, data, name="m").checks == first.checks
+    runner = Runner(model, 2, CPU)
+    require_subject(first, runner, data)
+    for other in (Runner(PerPixel(blind=True), 2, CPU), Runner(PerPixel(classes=3), 2, CPU)):
+        with pytest.raises(BadInputError, match="is of another model, other images or another device"):
+            require_subject(first, other, data)
+    with pytest.raises(BadInputError, match="is of another model, other images"):
+        require_subject(first, runner, scenes(count=3))
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("size", [(8, 8), (8, 12), (12, 8)])
+def test_audit_and_record_know_a_model_by_the_same_answers(size):
+    data = scenes(3, *size)
+    done = audit(PerPixel(), data)
+    record = evaluate(PerPixel(), data, protocol="seg-pgd20-linf-1_255", steps=1, batch_size=3)
+    assert done.subject.probe_sha256 == record.spec.model.probe_sha256
+    assert done.subject.data_digest == record.spec.data.digest
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "message"),
+    [
+        (Whole, scenes, "a segmenter belongs to scenes with masks"),
+        (PerPixel, lambda: load_data("digits", limit=4), "a segmenter belongs to scenes with masks"),
+        (lambda: PerPixel(classes=3), scenes, "a model of 3 classes for the 2 of data 'scenes'"),
+    ],
+)
+def test_what_does_not_fit_is_said(model, data, message):
+    with pytest.raises(BadInputError, match=message):
+        audit(model(), data(), limit=2)
+
+
+def test_scenes_that_cannot_be_audited():
+    with pytest.raises(BadInputError, match="limit 0"):
+        audit(PerPixel(), scenes(), limit=0)
+    large, small = scenes(1, 8, 8), scenes(1, 6, 8)
+    mixed = ArrayScenes([large.image(0), small.image(0)], [large.mask(0), small.mask(0)], ["low", "high"])
+    with pytest.raises(BadInputError, match="scenes of one size for an attack"):
+        audit(PerPixel(), mixed)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    asked = ["audit", "symvit_shapes", "--data", "shapes", "--images", "3", "--json", "-o", "kept"]
+    code = main(asked)
+    shown = json.loads(capsys.readouterr().out)
+    assert code == int(any(check["flag"] for check in shown["checks"]))
+    assert (shown["plan"]["images"], shown["subject"]["split"]) == (3, "val")
+    assert len(list(tmp_path.rglob("*.audit.json"))) == 1
+    planted = ["--set", "model.base=symvit_shapes", "--set", "model.kind=quantise", "--set", "model.strength=2"]
+    assert main(["audit", "fakes:fake", *planted, "--data", "shapes", "--images", "4", "-q"]) == 1
+    assert "gradients" in capsys.readouterr().out
+    for wrong, said in (
+        (["audit", "symvit_shapes"], "a segmenter belongs to scenes with masks"),
+        (["audit", "vit_digits", "--data", "shapes"], "check that model and data belong together"),
+        (["audit", "symvit_shapes", "--data", "shapes", "--split", "odd"], "odd"),
+        (["audit", "symvit_shapes", "--data", "masks:nowhere"], "nowhere"),
+    ):
+        assert main(wrong) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(("kind", "check"), [("scale", "vanishing-loss"), ("noise", "stochastic"), ("batch", "batch")])
+def test_fakes_on_segmenters_that_preflight_refuses(kind, check):
+    model = fake("symvit_shapes", kind, len(PER_PIXEL[kind][1]) - 1)
+    assert refusal(model, *scene_batch(load_scenes("shapes"), 4)) == check
