@@ -19,11 +19,12 @@ from robustbench_kpca.evaluation.measure import run_journalled
 from robustbench_kpca.evaluation.plain import Progress
 from robustbench_kpca.evaluation.pool import Sample
 from robustbench_kpca.evaluation.runner import Runner
+from robustbench_kpca.evaluation.segmentation import pixel_counts
 from robustbench_kpca.evaluation.space import Space
 from robustbench_kpca.evaluation.verdict import Answer
 from robustbench_kpca.outcomes import COUNTS, Outcomes
 from robustbench_kpca.scenario import Attack
-from robustbench_kpca.types import IGNORE, Images, Labels
+from robustbench_kpca.types import Images, Labels
 
 Row = dict[str, Any]
 WHOLE = -1
@@ -116,7 +117,7 @@ def _require_one_size(scenes: Scenes, indices: list[int]) -> None:
 
 
 def _rows(sample: Sample, space: Space) -> list[Row]:
-    """Count the pixels of the clean picture and of each stage's; those whose label is IGNORE count nowhere."""
+    """Count the pixels of the clean picture and of each stage's."""
     truth = _numbers(sample.label)
     rows = _picture(sample.id, 0, "", truth, _numbers(sample.clean_prediction))
     rows[0] |= {name: getattr(sample, name) for name in COUNTS}
@@ -131,16 +132,10 @@ def _rows(sample: Sample, space: Space) -> list[Row]:
 
 def _picture(sample: str, number: int, attack: str, truth: NDArray[np.int16], said: NDArray[np.int16]) -> list[Row]:
     """Return the rows of one picture, that of all classes first."""
-    known = truth != IGNORE
-    truth, said = truth[known], said[known]
-    columns = {
-        "hits": _histogram(truth[truth == said]), "truth": _histogram(truth), "predicted": _histogram(said),
-    }  # fmt: skip
+    counts = pixel_counts(truth, said)
     same = {"sample": sample, "picture": number, "attack": attack, "linf": 0.0, "l2": 0.0, **dict.fromkeys(COUNTS, 0)}
-    whole = {"class": WHOLE, **{name: sum(column.values()) for name, column in columns.items()}}
-    seen = sorted({*columns["truth"], *columns["predicted"]})
-    parts = [{"class": label, **{name: column.get(label, 0) for name, column in columns.items()}} for label in seen]
-    return [same | part for part in (whole, *parts)]
+    lines = [(WHOLE, *counts[:, 1:].sum(0).tolist()), *counts.tolist()]
+    return [same | dict(zip(("class", "hits", "truth", "predicted"), line, strict=True)) for line in lines]
 
 
 def _by_scene(outcomes: Outcomes) -> list[list[Row]]:
@@ -164,9 +159,3 @@ def _worse(found: list[Row], before: list[Row]) -> list[Row]:
 def _numbers(answer: Answer) -> NDArray[np.int16]:
     assert isinstance(answer, torch.Tensor)
     return answer.numpy()
-
-
-def _histogram(classes: NDArray[np.int16]) -> dict[int, int]:
-    """Count each class; what the model gave no finite logits for (-1) is none."""
-    values, counts = np.unique(classes[classes >= 0], return_counts=True)
-    return dict(zip(values.tolist(), counts.tolist(), strict=True))

@@ -243,7 +243,7 @@ def _measure_together(
             stack.enter_context(frozen(trial.runner.model))
         if isinstance(data, Scenes):
             assert isinstance(scenario, Segmentation)
-            scene_lanes = [SceneLane(t.spec.model.name, t.runner, scenario, data.classes, t.journal) for t in trials]
+            scene_lanes = [SceneLane(t.spec.model.name, t.runner, scenario, t.journal) for t in trials]
             outcomes = measure_scenes(scene_lanes, data, scenario, **how)
             return [
                 trial.finish(found, lane.seconds, shown=lane.forwards)

@@ -30,8 +30,12 @@ def windowing_of(model: nn.Module, scenario: Segmentation) -> Windowing:
     )  # fmt: skip
 
 
-def pixel_counts(truth: Mask, prediction: Prediction, classes: int) -> Counts:
+def pixel_counts(truth: Mask, prediction: Mask) -> Counts:
     """Count the pixels of one picture; those whose truth is IGNORE count nowhere.
+
+    Args:
+        truth: int16, shape (height, width): classes from 0, or IGNORE.
+        prediction: classes from 0, or below where the model gave no finite logits: wrong, and predicted as no class.
 
     Returns:
         Rows (class, hits, truth, predicted), one for each class with truth + predicted > 0: pixels of the class that
@@ -40,7 +44,9 @@ def pixel_counts(truth: Mask, prediction: Prediction, classes: int) -> Counts:
     """
     known = truth != IGNORE
     true, said = truth[known].astype(np.int64), prediction[known].astype(np.int64)
-    counts = [np.bincount(values, minlength=classes) for values in (true[true == said], true, said)]
+    counted = true[true == said], true, said[said >= 0]
+    classes = 1 + max((int(values.max()) for values in counted if values.size), default=-1)
+    counts = [np.bincount(values, minlength=classes) for values in counted]
     seen = np.flatnonzero(counts[1] + counts[2])
     return np.stack([seen, *(count[seen] for count in counts)], 1)
 
@@ -52,10 +58,8 @@ class SceneLane:
     its own time and its share of the time that making the pictures took; `forwards` counts windows.
     """
 
-    def __init__(
-        self, name: str, runner: Runner, scenario: Segmentation, classes: int, journal: Journal | None
-    ) -> None:
-        self.name, self.runner, self.classes, self.journal = name, runner, classes, journal
+    def __init__(self, name: str, runner: Runner, scenario: Segmentation, journal: Journal | None) -> None:
+        self.name, self.runner, self.journal = name, runner, journal
         self.begun = self.done = 0
         self.rows: list[Counts] = []
         self.seconds, self._windows_before = 0.0, 0
@@ -88,7 +92,7 @@ class SceneLane:
     def _count(self, work: Callable[[], list[tuple[tuple[int, Mask], Prediction]]]) -> None:
         started = time.perf_counter()
         for (position, truth), prediction in work():
-            own = pixel_counts(truth, prediction, self.classes)
+            own = pixel_counts(truth, prediction)
             self.rows.append(np.insert(own, 0, position, axis=1))
             self.done = position + 1
         self.seconds += time.perf_counter() - started

@@ -10,7 +10,6 @@ from torch import nn
 from robustbench_kpca.data._scenes import ArrayScenes
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.aims import check_per_pixel
-from robustbench_kpca.evaluation.audit import audit
 from robustbench_kpca.evaluation.dense import measure_dense, scene_batch
 from robustbench_kpca.evaluation.engine import Engine
 from robustbench_kpca.evaluation.journal import Journal
@@ -427,8 +426,3 @@ def test_preflight_asks_segmenters_the_same(model, checks):
     found = inspect(Runner(model.eval(), 4, CPU), images, labels)
     assert [finding.check for finding in found] == checks
     assert all("pixels" in finding.met for finding in found if finding.check == "vanishing-loss")
-
-
-def test_the_audit_says_that_it_is_not_for_scenes():
-    with pytest.raises(BadInputError, match=r"an audit on scenes \('scenes'\); expected images with one label each"):
-        audit(PerPixel(), scenes())
