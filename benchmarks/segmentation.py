@@ -16,7 +16,7 @@ import _shared
 import numpy as np
 import torch
 
-from robustbench_kpca.evaluation._rows import first_largest
+from robustbench_kpca.evaluation._sums import first_largest
 from robustbench_kpca.evaluation.runner import Runner
 from robustbench_kpca.evaluation.windows import Stream, Windowing, starts
 from robustbench_kpca.models import create_model

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-Part = tuple[Tensor, int, int]
-"""Values (classes, rows, columns) and the place of the first: its row and column."""
+from robustbench_kpca.evaluation._sums import Part, Sums
 
 
 @dataclass(frozen=True)
@@ -99,59 +98,49 @@ class Pass:
         )
         self._beside = self._above = self._below = torch.empty(0, 0, 0)
 
-    def add(self, row: int, column: int, logits: Tensor, most: int, *, means: bool) -> Iterator[Part]:
-        """Add the logits (classes, rows, columns) of a window; yield what is final, at the picture's size.
+    def add(self, row: int, column: int, logits: Tensor) -> Sums:
+        """Add the logits (classes, rows, columns) of a window; return what windows said so far where it looks."""
+        down, across = self.down[row], self.across[column]
+        earlier: list[Part] = []
+        if column:
+            earlier.append((self._beside, down.held, across.held))
+        if row:
+            earlier.append((self._above[:, :, across.reached :], down.held, across.reached))
+        sums = Sums(logits, down.start, across.start, earlier, turned=self.turned)
+        bottom, right = sums.bottom, sums.right
+        if row + 1 < len(self.down):
+            rest = slice(down.keep, bottom), slice(across.start, across.done)
+            if len(self.across) == 1:
+                self._below = sums.read(*rest)
+            else:
+                if column == 0:
+                    self._below = sums.room(bottom - down.keep, self.size[1])
+                self._below[:, :, rest[1]] = sums.read(*rest)
+        if column + 1 < len(self.across):
+            self._beside = sums.read(slice(down.held, bottom), slice(across.keep, right))
+        else:
+            self._above, self._below = self._below, self._below.new_empty(0, 0, 0)
+            self._beside = self._below
+        return sums
 
-        Args:
-            row: the number of its row of windows.
-            column: its number in there.
-            logits: what the model says in it.
-            most: rows of a resized pass that are returned at a time, counted from the picture's first row.
-            means: whether sums over windows are turned into means where the pass is not resized.
+    def final(self, row: int, column: int, sums: Sums, most: int) -> Iterator[Part]:
+        """Yield the means that are final with a window, at the picture's size (bilinear).
 
+        A pass that is resized is read at most `most` rows at a time, counted from the picture's first row.
         """
         down, across = self.down[row], self.across[column]
-        bottom, right = (span.start + side for span, side in zip((down, across), self.sides, strict=True))
-        inside, beyond = down.reached - down.start, across.reached - across.start
-        pieces: list[Part] = [(logits[:, inside:, beyond:], down.reached, across.reached)]
-        if column:
-            self._beside[:, down.start - down.held :, across.start - across.held :] += logits[:, :, :beyond]
-            pieces.append((self._beside, down.held, across.held))
-        if row:
-            above = self._above[:, :, across.reached : right]
-            above[:, down.start - down.held :] += logits[:, :inside, beyond:]
-            pieces.append((above, down.held, across.reached))
+        if down.first == down.last or across.first == across.last:
+            return
+        patch = sums.gathered(slice(down.held, down.done), slice(across.held, across.done))
+        if self._counts:
+            hits, others = (count.to(patch.device) for count in self._counts)
+            patch /= hits[down.held : down.done, None] * others[across.held : across.done]
         if self.plain:
-            for values, first, left in _cut(pieces, down.held, down.done, across.held, across.done):
-                yield (self._mean(values.clone(), first, left) if means else values), first, left
-        else:
-            yield from self._resized(down, across, pieces, most)
-        self._keep(row, column, pieces, bottom, right)
-
-    def _keep(self, row: int, column: int, pieces: list[Part], bottom: int, right: int) -> None:
-        """Hold what the windows to come add to, and what lies between pixels of theirs and of those before."""
-        down, across = self.down[row], self.across[column]
-        classes = len(pieces[0][0])
-        if row + 1 < len(self.down):
-            if column == 0:
-                self._below = self._room(pieces, classes, bottom - down.keep, self.size[1])
-            _gather(pieces, down.keep, across.start, self._below[:, :, across.start : across.done])
-        if column + 1 < len(self.across):
-            beside = self._room(pieces, classes, bottom - down.held, right - across.keep)
-            _gather(pieces, down.held, across.keep, beside)
-            self._beside = beside
-        else:
-            self._above = self._below
-            self._below = self._beside = self._below.new_empty(0, 0, 0)
-
-    def _resized(self, down: Span, across: Span, pieces: list[Part], most: int) -> Iterator[Part]:
-        """Yield final logits at the picture's size (bilinear), at most `most` rows at a time."""
-        patch = self._room(pieces, len(pieces[0][0]), down.done - down.held, across.done - across.held)
-        _gather(pieces, down.held, across.held, patch)
-        self._mean(patch, down.held, across.held)
+            yield patch, down.first, across.first
+            return
         columns = self._places[1][across.first : across.last] - across.held
         first = down.first
-        while first < down.last and len(columns):
+        while first < down.last:
             last = min(down.last, (first // most + 1) * most)
             yield self._sampled(patch, self._places[0][first:last] - down.held, columns), first, across.first
             first = last
@@ -167,47 +156,8 @@ class Pass:
         grid = torch.stack([x.expand(len(y), -1), y[:, None].expand(-1, len(x))], 2)
         return self._turn(F.grid_sample(patch[None], grid[None], padding_mode="border", align_corners=False)[0])
 
-    def _mean(self, values: Tensor, first: int, left: int) -> Tensor:
-        """Divide sums by how many windows they are over, in place."""
-        if self._counts:
-            down, across = (count.to(values.device) for count in self._counts)
-            values /= down[first : first + values.shape[1], None] * across[left : left + values.shape[2]]
-        return values
-
-    def _room(self, pieces: list[Part], classes: int, rows: int, columns: int) -> Tensor:
-        shape = (classes, columns, rows) if self.turned else (classes, rows, columns)
-        return self._turn(pieces[0][0].new_empty(shape))
-
     def _turn(self, values: Tensor) -> Tensor:
         return values.mT if self.turned else values
-
-
-class Bands:
-    """Probabilities of several passes, summed in bands of `height` rows; only the bands that were met are held."""
-
-    def __init__(self, shape: tuple[int, ...], *, turned: bool) -> None:
-        self.rows, self.columns = shape
-        self.turned = turned
-        self.height = 1
-        self._held: dict[int, Tensor] = {}
-
-    def add(self, values: Tensor, first: int, left: int) -> None:
-        """Add probabilities (classes, rows, columns) from the place (first, left) on."""
-        last = first + values.shape[1]
-        for top in range(first // self.height * self.height, last, self.height):
-            if top not in self._held:
-                height = min(self.height, self.rows - top)
-                shape = (self.columns, height) if self.turned else (height, self.columns)
-                sums = values.new_zeros(len(values), *shape)
-                self._held[top] = sums.mT if self.turned else sums
-            start, end = max(first, top), min(last, top + self.height)
-            here = self._held[top][:, start - top : end - top, left : left + values.shape[2]]
-            here += values[:, start - first : end - first]
-
-    def before(self, row: int) -> Iterator[tuple[int, Tensor]]:
-        """Let go of the bands that end at most at `row`: their first rows and their sums."""
-        for top in [top for top, sums in self._held.items() if top + sums.shape[1] <= row]:
-            yield top, self._held.pop(top)
 
 
 @lru_cache(maxsize=256)
@@ -219,36 +169,29 @@ def _counts(starts: tuple[int, ...], side: int, length: int) -> Tensor:
     return hits
 
 
-def _cut(pieces: list[Part], top: int, bottom: int, left: int, right: int) -> Iterator[Part]:
-    """Yield what `pieces` have of a rectangle."""
-    for values, y, x in pieces:
-        first, last = max(top, y), min(bottom, y + values.shape[1])
-        start, end = max(left, x), min(right, x + values.shape[2])
-        if first < last and start < end:
-            yield values[:, first - y : last - y, start - x : end - x], first, start
+@dataclass(frozen=True)
+class Window:
+    """One window of a picture: its pass, and its place among the windows there."""
+
+    path: Pass
+    row: int
+    column: int
 
 
-def _gather(pieces: list[Part], top: int, left: int, into: Tensor) -> None:
-    """Copy the rectangle at (top, left) out of `pieces`."""
-    for values, y, x in _cut(pieces, top, top + into.shape[1], left, left + into.shape[2]):
-        into[:, y - top : y - top + values.shape[1], x - left : x - left + values.shape[2]] = values
+def schedule(passes: list[Pass]) -> list[Window]:
+    """Order the windows of several passes: rows of windows by where they start, in the order of passes where equal.
 
-
-def first_largest(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the class of the largest score at each place (of equal ones the first), as int16, and that score.
-
-    `scores` has shape (classes, ...). On a CPU, going through the classes once is several times faster than `max(0)`.
+    Where most rows of windows overlap by less than half, one that does by more (the last, or mirrored the second)
+    follows the one before at once: that much is not to be held for long.
     """
-    if scores.device.type != "cpu":
-        largest, classes = scores.max(0)
-        return classes.to(torch.int16), largest
-    kind = torch.uint8 if len(scores) <= 256 else torch.int16
-    largest = scores[0].clone()
-    classes = torch.zeros_like(largest, dtype=kind)
-    new, larger = torch.empty_like(classes), torch.empty_like(largest, dtype=torch.bool)
-    for number, row in enumerate(scores[1:].unbind(0), start=1):
-        torch.gt(row, largest, out=larger)
-        torch.maximum(largest, row, out=largest)
-        torch.mul(larger.view(torch.uint8) if kind == torch.uint8 else larger.to(kind), number, out=new)
-        torch.maximum(classes, new, out=classes)
-    return classes.to(torch.int16), largest
+    rows = []
+    for path in passes:
+        overlaps = [span.reached - span.start for span in path.down]
+        usual = min(overlaps[1:], default=0)
+        start = 0
+        for number, (span, overlap) in enumerate(zip(path.down, overlaps, strict=True)):
+            if not usual < path.sides[0] / 2 < overlap:
+                start = span.start
+            rows.append((start / path.size[0], number, path))
+    rows.sort(key=lambda entry: entry[0])
+    return [Window(path, number, column) for _, number, path in rows for column in range(len(path.across))]

@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.errors import BadInputError, EvaluationError
-from robustbench_kpca.evaluation._rows import Bands, Pass, first_largest
+from robustbench_kpca.evaluation._rows import Pass, Window, schedule
+from robustbench_kpca.evaluation._sums import Bands, Sums, first_largest
 from robustbench_kpca.evaluation.runner import Runner, device_for
 
 Prediction = NDArray[np.int16]
@@ -132,15 +133,6 @@ def first_window(image: NDArray[np.uint8], windowing: Windowing) -> Tensor:
     return picture.shown(picture.windows[0], torch.empty(3, windowing.window, windowing.window))
 
 
-@dataclass(frozen=True)
-class _Window:
-    """One window of a picture: its pass, and its place among the windows there."""
-
-    path: Pass
-    row: int
-    column: int
-
-
 class _Picture:
     """A picture on its way: its windows in the order in which they are looked at, and what is known of its prediction.
 
@@ -150,7 +142,7 @@ class _Picture:
     """
 
     def __init__(self, image: NDArray[np.uint8], windowing: Windowing, device: torch.device) -> None:
-        size = image.shape[0], image.shape[1]
+        self.size = size = image.shape[0], image.shape[1]
         self.windowing = windowing
         self.prediction: Prediction = np.empty(size, np.int16)
         sizes = windowing.sizes(*size)
@@ -164,7 +156,7 @@ class _Picture:
             for shape in sizes
             for mirrored in ((False, True) if windowing.flip else (False,))
         ]
-        self.windows = _schedule(self.passes)
+        self.windows = schedule(self.passes)
         self.open = len(self.windows)
         self.ready = dict.fromkeys(self.passes, 0)
         self.bands = Bands(self.target.shape, turned=self.turned)
@@ -174,19 +166,23 @@ class _Picture:
         down, across = (tuple(starts(length, side, stride)) for length in size)
         if mirrored:  # in the picture itself
             across = tuple(max(size[1] - side, 0) - start for start in reversed(across))
-        shown = self.prediction.shape[0], self.prediction.shape[1]
         if self.turned:
-            return Pass(size[::-1], shown[::-1], (across, down), side, mirrored=mirrored, turned=True)
-        return Pass(size, shown, (down, across), side, mirrored=mirrored, turned=False)
+            return Pass(size[::-1], self.size[::-1], (across, down), side, mirrored=mirrored, turned=True)
+        return Pass(size, self.size, (down, across), side, mirrored=mirrored, turned=False)
 
-    def shown(self, window: _Window, frame: Tensor) -> Tensor:
+    def shown(self, window: Window, frame: Tensor) -> Tensor:
         """Fill `frame` with what the model is shown in a window, and return it."""
         path = window.path
         y, x = path.down[window.row].start, path.across[window.column].start
         (height, width), size = path.sides, path.size
         if path.turned:
             y, x, height, width, size = x, y, width, height, (size[1], size[0])
-        pixels = self._rows(size, y, height)[:, :, x : x + width]
+        if size == self.size:
+            pixels = self.pixels[:, y : y + height, x : x + width]
+        elif path.turned:
+            pixels = self._strip(size, 2, x, width)[:, y : y + height]
+        else:
+            pixels = self._strip(size, 1, y, height)[:, :, x : x + width]
         inner = frame[:, :height, :width]
         inner.copy_(pixels.flip(2) if path.mirrored else pixels)
         if pixels.dtype == torch.uint8:
@@ -194,35 +190,43 @@ class _Picture:
         frame[:, height:] = frame[:, :height, width:] = GREY
         return frame
 
-    def _rows(self, size: tuple[int, int], first: int, height: int) -> Tensor:
-        """Return rows of the picture resized to `size`; the last ones are remembered, the rest is made again."""
-        if size == self.pixels.shape[1:]:
-            return self.pixels[:, first : first + height]
-        if self.strip_of != (size, first):
-            whole = F.interpolate((self.pixels.float() / 255)[None], size, mode="bilinear", align_corners=False)[0]
-            self.strip, self.strip_of = whole[:, first : first + height].clone(), (size, first)
+    def _strip(self, size: tuple[int, int], axis: int, start: int, length: int) -> Tensor:
+        """Return rows or columns of the picture resized to `size`; the last ones are remembered, others made again."""
+        if self.strip_of != (size, start):
+            pixels = (self.pixels.float() / 255)[None]
+            whole = F.interpolate(pixels, size, mode="bilinear", align_corners=False)[0]
+            self.strip, self.strip_of = whole.narrow(axis, start, length).clone(), (size, start)
         return self.strip
 
-    def take(self, window: _Window, logits: Tensor) -> None:
+    def take(self, window: Window, logits: Tensor) -> None:
         """Add what the model says in a window (classes, side, side); decide what is complete."""
         path = window.path
         height, width = path.sides[::-1] if path.turned else path.sides
         logits = logits[:, :height, :width]
         logits = logits.flip(2) if path.mirrored else logits
-        logits = logits.mT if path.turned else logits
-        self.bands.height = max(1, BAND_VALUES // (len(logits) * self.target.shape[1]))
-        for scores, first, left in path.add(window.row, window.column, logits, self.bands.height, means=not self.alone):
-            if self.alone:
-                self.decide(first, left, *first_largest(scores))
-            else:
-                self.bands.add(scores.softmax(0), first, left)
+        sums = path.add(window.row, window.column, logits.mT if path.turned else logits)
+        if self.alone and path.plain:  # dividing by the number of windows changes no argmax
+            self._decide_window(window, sums)
+        else:
+            self.bands.height = max(1, BAND_VALUES // (len(logits) * self.target.shape[1]))
+            for means, first, left in path.final(window.row, window.column, sums, self.bands.height):
+                if self.alone:
+                    self._decide(first, left, *first_largest(means))
+                else:
+                    self.bands.add(means.softmax(0), first, left)
         self.open -= 1
         if not self.alone and window.column + 1 == len(path.across):
             self.ready[path] = path.down[window.row].last
-            for first, sums in self.bands.before(min(self.ready.values())):
-                self.decide(first, 0, *first_largest(sums))
+            for first, band in self.bands.before(min(self.ready.values())):
+                self._decide(first, 0, *first_largest(band))
 
-    def decide(self, first: int, left: int, classes: Tensor, largest: Tensor) -> None:
+    def _decide_window(self, window: Window, sums: Sums) -> None:
+        down, across = window.path.down[window.row], window.path.across[window.column]
+        final = slice(down.done - down.start), slice(across.done - across.start)
+        classes, largest = (found[final] for found in first_largest(sums))
+        self._decide(down.start, across.start, classes, largest)
+
+    def _decide(self, first: int, left: int, classes: Tensor, largest: Tensor) -> None:
         """Write down the classes from (first, left) on."""
         _require_finite(largest)
         self.target[first : first + classes.shape[0], left : left + classes.shape[1]] = classes.cpu().numpy()
@@ -231,20 +235,6 @@ class _Picture:
 def _require_finite(largest: Tensor) -> None:
     if not bool(torch.isfinite(largest.sum())):
         raise EvaluationError("the model returned NaN or infinite logits", fix="check its weights")
-
-
-def _schedule(passes: list[Pass]) -> list[_Window]:
-    """Order the windows of several passes: rows of windows by where they start, in the order of passes where equal.
-
-    A last row that overlaps the one before by more than half follows it at once: that much is not to be held for long.
-    """
-    rows = []
-    for path in passes:
-        for number, span in enumerate(path.down):
-            late = 2 * (span.reached - span.start) > path.sides[0] and number + 1 == len(path.down)
-            rows.append(((path.down[number - 1] if late else span).start / path.size[0], number, path))
-    rows.sort(key=lambda entry: entry[0])
-    return [_Window(path, number, column) for _, number, path in rows for column in range(len(path.across))]
 
 
 class Stream(Generic[T]):
@@ -258,7 +248,7 @@ class Stream(Generic[T]):
         self.runner, self.windowing = runner, windowing
         self.decided = 0
         self._pictures: deque[tuple[T, _Picture]] = deque()
-        self._waiting: deque[tuple[_Picture, _Window]] = deque()
+        self._waiting: deque[tuple[_Picture, Window]] = deque()
 
     def put(self, tag: T, image: NDArray[np.uint8]) -> list[tuple[T, Prediction]]:
         """Queue a picture, run every full batch, and return what is decided."""
@@ -293,7 +283,7 @@ class Stream(Generic[T]):
         for (picture, window), own in zip(batch, logits, strict=True):
             picture.take(window, own)
 
-    def _decide(self, batch: list[tuple[_Picture, _Window]], logits: Tensor) -> None:
+    def _decide(self, batch: list[tuple[_Picture, Window]], logits: Tensor) -> None:
         """Decide windows of which each is all that is said about its pixels: together, and where they lie."""
         classes, largest = first_largest(logits.movedim(1, 0))
         _require_finite(largest)

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.errors import BadInputError, EvaluationError
-from robustbench_kpca.evaluation._rows import first_largest
+from robustbench_kpca.evaluation._sums import first_largest
 from robustbench_kpca.evaluation.runner import Runner
 from robustbench_kpca.evaluation.windows import Stream, Windowing, batch_size_for, segment, starts
 
