@@ -17,6 +17,8 @@ from robustbench_kpca.strict import STRICT, validate_json
 
 SCHEMA_VERSION = 1
 FILE = "diagnosis.json"
+BLOCK = 5
+"""Images that are looked at together, and each other's null, unless another number is asked for."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Outcome = Literal["supported", "not supported", "not testable"]
@@ -106,7 +108,7 @@ class Finding(BaseModel):
     """A number that others stated, beside what was measured here.
 
     `confirmed` if the whole interval lies between `least` and `most`, `contradicted` if it lies outside, else
-    `undecided`.
+    `undecided`, as it always is from a single image, which has no interval.
     """
 
     model_config = STRICT
@@ -193,8 +195,9 @@ def finding(
     """Compare a measured interval with the range that others stated."""
     low = -float("inf") if least is None else least
     high = float("inf") if most is None else most
-    inside = low <= measured.low and measured.high <= high
-    outside = measured.high < low or measured.low > high
+    told = measured.n > 1
+    inside = told and low <= measured.low and measured.high <= high
+    outside = told and (measured.high < low or measured.low > high)
     outcome: Literal["confirmed", "contradicted", "undecided"] = (
         "confirmed" if inside else "contradicted" if outside else "undecided"
     )

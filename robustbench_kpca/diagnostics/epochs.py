@@ -17,7 +17,7 @@ TERMS = ("log10_phi", "log10_h", "scaled_signed", "scaled_absolute", "inequality
 
 
 class EpochTerms(BaseModel):
-    """After one epoch: each statistic of the claim `projection_loss`, mean over images, by layer (mean over heads)."""
+    """After one epoch: each statistic of the claim `projection_loss` over images and heads, by layer."""
 
     model_config = STRICT
     epoch: int
@@ -36,6 +36,7 @@ class Trajectory(BaseModel):
     schema_version: Literal[1] = 1
     name: str
     data: DataInfo
+    seed: int = 0
     epochs: tuple[EpochTerms, ...]
 
     def rows(self) -> list[tuple[str, ...]]:

@@ -4,6 +4,7 @@ Teo & Nguyen (2024), arXiv:2406.13762, section 2: kernel exp(x . y / sqrt(D)), n
 sqrt(D)); equation 11 is the eigenproblem, theorem 1 the theoretical values. Shapes are (..., tokens N, width D).
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -27,7 +28,8 @@ class Spectrum:
     values: Float[Tensor, "*batch tokens"]
     """Of `gram`: times e^log_scale they are those of the matrix."""
     axes: Square | None
-    """Unit eigenvectors, one a column; None where only the eigenvalues were asked for."""
+    """Unit eigenvectors, one a column, signed so that the entry of largest magnitude is positive: which sign a library
+    gives depends on the order of the tokens. None where only the eigenvalues were asked for."""
 
     @property
     def rank(self) -> Float[Tensor, "*batch"]:
@@ -79,9 +81,15 @@ def spectrum(keys: Keys, *, axes: bool = True) -> Spectrum:
         values, vectors = torch.linalg.eigh(gram)
         order = values.abs().argsort(-1, descending=True)
         vectors = vectors.take_along_dim(order.unsqueeze(-2), -1)
-        return Spectrum(log_g, gram, log_scale, values.take_along_dim(order, -1), vectors)
+        return Spectrum(log_g, gram, log_scale, values.take_along_dim(order, -1), signed(vectors))
     values = torch.linalg.eigvalsh(gram)
     return Spectrum(log_g, gram, log_scale, values.take_along_dim(values.abs().argsort(-1, descending=True), -1), None)
+
+
+def signed(axes: Square) -> Square:
+    """Turn every column so that its entry of largest magnitude is positive."""
+    largest = axes.take_along_dim(axes.abs().argmax(-2, keepdim=True), -2)
+    return axes * torch.where(largest < 0, -1.0, 1.0)
 
 
 def log_kernel(x: Keys, y: Keys) -> Float[Tensor, "*batch one two"]:
@@ -117,8 +125,4 @@ def trace_bound(tokens: int, width: int) -> float:
     lambda_max <= trace = sum_j kappa_jj / g_j^2 <= sum_j 1 / kappa_jj, and |k_j|^2 = D - 1. By `sharp_bound` the
     factor N is not even needed.
     """
-    return tokens * _exp(-(width - 1) / width**0.5)
-
-
-def _exp(x: float) -> float:
-    return float(torch.tensor(x, dtype=torch.float64).exp())
+    return tokens * math.exp(-(width - 1) / width**0.5)

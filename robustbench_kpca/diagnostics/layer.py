@@ -27,7 +27,7 @@ class Layer:
         k: keys.
         v: the values that the softmax mixes; None for attention without values (Primal, KEP-SVGP).
         h: what each head made of them, before the output projection; None where that cannot be seen.
-        heads: the numbers of the heads that are here.
+        heads: the numbers of the heads that are here, rising.
         ids: of the images.
         seed: of all randomness.
 

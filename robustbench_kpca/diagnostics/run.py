@@ -4,23 +4,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
-import torch
 from torch import Tensor, nn
+from torch.linalg import LinAlgError  # type: ignore[attr-defined]  # it is there, and documented
 
 from robustbench_kpca.diagnostics import thresholds
 from robustbench_kpca.diagnostics.chance import chance_levels
-from robustbench_kpca.diagnostics.claims import CLAIMS, Claim
-from robustbench_kpca.diagnostics.diagnosis import Diagnosis, Judged, LayerInfo, Protocol
+from robustbench_kpca.diagnostics.claims import CLAIMS, Claim, Results, Verdict
+from robustbench_kpca.diagnostics.diagnosis import BLOCK, Diagnosis, Judged, LayerInfo, Protocol
 from robustbench_kpca.diagnostics.layer import Layer
-from robustbench_kpca.diagnostics.sources import Block, Source
-from robustbench_kpca.diagnostics.taps import Reading, Tap, call, find_taps, listening
+from robustbench_kpca.diagnostics.passes import show
+from robustbench_kpca.diagnostics.sources import Source
+from robustbench_kpca.diagnostics.taps import Tap, find_taps
 from robustbench_kpca.diagnostics.totals import Totals, block_orders, draws_for
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.loading import model_info
 from robustbench_kpca.record import Environment
-
-BLOCK = 5
-"""Images that are looked at together, and each other's null."""
 
 
 def diagnose(
@@ -49,36 +47,27 @@ def diagnose(
         claims: names of `diagnostics.claims`; by default all.
         layers: numbers of the attention layers, from 0; by default all.
         heads: numbers of the heads, from 0; by default all.
-        block: images that are looked at together; the model runs at this batch size.
+        block: images that are looked at together, at most all; the model runs at this batch size.
         seed: of all randomness.
         device: where the model runs and the claims are measured; double precision is needed.
         progress: called with the images done and to do.
 
     Raises:
-        BadInputError: no readable attention layer, no such layer, head or claim.
+        BadInputError: no attention layer that is read rightly, no such layer, head or claim.
 
     """
     started, created = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     if any(module.training for module in model.modules()):
         raise BadInputError("the model, or a part of it, is in training mode", fix="call model.eval() first")
     members = {claim: CLAIMS.get(claim) for claim in (CLAIMS.names() if claims is None else claims)}
-    taps = _chosen(find_taps(model), layers, type(model).__name__)
-    work = _Work(members, taps, heads, seed, name)
-    info, probe = source.info(), None
-    with listening(taps) as readings, torch.random.fork_rng():
-        torch.manual_seed(seed)  # for attention that draws noise
-        model.to(device)
-        for number, part in enumerate(source.blocks(block)):
-            out = call(model, _filled(part, block, device))[: len(part.ids)]
-            probe = out if probe is None else probe
-            work.add(readings(), part, number)
-            if progress is not None:
-                progress(work.images, info.n)
-    assert probe is not None
+    taps, info = _chosen(find_taps(model), layers, type(model).__name__), source.info()
+    block = min(block, info.n)
+    work = _Work(members, seed, lambda done: None if progress is None else progress(done, info.n))
+    probe = show(model, taps, source, work.add, block=block, seed=seed, heads=heads, device=device)
     limits = {key: float(value) for key, value in vars(thresholds).items() if key.isupper()}
     protocol = Protocol(
         claims=tuple(members), images=work.images, block=block, seed=seed, thresholds=limits,
-        layers=None if layers is None else tuple(layers), heads=None if heads is None else tuple(heads),
+        layers=_rising(layers), heads=_rising(heads),
     )  # fmt: skip
     return Diagnosis(
         model=model_info(model, name, origin or name, probe.float()), data=info, protocol=protocol,
@@ -91,58 +80,49 @@ def diagnose(
 class _Work:
     """The mutable state of one diagnosis."""
 
-    def __init__(
-        self, claims: dict[str, Claim], taps: list[Tap], heads: Sequence[int] | None, seed: int, name: str
-    ) -> None:
-        self.claims, self.taps, self.heads, self.seed, self.name = claims, taps, heads, seed, name
+    def __init__(self, claims: dict[str, Claim], seed: int, progress: Callable[[int], None]) -> None:
+        self.claims, self.seed, self.progress = claims, seed, progress
         self.totals: dict[str, Totals] = {}
         self.infos: dict[int, LayerInfo] = {}
+        self.broken: dict[str, str] = {}
         self.images = 0
 
-    def add(self, readings: list[Reading], block: Block, number: int) -> None:
-        for group, rows in enumerate(_equally_long(block)):
-            seen: dict[str, list[dict[str, Tensor]]] = {claim: [] for claim in self.claims}
-            units: dict[str, list[tuple[int, int]]] = {claim: [] for claim in self.claims}
-            for tap, reading in zip(self.taps, readings, strict=True):
-                layer = self._layer(tap, reading, block, rows)
-                for name, claim in self.claims.items():
-                    if claim.applies(layer):
-                        seen[name].append(claim.observe(layer))
-                        units[name] += [(layer.index, head) for head in layer.heads]
+    def add(self, layers: Iterator[Layer], group: str) -> None:
+        """Let every claim look at what the layers showed of a group of images, one layer at a time."""
+        seen: dict[str, list[dict[str, Tensor]]] = {name: [] for name in self.claims}
+        units: dict[str, list[tuple[int, int]]] = {name: [] for name in self.claims}
+        images = 0
+        for layer in layers:
+            self._note(layer)
+            images = len(layer.ids)
             for name, claim in self.claims.items():
-                if seen[name]:
-                    draws = draws_for(len(units[name]))
-                    orders = block_orders(self.seed, f"{number}/{group}", draws, len(rows))
-                    total = self.totals.setdefault(name, Totals(claim, units[name], draws))
-                    total.add(seen[name], orders)
-        self.images += len(block.ids)
+                if claim.applies(layer) and (found := self._observed(name, claim, layer)) is not None:
+                    seen[name].append(found)
+                    units[name] += [(layer.index, head) for head in layer.heads]
+        for name, claim in self.claims.items():
+            if seen[name] and name not in self.broken:
+                total = self.totals.setdefault(name, Totals(claim, units[name], draws_for(len(units[name]))))
+                total.add(seen[name], block_orders(self.seed, group, total.draws, images))
+        self.images += images
+        self.progress(self.images)
 
-    def _layer(self, tap: Tap, reading: Reading, block: Block, rows: list[int]) -> Layer:
-        heads = tuple(range(reading.k.shape[1])) if self.heads is None else tuple(self.heads)
-        if not heads or max(heads) >= reading.k.shape[1]:
-            raise BadInputError(f"heads {heads} of {reading.k.shape[1]}", expected="numbers from 0")
-        kept = slice(None) if block.kept is None else block.kept[rows[0]]
+    def _observed(self, name: str, claim: Claim, layer: Layer) -> dict[str, Tensor] | None:
+        """Return what a claim observes; one that fails is broken, and the others go on."""
+        if name in self.broken:
+            return None
+        try:
+            return claim.observe(layer)
+        except LinAlgError as error:
+            words = [*str(error).splitlines(), ""][0][:100]
+            self.broken[name] = f"the linear algebra failed in layer {layer.index} ({words})"
+            return None
 
-        def part(x: Tensor | None) -> Tensor | None:
-            return None if x is None else x[rows][:, list(heads)][:, :, kept].double()
-
-        q, k, v, h = (part(x) for x in (reading.q, reading.k, reading.v, reading.h))
-        assert q is not None
-        assert k is not None
-        if not all(bool(torch.isfinite(x).all()) for x in (q, k, v, h) if x is not None):
-            raise BadInputError(f"numbers that are not finite in attention layer {tap.index} ({tap.name})")
-        self._note(tap, heads, int(k.shape[-1]), int(k.shape[-2]), has_values=reading.v is not None)
-        return Layer(
-            tap.index, tap.name, tap.module, reading.x[rows][:, kept], q, k, v, h, heads,
-            tuple(block.ids[row] for row in rows), self.seed,
-        )  # fmt: skip
-
-    def _note(self, tap: Tap, heads: tuple[int, ...], width: int, tokens: int, *, has_values: bool) -> None:
-        before = self.infos.get(tap.index)
+    def _note(self, layer: Layer) -> None:
+        before, tokens = self.infos.get(layer.index), int(layer.k.shape[-2])
         least, most = (tokens, tokens) if before is None else before.tokens
-        self.infos[tap.index] = LayerInfo(
-            index=tap.index, name=tap.name, kind=type(tap.module).__name__, heads=heads, width=width,
-            tokens=(min(least, tokens), max(most, tokens)), has_values=has_values,
+        self.infos[layer.index] = LayerInfo(
+            index=layer.index, name=layer.name, kind=type(layer.module).__name__, heads=layer.heads,
+            width=layer.width, tokens=(min(least, tokens), max(most, tokens)), has_values=layer.v is not None,
         )  # fmt: skip
 
     def layer_infos(self) -> tuple[LayerInfo, ...]:
@@ -153,20 +133,28 @@ class _Work:
         return max(info.tokens[1] for info in self.infos.values()), max(info.width for info in self.infos.values())
 
     def judged(self) -> dict[str, Judged]:
-        return {name: _judge(claim, self.totals.get(name)) for name, claim in self.claims.items()}
+        return {
+            name: _judge(claim, self.totals.get(name), self.broken.get(name, "")) for name, claim in self.claims.items()
+        }
 
 
-def _judge(claim: Claim, totals: Totals | None) -> Judged:
-    about = {"title": claim.title, "source": claim.source}
-    if totals is None:
-        why = "no layer of the model has what the claim is about"
-        return Judged(**about, outcome="not testable", why=why, statistics={}, profiles={}, findings=())
-    results = totals.results()
-    verdict = claim.verdict(results)
+def _judge(claim: Claim, totals: Totals | None, broken: str) -> Judged:
+    nothing = Results({}, {}, broken)
+    results = nothing if totals is None or broken else totals.results()
+    if results.broken:
+        verdict = Verdict("not testable", results.broken)
+    elif totals is None:
+        verdict = Verdict("not testable", "no layer of the model has what the claim is about")
+    else:
+        verdict = claim.verdict(results)
     return Judged(
-        **about, outcome=verdict.outcome, why=verdict.why, statistics=dict(results.statistics),
-        profiles=dict(results.profiles), findings=verdict.findings,
+        title=claim.title, source=claim.source, outcome=verdict.outcome, why=verdict.why,
+        statistics=dict(results.statistics), profiles=dict(results.profiles), findings=verdict.findings,
     )  # fmt: skip
+
+
+def _rising(numbers: Sequence[int] | None) -> tuple[int, ...] | None:
+    return None if numbers is None else tuple(sorted(set(numbers)))
 
 
 def _chosen(taps: list[Tap], layers: Sequence[int] | None, kind: str) -> list[Tap]:
@@ -181,25 +169,3 @@ def _chosen(taps: list[Tap], layers: Sequence[int] | None, kind: str) -> list[Ta
     if wrong or not layers:
         raise BadInputError(f"layer {wrong[0] if wrong else 'none'}", expected=f"numbers from 0 to {len(taps) - 1}")
     return [taps[layer] for layer in sorted(set(layers))]
-
-
-def _equally_long(block: Block) -> Iterator[list[int]]:
-    """Yield the rows of a block that have their tokens in the same places: only they can be each other's null."""
-    if block.kept is None:
-        yield list(range(len(block.ids)))
-        return
-    groups: dict[tuple[bool, ...], list[int]] = {}
-    for row, kept in enumerate(block.kept.tolist()):
-        groups.setdefault(tuple(kept), []).append(row)
-    yield from groups.values()
-
-
-def _filled(block: Block, size: int, device: str) -> Tensor | dict[str, Tensor]:
-    """Repeat the last input until the block is full: a model runs at one batch size."""
-    if isinstance(block.inputs, Tensor):
-        return _repeat_last(block.inputs, size).to(device)
-    return {name: _repeat_last(part, size).to(device) for name, part in block.inputs.items()}
-
-
-def _repeat_last(x: Tensor, size: int) -> Tensor:
-    return torch.cat([x, x[-1:].expand(size - len(x), *x.shape[1:])])

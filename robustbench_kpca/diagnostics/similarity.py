@@ -21,7 +21,7 @@ Pairs = Float[Tensor, "images images heads"]
 
 def cosines(x: Float[Tensor, "images heads *shape"], y: Float[Tensor, "images heads *shape"]) -> Pairs:
     """Return <x_i, y_j> / (|x_i| |y_j|) of matrices taken as vectors; 0 where one is 0."""
-    x, y = (_unit(z.flatten(2)) for z in (x, y))
+    x, y = (unit_rows(z.flatten(2)) for z in (x, y))
     return torch.einsum("iha,jha->ijh", x, y)
 
 
@@ -49,7 +49,7 @@ def kernel_gram(x: Heads) -> Grams:
 def debiased_gram(x: Heads) -> Grams:
     """Return the U-centred X X^T: the mean of its cosines for independent X and Y is near 0 (from 4 tokens on)."""
     tokens = x.shape[-2]
-    x = _unit(x.flatten(2)).view_as(x)
+    x = unit_rows(x.flatten(2)).view_as(x)
     gram = x @ x.transpose(-2, -1)
     gram = _hollow(gram)
     means = gram.sum(-1, keepdim=True) / max(tokens - 2, 1)
@@ -75,9 +75,12 @@ def principal_angles(x: Heads, y: Heads) -> Float[Tensor, "images heads count"]:
     return angles
 
 
-def unit_rows(x: Heads) -> Heads:
-    """Return every token's vector at length 1 (0 stays 0)."""
-    return _unit(x)
+def unit_rows(x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
+    """Return every vector at length 1 (0 stays 0)."""
+    largest = x.abs().amax(-1, keepdim=True)
+    x = x / torch.where(largest > 0, largest, 1)  # lest the squares underflow
+    size = x.norm(dim=-1, keepdim=True)
+    return x / torch.where(size > 0, size, 1)
 
 
 def direct_cosine(x: Heads, y: Heads) -> Pairs:
@@ -101,20 +104,14 @@ def matching_cosine(x: Heads, y: Heads) -> Pairs:
 
 
 def relative_frobenius(x: Heads, y: Heads, log_scale: Float[Tensor, "images heads"]) -> Pairs:
-    """Return |X - c Y| / |X| with c = e^log_scale given for each Y: both are compared as they are."""
+    """Return |X - c Y| / |X| with c = e^log_scale given for each Y: both are compared as they are; 1 where X is 0."""
     y = y * log_scale.exp()[..., None, None]
     inner = torch.einsum("ihnd,jhnd->ijh", x, y)
-    square = x.square().sum((-2, -1))
-    return ((square.unsqueeze(1) - 2 * inner + y.square().sum((-2, -1))).clamp_min(0) / square.unsqueeze(1)).sqrt()
+    square = x.square().sum((-2, -1)).unsqueeze(1)
+    gap = (square - 2 * inner + y.square().sum((-2, -1))).clamp_min(0)
+    return torch.where(square > 0, gap / torch.where(square > 0, square, 1), 1.0).sqrt()
 
 
 def _hollow(gram: Grams) -> Grams:
     """Set the diagonal to 0."""
     return gram.masked_fill(torch.eye(gram.shape[-1], dtype=torch.bool, device=gram.device), 0.0)
-
-
-def _unit(x: Tensor) -> Tensor:
-    largest = x.abs().amax(-1, keepdim=True)
-    x = x / torch.where(largest > 0, largest, 1)  # lest the squares underflow
-    size = x.norm(dim=-1, keepdim=True)
-    return x / torch.where(size > 0, size, 1)

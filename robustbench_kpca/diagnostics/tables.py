@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from robustbench_kpca.diagnostics.diagnosis import Diagnosis, Judged, Measured
+from robustbench_kpca.estimate import Estimate
 
 VERDICTS = ("Claim", "Verdict", "Why")
 STATISTICS = ("Claim", "Statistic", "Mean", "95 % interval", "Chance", "z", "p", "Heads beyond chance")
@@ -21,7 +22,7 @@ def verdict_rows(diagnosis: Diagnosis) -> list[Row]:
 def statistic_rows(diagnosis: Diagnosis) -> list[Row]:
     """One row a statistic, over the whole model, with its null."""
     return [
-        (claim, name, number(measured.estimate.value), interval(measured), *_null_cells(measured, diagnosis))
+        (claim, name, number(measured.estimate.value), interval(measured.estimate), *_null_cells(measured, diagnosis))
         for claim, judged in diagnosis.claims.items()
         for name, measured in judged.statistics.items()
     ]
@@ -30,11 +31,10 @@ def statistic_rows(diagnosis: Diagnosis) -> list[Row]:
 def finding_rows(diagnosis: Diagnosis) -> list[Row]:
     """One row a number that others stated."""
     return [
-        (one.statement, number(one.measured.value), f"[{number(one.measured.low)}, {number(one.measured.high)}]",
-         one.outcome)
+        (one.statement, number(one.measured.value), interval(one.measured), one.outcome)
         for judged in diagnosis.claims.values()
         for one in judged.findings
-    ]  # fmt: skip
+    ]
 
 
 def layer_rows(judged: Judged, names: Sequence[str] | None = None) -> list[Row]:
@@ -63,9 +63,9 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def interval(measured: Measured) -> str:
-    """Return the interval of a statistic."""
-    return f"[{number(measured.estimate.low)}, {number(measured.estimate.high)}]"
+def interval(estimate: Estimate) -> str:
+    """Return an interval; nothing for a single image, which has none."""
+    return "" if estimate.n < 2 else f"[{number(estimate.low)}, {number(estimate.high)}]"
 
 
 def heads_beyond_chance(measured: Measured, level: float) -> int:

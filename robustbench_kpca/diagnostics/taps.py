@@ -4,7 +4,7 @@ Only classes whose arithmetic is known exactly are read: a layer with rotary pos
 linear projections named alike, and what a hook would read there is not what its softmax sees.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +46,21 @@ class Tap:
     watched: dict[str, nn.Module]
     read: Callable[[dict[str, Tensor]], Reading]
     seen: dict[str, Tensor] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)
+
+    def require_one_call(self) -> None:
+        """Refuse a layer that did not run exactly once in a pass: hooks would show the last run, or nothing."""
+        wrong = next((self.calls.get(key, 0) for key in self.watched if self.calls.get(key, 0) != 1), None)
+        if wrong is not None:
+            raise BadInputError(
+                f"attention layer {self.index} ({self.name}) ran {wrong} times in one pass", expected="once",
+                fix="a model whose layers share a module, or that sees its images twice, cannot be read",
+            )  # fmt: skip
+
+    def forget(self) -> None:
+        """Get ready for the next pass."""
+        self.seen.clear()
+        self.calls.clear()
 
 
 def find_taps(model: nn.Module) -> list[Tap]:
@@ -60,14 +75,19 @@ def find_taps(model: nn.Module) -> list[Tap]:
 
 
 @contextmanager
-def listening(taps: list[Tap]) -> Iterator[Callable[[], list[Reading]]]:
-    """Attach the hooks; what is yielded returns the readings of the last pass, and forgets them."""
+def listening(taps: Sequence[Tap]) -> Iterator[Callable[[], list[Reading]]]:
+    """Attach the hooks; what is yielded returns the readings of the last pass, and forgets them.
+
+    It raises BadInputError where a layer did not run exactly once.
+    """
     handles = [_attach(tap, key, module) for tap in taps for key, module in tap.watched.items()]
 
     def readings() -> list[Reading]:
+        for tap in taps:
+            tap.require_one_call()
         read = [tap.read(tap.seen) for tap in taps]
         for tap in taps:
-            tap.seen.clear()
+            tap.forget()
         return read
 
     try:
@@ -76,21 +96,26 @@ def listening(taps: list[Tap]) -> Iterator[Callable[[], list[Reading]]]:
         for handle in handles:
             handle.remove()
         for tap in taps:
-            tap.seen.clear()
+            tap.forget()
 
 
 def _attach(tap: Tap, key: str, module: nn.Module) -> Any:
     if key.startswith("<"):
 
         def before(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-            tap.seen[key] = (given[0] if given else named["hidden_states"]).detach()
+            _keep(tap, key, given[0] if given else named["hidden_states"])
 
         return module.register_forward_pre_hook(before, with_kwargs=True)
 
     def after(_: nn.Module, __: Any, out: Any) -> None:
-        tap.seen[key] = (out[0] if isinstance(out, tuple) else out).detach()
+        _keep(tap, key, out[0] if isinstance(out, tuple) else out)
 
     return module.register_forward_hook(after)
+
+
+def _keep(tap: Tap, key: str, x: Tensor) -> None:
+    tap.seen[key] = x.detach()
+    tap.calls[key] = tap.calls.get(key, 0) + 1
 
 
 _Made = tuple[dict[str, nn.Module], Callable[[dict[str, Tensor]], Reading]]

@@ -68,8 +68,9 @@ lower than plain attention's, image by image: written after the review, before m
 SPARSE = 0.1
 """Share of entries of S that may differ from 0 for it to count as sparse; it must have some, or nothing was removed.
 
-As any control it must beat random keys, image by image (paired t over images, one-sided, `SIGNIFICANCE` after Holm):
-written after the review, before measuring again.
+As any control it must beat random keys, image by image (paired t over images, one-sided, `SIGNIFICANCE` after Holm),
+unless S of random keys is empty in most images: what is taken out where those lose nothing is the keys' own. Written
+after the review, before measuring again.
 """
 
 SELF_ATTENTION = 0.5

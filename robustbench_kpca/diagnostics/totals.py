@@ -3,53 +3,21 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 from torch import Tensor
 
 from robustbench_kpca.diagnostics import thresholds
 from robustbench_kpca.diagnostics.claims import Claim, Results, Statistic
 from robustbench_kpca.diagnostics.diagnosis import Measured, Null, Unit
-from robustbench_kpca.estimate import CONFIDENCE, Estimate, holm
+from robustbench_kpca.diagnostics.moments import Moments, RatioMoments, Values
+from robustbench_kpca.estimate import holm
 from robustbench_kpca.randomness import generator, sample_key
 
-Values = NDArray[np.float64]
 UnitName = tuple[int, int]
 """Layer and head."""
-
-
-class Moments:
-    """Mean and variance of rows that arrive in parts: Chan, Golub & LeVeque (1979)."""
-
-    def __init__(self) -> None:
-        self.n = 0
-        self.mean: Values = np.zeros(())
-        self.squares: Values = np.zeros(())
-
-    def add(self, rows: Values) -> None:
-        """Take (rows, ...) in."""
-        n, mean = len(rows), rows.mean(0)
-        gap = mean - self.mean
-        total = self.n + n
-        self.mean = self.mean + gap * (n / total)
-        self.squares = self.squares + ((rows - mean) ** 2).sum(0) + gap**2 * (self.n * n / total)
-        self.n = total
-
-    @property
-    def deviation(self) -> Values:
-        """Of the sample; 0 for a single row."""
-        return np.asarray(np.sqrt(self.squares / max(self.n - 1, 1)))
-
-    def estimate(self) -> Estimate:
-        """Return mean and Student's interval (Gosset 1908) of scalar rows; a single row has no interval but itself."""
-        value = float(self.mean)
-        margin = 0.0
-        if self.n > 1:
-            quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, self.n - 1))
-            margin = quantile * float(self.deviation) / math.sqrt(self.n)
-        return Estimate(value, value - margin, value + margin, self.n, "student")
 
 
 class Permuted:
@@ -104,54 +72,137 @@ class Permuted:
 
 
 @dataclass
+class Kept:
+    """What is kept of one statistic: of each of its heads, and of their mean."""
+
+    units: list[UnitName]
+    values: Moments = field(default_factory=Moments)
+    overall: Moments = field(default_factory=Moments)
+    permuted: Permuted | None = None
+
+
+@dataclass
+class KeptRatio:
+    """What is kept of the logarithm of a mean, or of the ratio of two."""
+
+    layers: RatioMoments = field(default_factory=RatioMoments)
+    overall: RatioMoments = field(default_factory=RatioMoments)
+
+
+@dataclass
 class Totals:
     """Everything that is kept of one claim."""
 
     claim: Claim
     units: Sequence[UnitName]
     draws: int
-    values: dict[str, Moments] = field(default_factory=dict)
-    overall: dict[str, Moments] = field(default_factory=dict)
-    permuted: dict[str, Permuted] = field(default_factory=dict)
+    kept: dict[str, Kept] = field(default_factory=dict)
+    ratios: dict[str, KeptRatio] = field(default_factory=dict)
     profiles: dict[str, Moments] = field(default_factory=dict)
+    broken: str = ""
 
     def add(self, layers: Sequence[Mapping[str, Tensor]], orders: NDArray[np.int64]) -> None:
         """Take in what the claim observed in each layer on one block of images."""
+        numbers = iter(self.units)
+        units = [list(islice(numbers, layer[self._always].shape[-1])) for layer in layers]
         for name, statistic in self.claim.statistics.items():
-            found = np.concatenate([layer[name].cpu().numpy() for layer in layers], -1)
-            if statistic.null:
-                self.permuted.setdefault(name, Permuted(self.draws, len(self.units))).add(found, orders)
-                found = found[np.arange(len(found)), np.arange(len(found))]
-            self.values.setdefault(name, Moments()).add(found)
-            self.overall.setdefault(name, Moments()).add(found.mean(-1))
+            if statistic.log10_of:
+                self._add_ratio(name, statistic.log10_of, layers)
+                continue
+            there = [number for number, layer in enumerate(layers) if name in layer]
+            if there:
+                found = np.concatenate([layers[number][name].cpu().numpy() for number in there], -1)
+                self._add(name, statistic, found, [unit for number in there for unit in units[number]], orders)
         for name in self.claim.profiles:
-            found = np.concatenate([layer[name].cpu().numpy() for layer in layers], 1)  # all heads are equally wide
-            self.profiles.setdefault(name, Moments()).add(found.mean(1))
+            for length, found in self._by_length(name, layers).items():
+                self.profiles.setdefault(self._profile(name, length), Moments()).add(found)
+
+    @property
+    def _always(self) -> str:
+        """Return a statistic that every layer has."""
+        return next(name for name, statistic in self.claim.statistics.items() if not statistic.log10_of)
+
+    def _add(
+        self, name: str, statistic: Statistic, found: Values, units: list[UnitName], orders: NDArray[np.int64]
+    ) -> None:
+        kept = self.kept.setdefault(name, Kept(units))
+        if kept.units != units:  # texts of another length, of which other layers can say something
+            return
+        if not np.isfinite(found).all():
+            layer, head = units[int(np.argwhere(~np.isfinite(found))[0, -1])]
+            self.broken = self.broken or f"{name} is not a finite number in head {head} of layer {layer}"
+            return
+        if statistic.null:
+            if kept.permuted is None:
+                kept.permuted = Permuted(self.draws, len(units))
+            kept.permuted.add(found, orders)
+            found = found[np.arange(len(found)), np.arange(len(found))]
+        kept.values.add(found)
+        kept.overall.add(found.mean(-1))
+
+    def _add_ratio(self, name: str, of: tuple[str, ...], layers: Sequence[Mapping[str, Tensor]]) -> None:
+        parts = [[layer[part].cpu().numpy() for layer in layers] for part in of]
+        if not all(np.isfinite(part).all() for whole in parts for part in whole):
+            return  # which is noted with the statistic itself
+        by_layer = [np.stack([part.mean(-1) for part in whole], -1) for whole in parts]
+        overall = [np.concatenate(whole, -1).mean(-1, keepdims=True) for whole in parts]
+        kept = self.ratios.setdefault(name, KeptRatio())
+        for moments, rows in ((kept.layers, by_layer), (kept.overall, overall)):
+            moments.add(rows[0], rows[1] if len(rows) > 1 else np.ones_like(rows[0]))
+
+    def _by_length(self, name: str, layers: Sequence[Mapping[str, Tensor]]) -> dict[int, Values]:
+        """Return the mean of a profile over the heads whose lists are equally long."""
+        parts: dict[int, list[Values]] = {}
+        for layer in layers:
+            found = layer[name].cpu().numpy()
+            parts.setdefault(found.shape[-1], []).append(found)
+        return {length: np.concatenate(found, 1).mean(1) for length, found in parts.items()}
+
+    def _profile(self, name: str, length: int) -> str:
+        """Name a profile; one of another length than the first, as heads of another width have it, is named by it."""
+        first = self.profiles.get(name)
+        return name if first is None or first.mean.shape == (length,) else f"{name}_{length}"
 
     def results(self) -> Results:
         """Sum up."""
-        measured = {name: self._measured(name, statistic) for name, statistic in self.claim.statistics.items()}
-        profiles = {name: tuple(float(value) for value in moments.mean) for name, moments in self.profiles.items()}
-        return Results(measured, profiles)
+        measured = {}
+        for name, statistic in self.claim.statistics.items():
+            if name in self.kept and self.kept[name].values.n:
+                measured[name] = self._measured(statistic, self.kept[name])
+            elif name in self.ratios:
+                measured[name] = self._ratio(statistic, self.ratios[name])
+        finite = {name: moments.mean for name, moments in self.profiles.items() if np.isfinite(moments.mean).all()}
+        profiles = {name: tuple(float(value) for value in mean) for name, mean in finite.items()}
+        return Results(measured, profiles, self.broken)
 
-    def _measured(self, name: str, statistic: Statistic) -> Measured:
-        moments = self.values[name]
+    def _measured(self, statistic: Statistic, kept: Kept) -> Measured:
         null: Null | None = None
-        nulls: list[Null | None] = [None] * len(self.units)
-        if name in self.permuted:
-            null, nulls = self.permuted[name].nulls(statistic)
+        nulls: list[Null | None] = [None] * len(kept.units)
+        if kept.permuted is not None:
+            null, nulls = kept.permuted.nulls(statistic)
         p_values = holm([one.p for one in nulls if one is not None])
         units = []
-        for number, (layer, head) in enumerate(self.units):
+        for number, (layer, head) in enumerate(kept.units):
             own = nulls[number]
             by_chance = {} if own is None else {"chance": own.chance, "z": own.z, "p": own.p}
-            mean, deviation = float(moments.mean[number]), float(moments.deviation[number])
+            mean, deviation = float(kept.values.mean[number]), float(kept.values.deviation[number])
             adjusted = p_values[number] if p_values else None
             units.append(Unit(layer=layer, head=head, mean=mean, deviation=deviation, p_holm=adjusted, **by_chance))
         return Measured(
-            what=statistic.what, better=statistic.better, estimate=self.overall[name].estimate(), null=null,
+            what=statistic.what, better=statistic.better, estimate=kept.overall.estimate(), null=null,
             units=tuple(units),
         )  # fmt: skip
+
+    def _ratio(self, statistic: Statistic, kept: KeptRatio) -> Measured:
+        order = {layer: number for number, layer in enumerate(dict.fromkeys(layer for layer, _ in self.units))}
+        values, deviations = kept.layers.value, kept.layers.deviation
+        units = tuple(
+            Unit(layer=layer, head=head, mean=float(values[order[layer]]), deviation=float(deviations[order[layer]]))
+            for layer, head in self.units
+        )
+        return Measured(
+            what=statistic.what, better=statistic.better, estimate=kept.overall.estimate(), null=None, units=units
+        )
 
 
 def draws_for(units: int) -> int:

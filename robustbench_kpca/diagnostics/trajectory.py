@@ -2,16 +2,20 @@
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
 from robustbench_kpca.data._loading import load_data
 from robustbench_kpca.diagnostics.claims import CLAIMS
+from robustbench_kpca.diagnostics.diagnosis import BLOCK, Measured
 from robustbench_kpca.diagnostics.epochs import EpochTerms, Trajectory
 from robustbench_kpca.diagnostics.layer import Layer
+from robustbench_kpca.diagnostics.passes import show
 from robustbench_kpca.diagnostics.sources import ImageSource
-from robustbench_kpca.diagnostics.taps import call, find_taps, listening
+from robustbench_kpca.diagnostics.taps import find_taps
+from robustbench_kpca.diagnostics.totals import Totals, block_orders
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_header, read_state
@@ -43,27 +47,36 @@ def over_training(folder: Path, data: str, split: str, images: int, *, seed: int
             EpochTerms(epoch=epoch, parameters_sha256=parameters_sha256(model), by_layer=_terms(model, source, seed))
         )
     assert source is not None
-    return Trajectory(name=names[0], data=source.info(), epochs=tuple(epochs))
+    return Trajectory(name=names[0], data=source.info(), seed=seed, epochs=tuple(epochs))
 
 
-def _terms(model: torch.nn.Module, source: ImageSource, seed: int, batch: int = 5) -> dict[str, tuple[float, ...]]:
+def _terms(model: torch.nn.Module, source: ImageSource, seed: int) -> dict[str, tuple[float, ...]]:
+    """Return every statistic of the claim, layer by layer."""
     claim, taps = CLAIMS.get("projection_loss"), find_taps(model)
-    sums: dict[str, dict[int, float]] = {}
-    with listening(taps) as readings, torch.random.fork_rng():
-        torch.manual_seed(seed)
-        for block in source.blocks(batch):
-            call(model, block.inputs)
-            for tap, reading in zip(taps, readings(), strict=True):
-                q, k, v, h = (None if x is None else x.double() for x in (reading.q, reading.k, reading.v, reading.h))
-                assert q is not None
-                assert k is not None
-                heads = tuple(range(k.shape[1]))
-                layer = Layer(tap.index, tap.name, tap.module, reading.x, q, k, v, h, heads, block.ids, seed)
-                if claim.applies(layer):
-                    for name, values in claim.observe(layer).items():
-                        total = sums.setdefault(name, {})
-                        total[tap.index] = total.get(tap.index, 0.0) + float(values.mean(-1).sum())
-    if not sums:
-        raise BadInputError("no layer whose output a softmax makes of values", expected="attention with q, k and v")
-    count = len(source.samples)
-    return {name: tuple(total[index] / count for index in sorted(total)) for name, total in sums.items()}
+    kept: list[Totals] = []
+
+    def visit(layers: Iterator[Layer], group: str) -> None:
+        seen, units, images = [], list[tuple[int, int]](), 0
+        for layer in layers:
+            if claim.applies(layer):
+                seen.append(claim.observe(layer))
+                units += [(layer.index, head) for head in layer.heads]
+                images = len(layer.ids)
+        if not seen:
+            raise BadInputError("no layer whose output a softmax makes of values", expected="attention with q, k and v")
+        if not kept:
+            kept.append(Totals(claim, units, 1))
+        kept[0].add(seen, block_orders(seed, group, 1, images))
+
+    show(model, taps, source, visit, block=min(BLOCK, len(source.samples)), seed=seed)
+    results = kept[0].results()
+    if results.broken:
+        raise BadInputError(results.broken)
+    return {name: _by_layer(measured) for name, measured in results.statistics.items()}
+
+
+def _by_layer(measured: Measured) -> tuple[float, ...]:
+    heads: dict[int, list[float]] = {}
+    for unit in measured.units:
+        heads.setdefault(unit.layer, []).append(unit.mean)
+    return tuple(sum(values) / len(values) for _, values in sorted(heads.items()))

@@ -159,9 +159,10 @@ def test_memory_does_not_grow_with_the_images():
     totals = Totals(CLAIMS.get("value_vectors"), [(0, 0)], 50)
 
     def kept():
-        moments = [*totals.values.values(), *totals.overall.values(), *totals.profiles.values()]
-        arrays = [array for one in moments for array in (one.mean, one.squares)]
-        arrays += [array for one in totals.permuted.values() for array in (one.sums, one.observed, one.others)]
+        moments = [part for one in totals.kept.values() for part in (one.values, one.overall)]
+        arrays = [array for one in [*moments, *totals.profiles.values()] for array in (one.mean, one.squares)]
+        permuted = [one.permuted for one in totals.kept.values() if one.permuted is not None]
+        arrays += [array for one in permuted for array in (one.sums, one.observed, one.others)]
         return sum(np.asarray(array).nbytes for array in arrays)
 
     sizes = []

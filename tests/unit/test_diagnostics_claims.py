@@ -15,8 +15,9 @@ from robustbench_kpca.diagnostics.claims.gamma import gamma_differences, implied
 from robustbench_kpca.diagnostics.claims.projection_loss import log_feature_norm, log_mean, official_log_error
 from robustbench_kpca.diagnostics.kernel import spectrum, standardised
 from robustbench_kpca.diagnostics.layer import Layer
+from robustbench_kpca.diagnostics.moments import Moments
 from robustbench_kpca.diagnostics.power import power_curve
-from robustbench_kpca.diagnostics.totals import Moments, Totals, block_orders, draws_for
+from robustbench_kpca.diagnostics.totals import Totals, block_orders, draws_for
 
 TOKENS, WIDTH, HEADS = 30, 8, 4
 FOUR = ("eigenvalues", "gamma", "projection_loss", "value_vectors")
@@ -69,8 +70,9 @@ def test_every_claim_says_what_it_is_and_observes_what_it_lists(name):
     if not claim.applies(one):
         return  # it is about another attention, and its own tests show it such a layer
     found = claim.observe(one)
-    assert set(found) == set(claim.statistics) | set(claim.profiles)
-    for key, statistic in claim.statistics.items():
+    observed = {key: one for key, one in claim.statistics.items() if not one.log10_of}
+    assert set(found) == set(observed) | set(claim.profiles)
+    for key, statistic in observed.items():
         assert found[key].shape == ((3, 3, HEADS) if statistic.null else (3, HEADS)), key
         assert torch.isfinite(found[key]).all(), key
         assert not statistic.null or statistic.better != "neither"
@@ -159,10 +161,11 @@ def test_log_space_terms_are_those_of_the_formula():
     h = one.outputs.square().sum(-1)
     error = phi - h
     expected = {
-        "log10_phi": phi.mean(-1).log10(), "log10_h": h.mean(-1).log10(),
-        "log10_ratio": (h.mean(-1) / phi.mean(-1)).log10(), "inequality": (h <= phi).double().mean(-1),
+        "phi": phi.mean(-1), "h": h.mean(-1), "inequality": (h <= phi).double().mean(-1),
+        "log10_ratio_geometric": (h.mean(-1) / phi.mean(-1)).log10(),
         "scaled_signed": error.mean(-1), "scaled_absolute": error.abs().mean(-1),
-        "relative_to_h": (error.abs() / h).mean(-1).log10(), "relative_to_phi": (error.abs() / phi).mean(-1).log10(),
+        "error_over_h": (error.abs() / h).mean(-1), "error_over_phi": (error.abs() / phi).mean(-1),
+        "relative_to_phi_geometric": (error.abs() / phi).mean(-1).log10(),
     }  # fmt: skip
     for name, values in expected.items():
         assert torch.allclose(found[name], values), name
@@ -179,7 +182,7 @@ def test_the_official_estimator_is_the_released_arithmetic():
 
 
 def test_what_the_official_estimator_gives_for_noise_was_measured_elsewhere():
-    """N = 197, D = 32, random q, k, v: 6.7e18 and a logarithm of 43.4; consistently scaled 2.4e-3 against h 0.105.
+    """N = 197, D = 32, random q, k, v: 6.7e18 and a logarithm of 43.4; consistently scaled 2.4e-3.
 
     The mean is one over a heavy tail, so another draw moves the logarithm by a few.
     """
@@ -188,8 +191,14 @@ def test_what_the_official_estimator_gives_for_noise_was_measured_elsewhere():
     assert pooled == pytest.approx(43.4, abs=4)
     zq, zk = standardised(q), standardised(k)
     assert float(log_mean(log_feature_norm(zq, zk)).exp().mean()) == pytest.approx(2.4e-3, rel=0.1)
-    h = (zq @ zk.transpose(-2, -1) / math.sqrt(32)).softmax(-1) @ v
-    assert float(h.square().sum(-1).mean()) == pytest.approx(0.105 * 32 / 32, rel=5)
+
+
+def test_independent_values_give_outputs_as_long_as_their_weights():
+    """E |h|^2 = D sum_j a_j^2 for standard normal values."""
+    q, k, v = (randn(4, 2, 60, 16, seed=part, std=0.8) for part in range(3))
+    weights = (q @ k.transpose(-2, -1) / 4).softmax(-1)
+    found = CLAIMS.get("projection_loss").observe(layer(q, k, v / 0.8))
+    assert float(found["h"].mean()) == pytest.approx(16 * float(weights.square().sum(-1).mean()), rel=0.1)
 
 
 @pytest.mark.parametrize("std", [10.0, 40.0])

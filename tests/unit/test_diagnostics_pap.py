@@ -10,11 +10,13 @@ from robustbench_kpca import create_model, load_data, load_model
 from robustbench_kpca.attention.rpc import Iterate, Pursuit, RPCAttention
 from robustbench_kpca.attention.rpc_asymmetric import AsymmetricRPCAttention
 from robustbench_kpca.diagnostics import thresholds
-from robustbench_kpca.diagnostics.claims import CLAIMS
+from robustbench_kpca.diagnostics.claims import CLAIMS, Results
 from robustbench_kpca.diagnostics.claims.mixing import diagonal, entropy, value_distance
+from robustbench_kpca.diagnostics.diagnosis import Measured, Unit
 from robustbench_kpca.diagnostics.layer import Layer
 from robustbench_kpca.diagnostics.pursuits import effective_rank, iterates, pursues, residual, traces
 from robustbench_kpca.diagnostics.totals import Totals, block_orders, draws_for
+from robustbench_kpca.estimate import Estimate
 from robustbench_kpca.models.mixing import trace_model, trace_pursuit
 
 pytestmark = pytest.mark.usefixtures("fork")
@@ -99,17 +101,17 @@ def test_the_model_itself_says_the_same():
         assert math.log(k.shape[-2]) * float(entropy(step).mean()) == pytest.approx(whole.entropy, rel=1e-4)
 
 
-def test_a_split_is_supported_and_a_pursuit_on_noise_is_not():
+def test_the_residual_of_equal_tokens_is_nothing_and_of_noise_much():
     zero = torch.zeros(2, HEADS, TOKENS, WIDTH, dtype=torch.float64)
     v = randn(2, HEADS, 1, WIDTH, seed=1).expand(-1, -1, TOKENS, -1)
     fixed = layer(v.clone(), v.clone(), lam=math.inf)  # equal tokens are a mixture of themselves: L = K, S = 0
     results, _ = judge("decomposition", fixed)
     assert results.statistics["residual_unpursued"].estimate.value < 1e-12
-    assert judge("decomposition", random())[1].outcome == "not supported"
+    results, verdict = judge("decomposition", random())
+    assert results.statistics["residual"].estimate.low > thresholds.SPLIT_RESIDUAL
+    assert verdict.outcome == "not supported"
     step = Iterate(1, v, v, v, v, v, zero, causal=False)
     assert float(residual(step).max()) == 0
-    one = layer(v.clone(), v.clone(), lam=math.inf, iterations=1)
-    assert judge("decomposition", one)[1].outcome == "supported"
 
 
 def test_residual_by_hand():
@@ -166,16 +168,33 @@ def test_effective_rank_by_hand():
 def test_low_rank_values_give_a_low_rank_l():
     k = randn(5, HEADS, TOKENS, WIDTH, std=0.01)
     thin = randn(5, HEADS, TOKENS, 1, seed=1) @ randn(5, HEADS, 1, WIDTH, seed=2)
-    results, verdict = judge("low_rank", layer(k, thin))
-    assert verdict.outcome == "supported"
+    results, _ = judge("low_rank", layer(k, thin))
+    assert results.statistics["rank_ratio"].estimate.value == pytest.approx(1 / 7, rel=0.1)
     assert results.statistics["rank_v"].estimate.value == pytest.approx(1, abs=1e-6)
     one = random(std=6.0, iterations=1, lam=math.inf)  # saturated: L = V, as noisy as K
     assert judge("low_rank", one)[1].outcome == "not supported"
 
 
-def test_the_limits_are_those_of_the_protocol():
-    names = {"SPLIT_RESIDUAL", "SPARSE", "SELF_ATTENTION", "LOW_RANK_PART"}
-    assert names <= set(vars(thresholds))
+@pytest.mark.parametrize(
+    ("name", "limit", "statistic"),
+    [
+        ("decomposition", "SPLIT_RESIDUAL", "residual"), ("sparsity", "SPARSE", "density"),
+        ("mixing", "SELF_ATTENTION", "diagonal"), ("low_rank", "LOW_RANK_PART", "rank_ratio"),
+    ],
+)  # fmt: skip
+def test_every_verdict_turns_at_its_limit(name, limit, statistic):
+    """Everything else speaks for the claim; the statistic lies just within its limit, and then just beyond."""
+    claim, level = CLAIMS.get(name), getattr(thresholds, limit)
+    for value, outcome in ((0.99 * level, "supported"), (1.01 * level, "not supported")):
+        told = {
+            key: Measured(
+                what="", better="neither", estimate=Estimate(mean, mean, mean, 9, "student"), null=None,
+                units=(Unit(layer=0, head=0, mean=mean, deviation=1e-9),),
+            )
+            for key in claim.statistics
+            for mean in [value if key == statistic else 0.0 if key.startswith("empty") else 1.0]
+        }  # fmt: skip
+        assert claim.verdict(Results(told, {})).outcome == outcome
 
 
 def test_models_without_a_pursuit_are_left_alone():

@@ -50,7 +50,7 @@ def test_rows(kept):
     assert [row[0] for row in layers] == ["0", "2"]
     means = [unit.mean for unit in cka.units if unit.layer == 2]
     assert layers[1][2] == f"{sum(means) / 3:.3g}"
-    assert len(tables.finding_rows(done)) == 5
+    assert len(tables.finding_rows(done)) == 6
     assert {row[1] for row in tables.chance_rows(done)} >= {"linear_cka", "matching_cosine"}
 
 

@@ -8,14 +8,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
+from scipy import stats
 from torch import Tensor
 
 from robustbench_kpca.diagnostics import thresholds
 from robustbench_kpca.diagnostics.diagnosis import Finding, Measured, Outcome, Unit
 from robustbench_kpca.diagnostics.layer import Layer
+from robustbench_kpca.estimate import holm
 from robustbench_kpca.registry import Family
 
 CLAIMS = Family("claim", __name__, "CLAIM")
+
+UNTESTABLE = (
+    "too few images that share a block and have equally many tokens: no test could tell anything from chance (more "
+    "images, or a larger block)"
+)
+ONE_IMAGE = "a single image: nothing can be compared image by image"
 
 
 @dataclass(frozen=True)
@@ -25,11 +33,15 @@ class Statistic:
     A statistic with a `null` is observed for all pairs of images of a block, (images, images, heads): [i, j] takes from
     image i what the claim is about and from image j what the claim says it is, so that the diagonal is what was
     observed. Under the null no image's own theory fits it better than another's, and images may be permuted.
+
+    One with `log10_of` is not observed: it is the logarithm of the arithmetic mean of that other statistic over heads
+    and images or, of two, of the first mean over the second. Its units are layers: every head bears its layer's.
     """
 
     what: str
     better: Literal["more", "less", "neither"] = "neither"
     null: str = ""
+    log10_of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -38,6 +50,8 @@ class Results:
 
     statistics: Mapping[str, Measured]
     profiles: Mapping[str, tuple[float, ...]]
+    broken: str = ""
+    """Where a statistic was no number, if anywhere: then there is no verdict."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +79,7 @@ class Claim(Protocol):
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Return each statistic, (images, heads) or, with a null, (images, images, heads), and each profile.
 
-        A profile is (images, heads, ranks).
+        A profile is (images, heads, ranks). A statistic that says nothing in a layer of this shape is left out.
         """
         ...
 
@@ -82,3 +96,18 @@ def testable(measured: Measured) -> bool:
 def adjusted(unit: Unit) -> float:
     """Return Holm's adjusted p of a head; without a null nothing is significant."""
     return 1.0 if unit.p_holm is None else unit.p_holm
+
+
+def heads_ahead(measured: Measured) -> list[bool]:
+    """Tell for every head whether a difference that is taken image by image is above 0.
+
+    By a one-sided paired t test (Gosset 1908), adjusted over the heads (Holm 1979).
+    """
+    n = measured.estimate.n
+    if n < 2:
+        return [False] * len(measured.units)
+    p_values = []
+    for unit in measured.units:
+        error = unit.deviation / n**0.5
+        p_values.append(float(stats.t.sf(unit.mean / error, n - 1)) if error > 0 else float(unit.mean <= 0))
+    return [p <= thresholds.SIGNIFICANCE for p in holm(p_values)]

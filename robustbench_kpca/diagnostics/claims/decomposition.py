@@ -10,13 +10,13 @@ from typing import ClassVar
 from torch import Tensor
 
 from robustbench_kpca.diagnostics import thresholds
-from robustbench_kpca.diagnostics.claims import Results, Statistic, Verdict
+from robustbench_kpca.diagnostics.claims import ONE_IMAGE, Results, Statistic, Verdict, heads_ahead
 from robustbench_kpca.diagnostics.layer import Layer
 from robustbench_kpca.diagnostics.pursuits import pursues, residual, traces
 
 
 class Decomposition:
-    """Measures the residual of the split beside random keys and plain attention; a split needs no null, it is exact."""
+    """Measures the residual of the split beside random keys and plain attention, which must split them less well."""
 
     title = "The pursuit splits the keys: K = L + S"
     source = "Teo & Nguyen (2024), arXiv:2406.13762, section 3, Definition 1"
@@ -24,6 +24,7 @@ class Decomposition:
         "residual": Statistic("|K - L - S| / |K| after the last iteration; 0 of a split", "less"),
         "residual_random": Statistic("the same for Gaussian keys and values of the head's own sizes"),
         "residual_unpursued": Statistic("the same with L of plain attention and S = 0"),
+        "residual_saved": Statistic("that of plain attention less the own one", "more"),
     }
     profiles: ClassVar[Mapping[str, str]] = {
         "residual_by_iteration": "|K - L - S| / |K| by iteration",
@@ -37,17 +38,23 @@ class Decomposition:
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Run the layer's pursuit on its own keys and on random ones."""
         found = traces(layer)
-        return found.last(residual, "residual") | found.by_iteration(residual, "residual")
+        seen = found.last(residual, "residual")
+        saved = {"residual_saved": seen["residual_unpursued"] - seen["residual"]}
+        return seen | saved | found.by_iteration(residual, "residual")
 
     def verdict(self, results: Results) -> Verdict:
-        """Supported if enough heads have nearly no residual."""
-        measured = results.statistics["residual"]
-        split = sum(unit.mean <= thresholds.SPLIT_RESIDUAL for unit in measured.units)
+        """Supported if enough heads have nearly no residual, and less than plain attention."""
+        measured, saved = results.statistics["residual"], results.statistics["residual_saved"]
+        few = [unit.mean <= thresholds.SPLIT_RESIDUAL for unit in measured.units]
+        split = sum(part and ahead for part, ahead in zip(few, heads_ahead(saved), strict=True))
         plain = results.statistics["residual_unpursued"].estimate.value
         why = (
-            f"{split} of {len(measured.units)} heads have |K - L - S| / |K| <= {thresholds.SPLIT_RESIDUAL}; "
+            f"{split} of {len(measured.units)} heads have |K - L - S| / |K| <= {thresholds.SPLIT_RESIDUAL}, and less "
+            f"than plain attention (Holm's p <= {thresholds.SIGNIFICANCE}; {sum(few)} whatever that has); "
             f"{thresholds.HEADS_SHARE:.0%} would do. Mean {measured.estimate.value:.3f}, of plain attention {plain:.3f}"
         )
+        if saved.estimate.n < 2:
+            return Verdict("not testable", f"{ONE_IMAGE}. {why}")
         enough = split >= thresholds.HEADS_SHARE * len(measured.units)
         return Verdict("supported" if enough else "not supported", why)
 

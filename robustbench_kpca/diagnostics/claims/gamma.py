@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from robustbench_kpca.diagnostics import thresholds
-from robustbench_kpca.diagnostics.claims import Results, Statistic, Verdict, adjusted, testable
+from robustbench_kpca.diagnostics.claims import UNTESTABLE, Results, Statistic, Verdict, adjusted, testable
 from robustbench_kpca.diagnostics.diagnosis import Outcome
 from robustbench_kpca.diagnostics.kernel import Spectrum, Square
 from robustbench_kpca.diagnostics.layer import Heads, Layer
@@ -69,9 +69,7 @@ class Gamma:
             for unit in measured.units
         )
         if not testable(measured):
-            return Verdict(
-                "not testable", "too few images with equally many tokens: no test could tell anything from chance"
-            )
+            return Verdict("not testable", UNTESTABLE)
         control = results.statistics["residual_random"].estimate.value
         why = (
             f"{near} of {len(measured.units)} heads have a residual <= {thresholds.EIGEN_RESIDUAL} (Holm's p <= "
@@ -89,13 +87,17 @@ def implied_axes(v: Heads, log_g: Float[Tensor, "images heads tokens"]) -> Heads
 
 
 def residual(gram: Square, axes: Heads) -> PerHead:
-    """Return the mean over axes of the sine of the angle between K a and a; axes that are 0 are left out."""
+    """Return the mean over axes of the sine of the angle between K a and a; axes that are 0 are left out.
+
+    Where all are, 1: nothing is no eigenvector.
+    """
     image = gram @ axes
     size, length = image.norm(dim=-2), axes.norm(dim=-2)
     along = (image * axes).sum(-2) / torch.where(length > 0, length, 1)
     off = image - axes * (along / torch.where(length > 0, length, 1)).unsqueeze(-2)
     sines = off.norm(dim=-2) / torch.where(size > 0, size, 1)
-    mean: Tensor = (sines * (length > 0)).sum(-1) / (length > 0).sum(-1).clamp_min(1)
+    count = (length > 0).sum(-1)
+    mean: Tensor = torch.where(count > 0, (sines * (length > 0)).sum(-1) / count.clamp_min(1), 1.0)
     return mean
 
 

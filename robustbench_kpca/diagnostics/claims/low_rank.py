@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from robustbench_kpca.diagnostics import thresholds
-from robustbench_kpca.diagnostics.claims import Results, Statistic, Verdict
+from robustbench_kpca.diagnostics.claims import ONE_IMAGE, Results, Statistic, Verdict, heads_ahead
 from robustbench_kpca.diagnostics.layer import Heads, Layer
 from robustbench_kpca.diagnostics.pursuits import PerHead, effective_rank, pursues, traces
 
@@ -25,6 +25,7 @@ class LowRank:
         "rank_ratio": Statistic("effective rank of L over that of K, last iteration", "less"),
         "rank_ratio_random": Statistic("the same for Gaussian keys and values of the head's own sizes"),
         "rank_ratio_unpursued": Statistic("the same with L of plain attention"),
+        "rank_saved": Statistic("that of plain attention less the own one", "more"),
         "rank_k": Statistic("effective rank of K: exp of the entropy of its singular values"),
         "rank_v": Statistic("effective rank of V, of which L is a mixture"),
         "nuclear_ratio": Statistic("nuclear norm of L over that of K, last iteration"),
@@ -39,25 +40,32 @@ class LowRank:
         """Run the layer's pursuit and take singular values."""
         found = traces(layer)
         keys, low_rank = (torch.linalg.svdvals(x) for x in (layer.k, found.own[-1].low_rank))
+        own, plain = effective_rank(low_rank) / effective_rank(keys), rank_ratio(found.unpursued.low_rank, layer.k)
         return {
-            "rank_ratio": effective_rank(low_rank) / effective_rank(keys),
+            "rank_ratio": own,
             "rank_ratio_random": rank_ratio(found.random[-1].low_rank, found.random[-1].k),
-            "rank_ratio_unpursued": rank_ratio(found.unpursued.low_rank, layer.k),
+            "rank_ratio_unpursued": plain,
+            "rank_saved": plain - own,
             "rank_k": effective_rank(keys),
             "rank_v": effective_rank(torch.linalg.svdvals(layer.values)),
             "nuclear_ratio": low_rank.sum(-1) / keys.sum(-1).clamp_min(1e-300),
         }
 
     def verdict(self, results: Results) -> Verdict:
-        """Supported if L has at most a part of the keys' effective rank in enough heads."""
-        measured = results.statistics["rank_ratio"]
-        low = sum(unit.mean <= thresholds.LOW_RANK_PART for unit in measured.units)
+        """Supported if, in enough heads, L has a part of the keys' effective rank, and less than plain attention's."""
+        measured, saved = results.statistics["rank_ratio"], results.statistics["rank_saved"]
+        few = [unit.mean <= thresholds.LOW_RANK_PART for unit in measured.units]
+        low = sum(part and ahead for part, ahead in zip(few, heads_ahead(saved), strict=True))
         plain, random = (results.statistics[f"rank_ratio_{kind}"].estimate.value for kind in ("unpursued", "random"))
         why = (
             f"{low} of {len(measured.units)} heads have an L of at most {thresholds.LOW_RANK_PART:g} times the "
-            f"effective rank of K; {thresholds.HEADS_SHARE:.0%} would do. Mean {measured.estimate.value:.3f}, of plain "
-            f"attention, without any pursuit, {plain:.3f}, with it on random keys {random:.3f}"
+            f"effective rank of K, and of less than plain attention's output (Holm's p <= {thresholds.SIGNIFICANCE}; "
+            f"{sum(few)} whatever that has); {thresholds.HEADS_SHARE:.0%} would do. Mean "
+            f"{measured.estimate.value:.3f}, of plain attention, without any pursuit, {plain:.3f}, with it on random "
+            f"keys {random:.3f}"
         )
+        if saved.estimate.n < 2:
+            return Verdict("not testable", f"{ONE_IMAGE}. {why}")
         return Verdict("supported" if low >= thresholds.HEADS_SHARE * len(measured.units) else "not supported", why)
 
 

@@ -51,9 +51,9 @@ class PlantedOutliers:
         return pursues(layer)
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
-        """Plant, in each image and head, keys of the layer's shape and of the head's own size."""
+        """Plant, in each image and head, keys of the layer's shape and of the head's own size; on the processor."""
         unit, best = _problem(layer.k.shape[-2], layer.width, layer.seed, layer.ids)
-        scales = layer.k.square().mean((-2, -1)).sqrt().clamp_min(1e-12)
+        scales = layer.k.square().mean((-2, -1)).sqrt().clamp_min(1e-12).cpu()
         planted = unit.scaled(scales)
         own, heads = pursuit_of(layer), int(layer.module.num_heads)  # type: ignore[arg-type]
         found = {

@@ -1,0 +1,314 @@
+"""No claim is supported by what its control shows as well: small noise, even rows, plain attention, one image."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+
+from robustbench_kpca.attention.rpc import RPCAttention
+from robustbench_kpca.diagnostics import thresholds
+from robustbench_kpca.diagnostics.claims import CLAIMS, UNTESTABLE, heads_ahead
+from robustbench_kpca.diagnostics.claims.projection_loss import projection_error
+from robustbench_kpca.diagnostics.diagnosis import Measured, Unit, finding
+from robustbench_kpca.diagnostics.kernel import log_kernel, spectrum
+from robustbench_kpca.diagnostics.layer import Layer
+from robustbench_kpca.diagnostics.moments import RatioMoments
+from robustbench_kpca.diagnostics.tables import interval
+from robustbench_kpca.diagnostics.totals import Totals, block_orders, draws_for
+from robustbench_kpca.estimate import Estimate
+
+pytestmark = pytest.mark.usefixtures("fork")
+
+TOKENS, WIDTH, HEADS = 40, 8, 3
+
+
+def randn(*shape, seed=0, std=1.0):
+    return std * torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def layer(q, k, v, first=0, module=None):
+    h = log_kernel(q, k).softmax(-1) @ v
+    ids = tuple(str(first + image) for image in range(len(k)))
+    return Layer(0, "made", module or nn.Identity(), k, q, k, v, h, tuple(range(k.shape[1])), ids, 0)
+
+
+def judge(name, make, images=10, block=5):
+    claim, totals = CLAIMS.get(name), Totals(CLAIMS.get(name), [(0, head) for head in range(HEADS)], draws_for(HEADS))
+    for first in range(0, images, block):
+        one = make(first, min(block, images - first))
+        totals.add([claim.observe(one)], block_orders(0, str(first), draws_for(HEADS), len(one.ids)))
+    results = totals.results()
+    return results, claim.verdict(results)
+
+
+def noise(first, images, *, key_std=1.0, value_std=1.0):
+    q, k, v = (randn(images, HEADS, TOKENS, WIDTH, seed=3 * first + part) for part in range(3))
+    return layer(key_std * q, key_std * k, value_std * v, first)
+
+
+def planted(first, images, lengths=None):
+    q, k = (randn(images, HEADS, TOKENS, WIDTH, seed=2 * first + part) for part in range(2))
+    values, log_c = spectrum(k).orthonormal_values(WIDTH)
+    values = values * log_c.exp()[..., None, None]
+    return layer(q, k, values if lengths is None else values * lengths, first)
+
+
+@pytest.mark.parametrize("std", [1.0, 1e-1, 1e-3, 1e-6])
+def test_small_outputs_are_no_projections(std):
+    results, verdict = judge("projection_loss", lambda first, images: noise(first, images, value_std=std))
+    assert verdict.outcome == "not supported"
+    if std <= 1e-3:
+        assert results.statistics["inequality"].estimate.value == 1  # they obey what is necessary
+        assert results.statistics["projection_error"].estimate.value == pytest.approx(1, abs=0.05)
+
+
+def test_projections_are_projections_up_to_noise_of_their_own_size():
+    for amount, outcome in ((0.0, "supported"), (0.3, "supported"), (1.0, "not supported")):
+
+        def make(first, images, amount=amount):
+            one = planted(first, images)
+            spoilt = one.outputs + amount * _alike(one.outputs, seed=first)
+            return Layer(0, "", one.module, one.x, one.q, one.k, one.v, 0.9 * spoilt, one.heads, one.ids, 0)
+
+        results, verdict = judge("projection_loss", make)
+        assert verdict.outcome == outcome, (amount, verdict.why)
+        assert results.statistics["projection_error"].null.p < 0.01
+
+
+def _alike(x, seed):
+    """Noise as large as x, token by token."""
+    drawn = randn(*x.shape, seed=50 + seed)
+    return drawn * x.norm(dim=-1, keepdim=True) / drawn.norm(dim=-1, keepdim=True)
+
+
+def test_the_projection_error_is_the_distance_under_the_best_rotation():
+    one, turn = planted(0, 2), torch.linalg.qr(randn(WIDTH, WIDTH, seed=9)).Q
+    turned = Layer(0, "", one.module, one.x, one.q, one.k, one.v, 3 * one.outputs @ turn, one.heads, one.ids, 0)
+    own = torch.stack([projection_error(turned)[image, image] for image in range(2)])
+    assert torch.allclose(own, torch.full_like(own, 2 / 3))  # |3 P - P| / |3 P|
+    noisy = Layer(0, "", one.module, one.x, one.q, one.k, one.v, randn(*one.outputs.shape), one.heads, one.ids, 0)
+    from scipy.linalg import orthogonal_procrustes
+
+    p, h = one.outputs[1, 2].numpy(), noisy.outputs[0, 2].numpy()
+    rotation, _ = orthogonal_procrustes(p, h)
+    expected = np.linalg.norm(h - p @ rotation) / max(np.linalg.norm(h), np.linalg.norm(p))
+    assert float(projection_error(noisy)[0, 1, 2]) == pytest.approx(expected)
+    nothing = Layer(0, "", one.module, one.x, one.q, one.k, one.v, 0 * one.outputs, one.heads, one.ids, 0)
+    assert torch.allclose(projection_error(nothing), torch.ones(2, 2, HEADS, dtype=torch.float64))
+
+
+def test_with_too_few_images_a_necessary_condition_is_no_proof():
+    _, verdict = judge("projection_loss", planted, images=2)
+    assert verdict.outcome == "not testable"
+    assert "necessary" in verdict.why
+
+
+@pytest.mark.parametrize("std", [1e-3, 0.1, 0.6, 1.0, 2.0])
+def test_attention_of_random_keys_does_not_have_low_rank_beyond_its_controls(std):
+    _, verdict = judge("singular_values", lambda first, images: noise(first, images, key_std=std))
+    assert verdict.outcome != "supported", verdict.why
+
+
+def test_rows_too_even_to_tell_are_not_testable():
+    results, verdict = judge("singular_values", lambda first, images: noise(first, images, key_std=1e-3))
+    assert results.statistics["energy"].estimate.value > thresholds.LOW_RANK_ENERGY
+    assert results.statistics["energy_shuffled"].estimate.value > thresholds.LOW_RANK_ENERGY
+    assert verdict.outcome == "not testable"
+
+
+@pytest.mark.parametrize(("size", "outcome"), [(0.0, "supported"), (2.0, "supported"), (30.0, "not supported")])
+def test_low_rank_is_seen_through_some_noise(size, outcome):
+    """Tokens look at their own quarter, which is rank 4 of 40; noise in the logits makes them choose within it."""
+    quarters = torch.nn.functional.one_hot(torch.arange(TOKENS) // 10).double()
+    k = torch.cat([quarters, torch.eye(TOKENS, dtype=torch.float64)], -1).expand(5, HEADS, -1, -1)
+
+    def make(first, images):
+        spread = size * randn(images, HEADS, TOKENS, TOKENS, seed=first)
+        return layer(torch.cat([80 * quarters.expand(images, HEADS, -1, -1), spread], -1), k, k, first)
+
+    assert judge("singular_values", make)[1].outcome == outcome
+
+
+def rpc(make_k, make_v, **options):
+    module = RPCAttention(HEADS * WIDTH, HEADS, **options)
+
+    def make(first, images):
+        k = make_k(images, first)
+        return layer(k, k, make_v(images, first), first, module)
+
+    return make
+
+
+def test_a_low_rank_of_values_is_not_the_pursuits_doing():
+    """L of plain attention has the low rank of V as well, so that it says nothing about the pursuit."""
+
+    def thin(images, first):
+        return randn(images, HEADS, TOKENS, 1, seed=first + 1) @ randn(images, HEADS, 1, WIDTH, seed=first + 2)
+
+    make = rpc(lambda images, first: randn(images, HEADS, TOKENS, WIDTH, seed=first, std=0.01), thin)
+    results, verdict = judge("low_rank", make)
+    ratio, plain = (results.statistics[f"rank_ratio{kind}"].estimate.value for kind in ("", "_unpursued"))
+    assert ratio <= thresholds.LOW_RANK_PART
+    assert ratio == pytest.approx(plain, rel=0.01)
+    assert verdict.outcome == "not supported"
+
+
+def test_a_rank_that_the_pursuit_lowers_is_supported():
+    """All of K goes into S, so that M = 0 and L is the mean of the values: rank 1; plain attention passes V on."""
+
+    def keys(images, first):
+        return 30 * torch.nn.functional.normalize(randn(images, HEADS, TOKENS, WIDTH, seed=first), dim=-1)
+
+    make = rpc(keys, lambda images, first: randn(images, HEADS, TOKENS, WIDTH, seed=first + 1), iterations=1, lam=1e-9)
+    results, verdict = judge("low_rank", make)
+    assert results.statistics["rank_ratio"].estimate.value == pytest.approx(1 / 7.8, rel=0.1)
+    assert results.statistics["rank_ratio_unpursued"].estimate.value > 0.8
+    assert verdict.outcome == "supported"
+    assert judge("low_rank", make, images=1, block=1)[1].outcome == "not testable"
+
+
+@pytest.mark.parametrize(("spikes", "outcome"), [(True, "supported"), (False, "not supported")])
+def test_sparse_is_sparser_than_of_random_keys(spikes, outcome):
+    """A threshold that nothing but spikes passes, or a share of Gaussian entries that random keys have, too."""
+
+    def keys(images, first):
+        k = randn(images, HEADS, TOKENS, WIDTH, seed=first, std=0.1)
+        if spikes:
+            k[:, :, ::8, 0] = 50.0
+        return k
+
+    lam = 0.1 if spikes else 0.53
+    make = rpc(keys, keys, iterations=1, threshold="lam/mu", mu_width="head", lam=lam)
+    results, verdict = judge("sparsity", make)
+    assert 0 < results.statistics["density"].estimate.value < thresholds.SPARSE
+    assert verdict.outcome == outcome, verdict.why
+
+
+def test_a_split_that_plain_attention_makes_as_well_is_not_the_pursuits():
+    def equal(images, first):
+        return randn(images, HEADS, 1, WIDTH, seed=first).expand(-1, -1, TOKENS, -1).clone()
+
+    results, verdict = judge("decomposition", rpc(equal, equal, lam=math.inf, iterations=1))
+    assert results.statistics["residual"].estimate.value < 1e-12
+    assert verdict.outcome == "not supported"
+
+
+@pytest.mark.parametrize(("shift", "outcome"), [(0.0, "supported"), (0.05, "supported"), (0.5, "not supported")])
+def test_a_split_of_its_own_is_supported_up_to_its_limit(shift, outcome):
+    """All of K goes into S and L is the mean of V: the residual is that mean over |K|."""
+
+    def values(images, first):
+        v = randn(images, HEADS, TOKENS, WIDTH, seed=first + 1)
+        return v - v.mean(-2, keepdim=True) + shift
+
+    make = rpc(lambda images, first: randn(images, HEADS, TOKENS, WIDTH, seed=first), values, iterations=1, lam=1e-9)
+    results, verdict = judge("decomposition", make)
+    assert results.statistics["residual"].estimate.value == pytest.approx(shift, abs=0.05 * shift + 1e-6)
+    assert verdict.outcome == outcome
+
+
+@pytest.mark.parametrize(("std", "outcome"), [(0.5, "supported"), (6.0, "not supported")])
+def test_mixing_turns_where_tokens_hear_more_of_themselves(std, outcome):
+    def keys(images, first):
+        return std * torch.nn.functional.normalize(randn(images, HEADS, TOKENS, WIDTH, seed=first), dim=-1)
+
+    make = rpc(keys, lambda images, first: randn(images, HEADS, TOKENS, WIDTH, seed=first), iterations=1, lam=math.inf)
+    assert judge("mixing", make)[1].outcome == outcome
+
+
+@pytest.mark.parametrize(("angle", "outcome"), [(0.0, "supported"), (0.1, "supported"), (1.0, "not supported")])
+def test_gamma_sees_axes_that_are_nearly_eigenvectors(angle, outcome):
+    """V = G (A + angle noise): what comes out of (I - 1_N)^+ G^-1 V are axes turned by about that angle."""
+
+    def make(first, images):
+        k = randn(images, HEADS, TOKENS, WIDTH, seed=first)
+        found = spectrum(k)
+        axes = found.leading_axes(WIDTH)
+        axes = axes + angle * randn(*axes.shape, seed=first + 1) / TOKENS**0.5
+        return layer(k, k, (-found.log_g).exp().unsqueeze(-1) * axes, first)
+
+    assert judge("gamma", make)[1].outcome == outcome
+
+
+def test_axes_of_any_length_are_kernel_pca():
+    """Theorem 1 leaves the lengths open: V = G A diag(c), c log-normal, is neither of the two that linear CKA knows."""
+    lengths = randn(WIDTH, seed=99, std=1.5).exp()
+    results, verdict = judge("value_vectors", lambda first, images: planted(first, images, lengths))
+    assert results.statistics["linear_cka"].estimate.value < thresholds.ALIGNED
+    assert results.statistics["linear_cka_orthonormal"].estimate.value < thresholds.ALIGNED
+    assert results.statistics["subspace_overlap"].estimate.value == pytest.approx(1)
+    assert verdict.outcome == "supported"
+    assert judge("value_vectors", noise)[1].outcome == "not supported"
+
+
+def test_subspaces_of_all_dimensions_are_not_compared():
+    k = randn(5, HEADS, WIDTH + 1, WIDTH)
+    claim = CLAIMS.get("value_vectors")
+    assert not {"subspace_overlap", "median_angle"} & set(claim.observe(layer(k, k, k)))
+    results, verdict = judge("value_vectors", lambda first, images: layer(k, k, randn(*k.shape, seed=first + 1), first))
+    assert "subspace_overlap" not in results.statistics
+    assert verdict.outcome == "not supported"
+
+
+def test_order_of_the_tokens_does_not_choose_signs():
+    one = noise(0, 2)
+    order = torch.randperm(TOKENS, generator=torch.Generator().manual_seed(1))
+    moved = layer(*(x[..., order, :] for x in (one.q, one.k, one.values)))
+    claim = CLAIMS.get("value_vectors")
+    for name, values in claim.observe(one).items():
+        assert torch.allclose(values, claim.observe(moved)[name], atol=1e-6), name
+
+
+def test_arithmetic_means_are_not_geometric_ones():
+    """Layer 0 has |h|^2 of 1 in one image and 100 in the other: mean 50.5, geometric mean 10."""
+    claim, unit = CLAIMS.get("projection_loss"), noise(0, 2)
+    scale = torch.tensor([1.0, 10.0], dtype=torch.float64)[:, None, None, None]
+    v = unit.values / unit.outputs.square().sum(-1).mean(-1).sqrt()[..., None, None] * scale
+    totals = Totals(claim, [(0, head) for head in range(HEADS)], 10)
+    totals.add([claim.observe(layer(unit.q, unit.k, v))], block_orders(0, "0", 10, 2))
+    found = totals.results().statistics
+    assert found["h"].estimate.value == pytest.approx(50.5)
+    assert found["log10_h"].estimate.value == pytest.approx(math.log10(50.5))
+    assert [one.mean for one in found["log10_h"].units] == pytest.approx([math.log10(50.5)] * HEADS)
+    phi = found["phi"].estimate.value
+    assert found["log10_ratio"].estimate.value == pytest.approx(math.log10(50.5 / phi))
+    assert found["log10_ratio_geometric"].estimate.value < found["log10_ratio"].estimate.value
+
+
+def test_the_interval_of_a_ratio_of_means_is_the_delta_methods():
+    rng = np.random.default_rng(0)
+    x, y = rng.lognormal(2, 0.5, (30, 2)), rng.lognormal(0, 0.4, (30, 2))
+    moments = RatioMoments()
+    for first in range(0, 30, 7):
+        moments.add(x[first : first + 7], y[first : first + 7])
+    assert np.allclose(moments.value, np.log10(x.mean(0) / y.mean(0)))
+    shares = (x / x.mean(0) - y / y.mean(0)) / math.log(10)
+    assert np.allclose(moments.deviation, shares.std(0, ddof=1))
+    single = RatioMoments()
+    single.add(x[:, :1], y[:, :1])
+    value, error = math.log10(x[:, 0].mean() / y[:, 0].mean()), shares[:, 0].std(ddof=1) / 30**0.5
+    assert single.estimate().high == pytest.approx(value + stats.t.ppf(0.975, 29) * error)
+
+
+def test_a_single_image_is_certain_of_nothing():
+    one = Estimate(0.415, 0.415, 0.415, 1, "student")
+    assert finding("", "", "", one, least=0.5, most=None).outcome == "undecided"
+    assert finding("", "", "", one, least=0.1, most=None).outcome == "undecided"
+    assert interval(one) == ""
+
+
+def test_heads_are_ahead_by_a_paired_test():
+    units = tuple(Unit(layer=0, head=head, mean=mean, deviation=1.0) for head, mean in enumerate((1.0, 0.1, -1.0)))
+    measured = Measured(what="", better="more", estimate=Estimate(0, 0, 0, 25, "student"), null=None, units=units)
+    assert heads_ahead(measured) == [True, False, False]  # t = 5, 0.5 and -5
+    few = measured.model_copy(update={"estimate": Estimate(0, 0, 0, 1, "student")})
+    assert heads_ahead(few) == [False] * 3
+
+
+def test_a_block_of_one_is_told_as_the_reason():
+    _, verdict = judge("value_vectors", planted, block=1)
+    assert (verdict.outcome, verdict.why) == ("not testable", UNTESTABLE)
+    assert "block" in UNTESTABLE
