@@ -1,6 +1,7 @@
 """A scene is drawn as its image, its classes, and what a model sees in it, clean and corrupted."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +25,11 @@ class Drawn:
     predictions: list[NDArray[np.int16]]
 
     @classmethod
-    def of(cls, model: nn.Module, scenes: Scenes, index: int, cell: Cell | None, window: int, stride: int) -> "Drawn":
-        """Corrupt and segment a scene as an evaluation does."""
+    def of(cls, model: nn.Module, scenes: Scenes, index: int, cell: Cell | None, **windows: Any) -> "Drawn":
+        """Corrupt and segment a scene as an evaluation does, through `windows` as `segment` has them."""
         image, truth = scenes.image(index), scenes.mask(index)
         images = [image] if cell is None else [image, corrupt_one(image, cell, scenes.ids[index])]
-        predictions = [segment(model, shown, window=window, stride=stride) for shown in images]
+        predictions = [segment(model, shown, **windows) for shown in images]
         highest = max(int(prediction.max()) for prediction in predictions)
         if highest >= scenes.classes:
             raise BadInputError(
@@ -48,16 +49,14 @@ class Drawn:
         return row + [part for image, shown in corrupted for part in (image, coloured(shown, palette))]
 
 
-def drawn(
-    model: nn.Module, scenes: Scenes, cell: Cell | None, window: int, stride: int, *, html: bool
-) -> tuple[bytes, str]:
+def drawn(model: nn.Module, scenes: Scenes, cell: Cell | None, *, html: bool, **windows: Any) -> tuple[bytes, str]:
     """Draw every scene in a row; return the picture, and how many pixels are right ("71.0 % → 43.2 %")."""
     classes = getattr(model, "classes", scenes.classes)
     if classes != scenes.classes:
         raise BadInputError(
             f"a model of {classes} classes for '{scenes.name}', which has {scenes.classes}", fix="choose other data"
         )
-    parts = [Drawn.of(model, scenes, index, cell, window, stride) for index in range(len(scenes))]
+    parts = [Drawn.of(model, scenes, index, cell, **windows) for index in range(len(scenes))]
     rows = [part.row(scenes.palette) for part in parts]
     counts = [part.right() for part in parts]
     titles = [f"{name}\n{_shares([count])}" for name, count in zip(scenes.ids, counts, strict=True)]

@@ -101,6 +101,7 @@ def segmentation(
     out: Annotated[Path, typer.Option("--out", "-o", help="A PNG, or an HTML page.")] = Path("segmentation.png"),
     window: Annotated[int, typer.Option(min=0, help="Side of the model's windows; 0: its own.")] = 0,
     stride: Annotated[int, typer.Option(min=0, help="From window to window; 0: side by side.")] = 0,
+    resize: Annotated[bool, typer.Option(help="Show the model the short side at its window's size.")] = False,
     frost: Frost = None,
     seed: Seed = 0,
 ) -> None:
@@ -126,6 +127,9 @@ def segmentation(
         cell = Cell(corruption, severity, "imagecorruptions", "fast", seed, pictures)
     scenes = load_scenes(data, split, images)
     network = load_model(model, checkpoint, untrained=untrained, **options)
-    picture, right = drawn(network, scenes, cell, window, stride, html=out.suffix == ".html")
+    picture, right = drawn(
+        network, scenes, cell, html=out.suffix == ".html",
+        window=window, stride=stride, resize="short-side" if resize else "none",
+    )  # fmt: skip
     write_atomic(out, picture)
     _console.out.print(f"{out}: {len(scenes)} scenes, of whose pixels {right} are right", markup=False)

@@ -46,7 +46,7 @@ def _show_cells(record: "Record") -> None:
     if scenes:
         from robustbench_kpca.report.pixels import classes
 
-        _console.show_frame("By class, percent", _spell(classes(record.outcomes)))
+        _console.show_frame("By class, percent", _spell(classes(record.outcomes, record.spec.data.class_names)))
 
 
 def _has_cells(record: "Record") -> bool:
@@ -74,7 +74,7 @@ def _cells(record: "Record") -> dict[str, Any]:
     if kind in ("corruption", "segmentation"):
         found = {"cells": cells(record)} | ({"groups": by_group(record)} if _has_cells(record) else {})
     if kind in ("segmentation", "segmentation-attack"):
-        table = (classes(record.outcomes) / 100).reset_index()
+        table = (classes(record.outcomes, record.spec.data.class_names) / 100).reset_index()
         found["classes"] = table.astype(object).where(table.notna(), None).to_dict("records")
     return found
 

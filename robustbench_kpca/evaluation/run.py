@@ -322,7 +322,7 @@ def _carried(spec: Spec, scenario: Scenario, smaller: Record) -> Outcomes:
     protocol = spec.protocol.model_copy(update={"digest": below})
     wanted = spec.model_copy(update={"protocol": protocol})
     met = smaller.spec.model_copy(update={"protocol": protocol})
-    if below != smaller.spec.protocol.digest or met != wanted:
+    if below != smaller.spec.protocol.digest or met.digest() != wanted.digest():
         raise BadInputError(
             f"{smaller.spec.stem()} is not the same evaluation at the next smaller budget",
             fix="give it the same model, images, seed and batch size, or leave `smaller` out",

@@ -1,6 +1,7 @@
 """`rbk picture segmentation` as a user meets it: every panel is what it claims to be, and errors are one line."""
 
 import base64
+import importlib
 import io
 import os
 import re
@@ -12,6 +13,7 @@ from PIL import Image
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.corruptions import corrupt
 from robustbench_kpca.data._scenes import load_scenes
+from robustbench_kpca.evaluation.windows import segment
 from robustbench_kpca.report.pictures import coloured, grid, legend_of, page
 
 MODEL = """
@@ -74,6 +76,17 @@ def test_panels_are_image_truth_prediction_corrupted_and_its_prediction(tmp_path
     legend = page[page.index("<ul") : page.index("</ul>")]
     assert [name in legend for name in scenes.class_names] == [label in there for label in range(8)]
     assert "ignored" not in page
+
+
+def test_resized_pictures_are_predicted_at_the_size_of_the_window(tmp_path, capsys):
+    scenes = load_scenes("shapes", limit=1)
+    assert rbk("-m", model(tmp_path), "--images", "1", "--window", "32", "--resize", "-o", "x.html") == 0
+    prediction = panels((tmp_path / "x.html").read_text())[2]
+    network = importlib.import_module("byred").build().eval()
+    expected = {how: segment(network, scenes.image(0), window=32, resize=how) for how in ("short-side", "none")}
+    assert np.array_equal(prediction, scenes.palette[expected["short-side"]])
+    assert not np.array_equal(expected["short-side"], expected["none"])
+    capsys.readouterr()
 
 
 def test_a_png_of_images_of_several_sizes(tmp_path, capsys):

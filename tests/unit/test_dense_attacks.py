@@ -14,6 +14,7 @@ from robustbench_kpca.evaluation.dense import measure_dense, scene_batch
 from robustbench_kpca.evaluation.engine import Engine
 from robustbench_kpca.evaluation.journal import Journal
 from robustbench_kpca.evaluation.preflight import inspect
+from robustbench_kpca.evaluation.run import evaluate
 from robustbench_kpca.evaluation.runner import Runner
 from robustbench_kpca.evaluation.verdict import judge
 from robustbench_kpca.outcomes import COUNTS
@@ -348,6 +349,19 @@ def test_smaller_budgets_count_at_larger_ones(split):
     useless = PGD | {"steps": 1, "step_size": 1e-9}
     weak = wholes(measure(model, data, useless, eps=2 * eps, below=[eps])[0])
     assert [row["hits"] for row in weak] == [row["clean_hits"] for row in weak]
+
+
+def test_a_smaller_budget_counts_though_its_record_names_no_classes(split):
+    """Records of scenes were once made without the names of their classes."""
+    model, data, _, _, _ = split
+    how = {"protocol": "seg-pgd20-linf-1_255", "steps": 2}
+    small = evaluate(model.eval(), data, eps="1/255", **how)
+    assert small.spec.data.class_names == tuple(data.class_names)
+    unnamed = small.spec.data.model_copy(update={"class_names": None})
+    older = small.model_copy(update={"spec": small.spec.model_copy(update={"data": unnamed})})
+    larger = evaluate(model.eval(), data, eps="2/255", below=["1/255"], smaller=older, **how)
+    whole = evaluate(model.eval(), data, eps="2/255", below=["1/255"], **how)
+    assert larger.outcomes.digest() == whole.outcomes.digest()
 
 
 @pytest.mark.parametrize(
