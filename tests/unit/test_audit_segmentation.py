@@ -241,3 +241,25 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 def test_fakes_on_segmenters_that_preflight_refuses(kind, check):
     model = fake("symvit_shapes", kind, len(PER_PIXEL[kind][1]) - 1)
     assert refusal(model, *scene_batch(load_scenes("shapes"), 4)) == check
+
+
+CAUGHT = {
+    ("quantise", 0): {"huge-eps", "gradients", "slope", "ascent"},
+    ("quantise", 2): {"huge-eps", "gradients", "slope", "ascent"},
+    ("block", 0): {"huge-eps", "slope"},
+    ("block", 2): {"huge-eps", "gradients", "slope", "ascent"},
+    ("shuffle", 0): {"slope"},
+    ("shuffle", 1): {"slope"},
+    ("shuffle", 2): {"huge-eps", "slope", "ascent"},
+    ("shatter", 1): {"other-loss", "slope"},
+    ("shatter", 2): {"huge-eps", "slope", "ascent"},
+    ("straight-through", 1): {"slope"},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "strength"), sorted(CAUGHT))
+def test_fakes_on_segmenters_that_the_audit_flags(kind, strength):
+    model = fake("symvit_shapes", kind, strength)
+    assert refusal(model, *scene_batch(load_scenes("shapes"), 8)) == ""
+    assert set(flags(audit(model, "shapes", limit=8))) >= CAUGHT[kind, strength]
