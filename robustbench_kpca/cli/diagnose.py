@@ -1,5 +1,7 @@
 """`rbk diagnose`: what a model's attention has to do with kernel PCA."""
 
+from collections.abc import Iterable
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from robustbench_kpca.diagnostics.sources import Source
 
 _TEXT = "transformers:"
+_OF_TEXTS = ("data", "images", "claim", "layers", "heads", "block", "name", "out", "seed", "device", "json", "quiet")
 
 
 def diagnose(
@@ -43,8 +46,8 @@ def diagnose(
     layers: Annotated[str | None, typer.Option(help="Attention layers from 0, such as 0,5-7; by default all.")] = None,
     heads: Annotated[str | None, typer.Option(help="Heads from 0, such as 0,2; by default all.")] = None,
     block: Annotated[
-        int, typer.Option(min=1, help="Images that are looked at together and are each other's null.")
-    ] = 5,
+        int | None, typer.Option(min=1, help="Images looked at together and each other's null; by default 5.")
+    ] = None,
     checkpoint: Checkpoint = None,
     ema: Ema = False,
     resize_positions: ResizePositions = False,
@@ -61,19 +64,29 @@ def diagnose(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for diagnosis.json and its pages.")] = None,
     seed: Seed = 0,
     device: Device = None,
-    presets: Presets = None,  # noqa: ARG001 (set by its callback)
+    presets: Presets = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure the kernel-PCA claims on a model: every statistic beside chance, every claim with a verdict."""
+    arguments = locals()
     from robustbench_kpca.errors import BadInputError
 
+    given = [name for name, known in signature(diagnose).parameters.items() if arguments[name] != known.default]
     if compare or model is None:
-        _compare(compare, model, out, records, quiet=quiet)
+        _refuse_others(given, "--compare", ("compare", "records", "out", "json", "quiet"))
+        _compare(compare, model, out, records, json=json, quiet=quiet)
         return
+    if _is_run(model):
+        _refuse_others(given, "a folder of checkpoints", ("data", "split", "images", "out", "seed", "json", "quiet"))
+    elif model.startswith(_TEXT):
+        _refuse_others(given, f"{_TEXT}NAME", _OF_TEXTS)
+    elif records:
+        raise BadInputError("--records without --compare", expected="--compare DIR --records DIR")
     import torch
 
-    from robustbench_kpca.diagnostics.pages import write_pages
+    from robustbench_kpca.diagnostics.diagnosis import BLOCK
+    from robustbench_kpca.diagnostics.pages import require_own, write_pages
     from robustbench_kpca.diagnostics.run import diagnose as measure
     from robustbench_kpca.evaluation.environment import environment
     from robustbench_kpca.files import require_writable
@@ -84,6 +97,7 @@ def diagnose(
         raise BadInputError(f"'{next(iter(others))}' cannot be set", expected="model.KEY=VALUE")
     if out is not None:
         require_writable(out)
+        require_own(out, "model")
     if _is_run(model):
         _over_training(Path(model), data, split, images, out, seed=seed, json=json)
         return
@@ -93,8 +107,8 @@ def diagnose(
     with _console.progress(quiet=quiet) as start:
         done = measure(
             network, source, environment(torch.device(where)), name=name or model_name(job), origin=source_of(job),
-            claims=claim or None, layers=_numbers(layers), heads=_numbers(heads), block=block, seed=seed, device=where,
-            progress=start(name or model),
+            claims=claim or None, layers=_numbers(layers), heads=_numbers(heads), block=block or BLOCK, seed=seed,
+            device=where, progress=start(name or model),
         )  # fmt: skip
     if out is not None:
         for path in (done.save(out), *write_pages(done, out)):
@@ -105,10 +119,21 @@ def diagnose(
         _show(done)
 
 
-def _compare(folders: list[Path], model: str | None, out: Path | None, records: list[Path], *, quiet: bool) -> None:
+def _refuse_others(given: Iterable[str], what: str, allowed: tuple[str, ...]) -> None:
+    """Refuse options that would have no effect, rather than ignore them."""
+    from robustbench_kpca.errors import BadInputError
+
+    for name in given:
+        if name not in (*allowed, "model", "presets"):
+            raise BadInputError(f"--{name.rstrip('_').replace('_', '-')} with {what}", fix="leave it out")
+
+
+def _compare(
+    folders: list[Path], model: str | None, out: Path | None, records: list[Path], *, json: bool, quiet: bool
+) -> None:
     """Write one page across the diagnoses in some folders; needs no torch."""
     from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
-    from robustbench_kpca.diagnostics.pages import write_comparison
+    from robustbench_kpca.diagnostics.pages import by_name, require_own, write_comparison
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.files import require_writable
     from robustbench_kpca.record import find_records, load_record
@@ -117,9 +142,17 @@ def _compare(folders: list[Path], model: str | None, out: Path | None, records: 
         met = "MODEL and --compare together" if model and folders else "no MODEL" if not folders else "no --out"
         raise BadInputError(met, expected="a MODEL, or --compare DIR --compare DIR --out DIR")
     require_writable(out)
+    require_own(out, "comparison")
     found = [load_record(path) for folder in records for path in find_records(folder)]
-    for path in write_comparison([load_diagnosis(folder) for folder in folders], out, found):
+    diagnoses = [load_diagnosis(folder) for folder in folders]
+    for path in write_comparison(diagnoses, out, found):
         _console.note(str(path), quiet=quiet)
+    if json:
+        verdicts = {
+            name: {claim: {"outcome": judged.outcome, "why": judged.why} for claim, judged in one.claims.items()}
+            for name, one in by_name(diagnoses).items()
+        }
+        _console.show_json(verdicts)
 
 
 def _load(job: Job, data: str, split: str, images: int) -> "tuple[Any, Source]":
@@ -165,10 +198,14 @@ def _numbers(text: str | None) -> list[int] | None:
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
-        if not first.strip().isdigit() or (dash and not last.strip().isdigit()):
+        if not all(_is_number(end) for end in ((first, last) if dash else (first,))):
             raise BadInputError(f"'{text}'", expected="numbers and ranges, such as 0,5-7")
         found += range(int(first), int(last or first) + 1)
     return found
+
+
+def _is_number(text: str) -> bool:
+    return text.strip().isascii() and text.strip().isdecimal()
 
 
 def _show(done: "Diagnosis") -> None:

@@ -42,8 +42,10 @@ class Contrast:
 def contrasts(records: Sequence[Record]) -> list[Contrast]:
     """Pair every record of an RPC model with its twins' under the same protocol, on the same images.
 
-    p-values are the metric's paired test's, McNemar's exact or sign flips, adjusted together (Holm 1979).
+    A record that is given twice counts once. p-values are the metric's paired test's, McNemar's exact or sign flips,
+    adjusted together (Holm 1979).
     """
+    records = _distinct(records)
     found: list[tuple[str, str, str, Paired]] = []
     for record in records:
         name = record.spec.model.name
@@ -55,6 +57,16 @@ def contrasts(records: Sequence[Record]) -> list[Contrast]:
                 found.append((name, other.spec.model.name, record.spec.protocol.name, paired))
     adjusted = holm([paired.p_value for *_, paired in found])
     return [Contrast(*one, p) for one, p in zip(found, adjusted, strict=True)]
+
+
+def _distinct(records: Sequence[Record]) -> list[Record]:
+    """Keep one record of each model, name and weights, under each protocol on each data."""
+    kept: dict[tuple[object, ...], Record] = {}
+    for record in records:
+        model, spec = record.spec.model, record.spec
+        key = (model.name, model.parameters_sha256, spec.protocol.digest, spec.data.digest, spec.seed)
+        kept.setdefault(key, record)
+    return list(kept.values())
 
 
 def _twins(name: str) -> list[str]:

@@ -1,6 +1,7 @@
 """Figures of a diagnosis, as SVG text that needs no file beside it; made from the diagnosis alone, without torch."""
 
 import io
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ STYLE: dict[Any, Any] = {
 }  # fmt: skip
 _WIDE = 30.0  # a profile whose largest value is so many times its median is drawn on a logarithmic axis
 _COLUMNS = 3
+_CONTROLS = ("random", "shuffled", "unpursued", "untrained", "true", "paper", "signs", "textbook")
 
 
 def criterion(judged: Judged) -> str | None:
@@ -22,7 +24,7 @@ def criterion(judged: Judged) -> str | None:
 
 def controls(judged: Judged, name: str) -> list[str]:
     """Return the statistics that are the same of something else: `name_random` beside `name`."""
-    return [other for other in judged.statistics if other.startswith(f"{name}_")]
+    return [f"{name}_{kind}" for kind in _CONTROLS if f"{name}_{kind}" in judged.statistics]
 
 
 def by_layer(judged: Judged) -> str:
@@ -101,7 +103,7 @@ def _forest(names: Sequence[str], judged: Mapping[str, Judged], key: str) -> Cal
                 axis.plot([null.chance], [row], marker="|", markersize=9, color="0.4", linestyle="none")
         axis.set(yticks=range(len(names)), ylim=(len(names) - 0.5, -0.5))
         axis.locator_params(axis="x", nbins=4)
-        axis.set_yticklabels(names)
+        axis.set_yticklabels(names, parse_math=False)  # a name may hold anything
 
     return draw
 
@@ -123,6 +125,8 @@ def _svg(panels: Mapping[str, Callable[[Any], None]], *, width: float = 3.0, hei
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
         buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name may be in any script
+            figure.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
     return text[text.index("<svg") :]

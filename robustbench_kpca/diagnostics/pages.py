@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from tabulate import tabulate
@@ -15,6 +15,8 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.record import Record
 
+Kind = Literal["model", "comparison"]
+_README, _PAGE = "README.md", "index.html"
 _STATISTICS = ("Statistic", "What", *tables.STATISTICS[2:])
 _FINDINGS = ("Stated", "By", "Measured", "95 % interval", "Here")
 _REASONS = ("Model", "Verdict", "Why")
@@ -33,23 +35,46 @@ _ABLATION = (
 )
 
 
+def require_own(folder: Path, kind: Kind) -> None:
+    """Refuse to replace pages that `rbk diagnose` did not write, or wrote of another kind.
+
+    Raises:
+        BadInputError: there is such a file.
+
+    """
+    for name in (_README, _PAGE):
+        try:
+            text = (folder / name).read_text("utf-8", errors="replace")
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise BadInputError(
+                f"cannot read {folder / name} ({error.strerror})", fix="choose another folder"
+            ) from None
+        if _mark(kind) not in text:
+            raise BadInputError(
+                f"{folder / name} is not a page of this kind that rbk diagnose wrote, and would be replaced",
+                fix="choose another folder with -o",
+            )
+
+
 def write_pages(diagnosis: Diagnosis, folder: Path) -> list[Path]:
     """Write README.md and index.html beside `diagnosis.json`, each whole or not at all; return their paths."""
-    return _write(folder, markdown(diagnosis), html(diagnosis))
+    return _write(folder, "model", markdown(diagnosis), html(diagnosis))
 
 
 def write_comparison(diagnoses: Sequence[Diagnosis], folder: Path, records: Sequence[Record] = ()) -> list[Path]:
     """Write README.md and index.html across models, with the ablation that the records allow; return their paths.
 
     Raises:
-        BadInputError: nothing to compare.
+        BadInputError: nothing to compare, or something else is at their place.
 
     """
     if not diagnoses:
         raise BadInputError("no diagnoses to compare", fix="run: rbk diagnose MODEL -o FOLDER")
     named = by_name(diagnoses)
     ablation = [contrast.row() for contrast in contrasts(records)]
-    return _write(folder, comparison_markdown(named, ablation), comparison_html(named, ablation))
+    return _write(folder, "comparison", comparison_markdown(named, ablation), comparison_html(named, ablation))
 
 
 def by_name(diagnoses: Sequence[Diagnosis]) -> dict[str, Diagnosis]:
@@ -99,7 +124,7 @@ def html(diagnosis: Diagnosis) -> str:
 def comparison_markdown(named: Mapping[str, Diagnosis], ablation: Sequence[tables.Row] = ()) -> str:
     """Render the page across models as markdown."""
     claims = _across(named)
-    parts = ["# The kernel-PCA claims across models", "## Verdicts"]
+    parts = ["# The kernel-PCA claims across models", _md(_across_intro(named)), "## Verdicts"]
     rows = [(claim["title"], *(outcome or "not measured" for outcome in claim["outcomes"])) for claim in claims]
     parts.append(_table(("Claim", *named), rows))
     for claim in claims:
@@ -115,11 +140,29 @@ def comparison_html(named: Mapping[str, Diagnosis], ablation: Sequence[tables.Ro
     """Render the page across models; it makes no request to anywhere."""
     return _render(
         "comparison.html.j2", title="The kernel-PCA claims across models", names=list(named), claims=_across(named),
-        intro="Every claim by every model, by the same limits. Each model's own page has all figures and nulls.",
+        intro=_across_intro(named),
         figure=figures.across_models(named), reasons_head=_REASONS, ablation=ablation, ablation_head=COLUMNS,
         ablation_note=_ABLATION,
         provenance=[f"{name}: {line}" for name, one in named.items() for line in _provenance(one)],
     )  # fmt: skip
+
+
+def _across_intro(named: Mapping[str, Diagnosis]) -> str:
+    """Say what the models have in common, and what not."""
+    every = list(named.values())
+    limits = {name for one in every for name in one.protocol.thresholds}
+    apart = sorted(name for name in limits if len({one.protocol.thresholds.get(name) for one in every}) > 1)
+    differ = {
+        f"limits ({', '.join(apart)})": bool(apart),
+        "data": len({one.data.digest for one in every}) > 1,
+        "numbers of samples": len({one.protocol.images for one in every}) > 1,
+        "block sizes": len({one.protocol.block for one in every}) > 1,
+        "seeds": len({one.protocol.seed for one in every}) > 1,
+        "layers or heads": len({(one.protocol.layers, one.protocol.heads) for one in every}) > 1,
+    }
+    found = [what for what, there in differ.items() if there]
+    alike = f"NOT ALIKE: different {', '.join(found)}" if found else "Same limits, data, samples, blocks and seed"
+    return f"Every claim by every model. {alike}. Each model's own page has all figures and nulls."
 
 
 def _across(named: Mapping[str, Diagnosis]) -> list[dict[str, Any]]:
@@ -168,7 +211,7 @@ def _findings(judged: Judged) -> list[tables.Row]:
     number = tables.number
     return [
         (one.statement, one.source, number(one.measured.value),
-         f"[{number(one.measured.low)}, {number(one.measured.high)}]", one.outcome)
+         tables.interval(one.measured), one.outcome)
         for one in judged.findings
     ]  # fmt: skip
 
@@ -211,8 +254,14 @@ def _render(template: str, **values: Any) -> str:
     return text
 
 
-def _write(folder: Path, readme: str, page: str) -> list[Path]:
-    pages = {folder / "README.md": readme, folder / "index.html": page}
+def _mark(kind: Kind) -> str:
+    """Return the comment by which a page is known as written here."""
+    return f"<!-- rbk diagnose: {kind} -->"
+
+
+def _write(folder: Path, kind: Kind, readme: str, page: str) -> list[Path]:
+    require_own(folder, kind)
+    pages = {folder / _README: f"{readme}\n{_mark(kind)}\n", folder / _PAGE: f"{page}\n{_mark(kind)}\n"}
     for path, text in pages.items():
         write_atomic(path, text.encode())
     return list(pages)

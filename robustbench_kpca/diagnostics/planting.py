@@ -45,13 +45,14 @@ class Recovery:
     """How much of each planted split was found.
 
     `error` is |L - L_0|_F / |L_0|_F; `precision` of an empty support is 0; `f1` is the harmonic mean of precision and
-    recall.
+    recall. `residual` is that of a solver which stops by one (see `Split`), and 0 of others.
     """
 
     error: PerHead
     precision: PerHead
     recall: PerHead
     f1: PerHead
+    residual: float = 0.0
 
 
 def plant(
@@ -96,7 +97,7 @@ def pursue(planted: Planted, pursuit: Pursuit, heads: int, *, oracle: bool = Fal
 def textbook(planted: Planted) -> Recovery:
     """Let textbook principal component pursuit split planted keys; how well it does is independent of their scale."""
     split = principal_component_pursuit(planted.keys)
-    return recovery(planted, split.low_rank, split.sparse)
+    return replace(recovery(planted, split.low_rank, split.sparse), residual=split.residual)
 
 
 def paper_rule(pursuit: Pursuit) -> Pursuit:

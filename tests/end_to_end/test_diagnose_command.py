@@ -72,11 +72,24 @@ def test_layers_and_heads(tmp_path, capsys):
         (["vit_digits", "--set", "eps=1"], "model.KEY=VALUE"),
         (["vit_digits", "--data", "nothing"], "no data set"),
         (["."], "rbk train RECIPE --keep-every"),
+        (["vit_digits", "--layers", "²"], "numbers and ranges"),
+        (["vit_digits", "--records", "."], "--records without --compare"),
+        (["transformers:bert", "--checkpoint", "x"], "--checkpoint with transformers:NAME"),
+        (["transformers:bert", "--untrained"], "--untrained with transformers:NAME"),
+        (["transformers:bert", "--ema"], "--ema with transformers:NAME"),
+        (["transformers:bert", "--set", "model.depth=1"], "--set with transformers:NAME"),
+        (["transformers:bert", "--split", "val"], "--split with transformers:NAME"),
+        ([".", "--claim", "gamma"], "--claim with a folder of checkpoints"),
+        ([".", "--layers", "99"], "--layers with a folder of checkpoints"),
+        ([".", "--device", "cuda"], "--device with a folder of checkpoints"),
+        ([".", "--name", "foo"], "--name with a folder of checkpoints"),
+        (["--compare", ".", "--claim", "gamma"], "--claim with --compare"),
     ],
     ids=lambda part: part if isinstance(part, str) else " ".join(part),
 )
 def test_what_cannot_be_done_is_one_line(arguments, says, capsys):
-    assert rbk(*arguments, "--images", 2) == 2
+    few = [] if "--compare" in arguments else ["--images", 2]
+    assert rbk(*arguments, *few) == 2
     error = capsys.readouterr().err
     assert says in error
     assert error.count("\n") == 1
@@ -98,6 +111,14 @@ def test_the_projection_loss_over_training(tmp_path, capsys):
     first = [one.by_layer["log10_h"][0] for one in found.epochs]
     assert torch.tensor(first).diff().tolist() == pytest.approx([0.602, 0.602], abs=0.02)
     assert len({one.by_layer["log10_phi"][0] for one in found.epochs}) == 1  # q and k of that layer stay
+    assert found.seed == 0
+    with torch.no_grad():
+        model.blocks[1].attn.qkv.weight[0] = torch.nan
+    save_checkpoint(
+        tmp_path / "runs" / "symvit_digits.epoch-011.safetensors", model, {"config": json.dumps(model.config)}
+    )
+    assert rbk("runs", "--images", 2) == 2
+    assert "not finite in attention layer 1" in capsys.readouterr().err
     save_checkpoint(tmp_path / "runs" / "other.epoch-001.safetensors", model, {"config": json.dumps(model.config)})
     assert rbk("runs") == 2
     assert "those of one run" in capsys.readouterr().err
@@ -177,3 +198,11 @@ def test_memory_does_not_grow_with_the_images():
 def test_images_that_a_model_cannot_take(capsys):
     assert rbk("vit_tiny_patch16_224", "--untrained", "--data", "digits", "--images", 2, "-q") == 2
     assert "the model cannot be run on these data (AssertionError: Input height (32)" in capsys.readouterr().err
+
+
+def test_a_comparison_can_be_read_by_machines(tmp_path, capsys):
+    assert rbk("vit_digits", "--images", 2, "--claim", "eigenvalues", "--out", tmp_path / "one", "-q") == 0
+    capsys.readouterr()
+    assert rbk("--compare", tmp_path / "one", "--out", tmp_path / "all", "--json", "-q") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["vit_digits"]["eigenvalues"]["outcome"] == "not supported"

@@ -133,6 +133,9 @@ def test_the_criterion_is_the_first_with_a_direction():
     assert figures.criterion(judged(better="neither")) == "first"
     assert figures.criterion(judged().model_copy(update={"statistics": {}})) is None
     assert figures.controls(judged(), "main") == ["main_random"]
+    some = judged()
+    other = some.model_copy(update={"statistics": some.statistics | {"main_orthonormal": some.statistics["main"]}})
+    assert figures.controls(other, "main") == ["main_random"]  # the same of other axes is no control
 
 
 def test_figures_of_nothing_are_nothing():
@@ -151,13 +154,54 @@ def test_the_command_writes_pages_and_compares(tmp_path, capsys):
     arguments = ["rpc_symvit_digits", "--claim", "decomposition", "--images", "2", "--block", "2", "--quiet"]
     assert main(["diagnose", *arguments, "-o", str(one)]) == 0
     assert {path.name for path in one.iterdir()} == {"diagnosis.json", "README.md", "index.html"}
-    assert pages.html(load_diagnosis(one)) == (one / "index.html").read_text()
+    assert (one / "index.html").read_text().startswith(pages.html(load_diagnosis(one)))
     assert main(["diagnose", "--compare", str(one), "--compare", str(one), "-o", str(both)]) == 0
     assert {path.name for path in both.iterdir()} == {"README.md", "index.html"}
     for wrong in (["--compare", str(one)], ["x", "--compare", str(one), "-o", str(both)], [], ["--compare", "nowhere"]):
         capsys.readouterr()
         assert main(["diagnose", *wrong]) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_no_page_of_another_kind_is_replaced(done, tmp_path, capsys):
+    own, both, foreign = (tmp_path / name for name in ("own", "both", "foreign"))
+    done.save(own)
+    pages.write_pages(done, own)
+    pages.write_pages(done, own)  # its own it replaces
+    before = (own / "index.html").read_bytes()
+    assert main(["diagnose", "--compare", str(own), "-o", str(own), "-q"]) == 2
+    assert (own / "index.html").read_bytes() == before
+    pages.write_comparison([done], both)
+    with pytest.raises(BadInputError, match="would be replaced"):
+        pages.write_pages(done, both)
+    foreign.mkdir()
+    for name in ("README.md", "index.html"):
+        (foreign / name).write_text("mine")
+        capsys.readouterr()
+        assert main(["diagnose", "vit_digits", "--images", "2", "-o", str(foreign), "-q"]) == 2
+        error = capsys.readouterr().err
+        assert "would be replaced" in error
+        assert error.count("\n") == 1
+        assert (foreign / name).read_text() == "mine"
+        assert not (foreign / "diagnosis.json").exists()
+        (foreign / name).unlink()
+
+
+def test_a_comparison_says_what_is_not_alike(done):
+    def changed(**update):
+        return done.model_copy(update={"protocol": done.protocol.model_copy(update=update)})
+
+    limits = done.protocol.thresholds | {"ALIGNED": 0.1}
+    assert "Same limits" in pages.comparison_markdown({"a": done, "b": done})
+    for other, what in ((changed(thresholds=limits), "limits (ALIGNED)"), (changed(images=3), "numbers of samples")):
+        assert f"NOT ALIKE: different {what}." in " ".join(Page(pages.comparison_html({"a": done, "b": other})).text)
+    data = done.model_copy(update={"data": done.data.model_copy(update={"digest": "0" * 64})})
+    assert "NOT ALIKE: different data" in pages.comparison_markdown({"a": done, "b": data})
+
+
+@pytest.mark.parametrize("name", [r"m $\foo$ x", "模型 \U0001f600", "a_b^c"])
+def test_any_name_can_be_drawn(done, name):
+    assert figures.across_models({name: done}).startswith("<svg")
 
 
 def test_nothing_to_compare(tmp_path):
@@ -197,6 +241,7 @@ def test_models_are_paired_with_their_twins_alone():
         bundled("symfan_digits", pgd),
     ]  # fmt: skip
     found = ablation.contrasts(given)
+    assert ablation.contrasts([*given, *given]) == found  # nothing counts twice, in the table or in Holm's adjustment
     assert {(one.model, one.twin) for one in found} == {
         ("rpc_symvit_digits", "identity_symvit_digits"), ("rpc_symvit_digits", "symvit_digits"),
         ("rpc_symvit_all_digits", "symvit_digits"), ("rpc_fan_digits_adv", "symfan_digits_adv"),

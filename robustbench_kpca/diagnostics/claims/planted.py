@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from robustbench_kpca.diagnostics import thresholds
@@ -42,6 +43,9 @@ class PlantedOutliers:
         for rule, of in _RULES.items()
     } | {
         "error_clean_values": Statistic("|L - L_0| / |L_0|, the layer's own pursuit given the clean L_0 as values"),
+        "residual_textbook": Statistic(
+            "where textbook pursuit stopped: the largest residual of a block; 1e-7 was asked"
+        ),
         "error_nothing": Statistic("|K - L_0| / |L_0|: what doing nothing gives"),
     }
     profiles: ClassVar[Mapping[str, str]] = {}
@@ -69,6 +73,7 @@ class PlantedOutliers:
         }
         return seen | {
             "error_clean_values": pursue(planted, own, heads, oracle=True).error,
+            "residual_textbook": torch.full_like(scales, best.residual),
             "error_nothing": size(planted.sparse) / size(planted.low_rank),
         }
 
