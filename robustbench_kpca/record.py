@@ -186,7 +186,7 @@ class Record(BaseModel):
             BadInputError: the audit is of another model or other data, or the record claims no robustness.
 
         """
-        if self.outcomes.kind != "attack":
+        if not self.outcomes.kind.endswith("attack"):
             raise BadInputError(f"an audit for {self.spec.stem()}, which is no attack", fix="leave it out")
         theirs, ours = audit.subject, self.spec
         same = theirs.parameters_sha256 == ours.model.parameters_sha256

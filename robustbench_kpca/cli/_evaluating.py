@@ -122,7 +122,7 @@ def run_jobs(
     """Evaluate every job; what is finished already is taken as it is. All names are checked before anything runs.
 
     What needs forward passes only is shown to all models at once that see images alike; attacks follow, model by model.
-    With `audited`, a classifier that is attacked is audited first, and its records of attacks keep the audit.
+    With `audited`, a model that is attacked is audited first, and its records of attacks keep the audit.
     """
     from robustbench_kpca.evaluation.run import prepare
     from robustbench_kpca.files import require_writable
@@ -165,7 +165,7 @@ def run_jobs(
         for number, (job, model, view) in enumerate(zip(jobs, models, views, strict=True)):
             attacks = [protocol for protocol in job.protocols if kinds[protocol] == "attack"]
             found, data = None, sets[view]
-            if audited and attacks and view is not None:
+            if audited and attacks:
                 found = _audit(job, model, data, allow=allow, **how)
                 say_flags(found, quiet=quiet)
             for protocol in attacks:
@@ -223,14 +223,12 @@ def _audit(
     model: "nn.Module",
     samples: Any,
     *,
-    batch_size: int | None,
     workers: int,  # noqa: ARG001
     **how: Any,
 ) -> "Audit":
     from robustbench_kpca.evaluation.audit import audit
-    from robustbench_kpca.evaluation.trial import BATCH_SIZE
 
-    return audit(model, samples, name=job.name or model_name(job), batch_size=batch_size or BATCH_SIZE, **how)
+    return audit(model, samples, name=job.name or model_name(job), **how)
 
 
 def best_device() -> str:

@@ -100,8 +100,6 @@ class Trial:
             batch_size=batch_size,
         )
         if audit is not None:
-            if isinstance(data, Scenes):
-                raise BadInputError("an audit of a segmenter", expected="a classifier", fix="leave it out")
             require_subject(audit, runner, data)
         trial = cls(runner, data, scenario, spec, environment(where), audit, out, None, None)
         if out is not None:

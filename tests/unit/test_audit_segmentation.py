@@ -8,7 +8,7 @@ import torch
 from fakes import PER_PIXEL, fake, refusal
 from torch import nn
 
-from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca import evaluate, load_data, load_model, load_record
 from robustbench_kpca.audit import Audit, audit_path, load_audit
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data._scenes import ArrayScenes, load_scenes
@@ -23,6 +23,7 @@ from robustbench_kpca.evaluation.dense import scene_batch
 from robustbench_kpca.evaluation.runner import Runner
 from robustbench_kpca.evaluation.subject import require_subject
 from robustbench_kpca.presets import roots
+from robustbench_kpca.record import find_records
 from robustbench_kpca.threat import Threat
 
 CPU = torch.device("cpu")
@@ -263,3 +264,29 @@ def test_fakes_on_segmenters_that_the_audit_flags(kind, strength):
     model = fake("symvit_shapes", kind, strength)
     assert refusal(model, *scene_batch(load_scenes("shapes"), 8)) == ""
     assert set(flags(audit(model, "shapes", limit=8))) >= CAUGHT[kind, strength]
+
+
+@pytest.mark.usefixtures("tiny")
+def test_records_of_attacks_on_scenes_keep_the_audit(tmp_path):
+    model, data = PerPixel(), scenes()
+    done = audit(model, data)
+    asked = {"protocol": "seg-pgd20-linf-1_255", "steps": 1, "batch_size": 4, "audit": done}
+    kept = evaluate(model, data, **asked, out=tmp_path)
+    assert load_record(find_records(tmp_path)[0]).audit == kept.audit == done
+    for other in (PerPixel(blind=True), PerPixel(classes=3)):
+        with pytest.raises(BadInputError, match=r"another model|3 classes"):
+            evaluate(other, data, **asked)
+    with pytest.raises(BadInputError, match="which is no attack"):
+        evaluate(model, data, protocol="segmentation", window=8, audit=done)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_an_evaluation_audits_segmenters(tmp_path):
+    command = ["eval", "-m", "symvit_shapes", "--data", "shapes", "--limit", "2", "-p", "seg-pgd20-linf-1_255"]
+    command += ["--set", "steps=1", "--batch-size", "2", "-q"]
+    assert main([*command, "-o", str(tmp_path / "bare"), "--no-audit"]) == 0
+    assert not list(tmp_path.rglob("*.audit.json"))
+    assert main([*command, "-o", str(tmp_path / "runs")]) == 0
+    assert len(list(tmp_path.rglob("*.audit.json"))) == 1
+    audit_of = load_record(find_records(tmp_path / "runs")[0]).audit
+    assert (audit_of.plan.images, audit_of.subject.data) == (2, "shapes")
