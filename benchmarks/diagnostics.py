@@ -40,6 +40,7 @@ from robustbench_kpca.models.loading import input_view
 
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
 BY_LAYER = ("linear_cka", "kernel_cka", "subspace_overlap", "matching_cosine")
+BY_LAYER_OF_LOSS = ("projection_error", "log10_phi", "log10_h", "log10_ratio", "inequality")
 
 
 def measured(name: str, data: str, images: int, claims: list[str] | None) -> Diagnosis:
@@ -58,10 +59,10 @@ def photographs(settings: argparse.Namespace) -> None:
     show(tables.statistic_rows(done), tables.STATISTICS)
     show(tables.finding_rows(done), tables.FINDINGS)
     show(tables.verdict_rows(done), tables.VERDICTS)
-    if "value_vectors" in done.claims:
-        show(tables.layer_rows(done.claims["value_vectors"], BY_LAYER), tables.LAYERS)
-    if "projection_loss" in done.claims:
-        show(tables.layer_rows(done.claims["projection_loss"], ("log10_phi", "log10_h", "inequality")), tables.LAYERS)
+    for claim, names in (("value_vectors", BY_LAYER), ("projection_loss", BY_LAYER_OF_LOSS)):
+        if claim in done.claims:
+            there = [name for name in names if name in done.claims[claim].statistics]
+            show(tables.layer_rows(done.claims[claim], there), tables.LAYERS)
     print(f"{settings.images} images: {done.seconds:.0f} s elapsed, {seconds:.0f} s of CPU; {peak():.0f} MB at most")
 
 
@@ -75,7 +76,7 @@ def bundled(settings: argparse.Namespace) -> None:
         outcomes = [one.outcome for one in done.claims.values()]
         cka = f"{alike.estimate.value:.3f} ({alike.null.chance:.3f})" if alike.null else ""
         rows.append([name, cka, f"{terms.value:.2f}", *outcomes, f"{done.seconds:.1f}"])
-    show(rows, ("model", "linear CKA (chance)", "log10 of ‖h‖²/‖φ‖²", *CLAIMS.names(), "s"))
+    show(rows, ("model", "linear CKA (chance)", "log10 of mean ‖h‖² / mean ‖φ‖²", *CLAIMS.names(), "s"))
 
 
 def power(settings: argparse.Namespace) -> None:

@@ -18,7 +18,8 @@ TWINS = {
     "rpc_fan": ("identity_fan", "symfan"),
 }
 """Families and their twins, identity attention in the same layers and no pursuit at all; longer names first."""
-METRICS = ("robust_accuracy", "corruption_accuracy", "clean_accuracy")
+METRICS = ("robust_accuracy", "robust_miou", "corruption_accuracy", "corrupted_miou", "clean_accuracy", "miou")
+"""The first of these that a record has is compared."""
 COLUMNS = ("Model", "Twin", "Protocol", "Model's", "Twin's", "Difference (points)", "p (Holm)")
 
 
@@ -57,6 +58,13 @@ def contrasts(records: Sequence[Record]) -> list[Contrast]:
                 found.append((name, other.spec.model.name, record.spec.protocol.name, paired))
     adjusted = holm([paired.p_value for *_, paired in found])
     return [Contrast(*one, p) for one, p in zip(found, adjusted, strict=True)]
+
+
+def without_identity(records: Sequence[Record]) -> list[str]:
+    """Return the RPC models of which no record of an identity twin is there: of them nothing is the pursuit's own."""
+    names = dict.fromkeys(record.spec.model.name for record in records)
+    found = {name: [twin for twin in _twins(name) if twin.startswith("identity")] for name in names if _twins(name)}
+    return [name for name, twins in found.items() if not any(twin in names for twin in twins)]
 
 
 def _distinct(records: Sequence[Record]) -> list[Record]:

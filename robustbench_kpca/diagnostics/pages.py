@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from tabulate import tabulate
 
 from robustbench_kpca.diagnostics import figures, tables
-from robustbench_kpca.diagnostics.ablation import COLUMNS, contrasts
+from robustbench_kpca.diagnostics.ablation import COLUMNS, contrasts, without_identity
 from robustbench_kpca.diagnostics.diagnosis import Diagnosis, Judged
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import write_atomic
@@ -28,9 +28,9 @@ _INTRO = (
     "at the end; diagnostics/thresholds.py gives their reasons."
 )
 _ABLATION = (
-    "Accuracies (%) of RPC models and their twins by the same protocol on the same images: identity attention in the "
-    "same layers, or no pursuit. Only what a model has over its identity twin is the pursuit's own. p: paired tests "
-    "(McNemar exact or sign flips), adjusted by Holm over the table. One pair tells two networks apart, not two "
+    "Accuracies or mIoU (%) of RPC models and their twins by the same protocol on the same images: identity attention "
+    "in the same layers, or no pursuit. Only what a model has over its identity twin is the pursuit's own. p: paired "
+    "tests (McNemar exact or sign flips), adjusted by Holm over the table. One pair tells two networks apart, not two "
     "attentions: that takes several training seeds."
 )
 
@@ -74,7 +74,11 @@ def write_comparison(diagnoses: Sequence[Diagnosis], folder: Path, records: Sequ
         raise BadInputError("no diagnoses to compare", fix="run: rbk diagnose MODEL -o FOLDER")
     named = by_name(diagnoses)
     ablation = [contrast.row() for contrast in contrasts(records)]
-    return _write(folder, "comparison", comparison_markdown(named, ablation), comparison_html(named, ablation))
+    alone = without_identity(records)
+    note = f"{_ABLATION} No identity twin is among the records of: {', '.join(alone)}." if alone else _ABLATION
+    return _write(
+        folder, "comparison", comparison_markdown(named, ablation, note), comparison_html(named, ablation, note)
+    )
 
 
 def by_name(diagnoses: Sequence[Diagnosis]) -> dict[str, Diagnosis]:
@@ -121,7 +125,9 @@ def html(diagnosis: Diagnosis) -> str:
     )  # fmt: skip
 
 
-def comparison_markdown(named: Mapping[str, Diagnosis], ablation: Sequence[tables.Row] = ()) -> str:
+def comparison_markdown(
+    named: Mapping[str, Diagnosis], ablation: Sequence[tables.Row] = (), note: str = _ABLATION
+) -> str:
     """Render the page across models as markdown."""
     claims = _across(named)
     parts = ["# The kernel-PCA claims across models", _md(_across_intro(named)), "## Verdicts"]
@@ -132,17 +138,17 @@ def comparison_markdown(named: Mapping[str, Diagnosis], ablation: Sequence[table
         if claim["rows"]:
             parts.append(_table(_ACROSS, claim["rows"]))
     if ablation:
-        parts += ["## What the pursuit adds", _ABLATION, _table(COLUMNS, ablation)]
+        parts += ["## What the pursuit adds", _md(note), _table(COLUMNS, ablation)]
     return _joined(parts, [f"{name}: {line}" for name, one in named.items() for line in _provenance(one)])
 
 
-def comparison_html(named: Mapping[str, Diagnosis], ablation: Sequence[tables.Row] = ()) -> str:
+def comparison_html(named: Mapping[str, Diagnosis], ablation: Sequence[tables.Row] = (), note: str = _ABLATION) -> str:
     """Render the page across models; it makes no request to anywhere."""
     return _render(
         "comparison.html.j2", title="The kernel-PCA claims across models", names=list(named), claims=_across(named),
         intro=_across_intro(named),
         figure=figures.across_models(named), reasons_head=_REASONS, ablation=ablation, ablation_head=COLUMNS,
-        ablation_note=_ABLATION,
+        ablation_note=note,
         provenance=[f"{name}: {line}" for name, one in named.items() for line in _provenance(one)],
     )  # fmt: skip
 
