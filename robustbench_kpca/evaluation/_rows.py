@@ -71,6 +71,7 @@ class Pass:
         mirrored: whether windows are shown mirrored. Places are those in the picture, which is not.
         turned: whether rows are columns and columns rows. What is added, held and returned is transposed, and lies in
             memory as if it were not.
+        alone: whether it is the picture's only pass, so that there is memory to hold logits without copying.
         plain: whether the pass has the picture's own size.
         disjoint: whether, besides, no two windows overlap.
 
@@ -83,10 +84,11 @@ class Pass:
         starts: tuple[tuple[int, ...], tuple[int, ...]],
         side: int,
         *,
-        mirrored: bool,
-        turned: bool,
+        mirrored: bool = False,
+        turned: bool = False,
+        alone: bool = False,
     ) -> None:
-        self.mirrored, self.turned, self.size = mirrored, turned, size
+        self.mirrored, self.turned, self.alone, self.size = mirrored, turned, alone, size
         self.sides = min(side, size[0]), min(side, size[1])
         self.plain = size == shown
         self.down, self.across = (spans(*axis) for axis in zip(starts, self.sides, size, shown, strict=True))
@@ -96,62 +98,58 @@ class Pass:
         self._counts = (
             [_counts(*axis) for axis in zip(starts, self.sides, size, strict=True)] if any(overlapping) else []
         )
-        self._beside = self._above = self._below = torch.empty(0, 0, 0)
+        self._beside: list[Part] = []
+        self._above: list[Part] = []
+        self._below: list[Part] = []
 
     def add(self, row: int, column: int, logits: Tensor) -> Sums:
         """Add the logits (classes, rows, columns) of a window; return what windows said so far where it looks."""
         down, across = self.down[row], self.across[column]
-        earlier: list[Part] = []
-        if column:
-            earlier.append((self._beside, down.held, across.held))
-        if row:
-            earlier.append((self._above[:, :, across.reached :], down.held, across.reached))
-        sums = Sums(logits, down.start, across.start, earlier, turned=self.turned)
-        bottom, right = sums.bottom, sums.right
+        if column == 0:
+            self._above, self._below = self._below, []
+        earlier = [
+            (values[:, :, max(across.reached - left, 0) :], top, max(across.reached, left))
+            for values, top, left in self._above
+        ]
+        sums = Sums(logits, down.start, across.start, [*self._beside, *earlier], turned=self.turned)
+        self._above = [part for part in self._above if part[2] + part[0].shape[2] > sums.right]
+        self._beside = []
         if row + 1 < len(self.down):
-            rest = slice(down.keep, bottom), slice(across.start, across.done)
-            if len(self.across) == 1:
-                self._below = sums.read(*rest)
-            else:
-                if column == 0:
-                    self._below = sums.room(bottom - down.keep, self.size[1])
-                self._below[:, :, rest[1]] = sums.read(*rest)
+            below = sums.read(slice(down.keep, sums.bottom), slice(across.start, across.done), view=self.alone)
+            self._below.append((below, down.keep, across.start))
         if column + 1 < len(self.across):
-            self._beside = sums.read(slice(down.held, bottom), slice(across.keep, right))
-        else:
-            self._above, self._below = self._below, self._below.new_empty(0, 0, 0)
-            self._beside = self._below
+            beside = sums.read(slice(down.held, sums.bottom), slice(across.keep, sums.right), view=self.alone)
+            self._beside = [(beside, down.held, across.keep)]
         return sums
 
-    def final(self, row: int, column: int, sums: Sums, most: int) -> Iterator[Part]:
+    def final(self, row: int, column: int, sums: Sums, side: int) -> Iterator[Part]:
         """Yield the means that are final with a window, at the picture's size (bilinear).
 
-        A pass that is resized is read at most `most` rows at a time, counted from the picture's first row.
+        Each is a part of one square, of those of the given side into which the picture is divided.
         """
         down, across = self.down[row], self.across[column]
-        if down.first == down.last or across.first == across.last:
-            return
-        patch = sums.gathered(slice(down.held, down.done), slice(across.held, across.done))
-        if self._counts:
-            hits, others = (count.to(patch.device) for count in self._counts)
-            patch /= hits[down.held : down.done, None] * others[across.held : across.done]
-        if self.plain:
-            yield patch, down.first, across.first
-            return
-        columns = self._places[1][across.first : across.last] - across.held
-        first = down.first
-        while first < down.last:
-            last = min(down.last, (first // most + 1) * most)
-            yield self._sampled(patch, self._places[0][first:last] - down.held, columns), first, across.first
-            first = last
+        read = self._means if self.plain else self._resized
+        for rows in _squares(down.first, down.last, side):
+            for columns in _squares(across.first, across.last, side):
+                yield read(sums, rows, columns), rows.start, columns.start
 
-    def _sampled(self, patch: Tensor, rows: NDArray[np.float64], columns: NDArray[np.float64]) -> Tensor:
-        """Return the values between the pixels of `patch` at the given rows and columns."""
-        patch = self._turn(patch)
-        down, across = (columns, rows) if self.turned else (rows, columns)
+    def _means(self, sums: Sums, rows: slice, columns: slice) -> Tensor:
+        """Return the means over windows in a rectangle."""
+        found = sums.gathered(rows, columns)
+        if self._counts:
+            down, across = (count.to(found.device) for count in self._counts)
+            found /= down[rows, None] * across[columns]
+        return found
+
+    def _resized(self, sums: Sums, rows: slice, columns: slice) -> Tensor:
+        """Return the means in a rectangle of the picture, from the pixels around."""
+        places = self._places[0][rows], self._places[1][columns]
+        around = [slice(int(place[0]), int(np.ceil(place[-1])) + 1) for place in places]
+        patch = self._turn(self._means(sums, *around))
+        down, right = (place - there.start for place, there in zip(places, around, strict=True))
         y, x = (
-            torch.from_numpy(((2 * places + 1) / length - 1).astype(np.float32)).to(patch.device)
-            for places, length in zip((down, across), patch.shape[1:], strict=True)
+            torch.from_numpy(((2 * place + 1) / length - 1).astype(np.float32)).to(patch.device)
+            for place, length in zip((right, down) if self.turned else (down, right), patch.shape[1:], strict=True)
         )
         grid = torch.stack([x.expand(len(y), -1), y[:, None].expand(-1, len(x))], 2)
         return self._turn(F.grid_sample(patch[None], grid[None], padding_mode="border", align_corners=False)[0])
@@ -169,6 +167,12 @@ def _counts(starts: tuple[int, ...], side: int, length: int) -> Tensor:
     return hits
 
 
+def _squares(first: int, last: int, side: int) -> list[slice]:
+    """Divide first ... last - 1 where multiples of `side` are."""
+    tops = range(first // side * side, last, side) if first < last else ()
+    return [slice(max(first, top), min(last, top + side)) for top in tops]
+
+
 @dataclass(frozen=True)
 class Window:
     """One window of a picture: its pass, and its place among the windows there."""
@@ -179,10 +183,11 @@ class Window:
 
 
 def schedule(passes: list[Pass]) -> list[Window]:
-    """Order the windows of several passes: rows of windows by where they start, in the order of passes where equal.
+    """Order the windows of several passes: rows of windows by where they start, larger pictures first where equal.
 
     Where most rows of windows overlap by less than half, one that does by more (the last, or mirrored the second)
-    follows the one before at once: that much is not to be held for long.
+    follows the one before at once: that much is not to be held for long. Windows of the smallest pictures
+    come last because they open most squares.
     """
     rows = []
     for path in passes:
@@ -193,5 +198,5 @@ def schedule(passes: list[Pass]) -> list[Window]:
             if not usual < path.sides[0] / 2 < overlap:
                 start = span.start
             rows.append((start / path.size[0], number, path))
-    rows.sort(key=lambda entry: entry[0])
+    rows.sort(key=lambda entry: (entry[0], -entry[2].size[0]))
     return [Window(path, number, column) for _, number, path in rows for column in range(len(path.across))]

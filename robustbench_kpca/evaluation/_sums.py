@@ -22,6 +22,7 @@ class Sums:
     def __init__(self, logits: Tensor, top: int, left: int, earlier: list[Part], *, turned: bool) -> None:
         self.logits, self.top, self.left, self.turned = logits, top, left, turned
         self.bottom, self.right = top + logits.shape[1], left + logits.shape[2]
+        self.area = logits[0].numel()
         self._pieces: list[Part] = [*earlier, (logits, top, left)]
 
     def __len__(self) -> int:
@@ -43,24 +44,21 @@ class Sums:
                 here += values[number]
             yield plane
 
-    def read(self, rows: slice, columns: slice) -> Tensor:
-        """Return a rectangle: a view where it is most of the window's own logits and of nothing else."""
-        (values, *_), *others = self._cut(rows, columns) or [(self.logits[:, :0], 0, 0)]
-        if not others and values.shape[1:] == (rows.stop - rows.start, columns.stop - columns.start):
-            return values if 2 * values.numel() > self.logits.numel() else values.clone()
+    def read(self, rows: slice, columns: slice, *, view: bool) -> Tensor:
+        """Return a rectangle, copied; with `view` not where it is most of the window's own logits and nothing else."""
+        found = self._cut(rows, columns)
+        shape = rows.stop - rows.start, columns.stop - columns.start
+        if view and len(found) == 1 and found[0][0].shape[1:] == shape and 2 * shape[0] * shape[1] > self.area:
+            return found[0][0]
         return self.gathered(rows, columns)
 
     def gathered(self, rows: slice, columns: slice) -> Tensor:
         """Return a rectangle, copied."""
-        found = self.room(rows.stop - rows.start, columns.stop - columns.start)
+        found = _room(self.logits, rows.stop - rows.start, columns.stop - columns.start, turned=self.turned)
         for values, y, x in self._cut(rows, columns):
             here = found[:, y - rows.start :, x - columns.start :]
             here[:, : values.shape[1], : values.shape[2]] += values
         return found
-
-    def room(self, rows: int, columns: int) -> Tensor:
-        """Return zeros (classes, rows, columns), in memory as the picture lies."""
-        return _room(self.logits, rows, columns, turned=self.turned)
 
     def _cut(self, rows: slice, columns: slice) -> list[Part]:
         """Return what each piece has of a rectangle, the window's own part last."""
@@ -74,35 +72,34 @@ class Sums:
 
 
 def _room(like: Tensor, rows: int, columns: int, *, turned: bool) -> Tensor:
+    """Return zeros (classes, rows, columns)."""
     if turned:
         return like.new_zeros(len(like), columns, rows).mT
     return like.new_zeros(len(like), rows, columns)
 
 
-class Bands:
-    """Probabilities of several passes, summed in bands of `height` rows; only the bands that were met are held."""
+class Squares:
+    """Probabilities of several passes, summed in squares of a picture; only the squares that were met are held."""
 
     def __init__(self, shape: tuple[int, ...], *, turned: bool) -> None:
         self.rows, self.columns = shape
         self.turned = turned
-        self.height = 1
-        self._held: dict[int, Tensor] = {}
+        self.side = 1
+        self._held: dict[tuple[int, int], Tensor] = {}
 
     def add(self, values: Tensor, first: int, left: int) -> None:
-        """Add probabilities (classes, rows, columns) from the place (first, left) on."""
-        last = first + values.shape[1]
-        for top in range(first // self.height * self.height, last, self.height):
-            if top not in self._held:
-                height = min(self.height, self.rows - top)
-                self._held[top] = _room(values, height, self.columns, turned=self.turned)
-            start, end = max(first, top), min(last, top + self.height)
-            here = self._held[top][:, start - top : end - top, left : left + values.shape[2]]
-            here += values[:, start - first : end - first]
+        """Add probabilities (classes, rows, columns) from the place (first, left) on: a part of one square."""
+        top, start = first // self.side * self.side, left // self.side * self.side
+        if (top, start) not in self._held:
+            rows, columns = min(self.side, self.rows - top), min(self.side, self.columns - start)
+            self._held[top, start] = _room(values, rows, columns, turned=self.turned)
+        here = self._held[top, start][:, first - top :, left - start :]
+        here[:, : values.shape[1], : values.shape[2]] += values
 
-    def before(self, row: int) -> Iterator[tuple[int, Tensor]]:
-        """Let go of the bands that end at most at `row`: their first rows and their sums."""
-        for top in [top for top, sums in self._held.items() if top + sums.shape[1] <= row]:
-            yield top, self._held.pop(top)
+    def before(self, row: int) -> Iterator[Part]:
+        """Let go of the squares that end at most at `row`."""
+        for top, start in [place for place, sums in self._held.items() if place[0] + sums.shape[1] <= row]:
+            yield self._held.pop((top, start)), top, start
 
 
 def first_largest(scores: Tensor | Sums) -> tuple[Tensor, Tensor]:

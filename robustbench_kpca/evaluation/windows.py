@@ -14,6 +14,7 @@ bottom, mid-grey), not enlarged; and one pass of a resized picture resizes logit
 
 from collections import deque
 from dataclasses import dataclass
+from math import isqrt
 from typing import Generic, Literal, TypeVar
 
 import numpy as np
@@ -24,13 +25,13 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation._rows import Pass, Window, schedule
-from robustbench_kpca.evaluation._sums import Bands, Sums, first_largest
+from robustbench_kpca.evaluation._sums import Squares, Sums, first_largest
 from robustbench_kpca.evaluation.runner import Runner, device_for
 
 Prediction = NDArray[np.int16]
 T = TypeVar("T")
 BATCH_VALUES = 2**26  # logits of one batch: a quarter of a gigabyte
-BAND_VALUES = 2**24  # probabilities of one band
+SQUARE_VALUES = 2**20  # probabilities of one square
 GREY = 0.5  # what a picture smaller than a window is filled up with
 
 
@@ -136,9 +137,8 @@ def first_window(image: NDArray[np.uint8], windowing: Windowing) -> Tensor:
 class _Picture:
     """A picture on its way: its windows in the order in which they are looked at, and what is known of its prediction.
 
-    One pass is decided window by window. Of several, probabilities are summed in bands of rows, which are decided and
-    let go when every pass is through. Passes advance together, so that few bands are open; and along the picture's
-    longer side, so that these are short.
+    One pass is decided window by window. Of several, probabilities are summed in squares, which are decided and let go
+    when every pass is through. Passes advance together, and along the picture's longer side: few squares are open.
     """
 
     def __init__(self, image: NDArray[np.uint8], windowing: Windowing, device: torch.device) -> None:
@@ -150,16 +150,13 @@ class _Picture:
         self.turned = not self.alone and size[1] > size[0]
         self.target = self.prediction.T if self.turned else self.prediction
         self.pixels = torch.from_numpy(np.ascontiguousarray(image)).to(device).permute(2, 0, 1)
-        self.strip, self.strip_of = self.pixels, (size, 0)
-        self.passes = [
-            self._pass(shape, mirrored=mirrored)
-            for shape in sizes
-            for mirrored in ((False, True) if windowing.flip else (False,))
-        ]
+        self.strip, self.strip_of = self.pixels, ((0, 0), 0)
+        mirrors = (True, False) if windowing.flip else (False,)
+        self.passes = [self._pass(shape, mirrored=mirrored) for shape in sizes for mirrored in mirrors]
         self.windows = schedule(self.passes)
         self.open = len(self.windows)
         self.ready = dict.fromkeys(self.passes, 0)
-        self.bands = Bands(self.target.shape, turned=self.turned)
+        self.squares = Squares(self.target.shape, turned=self.turned)
 
     def _pass(self, size: tuple[int, int], *, mirrored: bool) -> Pass:
         side, stride = self.windowing.window, self.windowing.stride
@@ -168,7 +165,7 @@ class _Picture:
             across = tuple(max(size[1] - side, 0) - start for start in reversed(across))
         if self.turned:
             return Pass(size[::-1], self.size[::-1], (across, down), side, mirrored=mirrored, turned=True)
-        return Pass(size, self.size, (down, across), side, mirrored=mirrored, turned=False)
+        return Pass(size, self.size, (down, across), side, mirrored=mirrored, alone=self.alone)
 
     def shown(self, window: Window, frame: Tensor) -> Tensor:
         """Fill `frame` with what the model is shown in a window, and return it."""
@@ -208,17 +205,17 @@ class _Picture:
         if self.alone and path.plain:  # dividing by the number of windows changes no argmax
             self._decide_window(window, sums)
         else:
-            self.bands.height = max(1, BAND_VALUES // (len(logits) * self.target.shape[1]))
-            for means, first, left in path.final(window.row, window.column, sums, self.bands.height):
+            self.squares.side = max(1, isqrt(SQUARE_VALUES // len(logits)))
+            for means, first, left in path.final(window.row, window.column, sums, self.squares.side):
                 if self.alone:
                     self._decide(first, left, *first_largest(means))
                 else:
-                    self.bands.add(means.softmax(0), first, left)
+                    self.squares.add(means.softmax(0), first, left)
         self.open -= 1
         if not self.alone and window.column + 1 == len(path.across):
             self.ready[path] = path.down[window.row].last
-            for first, band in self.bands.before(min(self.ready.values())):
-                self._decide(first, 0, *first_largest(band))
+            for square, first, left in self.squares.before(min(self.ready.values())):
+                self._decide(first, left, *first_largest(square))
 
     def _decide_window(self, window: Window, sums: Sums) -> None:
         down, across = window.path.down[window.row], window.path.across[window.column]
@@ -271,7 +268,7 @@ class Stream(Generic[T]):
         frames = torch.empty((len(batch), 3, side, side), device=self.runner.device)
         for (picture, window), frame in zip(batch, frames, strict=True):
             picture.shown(window, frame)
-        logits = self.runner.logits(frames)
+        logits = self.runner.logits(frames).detach()
         if logits.ndim != 4 or logits.shape[2:] != (side, side):
             raise BadInputError(
                 f"the model returned {tuple(logits.shape)} for windows of {side} x {side}",

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.errors import BadInputError, EvaluationError
-from robustbench_kpca.evaluation._sums import first_largest
+from robustbench_kpca.evaluation._sums import Squares, first_largest
 from robustbench_kpca.evaluation.runner import Runner
 from robustbench_kpca.evaluation.windows import Stream, Windowing, batch_size_for, segment, starts
 
@@ -97,10 +97,10 @@ def test_overlapping_logits_are_averaged(size, stride):
 
 
 @pytest.mark.parametrize(("scales", "flip"), [((0.5, 1.0, 1.75), False), ((1.0,), True), ((0.75, 1.25), True)])
-@pytest.mark.parametrize("size", [(21, 34), (40, 9), (8, 8)])
+@pytest.mark.parametrize("size", [(21, 34), (40, 9), (8, 8), (5, 50), (60, 4)])
 @pytest.mark.parametrize("resize", ["none", "short-side"])
 def test_scales_and_mirrors_are_averaged_in_probability(scales, flip, size, resize, monkeypatch):
-    monkeypatch.setattr("robustbench_kpca.evaluation.windows.BAND_VALUES", 5 * 34 * 3)  # a few rows at a time
+    monkeypatch.setattr("robustbench_kpca.evaluation.windows.SQUARE_VALUES", 5 * 7 * 7)  # squares of 7 x 7
     model, image = Positioned(), picture(*size)
     windowing = Windowing(8, 6, scales, flip, resize)
     total = torch.zeros(1, 5, *size)
@@ -116,6 +116,63 @@ def test_scales_and_mirrors_are_averaged_in_probability(scales, flip, size, resi
     clear = (top[0] - top[1] > 1e-5).numpy()
     assert clear.mean() > 0.9
     assert np.array_equal(prediction[clear], total[0].argmax(0).numpy()[clear])
+
+
+@pytest.mark.parametrize("values", [5 * 3 * 3, 5 * 10 * 10, 2**22])
+@pytest.mark.parametrize("size", [(21, 34), (34, 21)])
+def test_squares_and_batches_change_no_prediction(values, size, monkeypatch):
+    monkeypatch.setattr("robustbench_kpca.evaluation.windows.SQUARE_VALUES", values)
+    model, image = Positioned(), picture(*size)
+    windowing = Windowing(8, 6, (0.5, 1.0, 1.75), flip=True)
+    found = []
+    for batch_size in (1, 3, 64):
+        stream = Stream[None](Runner(model, batch_size, torch.device("cpu")), windowing)
+        found += [prediction for _, prediction in stream.put(None, image) + stream.flush()]
+    assert len(found) == 3
+    assert all(np.array_equal(prediction, found[0]) for prediction in found)
+    monkeypatch.undo()
+    assert np.array_equal(segment(model, image, stride=6, scales=windowing.scales, flip=True), found[0])
+
+
+def test_what_a_model_returns_is_not_written_to():
+    """One that always returns the same tensor answers the same to every window."""
+
+    class Fixed(nn.Module):
+        classes, window = 5, 8
+
+        def __init__(self):
+            super().__init__()
+            self.answer = nn.Parameter(torch.randn(1, 5, 8, 8, generator=torch.Generator().manual_seed(1)))
+
+        def forward(self, x):
+            return self.answer
+
+    model = Fixed().eval()
+    before = model.answer.detach().clone()
+    image = picture(11, 13)
+    for how in ({}, {"flip": True}, {"scales": (0.75, 1.5)}):
+        found = segment(Runner(model, 1, torch.device("cpu")), image, stride=3, **how)
+        assert torch.equal(model.answer, before)
+        if not how:
+            expected = by_hand(lambda x: before, tensor(image), 8, 3)[0].argmax(0).numpy()
+            assert np.array_equal(found, expected)
+
+
+def test_several_passes_hold_few_squares(monkeypatch):
+    """Of a long picture, only what its windows reach is open: as much as the smallest scale's windows see."""
+    monkeypatch.setattr("robustbench_kpca.evaluation.windows.SQUARE_VALUES", 5 * 4 * 4)
+    most, begun = 0, Squares.add
+
+    def watched(self, *part):
+        nonlocal most
+        begun(self, *part)
+        most = max(most, sum(square[0].numel() for square in self._held.values()))
+
+    monkeypatch.setattr(Squares, "add", watched)
+    for size in ((12, 200), (200, 12)):
+        most = 0
+        segment(Pixelwise(), picture(*size), stride=7, scales=(0.5, 1.0, 1.75), flip=True)
+        assert 0 < most <= 12 * (2 * 8 / 0.5 + 2 * 4)
 
 
 def test_one_resized_pass_is_resized_logits():
