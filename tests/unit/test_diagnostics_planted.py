@@ -143,10 +143,10 @@ def test_the_three_rules_differ_where_they_should():
     assert textbook_rule(own).lam == own.lam
 
 
-def layer(tokens=65, width=64, heads=2, images=3, std=0.5):
+def layer(tokens=65, width=64, heads=2, images=3, std=0.5, **options):
     k = randn(images, heads, tokens, width, std=std)
     ids = tuple(str(image) for image in range(images))
-    return Layer(0, "made", RPCAttention(heads * width, heads), k, k, k, k, k, tuple(range(heads)), ids, 0)
+    return Layer(0, "made", RPCAttention(heads * width, heads, **options), k, k, k, k, k, tuple(range(heads)), ids, 0)
 
 
 def judge(one):
@@ -164,6 +164,15 @@ def test_the_released_pursuit_does_not_find_what_textbook_pursuit_does():
     assert found["error_textbook"] < 1e-5
     assert found["f1"] < 0.5
     assert found["error_nothing"] == pytest.approx(math.sqrt(0.05) * 10, rel=0.2)  # |S_0| / |L_0|
+
+
+@pytest.mark.parametrize(("lam", "outcome"), [(0.3, "not supported"), (0.6, "supported"), (1.0, "supported")])
+def test_shrinking_alone_finds_gross_outliers_once_its_threshold_is_large_enough(lam, outcome):
+    """So finding them says nothing about the low-rank part, which is measured beside it."""
+    found, verdict = judge(layer(iterations=1, lam=lam, threshold="lam/mu", mu_width="head"))
+    assert verdict.outcome == outcome
+    assert found["error"] > 0.5
+    assert found["residual_textbook"] <= 1e-7
 
 
 def test_where_textbook_pursuit_fails_nothing_can_be_said():
