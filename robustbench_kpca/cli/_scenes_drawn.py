@@ -1,5 +1,6 @@
 """A scene is drawn as its image, its classes, and what a model sees in it, clean and corrupted."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,29 +8,69 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from robustbench_kpca.corruptions import Cell, corrupt_one
+from robustbench_kpca.corruptions import require_profile
 from robustbench_kpca.data._scenes import IGNORE, Mask, Pixels, Scenes
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.windows import segment
+from robustbench_kpca.evaluation.fit import cell_of
+from robustbench_kpca.evaluation.loader import pictures
+from robustbench_kpca.evaluation.run import prepare
+from robustbench_kpca.evaluation.runner import Runner, device_for
+from robustbench_kpca.evaluation.segmentation import windowing_of
+from robustbench_kpca.evaluation.trial import runner_for
+from robustbench_kpca.evaluation.windows import batch_size_for, segment
 from robustbench_kpca.report.pictures import Legend, coloured, grid, legend_of, page
+from robustbench_kpca.scenario import Segmentation, parse_scenario
 
 CELL_WIDTH = 2.6  # inches
+BATCH_SIZE = 16  # windows, at most
+_NOT_DRAWN = ("clean", "corruptions", "severities")
+
+
+def to_draw(protocol: str, overrides: dict[str, Any], grid: Sequence[tuple[str, int]]) -> Segmentation:
+    """Return a protocol of segmentation that is to measure the images as they are, and the cells of `grid` alone.
+
+    Raises:
+        BadInputError: no protocol of segmentation, or one that cannot make such pictures; an override of its cells.
+
+    """
+    odd = next((key for key in overrides if key in _NOT_DRAWN), None)
+    if odd is not None:
+        raise BadInputError(f"--set {odd}", expected="--corruption and --severity: drawn is one, beside the clean")
+    label, asked = prepare(protocol, overrides)
+    if not isinstance(asked, Segmentation):
+        raise BadInputError(
+            f"protocol '{label}' ({asked.kind})", expected="one of segmentation", fix="choose 'segmentation', say"
+        )
+    cells = [{"corruptions": [name], "severities": [severity]} for name, severity in grid]
+    fields = asked.model_dump(mode="json") | {"clean": True, "grid": cells}
+    scenario = parse_scenario(fields, f"protocol '{label}'")
+    assert isinstance(scenario, Segmentation)
+    for name in scenario.corruptions:
+        require_profile(name, scenario.profile)
+    return scenario
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """One scene: its images, clean and corrupted if asked for, and a prediction of each."""
+    """One scene: its image in every cell of a protocol, the clean one first, and a prediction of each."""
 
     images: list[Pixels]
     truth: Mask
     predictions: list[NDArray[np.int16]]
 
     @classmethod
-    def of(cls, model: nn.Module, scenes: Scenes, index: int, cell: Cell | None, **windows: Any) -> "Drawn":
-        """Corrupt and segment a scene as an evaluation does, through `windows` as `segment` has them."""
-        image, truth = scenes.image(index), scenes.mask(index)
-        images = [image] if cell is None else [image, corrupt_one(image, cell, scenes.ids[index])]
-        predictions = [segment(model, shown, **windows) for shown in images]
+    def of(cls, runner: Runner, scenes: Scenes, index: int, scenario: Segmentation, seed: int, frost: str) -> "Drawn":
+        """Corrupt and segment a scene as an evaluation under this protocol does."""
+        cells = [cell_of(scenario, place, seed, frost) for place in scenario.cells]
+        made = [next(pictures(scenes, [index], cell=cell, storage=scenario.storage)) for cell in cells]
+        images, truth = [image for _, image, _ in made], made[0][2]
+        predictions = [
+            segment(
+                runner, image, window=scenario.window, stride=scenario.stride, scales=scenario.scales,
+                flip=scenario.flip, resize=scenario.resize,
+            )
+            for image in images
+        ]  # fmt: skip
         highest = max(int(prediction.max()) for prediction in predictions)
         if highest >= scenes.classes:
             raise BadInputError(
@@ -49,20 +90,27 @@ class Drawn:
         return row + [part for image, shown in corrupted for part in (image, coloured(shown, palette))]
 
 
-def drawn(model: nn.Module, scenes: Scenes, cell: Cell | None, *, html: bool, **windows: Any) -> tuple[bytes, str]:
-    """Draw every scene in a row; return the picture, and how many pixels are right ("71.0 % → 43.2 %")."""
+def drawn(
+    model: nn.Module, scenes: Scenes, scenario: Segmentation, *, seed: int, frost: str, html: bool
+) -> tuple[bytes, str]:
+    """Draw every scene in a row; return the picture, and how many pixels are right ("71.0 % → 43.2 %").
+
+    `frost` is what `frost_of` returns.
+    """
     classes = getattr(model, "classes", scenes.classes)
     if classes != scenes.classes:
         raise BadInputError(
             f"a model of {classes} classes for '{scenes.name}', which has {scenes.classes}", fix="choose other data"
         )
-    parts = [Drawn.of(model, scenes, index, cell, **windows) for index in range(len(scenes))]
+    size = batch_size_for(classes, windowing_of(model, scenario).window, BATCH_SIZE)
+    runner = runner_for(model, scenario, size, device_for(model, None))
+    parts = [Drawn.of(runner, scenes, index, scenario, seed, frost) for index in range(len(scenes))]
     rows = [part.row(scenes.palette) for part in parts]
     counts = [part.right() for part in parts]
     titles = [f"{name}\n{_shares([count])}" for name, count in zip(scenes.ids, counts, strict=True)]
     columns = ["image", "truth", "prediction"]
-    if cell is not None:
-        columns += [f"{cell.corruption} {cell.severity}", "prediction of it"]
+    for name, severity in scenario.cells[1:]:
+        columns += [f"{name} {severity}", "prediction of it"]
     masks = [mask for part in parts for mask in (part.truth, *part.predictions)]
     legend = legend_of(masks, scenes.class_names, scenes.palette)
     return _render(rows, titles, columns, legend, scenes.name, html=html), _shares(counts)

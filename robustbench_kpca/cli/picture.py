@@ -6,7 +6,17 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Checkpoint, Ema, Frost, Presets, ResizePositions, Seed, Split, Untrained
+from robustbench_kpca.cli._options import (
+    Checkpoint,
+    Ema,
+    Frost,
+    Presets,
+    ResizePositions,
+    Seed,
+    Settings,
+    Split,
+    Untrained,
+)
 
 app = typer.Typer(help="Draw adversarial or corrupted images, or segmented scenes.", rich_markup_mode=None)
 
@@ -90,46 +100,39 @@ def corruptions(
 @app.command()
 def segmentation(
     model: Annotated[str, typer.Option("--model", "-m", help="As in `rbk eval`.")],
+    protocol: Annotated[
+        str, typer.Option("--protocol", "-p", help="One of segmentation: how models look, and images are corrupted.")
+    ] = "segmentation",
     data: Annotated[str, typer.Option(help="A scene set: shapes, or NAME:FOLDER.")] = "shapes",
     split: Annotated[str, typer.Option(help="Part of the set.")] = "val",
     checkpoint: Checkpoint = None,
     untrained: Untrained = False,
-    set_: Annotated[list[str], typer.Option("--set", help="model.KEY=VALUE, of the architecture. Repeatable.")] = [],  # noqa: B006
+    set_: Settings = [],  # noqa: B006 (typer reads the default)
     corruption: Annotated[str | None, typer.Option(help="Of `rbk list corruptions`; shown beside the clean.")] = None,
     severity: Annotated[int, typer.Option(min=1, max=5, help="Of the corruption.")] = 3,
     images: Annotated[int, typer.Option(min=1, max=24, help="How many, spread over the set.")] = 4,
     out: Annotated[Path, typer.Option("--out", "-o", help="A PNG, or an HTML page.")] = Path("segmentation.png"),
-    window: Annotated[int, typer.Option(min=0, help="Side of the model's windows; 0: its own.")] = 0,
-    stride: Annotated[int, typer.Option(min=0, help="From window to window; 0: side by side.")] = 0,
-    resize: Annotated[bool, typer.Option(help="Show the model the short side at its window's size.")] = False,
     frost: Frost = None,
     seed: Seed = 0,
+    presets: Presets = None,  # noqa: ARG001 (set by its callback)
 ) -> None:
-    """Draw scenes, their classes, and what a model sees in them, clean and corrupted."""
+    """Draw scenes, their classes, and what a model sees in them, clean and corrupted, as a protocol has it."""
     from robustbench_kpca.cli._evaluating import split_settings
-    from robustbench_kpca.cli._scenes_drawn import drawn
-    from robustbench_kpca.corruptions import Cell, require_profile
+    from robustbench_kpca.cli._scenes_drawn import drawn, to_draw
     from robustbench_kpca.data._scenes import load_scenes
     from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca.evaluation.plain import frost_of
     from robustbench_kpca.files import write_atomic
     from robustbench_kpca.models.loading import load_model
     from robustbench_kpca.strict import parse_assignments
 
     if out.suffix not in (".png", ".html"):
         raise BadInputError(f"--out {out}", expected="a name that ends in .png or .html")
-    options, others = split_settings(parse_assignments(set_))
-    if others:
-        raise BadInputError(f"--set {next(iter(others))}", expected="model.KEY=VALUE")
-    cell = None
-    if corruption is not None:
-        require_profile(corruption, "imagecorruptions")
-        pictures = "generated" if frost is None else str(frost)
-        cell = Cell(corruption, severity, "imagecorruptions", "fast", seed, pictures)
+    options, overrides = split_settings(parse_assignments(set_))
+    scenario = to_draw(protocol, overrides, [] if corruption is None else [(corruption, severity)])
+    pictures = frost_of(scenario, frost)
     scenes = load_scenes(data, split, images)
     network = load_model(model, checkpoint, untrained=untrained, **options)
-    picture, right = drawn(
-        network, scenes, cell, html=out.suffix == ".html",
-        window=window, stride=stride, resize="short-side" if resize else "none",
-    )  # fmt: skip
+    picture, right = drawn(network, scenes, scenario, seed=seed, frost=pictures, html=out.suffix == ".html")
     write_atomic(out, picture)
     _console.out.print(f"{out}: {len(scenes)} scenes, of whose pixels {right} are right", markup=False)

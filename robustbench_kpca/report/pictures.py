@@ -2,6 +2,7 @@
 
 import base64
 import io
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
@@ -81,7 +82,9 @@ def grid(
         for text in drawn.get_texts():
             text.set_parse_math(False)  # names are anybody's: a $ is a $
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": None})
+    with warnings.catch_warnings():  # a letter that the font lacks is drawn as a box, which says it
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        figure.savefig(buffer, format="png", metadata={"Software": None})
     return buffer.getvalue()
 
 

@@ -3,18 +3,24 @@
 import base64
 import importlib
 import io
+import json
 import os
 import re
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 
+from robustbench_kpca import evaluate
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.corruptions import corrupt
+from robustbench_kpca.corruptions._storage import store
 from robustbench_kpca.data._scenes import load_scenes
 from robustbench_kpca.evaluation.windows import segment
 from robustbench_kpca.report.pictures import coloured, grid, legend_of, page
+from robustbench_kpca.scenario import load_scenario
 
 MODEL = """
 import torch
@@ -78,15 +84,40 @@ def test_panels_are_image_truth_prediction_corrupted_and_its_prediction(tmp_path
     assert "ignored" not in page
 
 
-def test_resized_pictures_are_predicted_at_the_size_of_the_window(tmp_path, capsys):
-    scenes = load_scenes("shapes", limit=1)
-    assert rbk("-m", model(tmp_path), "--images", "1", "--window", "32", "--resize", "-o", "x.html") == 0
-    prediction = panels((tmp_path / "x.html").read_text())[2]
+WAYS = {"resize": "short-side", "window": 32, "stride": 20, "scales": [0.75, 1.0], "flip": True, "storage": "jpeg-q85"}
+
+
+def test_a_protocol_is_drawn_as_it_is_measured(tmp_path, capsys):
+    """Every panel is what the evaluation shows and sees, and the pixels that are right are those that it counts."""
+    settings = [part for key, value in WAYS.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+    asked = ["-p", "shapes-c", *settings, "--corruption", "snow", "--severity", "5", "--seed", "3", "--images", "2"]
+    assert rbk("-m", model(tmp_path), *asked, "-o", "x.html") == 0
+    page = (tmp_path / "x.html").read_text()
+    scenes = load_scenes("shapes", limit=2)
     network = importlib.import_module("byred").build().eval()
-    expected = {how: segment(network, scenes.image(0), window=32, resize=how) for how in ("short-side", "none")}
-    assert np.array_equal(prediction, scenes.palette[expected["short-side"]])
-    assert not np.array_equal(expected["short-side"], expected["none"])
+    cells = {"corruptions": ["snow"], "severities": [5]}
+    record = evaluate(network, scenes, protocol="shapes-c", seed=3, **WAYS, **cells)
+    for name in scenes.ids:
+        own = record.outcomes.where(record.outcomes["sample"] == name)
+        parts = [own.where(own["severity"] == level) for level in (0, 5)]
+        shares = [100 * part["hits"].sum() / part["truth"].sum() for part in parts]
+        assert " → ".join(f"{share:.1f} %" for share in shares) in page
+    looked = {key: value for key, value in WAYS.items() if key != "storage"} | {"scales": (0.75, 1.0)}
+    for index, row in enumerate((panels(page)[:5], panels(page)[5:])):
+        corrupted = store(corrupt(scenes.image(index)[None], "snow", 5, 3, ids=[scenes.ids[index]])[0])
+        assert np.array_equal(row[3], corrupted)
+        for image, seen in ((scenes.image(index), row[2]), (corrupted, row[4])):
+            assert np.array_equal(seen, scenes.palette[segment(network, image, **looked)])
+    plain = segment(network, corrupted, window=32, stride=20)
+    assert not np.array_equal(scenes.palette[plain], row[4])
     capsys.readouterr()
+
+
+def test_camvid_is_drawn_and_measured_at_the_size_of_the_window():
+    """Its protocol is the one for scenes as they are, but for the size; so records of either are of the same run."""
+    resized = load_scenario("segmentation", {"resize": "short-side"})[1]
+    assert load_scenario("camvid")[1].digest() == resized.digest()
+    assert resized.digest() != load_scenario("segmentation")[1].digest()
 
 
 def test_a_png_of_images_of_several_sizes(tmp_path, capsys):
@@ -114,7 +145,12 @@ def test_a_png_of_images_of_several_sizes(tmp_path, capsys):
         (["--corruption", "mist"], "no corruption named 'mist'"),
         (["--data", "shape"], "did you mean 'shapes'"),
         (["--data", "shapes", "--split", "test"], "no split 'test'"),
-        (["--set", "eps=1"], "expected model.KEY=VALUE"),
+        (["--set", "eps=1"], "'segmentation' has no field 'eps'"),
+        (["-p", "shapes-c", "--set", "severities=[5]"], "--set severities; expected --corruption and --severity"),
+        (["-p", "pgd20-linf-8_255"], "'pgd20-linf-8_255' (attack); expected one of segmentation"),
+        (["--corruption", "frost", "--set", "mode=exact"], "set frost = 'original'"),
+        (["--corruption", "frost", "--set", "frost=original"], "give --frost FOLDER"),
+        (["--set", "stride=99"], "0 < stride <= window"),
         (["--data", "masks:nowhere"], "no folder nowhere"),
     ],
 )
@@ -140,6 +176,21 @@ def test_what_is_of_no_class_is_black_and_rare_classes_are_counted():
     many = np.repeat(np.arange(100), np.arange(1, 101)).reshape(50, 101)
     legend = legend_of([many], names, palette)
     assert [name for name, _ in legend] == [*names[60:], "(60 rarer ones)"]
+
+
+def test_a_dollar_in_a_png_is_drawn_as_one(monkeypatch):
+    """Titles, ids and classes: `c$d$` would be drawn as `cd`, were it parsed."""
+    kept = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *at, **how: (kept.append(self), save(self, *at, **how)))
+    grid([[np.zeros((4, 6, 3), np.uint8)]], ["id $i$"], ["column $c$"], legend=[("class c$d$", (1, 2, 3))])
+    texts = {text.get_text(): text.get_parse_math() for text in kept[0].findobj(Text) if "$" in text.get_text()}
+    assert texts == {"id $i$": False, "column $c$": False, "class c$d$": False}
+
+
+def test_letters_that_the_font_lacks_are_boxes_and_no_warning():
+    """Warnings are errors here, as they are raw lines on a user's terminal."""
+    assert grid([[np.zeros((4, 6, 3), np.uint8)]], ["道路"], ["空"], legend=[("建物", (1, 2, 3))])
 
 
 def test_names_that_look_like_markup_are_only_names():
