@@ -125,7 +125,7 @@ class Pass:
     def final(self, row: int, column: int, sums: Sums, side: int) -> Iterator[Part]:
         """Yield the means that are final with a window, at the picture's size (bilinear).
 
-        Each is a part of one square, of those of the given side into which the picture is divided.
+        Each is a part of one square of the given side, of those into which the picture is divided.
         """
         down, across = self.down[row], self.across[column]
         read = self._means if self.plain else self._resized
@@ -187,7 +187,7 @@ def schedule(passes: list[Pass]) -> list[Window]:
 
     Where most rows of windows overlap by less than half, one that does by more (the last, or mirrored the second)
     follows the one before at once: that much is not to be held for long. Windows of the smallest pictures
-    come last because they open most squares.
+    come last because they open most bands.
     """
     rows = []
     for path in passes:

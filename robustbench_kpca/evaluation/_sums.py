@@ -54,7 +54,7 @@ class Sums:
 
     def gathered(self, rows: slice, columns: slice) -> Tensor:
         """Return a rectangle, copied."""
-        found = _room(self.logits, rows.stop - rows.start, columns.stop - columns.start, turned=self.turned)
+        found = _room(self.logits, rows.stop - rows.start, columns.stop - columns.start, turned=self.turned).zero_()
         for values, y, x in self._cut(rows, columns):
             here = found[:, y - rows.start :, x - columns.start :]
             here[:, : values.shape[1], : values.shape[2]] += values
@@ -72,34 +72,40 @@ class Sums:
 
 
 def _room(like: Tensor, rows: int, columns: int, *, turned: bool) -> Tensor:
-    """Return zeros (classes, rows, columns)."""
+    """Return memory for (classes, rows, columns), uncleared."""
     if turned:
-        return like.new_zeros(len(like), columns, rows).mT
-    return like.new_zeros(len(like), rows, columns)
+        return like.new_empty(len(like), columns, rows).mT
+    return like.new_empty(len(like), rows, columns)
 
 
-class Squares:
-    """Probabilities of several passes, summed in squares of a picture; only the squares that were met are held."""
+class Bands:
+    """Probabilities of several passes, summed in bands of `height` rows; only the bands that were met are held.
+
+    A band is one large block of memory, which goes back to the system when it is let go; before it is met from left to
+    right, its pages are not taken.
+    """
 
     def __init__(self, shape: tuple[int, ...], *, turned: bool) -> None:
         self.rows, self.columns = shape
         self.turned = turned
-        self.side = 1
-        self._held: dict[tuple[int, int], Tensor] = {}
+        self.height = 1
+        self._held: dict[int, tuple[Tensor, int]] = {}
 
     def add(self, values: Tensor, first: int, left: int) -> None:
-        """Add probabilities (classes, rows, columns) from the place (first, left) on: a part of one square."""
-        top, start = first // self.side * self.side, left // self.side * self.side
-        if (top, start) not in self._held:
-            rows, columns = min(self.side, self.rows - top), min(self.side, self.columns - start)
-            self._held[top, start] = _room(values, rows, columns, turned=self.turned)
-        here = self._held[top, start][:, first - top :, left - start :]
-        here[:, : values.shape[1], : values.shape[2]] += values
+        """Add probabilities (classes, rows, columns) from the place (first, left) on: a part of one band."""
+        top, right = first // self.height * self.height, left + values.shape[2]
+        if top not in self._held:
+            self._held[top] = _room(values, min(self.height, self.rows - top), self.columns, turned=self.turned), 0
+        sums, met = self._held[top]
+        if right > met:
+            sums[:, :, met:right] = 0
+            self._held[top] = sums, right
+        sums[:, first - top : first - top + values.shape[1], left:right] += values
 
-    def before(self, row: int) -> Iterator[Part]:
-        """Let go of the squares that end at most at `row`."""
-        for top, start in [place for place, sums in self._held.items() if place[0] + sums.shape[1] <= row]:
-            yield self._held.pop((top, start)), top, start
+    def before(self, row: int) -> Iterator[tuple[Tensor, int]]:
+        """Let go of the bands that end at most at `row`: their sums and their first rows."""
+        for top in [top for top, (sums, _) in self._held.items() if top + sums.shape[1] <= row]:
+            yield self._held.pop(top)[0], top
 
 
 def first_largest(scores: Tensor | Sums) -> tuple[Tensor, Tensor]:

@@ -25,14 +25,14 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation._rows import Pass, Window, schedule
-from robustbench_kpca.evaluation._sums import Squares, Sums, first_largest
+from robustbench_kpca.evaluation._sums import Bands, Sums, first_largest
 from robustbench_kpca.evaluation.runner import Runner, device_for
+from robustbench_kpca.evaluation.tiles import GREY, starts
 
 Prediction = NDArray[np.int16]
 T = TypeVar("T")
 BATCH_VALUES = 2**26  # logits of one batch: a quarter of a gigabyte
-SQUARE_VALUES = 2**20  # probabilities of one square
-GREY = 0.5  # what a picture smaller than a window is filled up with
+SQUARE_VALUES = 2**19  # logits resized at a time
 
 
 @dataclass(frozen=True)
@@ -75,16 +75,6 @@ class Windowing:
         """Return the size of the picture in each pass, mirrored ones left out."""
         whole = self.window / min(height, width) if self.resize == "short-side" else 1.0
         return [(max(1, round(height * whole * scale)), max(1, round(width * whole * scale))) for scale in self.scales]
-
-
-def starts(length: int, window: int, stride: int) -> list[int]:
-    """Where windows start along an axis: the last one ends where the axis does.
-
-    >>> starts(1000, 512, 400)
-    [0, 400, 488]
-    """
-    last = max(length - window, 0)
-    return [*range(0, last, stride), last]
 
 
 def batch_size_for(classes: int, window: int, most: int) -> int:
@@ -137,8 +127,8 @@ def first_window(image: NDArray[np.uint8], windowing: Windowing) -> Tensor:
 class _Picture:
     """A picture on its way: its windows in the order in which they are looked at, and what is known of its prediction.
 
-    One pass is decided window by window. Of several, probabilities are summed in squares, which are decided and let go
-    when every pass is through. Passes advance together, and along the picture's longer side: few squares are open.
+    One pass is decided window by window. Of several, probabilities are summed in bands, which are decided and let go
+    when every pass is through. Passes advance together, and along the picture's longer side: bands are few and short.
     """
 
     def __init__(self, image: NDArray[np.uint8], windowing: Windowing, device: torch.device) -> None:
@@ -156,7 +146,7 @@ class _Picture:
         self.windows = schedule(self.passes)
         self.open = len(self.windows)
         self.ready = dict.fromkeys(self.passes, 0)
-        self.squares = Squares(self.target.shape, turned=self.turned)
+        self.bands = Bands(self.target.shape, turned=self.turned)
 
     def _pass(self, size: tuple[int, int], *, mirrored: bool) -> Pass:
         side, stride = self.windowing.window, self.windowing.stride
@@ -205,17 +195,17 @@ class _Picture:
         if self.alone and path.plain:  # dividing by the number of windows changes no argmax
             self._decide_window(window, sums)
         else:
-            self.squares.side = max(1, isqrt(SQUARE_VALUES // len(logits)))
-            for means, first, left in path.final(window.row, window.column, sums, self.squares.side):
+            self.bands.height = max(1, isqrt(SQUARE_VALUES // len(logits)))
+            for means, first, left in path.final(window.row, window.column, sums, self.bands.height):
                 if self.alone:
                     self._decide(first, left, *first_largest(means))
                 else:
-                    self.squares.add(means.softmax(0), first, left)
+                    self.bands.add(means.softmax(0), first, left)
         self.open -= 1
         if not self.alone and window.column + 1 == len(path.across):
             self.ready[path] = path.down[window.row].last
-            for square, first, left in self.squares.before(min(self.ready.values())):
-                self._decide(first, left, *first_largest(square))
+            for band, first in self.bands.before(min(self.ready.values())):
+                self._decide(first, 0, *first_largest(band))
 
     def _decide_window(self, window: Window, sums: Sums) -> None:
         down, across = window.path.down[window.row], window.path.across[window.column]

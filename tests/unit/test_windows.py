@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.errors import BadInputError, EvaluationError
-from robustbench_kpca.evaluation._sums import Squares, first_largest
+from robustbench_kpca.evaluation._sums import Bands, first_largest
 from robustbench_kpca.evaluation.runner import Runner
 from robustbench_kpca.evaluation.windows import Stream, Windowing, batch_size_for, segment, starts
 
@@ -158,17 +158,17 @@ def test_what_a_model_returns_is_not_written_to():
             assert np.array_equal(found, expected)
 
 
-def test_several_passes_hold_few_squares(monkeypatch):
+def test_several_passes_hold_few_bands(monkeypatch):
     """Of a long picture, only what its windows reach is open: as much as the smallest scale's windows see."""
     monkeypatch.setattr("robustbench_kpca.evaluation.windows.SQUARE_VALUES", 5 * 4 * 4)
-    most, begun = 0, Squares.add
+    most, begun = 0, Bands.add
 
     def watched(self, *part):
         nonlocal most
         begun(self, *part)
-        most = max(most, sum(square[0].numel() for square in self._held.values()))
+        most = max(most, sum(sums[0].numel() for sums, _ in self._held.values()))
 
-    monkeypatch.setattr(Squares, "add", watched)
+    monkeypatch.setattr(Bands, "add", watched)
     for size in ((12, 200), (200, 12)):
         most = 0
         segment(Pixelwise(), picture(*size), stride=7, scales=(0.5, 1.0, 1.75), flip=True)
