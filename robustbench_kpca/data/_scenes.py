@@ -80,6 +80,13 @@ class Scenes(ABC):
         """Keep the scenes at `indices`, in that order."""
         return _Part(self, indices)
 
+    def by_size(self, indices: Sequence[int]) -> list[list[int]]:
+        """Group scenes by the size of their images, in order of appearance: only such can share a batch."""
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for index in indices:
+            groups.setdefault(self.image(index).shape[:2], []).append(index)
+        return list(groups.values())
+
     def in_order(self) -> "Scenes":
         """Sort by id (shorter ones first), the order in which outcomes are written."""
         order = sorted(range(len(self)), key=lambda i: (len(self.ids[i]), self.ids[i]))

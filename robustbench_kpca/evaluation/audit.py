@@ -19,7 +19,7 @@ from robustbench_kpca.evaluation.dense import scene_batch
 from robustbench_kpca.evaluation.environment import revision, version
 from robustbench_kpca.evaluation.preflight import preflight
 from robustbench_kpca.evaluation.run import as_data
-from robustbench_kpca.evaluation.runner import Runner, device_for, is_stochastic
+from robustbench_kpca.evaluation.runner import Runner, device_for, is_stochastic, own_window
 from robustbench_kpca.evaluation.subject import audited_samples, first_images, require_answers, subject_of
 from robustbench_kpca.evaluation.trial import BATCH_SIZE
 from robustbench_kpca.evaluation.windows import batch_size_for
@@ -74,7 +74,7 @@ def audit(
     """
     data = as_data(images, labels)
     samples = audited_samples(data, (SCENES if isinstance(data, Scenes) else IMAGES) if limit is None else limit)
-    size = _batch_size(samples) if batch_size is None else batch_size
+    size = _batch_size(model, samples) if batch_size is None else batch_size
     where = device_for(model, device)
     x, y = (part.to(where) for part in _tensors(samples))
     started = time.perf_counter()
@@ -85,7 +85,7 @@ def audit(
     )  # fmt: skip
     name = name or type(model).__name__
     noisy = is_stochastic(model)
-    runner = None if noisy else Runner(model.to(where), size, where)
+    runner = None if noisy else Runner(model.to(where), size, where, window=own_window(model) if y.ndim > 1 else 0)
     if runner is not None:
         require_answers(runner, samples, x[:size], y[:size])
     if runner is not None and allow is not None:
@@ -114,10 +114,11 @@ def _tensors(data: Samples | Scenes) -> tuple[Images, Labels]:
     return data.tensors() if isinstance(data, Samples) else scene_batch(data, len(data))
 
 
-def _batch_size(data: Samples | Scenes) -> int:
+def _batch_size(model: nn.Module, data: Samples | Scenes) -> int:
     if isinstance(data, Samples):
         return BATCH_SIZE
-    return batch_size_for(data.classes, max(data.image(0).shape[:2]), min(BATCH_SIZE, len(data)))
+    side = own_window(model) or max(data.image(0).shape[:2])
+    return batch_size_for(data.classes, side, min(BATCH_SIZE, len(data)))
 
 
 def _stochastic() -> Check:

@@ -127,7 +127,7 @@ class Bench:
         """Run one attack and return what it leaves right."""
         found: dict[int, Sample] = {}
         numbers, size = list(range(len(labels))), self.runner.batch_size
-        runner = Runner(self.model, size, self.runner.device)
+        runner = _beside(self.runner, self.model)
         ids = [str(number) for number in numbers]
         engine = Engine(runner, self._scenario(name), ids, self.seed, lambda done: found.update({done.index: done}))
         parts = (part.split(size) for part in (torch.tensor(numbers), images.cpu(), labels.cpu()))
@@ -152,7 +152,7 @@ class Bench:
     def climb(self, name: str, model: nn.Module | None = None) -> Climb:
         """Run the attack of a budget to its end on the samples that are right, against `model` (or the audited one)."""
         scenario, rows = self._scenario(name), self.right.nonzero()[:, 0]
-        runner = self.runner if model is None else Runner(model, self.runner.batch_size, self.runner.device)
+        runner = self.runner if model is None else _beside(self.runner, model)
         parts = [self._climb(runner, scenario, part) for part in rows.split(self.runner.batch_size)]
         images = torch.cat([part.images for part in parts])
         assert bool((distance(images, self.images[rows], "linf") <= self.threat.eps + 1e-6).all())
@@ -194,6 +194,11 @@ class Bench:
 def all_finite(logits: Logits, labels: Labels) -> Mask:  # noqa: ARG001 (what `Bench.ask` asks is given both)
     """Which samples have finite logits only."""
     return torch.isfinite(logits).flatten(1).all(1)
+
+
+def _beside(runner: Runner, model: nn.Module) -> Runner:
+    """Return what runs a model as the audited one is run."""
+    return Runner(model, runner.batch_size, runner.device, window=runner.window)
 
 
 def _swapped(loss: Callable[[Tensor, Tensor], Tensor], labels: Labels, logits: Tensor) -> Tensor:

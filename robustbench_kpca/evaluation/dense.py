@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from robustbench_kpca.attacks._ball import distance
 from robustbench_kpca.data._samples import to_tensor
 from robustbench_kpca.data._scenes import Scenes
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.engine import CleanBatch, Engine
 from robustbench_kpca.evaluation.journal import Journal
 from robustbench_kpca.evaluation.loader import pictures
@@ -55,7 +54,7 @@ def measure_dense(
         row of class -1 with totals, then one for each class that it has or is said to have.
 
     Raises:
-        BadInputError: scenes of different sizes; a protocol or an attack that knows no labels of pixels.
+        BadInputError: a protocol or an attack that knows no labels of pixels.
 
     """
     if scenario.below and carried is None:
@@ -79,18 +78,20 @@ def measure_dense(
             progress(len(rows), len(scenes))
 
     engine = Engine(runner, scenario, scenes.ids, seed, sink)
-    run_journalled(engine, rows, journal, lambda fresh: _batches(scenes, fresh, runner.batch_size, workers))
+    run_journalled(
+        engine, rows, journal, lambda fresh: _batches(scenes, fresh, runner.batch_size, workers), scenes.by_size
+    )
     return Outcomes.from_rows("segmentation-attack", [row for index in range(len(scenes)) for row in rows[index]])
 
 
 def scene_batch(scenes: Scenes, count: int) -> tuple[Images, Labels]:
-    """Return the first scenes: images in [0, 1], and the class of every pixel or IGNORE."""
-    _, images, labels = next(_batches(scenes, list(range(min(count, len(scenes)))), count, 0))
+    """Return the first scenes, those of the size of the very first: images in [0, 1], every pixel's class or IGNORE."""
+    alike = scenes.by_size(range(min(count, len(scenes))))[0]
+    _, images, labels = next(_batches(scenes, alike, count, 0))
     return images, labels
 
 
 def _batches(scenes: Scenes, indices: list[int], batch_size: int, workers: int) -> Iterator[CleanBatch]:
-    _require_one_size(scenes, indices)
     batch: list[tuple[int, NDArray[np.uint8], NDArray[np.int16]]] = []
     for picture in pictures(scenes, indices, workers=workers):
         batch.append(picture)
@@ -99,21 +100,6 @@ def _batches(scenes: Scenes, indices: list[int], batch_size: int, workers: int) 
             labels = torch.from_numpy(np.stack(masks)).long()
             yield list(index), torch.stack([to_tensor(image) for image in images]), labels
             batch = []
-
-
-def _require_one_size(scenes: Scenes, indices: list[int]) -> None:
-    """Refuse scenes of different sizes before any is attacked: a search moves a batch of them at once."""
-    if not indices:
-        return
-    first = scenes.image(indices[0]).shape[:2]
-    for index in indices:
-        height, width = scenes.image(index).shape[:2]
-        if (height, width) != first:
-            raise BadInputError(
-                f"'{scenes.ids[index]}' is {width} x {height} and '{scenes.ids[indices[0]]}' {first[1]} x {first[0]}",
-                expected="scenes of one size for an attack",
-                fix="crop or resize them",
-            )
 
 
 def _rows(sample: Sample, space: Space) -> list[Row]:

@@ -60,11 +60,16 @@ def measure_attack(
 
 
 def run_journalled(
-    engine: Engine, rows: dict[int, Any], journal: Journal | None, source: Callable[[list[int]], Iterator[CleanBatch]]
+    engine: Engine,
+    rows: dict[int, Any],
+    journal: Journal | None,
+    source: Callable[[list[int]], Iterator[CleanBatch]],
+    groups: Callable[[list[int]], list[list[int]]] | None = None,
 ) -> None:
     """Attack what `source` yields of the samples that have no rows yet, from where the journal stands.
 
-    `rows` are what the engine's sink fills, by number of the sample.
+    `rows` are what the engine's sink fills, by number of the sample. `groups` parts samples that can
+    share no batch; those that the journal holds undecided are of one group, and come before all others.
     """
     runner, saved, undecided = engine.runner, journal.read() if journal else None, set[int]()
     if saved:
@@ -78,7 +83,12 @@ def run_journalled(
             journal.write({"undecided": engine.snapshot(), "rows": rows, "batch_size": runner.batch_size})
 
     fresh = [index for index in range(len(engine.ids)) if index not in rows and index not in undecided]
-    engine.run(source(fresh), pulse)
+    if groups is None:
+        engine.run(source(fresh), pulse)
+        return
+    engine.run(iter(()), pulse)
+    for group in groups(fresh):
+        engine.run(source(group), pulse)
 
 
 def _source(samples: Samples, indices: list[int], batch_size: int, workers: int) -> Iterator[CleanBatch]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
+from robustbench_kpca.evaluation.tiles import through_windows
 from robustbench_kpca.types import Images, Logits, Loss, PerSample
 
 T = TypeVar("T")
@@ -25,6 +26,12 @@ def frozen(model: nn.Module) -> Iterator[None]:
     finally:
         for parameter, needed in before:
             parameter.requires_grad_(needed)
+
+
+def own_window(model: nn.Module) -> int:
+    """Return the side of the windows that a segmenter was trained at, 0 where it does not say."""
+    side = getattr(model, "window", 0)
+    return side if isinstance(side, int) and side > 0 else 0
 
 
 def is_stochastic(model: nn.Module) -> bool:
@@ -62,6 +69,8 @@ class Runner:
     its own.
 
     `search` is the precision in which gradients, and the logits asked for with `search`, are computed.
+
+    With `window` > 0 images are shown through windows of that side, as scenes are that are not attacked.
     """
 
     def __init__(
@@ -71,6 +80,7 @@ class Runner:
         device: torch.device,
         draws: int = 1,
         search: torch.dtype = torch.float32,
+        window: int = 0,
     ) -> None:
         if any(module.training for module in model.modules()):
             raise BadInputError("the model, or a part of it, is in training mode", fix="call model.eval() first")
@@ -83,7 +93,7 @@ class Runner:
         if batch_size < 1:
             raise BadInputError(f"batch size {batch_size}", expected="at least 1")
         self.model, self.batch_size, self.device = model, batch_size, device
-        self.draws, self.search = draws, search
+        self.draws, self.search, self.window = draws, search, window
         self.classes: int | None = None
 
     def logits(self, x: Images, *, search: bool = False) -> Logits:
@@ -133,7 +143,7 @@ class Runner:
             x = torch.cat([x, x[-1:].detach().expand(self.batch_size - count, *x.shape[1:])])
         try:
             with self._noise(x, draw):
-                logits = self.model(x)
+                logits = through_windows(self.model, x, self.window) if self.window else self.model(x)
         except BenchmarkError:
             raise
         except Exception as error:  # foreign code

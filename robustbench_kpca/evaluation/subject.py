@@ -20,14 +20,15 @@ NONE = "cannot be taken"
 
 
 def audited_samples(data: Samples | Scenes, images: int) -> Samples | Scenes:
-    """Return those of an evaluation's images that its audit looks at, evenly spread."""
+    """Return those of an evaluation's images that its audit looks at, evenly spread; of scenes, those of one size."""
     data = data.in_order()
     if isinstance(data, Samples):
         return spread(data, images)
     if images < 1:
         raise BadInputError(f"limit {images}", expected="at least 1")
-    chosen = min(images, len(data))
-    return data.take([(2 * k + 1) * len(data) // (2 * chosen) for k in range(chosen)])
+    alike = max(data.by_size(range(len(data))), key=len)
+    chosen = min(images, len(alike))
+    return data.take([alike[(2 * k + 1) * len(alike) // (2 * chosen)] for k in range(chosen)])
 
 
 def first_images(data: Samples | Scenes, batch_size: int) -> Images:
@@ -77,7 +78,7 @@ def require_subject(audit: Audit, runner: Runner, samples: Samples | Scenes) -> 
     model, device = runner.model, runner.device
     chosen = audited_samples(samples, audit.plan.images)
     first = first_images(chosen, audit.plan.batch_size).to(device)
-    own = None if is_stochastic(model) else Runner(model, audit.plan.batch_size, device)
+    own = None if is_stochastic(model) else Runner(model, audit.plan.batch_size, device, window=runner.window)
     if subject_of(own, model, audit.subject.model, chosen, first) != audit.subject:
         raise BadInputError(
             f"the audit of '{audit.subject.model}' is of another model, other images or another device",

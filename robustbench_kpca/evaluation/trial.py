@@ -17,7 +17,7 @@ from robustbench_kpca.evaluation.fit import first_shown, require_data
 from robustbench_kpca.evaluation.journal import Journal
 from robustbench_kpca.evaluation.loader import batches
 from robustbench_kpca.evaluation.preflight import Finding
-from robustbench_kpca.evaluation.runner import Runner, device_for
+from robustbench_kpca.evaluation.runner import Runner, device_for, own_window
 from robustbench_kpca.evaluation.segmentation import windowing_of
 from robustbench_kpca.evaluation.subject import require_subject
 from robustbench_kpca.evaluation.windows import Windowing, batch_size_for, first_window
@@ -91,7 +91,8 @@ class Trial:
         where = device_for(model, device)
         if out is not None:
             require_writable(out)
-        runner = runner_for(model, scenario, batch_size, where)
+        window = own_window(model) if isinstance(data, Scenes) and isinstance(scenario, Attack) else 0
+        runner = runner_for(model, scenario, batch_size, where, window)
         spec = Spec(
             model=model_info(model, name or type(model).__name__, source, _probe(runner, data, scenario)),
             data=_data_info(data),
@@ -165,11 +166,11 @@ class Trial:
         return record
 
 
-def runner_for(model: nn.Module, scenario: Scenario, batch_size: int, device: torch.device) -> Runner:
-    """Return what runs the model as the scenario asks."""
+def runner_for(model: nn.Module, scenario: Scenario, batch_size: int, device: torch.device, window: int = 0) -> Runner:
+    """Return what runs the model as the scenario asks, through windows if there is one."""
     bf16 = isinstance(scenario, Attack) and scenario.precision == "bf16-search"
     search = torch.bfloat16 if bf16 else torch.float32
-    return Runner(model.to(device), batch_size, device, scenario.draws, search)
+    return Runner(model.to(device), batch_size, device, scenario.draws, search, window)
 
 
 def whole(name: str, value: object) -> int:
@@ -210,9 +211,10 @@ def _batch_size(model: nn.Module, data: Samples | Scenes, scenario: Scenario) ->
     """Return the batch size of who names none: smaller where every pixel has logits."""
     if not isinstance(data, Scenes):
         return BATCH_SIZE
-    side = max(data.image(0).shape[:2])
     if isinstance(scenario, Segmentation):
         side = windowing_of(model, scenario).window
+    else:
+        side = own_window(model) or max(data.image(0).shape[:2])
     return batch_size_for(data.classes, side, BATCH_SIZE)
 
 

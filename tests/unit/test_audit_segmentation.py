@@ -21,7 +21,7 @@ from robustbench_kpca.evaluation.audit_budgets import resolved
 from robustbench_kpca.evaluation.audit_limits import limits
 from robustbench_kpca.evaluation.dense import scene_batch
 from robustbench_kpca.evaluation.runner import Runner
-from robustbench_kpca.evaluation.subject import require_subject
+from robustbench_kpca.evaluation.subject import audited_samples, require_subject
 from robustbench_kpca.presets import roots
 from robustbench_kpca.record import find_records
 from robustbench_kpca.threat import Threat
@@ -208,10 +208,20 @@ def test_what_does_not_fit_is_said(model, data, message):
 def test_scenes_that_cannot_be_audited():
     with pytest.raises(BadInputError, match="limit 0"):
         audit(PerPixel(), scenes(), limit=0)
-    large, small = scenes(1, 8, 8), scenes(1, 6, 8)
-    mixed = ArrayScenes([large.image(0), small.image(0)], [large.mask(0), small.mask(0)], ["low", "high"])
-    with pytest.raises(BadInputError, match="scenes of one size for an attack"):
-        audit(PerPixel(), mixed)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_an_audit_looks_at_scenes_of_the_commonest_size():
+    odd, usual = scenes(1, 6, 8), scenes(3, 8, 8)
+    parts = [(odd, 0), *((usual, index) for index in range(3))]
+    mixed = ArrayScenes(
+        [part.image(index) for part, index in parts], [part.mask(index) for part, index in parts], ["low", "high"]
+    )
+    assert audited_samples(mixed, 9).ids == ["1", "2", "3"]
+    done = audit(PerPixel(), mixed)
+    assert done.plan.images == 3
+    record = evaluate(PerPixel(), mixed, protocol="seg-pgd20-linf-1_255", steps=1, audit=done)
+    assert record.audit == done
 
 
 @pytest.mark.usefixtures("tiny")

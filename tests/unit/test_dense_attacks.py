@@ -16,7 +16,9 @@ from robustbench_kpca.evaluation.journal import Journal
 from robustbench_kpca.evaluation.preflight import inspect
 from robustbench_kpca.evaluation.run import evaluate
 from robustbench_kpca.evaluation.runner import Runner
+from robustbench_kpca.evaluation.tiles import through_windows
 from robustbench_kpca.evaluation.verdict import judge
+from robustbench_kpca.evaluation.windows import segment
 from robustbench_kpca.outcomes import COUNTS
 
 CPU = torch.device("cpu")
@@ -382,6 +384,83 @@ def test_protocols_that_mean_nothing_for_pixels_are_refused(fields, message):
         measure(Three(), scenes(classes=3), *fields.pop("stages", [PGD]), **fields)
 
 
+def mixed():
+    """Scenes of three sizes, in turns."""
+    parts = [
+        scenes(3, model=PerPixel(), seed=seed, **size) for seed, size in enumerate(({}, {"height": 7}, {"width": 5}))
+    ]
+    order = [(part, index) for index in range(3) for part in parts]
+    return ArrayScenes(
+        [part.image(index) for part, index in order], [part.mask(index) for part, index in order], parts[0].class_names
+    )
+
+
+def test_scenes_of_different_sizes_are_attacked_as_each_would_be_alone(tmp_path):
+    model, data = PerPixel().eval(), mixed()
+    stage = PGD | {"steps": 3, "random_start": True}
+    together = measure(model, data, stage, SEGPGD)[0].rows()
+    alone = [row for index in range(9) for row in measure(model, data.take([index]), stage, SEGPGD)[0].rows()]
+    assert together == alone
+    assert [len(group) for group in data.by_size(range(9))] == [3, 3, 3]
+
+
+class Stopped(Journal):
+    """Is written after every batch, and ends the run at one of them."""
+
+    left = 0
+
+    def due(self):
+        return True
+
+    def write(self, content):
+        super().write(content)
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("stop", [3, 9, 14])
+def test_scenes_of_different_sizes_go_on_after_an_interruption(stop, tmp_path):
+    model, data = PerPixel().eval(), mixed()
+    whole = measure(model, data, PGD, batch_size=2)[0]
+    first = Stopped(tmp_path / "j", "spec")
+    first.left = stop
+    with pytest.raises(KeyboardInterrupt):
+        measure(model, data, PGD, batch_size=2, journal=first)
+    again = Stopped(tmp_path / "j", "spec")
+    assert measure(model, data, PGD, batch_size=2, journal=again)[0].digest() == whole.digest()
+    assert again.left < 0
+
+
+class Near(nn.Module):
+    """Every pixel is classified by its neighbourhood in the window, at whose edges there is nothing."""
+
+    window, classes = 4, 2
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(rand(1, 2, 3, 3, 3).float() - 0.5)
+
+    def forward(self, x):
+        assert x.shape[2:] == (4, 4), "it is shown windows only"
+        return nn.functional.conv2d(x, self.weight, padding=1)
+
+
+@pytest.mark.parametrize("size", [(4, 4), (6, 9), (3, 7), (2, 2), (8, 4)])
+def test_attacks_look_through_the_windows_of_the_clean_evaluation(size):
+    """The same windows, filling and means, so that the clean numbers of both records are the same."""
+    model = Near().eval()
+    data = scenes(4, *size, seed=2)
+    attacked = evaluate(model, data, protocol="seg-pgd20-linf-8_255", steps=2, eps=0.2)
+    clean = evaluate(model, data, protocol="segmentation")
+    for name in ("miou", "pixel_accuracy", "mean_accuracy"):
+        assert attacked.metrics[name].value == clean.metrics[name].value
+    for index in range(4):
+        answer = through_windows(model, pixels(data.image(index))[None], 4).argmax(1)[0].numpy()
+        assert np.array_equal(answer, segment(model, data.image(index)))
+    assert attacked.metrics["robust_pixel_accuracy"].value < attacked.metrics["pixel_accuracy"].value
+
+
 def test_attacks_on_pixels_are_made_in_pixel_space():
     chosen = attack_checks.scenario((PGD,), space="normalised", policy="strongest")
     with pytest.raises(BadInputError, match="space = 'normalised' and policy = 'strongest' with one label a pixel"):
@@ -389,12 +468,7 @@ def test_attacks_on_pixels_are_made_in_pixel_space():
 
 
 def test_scenes_that_cannot_be_attacked_are_refused():
-    small, large = scenes(2), scenes(1, height=7)
-    mixed = ArrayScenes(
-        [small.image(0), large.image(0)], [small.mask(0), large.mask(0)], small.class_names, ids=["one", "other"]
-    )
-    with pytest.raises(BadInputError, match="'other' is 8 x 7 and 'one' 8 x 6; expected scenes of one size"):
-        measure(PerPixel(), mixed)
+    small = scenes(2)
     with pytest.raises(BadInputError, match=r"label 2 for a model of 2 classes"):
         measure(PerPixel(), scenes(classes=3))
     with pytest.raises(BadInputError, match=r"the model returned \(2, 3\) for labels of shape \(2, 6, 8\)"):
