@@ -6,8 +6,9 @@ arXiv:1411.4038, section 5):
 
     pixel accuracy = sum_c h_c / sum_c t_c    mean accuracy = mean_c h_c / t_c    mIoU = mean_c h_c / (t_c + p_c - h_c)
 
-Means are over the classes present in the ground truth. Pixels of no known class count nowhere. An mIoU is never the
-mean of images' own.
+Means are over the classes for which the ratio exists, as in the evaluations of Segmenter and mmsegmentation: those with
+pixels and, for mIoU, those that are only predicted, too, which count 0. Pixels of no known class count nowhere. An mIoU
+is never the mean of images' own.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,12 +39,12 @@ def pixel_accuracy(hits: Sums, truth: Sums, predicted: Sums) -> Values:  # noqa:
 
 def mean_accuracy(hits: Sums, truth: Sums, predicted: Sums) -> Values:  # noqa: ARG001
     """Mean over classes of the share of their pixels that are predicted right."""
-    return _mean(hits, truth, truth)
+    return _mean(hits, truth)
 
 
 def miou(hits: Sums, truth: Sums, predicted: Sums) -> Values:
     """Mean over classes of intersection over union."""
-    return _mean(hits, truth + predicted - hits, truth)
+    return _mean(hits, truth + predicted - hits)
 
 
 def fewest_right(pictures: "Tally") -> NDArray[np.int64]:
@@ -75,14 +76,14 @@ def worst_for_miou(pictures: "Tally") -> NDArray[np.int64]:
 
 
 def ious(hits: Sums, truth: Sums, predicted: Sums) -> Values:
-    """Intersection over union of each class, shape (..., classes); NaN for classes without pixels in the truth."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(np.where(truth > 0, hits / (truth + predicted - hits), np.nan))
+    """Intersection over union of each class, shape (..., classes); NaN for those neither true nor predicted."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(hits / (truth + predicted - hits))
 
 
-def _mean(part: Sums, whole: Sums, truth: Sums) -> Values:
-    """Mean of part / whole over the classes present; a class that is absent adds nothing, and is not counted."""
-    present = truth > 0
+def _mean(part: Sums, whole: Sums) -> Values:
+    """Mean of part / whole over the classes with a whole; the others add nothing, and are not counted."""
+    present = whole > 0
     ratio = np.divide(part, whole, out=np.zeros_like(part), where=present)
     return np.asarray(ratio.sum(-1) / present.sum(-1))
 
@@ -195,7 +196,7 @@ class Tally:
         return np.stack(levels, axis=1)
 
     def ious(self) -> Values:
-        """Return intersection over union by cell and class; NaN for classes without pixels in the truth."""
+        """Return intersection over union by cell and class; NaN for classes that are neither true nor predicted."""
         return ious(*self._once)
 
     @cached_property

@@ -23,7 +23,7 @@ MEASURES: dict[str, Measure] = {
 
 
 def cells(outcomes: Outcomes) -> list[dict[str, Any]]:
-    """One entry per cell: its metrics in [0, 1], and IoU by class, None for classes that no mask holds."""
+    """One entry per cell: its metrics in [0, 1], and IoU by class, None for classes neither true nor predicted."""
     tally = Tally.of(outcomes)
     values = {name: tally.levels(measure).tolist() for name, measure in MEASURES.items()}
     by_class = [[None if math.isnan(value) else value for value in row] for row in tally.ious().tolist()]
