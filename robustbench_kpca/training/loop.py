@@ -171,7 +171,10 @@ class _Run:
         return done_epoch
 
     def _step(self, batch: Any, number: int) -> tuple[Tensor, Tensor]:
-        """Take one optimiser step; the loss is the mean over the global batch, however it is shared out."""
+        """Take one optimiser step; the loss is the mean over the global batch, however it is shared out.
+
+        Of scenes it is the mean over the pixels of the global batch that are not to be ignored.
+        """
         half = self.recipe.precision == "bf16"
         with torch.autocast(self.accelerator.device.type, torch.bfloat16, enabled=half):
             losses, logits = self.objective(self.model, batch, number)

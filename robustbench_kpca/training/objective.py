@@ -47,7 +47,8 @@ class Objective:
                 smoothing = 0.0  # the mixed targets are smoothed already
             logits = model(x).float()
             if logits.ndim > 2:
-                return pixel_losses(logits, y, smoothing), logits
+                assert batch.pixels is not None
+                return pixel_losses(logits, y, smoothing, batch.count / batch.pixels.clamp_min(1)), logits
             return F.cross_entropy(logits, target, reduction="none", label_smoothing=smoothing), logits
         attacked = adversarial_images(
             self.plain, x, y, batch.ids, settings, seed=self.recipe.seed, epoch=epoch
@@ -78,9 +79,15 @@ class Objective:
         return sum((self.recipe.penalties[name] * torch.stack(all_).mean() for name, all_ in found.items()), 0.0)
 
 
-def pixel_losses(logits: Logits, labels: Labels, smoothing: float) -> PerSample:
-    """Return one loss per image, whose mean over the batch is the mean over all pixels that are not to be ignored."""
+def pixel_losses(logits: Logits, labels: Labels, smoothing: float, weight: Tensor) -> PerSample:
+    """Return one loss per image, whose mean over the global batch is the mean over its pixels that count.
+
+    Args:
+        logits: shape (batch, classes, height, width).
+        labels: shape (batch, height, width): classes, or IGNORE.
+        smoothing: of labels, in [0, 1).
+        weight: of a pixel: images of the global batch, over its pixels that are not to be ignored.
+
+    """
     losses = F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing, ignore_index=IGNORE)
-    pixels = (labels != IGNORE).sum().clamp_min(1)
-    shares: Tensor = losses.flatten(1).sum(1) * (len(labels) / pixels)
-    return shares
+    return losses.flatten(1).sum(1) * weight

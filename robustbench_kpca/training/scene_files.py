@@ -55,7 +55,8 @@ class SceneSource(Source):
         )
         device = self.accelerator.device
         for x, y, ids in loader:
-            yield Batch(x.to(device), y.to(device), ids, recipe.batch_size)
+            pixels = self.accelerator.reduce((y != IGNORE).sum().to(device))  # else each process would weigh its own
+            yield Batch(x.to(device), y.to(device), ids, recipe.batch_size, pixels)
 
     def held_out(self, part: str) -> Iterator[tuple[Images, Labels]]:
         """Yield this process's share of `val`, as windows side by side that cover every image; there is no test part.

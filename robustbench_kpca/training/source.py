@@ -28,6 +28,8 @@ class Batch:
     ids: Sequence[str]
     count: int
     """Images of the global batch, over all processes."""
+    pixels: Tensor | None = None
+    """Of scenes: pixels of the global batch that are not to be ignored, over all processes."""
 
 
 class Source(ABC):

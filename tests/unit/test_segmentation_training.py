@@ -8,6 +8,7 @@ import torch
 from accelerate import Accelerator
 from PIL import Image
 from safetensors.torch import load_file
+from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import create_model, load_model
@@ -18,11 +19,12 @@ from robustbench_kpca.training import scene_files
 from robustbench_kpca.training.augmentation import BRIGHTNESS, Window, crop, distort, resize
 from robustbench_kpca.training.generators import own_generators
 from robustbench_kpca.training.loop import Options, train
-from robustbench_kpca.training.objective import pixel_losses
+from robustbench_kpca.training.objective import Objective, pixel_losses
 from robustbench_kpca.training.recipe import Recipe, SceneWindows, load_recipe
 from robustbench_kpca.training.scene_files import SceneSource, tiles
 from robustbench_kpca.training.schedule import schedule
 from robustbench_kpca.training.score import counts, score
+from robustbench_kpca.training.source import Batch
 from robustbench_kpca.types import IGNORE
 
 PLAIN = {
@@ -87,12 +89,50 @@ def test_losses_are_the_mean_over_pixels_that_count(fork):
     labels[0, :2], labels[1] = IGNORE, IGNORE
     kept = labels != IGNORE
     by_hand = -logits.log_softmax(1).gather(1, labels.clamp_min(0)[:, None])[:, 0][kept].mean()
-    losses = pixel_losses(logits, labels, 0.0)
+    losses = pixel_losses(logits, labels, 0.0, 3 / kept.sum())
     assert losses.shape == (3,)
     assert losses[1] == 0
     assert torch.allclose(losses.mean(), by_hand, atol=1e-6)
     assert torch.allclose(losses.mean(), F.cross_entropy(logits, labels, ignore_index=IGNORE), atol=1e-6)
-    assert pixel_losses(logits, torch.full_like(labels, IGNORE), 0.0).tolist() == [0, 0, 0]
+    none = Batch(logits, torch.full_like(labels, IGNORE), "abc", 3, torch.tensor(0))
+    recipe = load_recipe("symvit_shapes")[1]
+    assert Objective(recipe, nn.Identity(), 5)(nn.Identity(), none, 0)[0].tolist() == [0, 0, 0]
+
+
+class OneOf(Accelerator):
+    """One process of several, for a source that asks who it is and reduces sums; `given` is what each has reduced."""
+
+    num_processes = process_index = 0
+    device = torch.device("cpu")
+
+    def __init__(self, process_index, given):
+        self.num_processes, self.process_index, self.given = len(given), process_index, given
+        self.reductions = 0
+
+    def reduce(self, value):
+        self.given[self.process_index].append(value)
+        self.reductions += 1
+        return sum(values[self.reductions - 1] for values in self.given if len(values) >= self.reductions)
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_the_loss_does_not_depend_on_how_many_processes_share_a_batch(small, fork, processes):
+    """Its average over them, as of their gradients, is the mean over all pixels of the batch that count."""
+    recipe = small[1].model_copy(update={"scenes": SceneWindows(**PLAIN | {"scale": [0.2, 0.6]})})
+    head = torch.nn.Conv2d(3, 3, 1)
+    whole = next(SceneSource(recipe, None, Accelerator(cpu=True)).epoch(0))
+    expected = F.cross_entropy(head(whole.x), whole.y, ignore_index=IGNORE)
+    assert len({int((labels != IGNORE).sum()) for labels in whole.y}) > 2, "the images weigh differently"
+    given = [[] for _ in range(processes)]
+    for index in range(processes):  # what each would send to the others
+        next(SceneSource(recipe, None, OneOf(index, given)).epoch(0))
+    shares = []
+    for index in range(processes):
+        batch = next(SceneSource(recipe, None, OneOf(index, given)).epoch(0))
+        assert len(batch.y) == 4 // processes
+        losses, _ = Objective(recipe, head, 3)(head, batch, 0)
+        shares.append(losses.sum() * (processes / batch.count))  # as in the loop
+    assert torch.allclose(sum(shares) / processes, expected, rtol=1e-5)
 
 
 def test_scores_of_a_hand_made_case():
@@ -153,6 +193,17 @@ def test_what_lies_outside_the_image_is_ignored():
     assert (classes[:, 12:] == IGNORE).all()
     assert np.allclose(pixels[:, 10:, 12:], np.array([0.1, 0.2, 0.3])[:, None, None])
     assert np.allclose(pixels[:, :10, :12].transpose(1, 2, 0) * 255, image, atol=1e-4)
+
+
+def test_windows_of_a_recipe_are_filled_up_with_what_its_model_sees_as_zero(small):
+    recipe = small[1].model_copy(update={"scenes": SceneWindows(**PLAIN | {"scale": [0.25, 0.25]})})
+    batch = next(SceneSource(recipe, None, Accelerator(cpu=True)).epoch(0))
+    with own_generators():
+        model = create_model(recipe.model, **recipe.model_options)
+    seen = batch.x - model.pixel_mean
+    assert (batch.y[:, 15] == IGNORE).all(), "the images reach to row 7 at most"
+    assert seen[:, :, 15].abs().max() < 1e-6
+    assert seen[:, :, 0, 0].abs().max() > 0.1
 
 
 def test_flips_come_as_often_as_asked_for():
