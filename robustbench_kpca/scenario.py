@@ -228,7 +228,7 @@ class Cells(BaseModel):
         return [(name, severity) for name in self.corruptions for severity in self.severities]
 
 
-Scale = Annotated[float, Field(gt=0)]
+Scale = Annotated[float, Field(gt=0, le=16, allow_inf_nan=False)]
 
 
 class Segmentation(_Common):
@@ -238,7 +238,7 @@ class Segmentation(_Common):
 
     window: side of the windows, in pixels; 0: that at which the model was trained.
     stride: from one window to the next; 0: the window.
-    scales: of the image, one pass each.
+    scales: of the image, one pass each; at most 16.
     flip: whether each pass is also made of the mirrored image.
     resize: `short-side`: the image is made so large that its short side is a window's; `none`: it is taken as it is.
     profile: and `mode`, `storage`, `frost`, `clean` as in `Corruption`; no pictures are stored.

@@ -79,7 +79,8 @@ class SceneWindows(BaseModel):
     scale: Annotated[list[Positive], Field(min_length=2, max_length=2)]
     """Least and greatest factor of the random scale; `[1, 1]` is off."""
     most_of_one: Share
-    """A window of which one class has a larger share is drawn again, up to nine times; 1 is off."""
+    """Another window is drawn while one class has this share or more of its pixels that count (or none counts), ten at
+    most; of mmsegmentation's eleven the last is taken whatever it holds, as here the tenth is. 1 is off."""
     hflip: Share
     photometric: bool
     """Distort brightness, contrast, saturation and hue."""

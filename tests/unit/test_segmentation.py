@@ -1,5 +1,7 @@
 """Segmenters are evaluated on scenes: the numbers are those of their predictions, whoever asks and however often."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -142,6 +144,34 @@ def test_together_is_the_same_as_one_by_one_whatever_the_batch(scenes, small, tm
     assert [record.created for record in kept] == [record.created for record in both]
 
 
+def test_a_models_seconds_are_its_own_and_its_share_of_making_pictures(scenes, monkeypatch):
+    """On a clock that only the two move: 6 s for each picture, and 1 s or 10 s for each window."""
+    clock = [0.0]
+
+    def slowly(*at, **how):
+        for picture in pictures(*at, **how):
+            clock[0] += 6
+            yield picture
+
+    class Slow(ByColour):
+        def forward(self, x):
+            clock[0] += self.gain
+            return super().forward(x)
+
+    def slow(gain):
+        model = Slow()
+        model.gain = gain
+        return model
+
+    pictures = segmentation.pictures
+    monkeypatch.setattr(segmentation, "pictures", slowly)
+    monkeypatch.setattr(segmentation, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    asked = {"protocol": "segmentation", "batch_size": 1}
+    both = evaluate_together({"fast": slow(1), "slow": slow(10)}, scenes, **asked)
+    windows = both[0].passes.forwards
+    assert [record.seconds for record in both] == [8 * 6 / 2 + windows, 8 * 6 / 2 + 10 * windows]
+
+
 @pytest.mark.parametrize("fail_at", [2, 7, 15])
 def test_an_interrupted_run_goes_on_where_it_stopped(scenes, small, tmp_path, monkeypatch, fail_at):
     monkeypatch.setattr(segmentation.Journal, "due", lambda self: True)
@@ -277,6 +307,7 @@ def test_model_data_and_protocol_must_fit(scenes):
         ({"grid": [{"corruptions": [], "severities": [1]}]}, "corruptions"),
         ({"window": 32, "stride": 33}, "windows that meet"),
         ({"scales": [0.0]}, "scales"),
+        *[({"scales": [1.0, float(odd)]}, "scales.1 = .* cannot be used") for odd in ("inf", "nan", "1e9", "16.1")],
         ({"mode": "stored"}, "mode"),
         ({"mode": "exact", "grid": [{"corruptions": ["frost"], "severities": [1]}]}, "set frost = 'original'"),
     ],
