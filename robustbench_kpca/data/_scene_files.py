@@ -29,7 +29,7 @@ class Place:
     masks: Path
 
     def pairs(self, bad_images: BadImages) -> tuple[Pairs, tuple[str, ...]]:
-        """Return image and mask file by id, and the files without a partner, of which there are none unless skipped.
+        """Return image and mask file by id, and a line for each file without a partner, where such are skipped.
 
         Raises:
             BadInputError: no such folder, two images of one id, files without a partner.
@@ -51,7 +51,13 @@ class Place:
                 expected="an image and a mask (png or bmp) of every name",
             )
         both = {key: (images[key], masks[key]) for key in images if key in masks}
-        return both, tuple(str(path) for path in alone)
+        there = set(images.values())
+        lines = (f"image {file} has no mask" if file in there else f"mask {file} has no image" for file in alone)
+        return both, tuple(self.short(line) for line in lines)
+
+    def short(self, message: str) -> str:
+        """Leave the two folders out of a message that names files in them: records are no place for local paths."""
+        return message.replace(f"{self.masks}/", "").replace(f"{self.images}/", "")
 
 
 def _beside(folder: Path) -> str:
@@ -98,13 +104,13 @@ class SceneFiles(Scenes):
         pairs, skipped = place.pairs(bad_images)
         self.labelling, self.meaning = labelling, labelling.digest()
         if bad_images == "skip":
-            good = self._usable(pairs)
-            if pairs and not good:
+            bad = self._unusable(pairs)
+            if pairs and len(bad) == len(pairs):
                 raise BadInputError(
                     f"none of the {len(pairs)} scenes of {place.images} can be used", fix="let one fail"
                 )
-            skipped += tuple(key for key in pairs if key not in good)
-            pairs = good
+            skipped += tuple(place.short(why) for why in bad.values())
+            pairs = {key: pair for key, pair in pairs.items() if key not in bad}
         super().__init__(name, split, list(pairs), labelling.class_names, labelling.palette)
         self.files = list(pairs.values())
         self.skipped, self.expected = skipped, expected
@@ -117,22 +123,30 @@ class SceneFiles(Scenes):
         """Decode one mask, which must have the size of its image."""
         return self._mask(*self.files[index])
 
+    def size(self, index: int) -> tuple[int, int]:
+        """Read height and width from the image's header."""
+        width, height = image_size(self.files[index][0])
+        return height, width
+
     def fingerprint(self, index: int) -> str:
         """Hash of both files, and of what the mask's values mean."""
         image, mask = (hashlib.sha256(path.read_bytes()).hexdigest() for path in self.files[index])
         return f"{image} {mask} {self.meaning}"
 
-    def _usable(self, pairs: Pairs) -> Pairs:
-        def usable(pair: tuple[Path, Path]) -> bool:
+    def _unusable(self, pairs: Pairs) -> dict[str, str]:
+        """Decode every scene; say of each that fails what was met."""
+
+        def met(pair: tuple[Path, Path]) -> str:
             try:
                 read_rgb(pair[0])
                 self._mask(*pair)
-            except BadInputError:
-                return False
-            return True
+            except BadInputError as error:
+                return str(error).partition("; ")[0]
+            return ""
 
         with ThreadPoolExecutor() as pool:
-            return {key: pairs[key] for key, good in zip(pairs, pool.map(usable, pairs.values()), strict=True) if good}
+            found = zip(pairs, pool.map(met, pairs.values()), strict=True)
+            return {key: why for key, why in found if why}
 
     def _mask(self, image: Path, path: Path) -> Mask:
         mask = self.labelling.read(path)

@@ -33,7 +33,7 @@ class Scenes(ABC):
         classes: how many there are.
         class_names: of the classes, in their order.
         palette: their colours, uint8 (classes, 3).
-        skipped: what was left out because it could not be used.
+        skipped: what was left out because it could not be used, and why: one line a scene.
         expected: how many scenes the published set has, None where that is unknown or a part was asked for.
 
     Raises:
@@ -73,6 +73,11 @@ class Scenes(ABC):
     def fingerprint(self, index: int) -> str:
         """Name the content of an image and its mask, without decoding them where that is costly."""
 
+    def size(self, index: int) -> tuple[int, int]:
+        """Height and width of an image, without decoding it where that is costly."""
+        height, width, _ = self.image(index).shape
+        return height, width
+
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -84,7 +89,7 @@ class Scenes(ABC):
         """Group scenes by the size of their images, in order of appearance: only such can share a batch."""
         groups: dict[tuple[int, ...], list[int]] = {}
         for index in indices:
-            groups.setdefault(self.image(index).shape[:2], []).append(index)
+            groups.setdefault(self.size(index), []).append(index)
         return list(groups.values())
 
     def in_order(self) -> "Scenes":
@@ -116,6 +121,9 @@ class _Part(Scenes):
 
     def mask(self, index: int) -> Mask:
         return self.whole.mask(self.indices[index])
+
+    def size(self, index: int) -> tuple[int, int]:
+        return self.whole.size(self.indices[index])
 
     def fingerprint(self, index: int) -> str:
         return self.whole.fingerprint(self.indices[index])

@@ -2,12 +2,13 @@
 
 import numpy as np
 
-from robustbench_kpca.corruptions import Cell, corrupt_one
+from robustbench_kpca.corruptions import Cell
 from robustbench_kpca.data._cells import CellSamples
 from robustbench_kpca.data._classes import imagenet_classes
 from robustbench_kpca.data._samples import Samples, to_pixels
 from robustbench_kpca.data._scenes import Scenes
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.loader import corrupted
 from robustbench_kpca.scenario import Attack, Corruption, Ood, Plain, Segmentation, Shift
 
 IMAGENET_C_SIDE = 224
@@ -56,12 +57,17 @@ def classes_of(scenario: Shift | Ood) -> list[int] | None:
 
 
 def try_cells(data: Samples | Scenes, scenario: Corruption | Segmentation, seed: int, frost: str) -> None:
-    """Make one picture of each cell, so that what cannot be made is found out before anything is measured."""
-    image = to_pixels(data.image(0))
-    for place in scenario.cells:
-        cell = cell_of(scenario, place, seed, frost)
-        if cell is not None:
-            corrupt_one(image, cell, data.ids[0])
+    """Make one picture of each cell, so that what cannot be made is found out before anything is measured.
+
+    Of scenes it is the smallest, which leaves corruptions the least to work on.
+    """
+    cells = [cell for place in scenario.cells if (cell := cell_of(scenario, place, seed, frost)) is not None]
+    if not cells:
+        return
+    index = min(range(len(data)), key=lambda at: sorted(data.size(at))) if isinstance(data, Scenes) else 0
+    image = to_pixels(data.image(index))
+    for cell in cells:
+        corrupted(image, cell, data.ids[index])
 
 
 def cell_of(scenario: Corruption | Segmentation, place: tuple[str, int], seed: int, frost: str) -> Cell | None:

@@ -20,8 +20,17 @@ Pixels = NDArray[np.uint8]
 Picture = tuple[int, Pixels, NDArray[np.int16]]
 
 
-def _corrupted(image: Pixels, cell: Cell, sample: str, storage: str) -> Pixels:
-    image = corrupt_one(image, cell, sample)
+def corrupted(image: Pixels, cell: Cell, sample: str, storage: str = "none") -> Pixels:
+    """Corrupt one image, and send it through a file where `storage` says so.
+
+    Raises:
+        BadInputError: it cannot be corrupted like this; the message names the sample.
+
+    """
+    try:
+        image = corrupt_one(image, cell, sample)
+    except BadInputError as error:
+        raise BadInputError(f"image '{sample}': {error}") from None
     return store(image) if storage == "jpeg-q85" else image
 
 
@@ -43,7 +52,7 @@ class _Fetch(Dataset[Item | BadInputError]):
         if isinstance(image, Tensor):
             check_images(image[None])
         if self.cell is not None:
-            image = _corrupted(to_pixels(image), self.cell, self.samples.ids[index], self.storage)
+            image = corrupted(to_pixels(image), self.cell, self.samples.ids[index], self.storage)
         return index, to_tensor(image), self.samples.labels[index]
 
 
@@ -104,7 +113,7 @@ class _FetchScene(Dataset[Picture | BadInputError]):
                     f"the mask of '{name}' is {mask.shape}", expected=f"{image.shape[:2]}, as its image"
                 )
             if self.cell is not None:
-                image = _corrupted(image, self.cell, self.scenes.ids[index], self.storage)
+                image = corrupted(image, self.cell, self.scenes.ids[index], self.storage)
         except BadInputError as error:  # as above
             return error
         return index, image, mask

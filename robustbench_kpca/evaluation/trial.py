@@ -260,8 +260,9 @@ def _missing(samples: Samples | Scenes) -> list[str]:
     """Flag what the data lack."""
     notes = []
     if samples.skipped:
-        names = ", ".join(samples.skipped[:3]) + (", ..." if len(samples.skipped) > 3 else "")
-        notes.append(f"{len(samples.skipped)} images of the data cannot be read and were left out: {names}")
+        how = "used" if isinstance(samples, Scenes) else "read"
+        which = "; ".join(samples.skipped[:3]) + ("; ..." if len(samples.skipped) > 3 else "")
+        notes.append(f"{len(samples.skipped)} images of the data cannot be {how} and were left out: {which}")
     if samples.expected is not None and len(samples) < samples.expected:
         notes.append(f"{len(samples)} of the {samples.expected} images that were published as {samples.name}")
     return notes

@@ -5,14 +5,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import evaluate, evaluate_together, load_model
-from robustbench_kpca.corruptions import corrupt
-from robustbench_kpca.data._scenes import ArrayScenes
+from robustbench_kpca.corruptions import Cell, corrupt
+from robustbench_kpca.data._scenes import ArrayScenes, load_scenes
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation import segmentation
+from robustbench_kpca.evaluation.loader import pictures
 from robustbench_kpca.evaluation.windows import segment
 from robustbench_kpca.report.cells import along_severity, by_corruption, by_group, cells
 from robustbench_kpca.report.pixels import classes
@@ -163,7 +165,6 @@ def test_a_models_seconds_are_its_own_and_its_share_of_making_pictures(scenes, m
         model.gain = gain
         return model
 
-    pictures = segmentation.pictures
     monkeypatch.setattr(segmentation, "pictures", slowly)
     monkeypatch.setattr(segmentation, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     asked = {"protocol": "segmentation", "batch_size": 1}
@@ -315,6 +316,43 @@ def test_model_data_and_protocol_must_fit(scenes):
 def test_protocols_that_cannot_be(changes, match):
     with pytest.raises(BadInputError, match=match):
         protocol(**changes)
+
+
+def test_a_scene_too_small_for_a_corruption_is_named_before_anything_is_measured(scenes):
+    tiny = ArrayScenes(
+        [scenes.image(1), scenes.image(2)[:1, :1], scenes.image(3)],
+        [np.zeros(scenes.size(1), int), np.zeros((1, 1), int), np.zeros(scenes.size(3), int)],
+        NAMES,
+        ids=["large", "tiny", "also large"],
+    )
+    model = ByColour()
+    asked = {"protocol": "shapes-c", "corruptions": ["pixelate"], "severities": [5]}
+    with pytest.raises(BadInputError, match="image 'tiny': pixelate leaves nothing of 1 x 1 pixels"):
+        evaluate(model, tiny, **asked)
+    assert model.calls == 1, "the probe's"
+    cell = Cell("pixelate", 5, "imagecorruptions", "fast", 0)
+    with pytest.raises(BadInputError, match="image 'tiny': pixelate leaves nothing"):
+        list(pictures(tiny, [0, 1, 2], cell=cell))
+
+
+def test_what_was_left_out_is_flagged_with_its_reason(tmp_path, scenes):
+    for kind in ("images", "masks"):
+        (tmp_path / "town" / kind).mkdir(parents=True)
+    (tmp_path / "town" / "classes.csv").write_text(
+        "".join(f"{row}\n" for row in ("id,name", "0,a", "1,b", "2,c", "3,d"))
+    )
+    for name, odd in (("a", 0), ("b", 9), ("c", 0), ("d", 0), ("e", 0)):
+        mask = np.full((34, 34 if name != "c" else 33), odd, np.uint8)
+        Image.fromarray(mask).save(tmp_path / "town" / "masks" / f"{name}.png")
+        Image.fromarray(scenes.image(1)[:34, :34]).save(tmp_path / "town" / "images" / f"{name}.png")
+    (tmp_path / "town" / "masks" / "d.png").unlink()
+    (tmp_path / "town" / "images" / "e.png").write_bytes(b"junk")
+    data = load_scenes(f"masks:{tmp_path / 'town'}", bad_images="skip")
+    (flag,) = evaluate(ByColour(), data, protocol="segmentation").flags
+    assert flag == (
+        "4 images of the data cannot be used and were left out: image d.png has no mask; "
+        "mask b.png holds id 9 at row 0, column 0; mask c.png has 33 x 34 pixels, its image 34 x 34; ..."
+    )
 
 
 def test_a_setting_reaches_every_part_of_a_grid():
