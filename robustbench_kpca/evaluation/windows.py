@@ -139,7 +139,7 @@ class _Picture:
         self.alone = len(sizes) == 1 and not windowing.flip
         self.turned = not self.alone and size[1] > size[0]
         self.target = self.prediction.T if self.turned else self.prediction
-        self.pixels = torch.from_numpy(np.ascontiguousarray(image)).to(device).permute(2, 0, 1)
+        self.pixels = torch.from_numpy(np.ascontiguousarray(image)[None]).to(device).permute(0, 3, 1, 2)
         self.strip, self.strip_of = self.pixels, ((0, 0), 0)
         mirrors = (True, False) if windowing.flip else (False,)
         self.passes = [self._pass(shape, mirrored=mirrored) for shape in sizes for mirrored in mirrors]
@@ -165,7 +165,7 @@ class _Picture:
         if path.turned:
             y, x, height, width, size = x, y, width, height, (size[1], size[0])
         if size == self.size:
-            pixels = self.pixels[:, y : y + height, x : x + width]
+            pixels = self.pixels[0, :, y : y + height, x : x + width]
         elif path.turned:
             pixels = self._strip(size, 2, x, width)[:, y : y + height]
         else:
@@ -180,8 +180,7 @@ class _Picture:
     def _strip(self, size: tuple[int, int], axis: int, start: int, length: int) -> Tensor:
         """Return rows or columns of the picture resized to `size`; the last ones are remembered, others made again."""
         if self.strip_of != (size, start):
-            pixels = (self.pixels.float() / 255)[None]
-            whole = F.interpolate(pixels, size, mode="bilinear", align_corners=False)[0]
+            whole = F.interpolate(self.pixels.float() / 255, size, mode="bilinear", align_corners=False)[0]
             self.strip, self.strip_of = whole.narrow(axis, start, length).clone(), (size, start)
         return self.strip
 
