@@ -117,7 +117,7 @@ def _tensors(data: Samples | Scenes) -> tuple[Images, Labels]:
 def _batch_size(model: nn.Module, data: Samples | Scenes) -> int:
     if isinstance(data, Samples):
         return BATCH_SIZE
-    side = own_window(model) or max(data.image(0).shape[:2])
+    side = max(own_window(model), *data.size(0))
     return batch_size_for(data.classes, side, min(BATCH_SIZE, len(data)))
 
 

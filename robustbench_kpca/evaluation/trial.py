@@ -214,7 +214,7 @@ def _batch_size(model: nn.Module, data: Samples | Scenes, scenario: Scenario) ->
     if isinstance(scenario, Segmentation):
         side = windowing_of(model, scenario).window
     else:
-        side = own_window(model) or max(data.image(0).shape[:2])
+        side = max(own_window(model), *data.size(0))
     return batch_size_for(data.classes, side, BATCH_SIZE)
 
 
