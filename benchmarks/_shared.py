@@ -12,7 +12,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler would tell every
 import torch
 from torch import Tensor
 
-from robustbench_kpca.evaluation.environment import processor, version
+from robustbench_kpca.inference.environment import processor, version
 
 PACKAGES = ("torch", "torchattacks", "numpy")
 

@@ -32,8 +32,8 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 from robustbench_kpca import evaluate, load_data, load_model
-from robustbench_kpca.data._samples import Samples
-from robustbench_kpca.evaluation.runner import frozen
+from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.inference.runner import frozen
 
 BATCH_SIZE = 32
 REFERENCE = Callable[[nn.Module, Tensor, Tensor], Tensor]

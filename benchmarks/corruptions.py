@@ -34,9 +34,9 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 from tabulate import tabulate
 
-from robustbench_kpca.corruption_names import COMMON, EXTRA, SEVERITIES
 from robustbench_kpca.corruptions import Cell, Mode, Pixels, corrupt_one
-from robustbench_kpca.corruptions._storage import store
+from robustbench_kpca.corruptions.shared.storage import store
+from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA, SEVERITIES
 
 PACKAGES = ("imagecorruptions", "numpy", "scipy", "opencv-python-headless", "pillow", "scikit-image", "numba")
 COLUMNS = {

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from robustbench_kpca.corruptions import corrupt
-    from robustbench_kpca.data._loading import load_data
+    from robustbench_kpca.data.load import load_data
     from robustbench_kpca.errors import BenchmarkError
-    from robustbench_kpca.estimate import Estimate
-    from robustbench_kpca.evaluation.run import AttackResult, attack, evaluate, evaluate_curve, evaluate_together
+    from robustbench_kpca.evaluation.api import AttackResult, attack, evaluate, evaluate_curve, evaluate_together
     from robustbench_kpca.models import create_model, load_model
-    from robustbench_kpca.record import Record, load_record
+    from robustbench_kpca.records.estimate import Estimate
+    from robustbench_kpca.records.record import Record, load_record
 
 __all__ = [
     "AttackResult",
@@ -32,19 +32,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AttackResult": "evaluation.run",
+    "AttackResult": "evaluation.api",
     "BenchmarkError": "errors",
-    "Estimate": "estimate",
-    "Record": "record",
-    "attack": "evaluation.run",
+    "Estimate": "records.estimate",
+    "Record": "records.record",
+    "attack": "evaluation.api",
     "corrupt": "corruptions",
     "create_model": "models",
-    "evaluate": "evaluation.run",
-    "evaluate_curve": "evaluation.run",
-    "evaluate_together": "evaluation.run",
-    "load_data": "data._loading",
+    "evaluate": "evaluation.api",
+    "evaluate_curve": "evaluation.api",
+    "evaluate_together": "evaluation.api",
+    "load_data": "data.load",
     "load_model": "models",
-    "load_record": "record",
+    "load_record": "records.record",
 }
 
 

@@ -34,7 +34,7 @@ class Family:
         assert spec is not None
         assert spec.submodule_search_locations is not None
         found = pkgutil.iter_modules(list(spec.submodule_search_locations))
-        return sorted(module.name for module in found if not module.name.startswith("_"))
+        return sorted(one.name for one in found if not one.ispkg and not one.name.startswith("_"))
 
     def get(self, name: str) -> Any:
         """Return the member called `name`.

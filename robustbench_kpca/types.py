@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int64
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from robustbench_kpca.threat import Threat
+from robustbench_kpca.protocols.threat import Threat
 
 Images: TypeAlias = Float[Tensor, "batch channel height width"]
 Labels: TypeAlias = Int64[Tensor, " batch *place"]  # one class per image, or one per pixel (or IGNORE)

@@ -7,9 +7,9 @@ from plain_query import PlainQuery
 from torch import nn
 
 from robustbench_kpca import load_data, load_model
-from robustbench_kpca.evaluation.engine import Engine
-from robustbench_kpca.evaluation.runner import Runner
-from robustbench_kpca.scenario import parse_scenario
+from robustbench_kpca.attack_loop.engine import Engine
+from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca.protocols.scenario import parse_scenario
 
 
 def rand(seed, *shape, dtype=torch.float64):

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_kpca import attack, load_data, load_model
-from robustbench_kpca.data._scenes import Scenes, load_scenes
+from robustbench_kpca.audit.bench import Bench
+from robustbench_kpca.audit.model_identity import audited_samples
+from robustbench_kpca.audit.preflight import CHECKS, preflight
+from robustbench_kpca.audit.run import audit
+from robustbench_kpca.data.scenes import Scenes, load_scenes
 from robustbench_kpca.errors import BadInputError, BenchmarkError
-from robustbench_kpca.evaluation.audit import audit
-from robustbench_kpca.evaluation.audit_bench import Bench
 from robustbench_kpca.evaluation.dense import scene_batch
-from robustbench_kpca.evaluation.preflight import CHECKS, preflight
-from robustbench_kpca.evaluation.runner import Runner
-from robustbench_kpca.evaluation.subject import audited_samples
-from robustbench_kpca.threat import Threat, parse_fraction
+from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca.protocols.threat import Threat, parse_fraction
 
 BASES = ("vit_digits", "symvit_digits_adv")
 

@@ -3,7 +3,7 @@
 Kingma & Ba (2015), "Adam: A Method for Stochastic Optimization", arXiv:1412.6980, algorithm 1, with its defaults.
 """
 
-from robustbench_kpca.attacks._ball import per_sample
+from robustbench_kpca.attacks.shared.ball import per_sample
 from robustbench_kpca.types import Images, Labels
 
 _KEEP_MEAN, _KEEP_SQUARE, _FLOOR = 0.9, 0.999, 1e-8

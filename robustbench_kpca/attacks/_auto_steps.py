@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 import torch
 
-from robustbench_kpca.attacks._ball import ascent_direction, per_sample
-from robustbench_kpca.threat import Norm
+from robustbench_kpca.attacks.shared.ball import ascent_direction, per_sample
+from robustbench_kpca.protocols.threat import Norm
 from robustbench_kpca.types import Images, Labels, Mask, PerSample, State
 
 

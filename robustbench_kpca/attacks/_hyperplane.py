@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from robustbench_kpca.threat import Norm
+from robustbench_kpca.protocols.threat import Norm
 from robustbench_kpca.types import Images, PerSample
 
 Flat: TypeAlias = Float64[Tensor, "batch pixel"]

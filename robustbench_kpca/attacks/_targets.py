@@ -1,6 +1,6 @@
 """Which classes an attack aims at: the strongest ones on the clean image other than the label, one after another."""
 
-from robustbench_kpca.attacks._losses import runners_up
+from robustbench_kpca.attacks.shared.losses import runners_up
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.types import Labels, Query, State
 

@@ -11,13 +11,13 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from robustbench_kpca.attacks._auto_steps import checkpoints, fresh, halve, move, note
-from robustbench_kpca.attacks._ball import per_sample, project, require_norm, require_untargeted
-from robustbench_kpca.attacks._draws import on_sphere
-from robustbench_kpca.attacks._losses import LossName, objective
 from robustbench_kpca.attacks._targets import aim, require_one_target, runs_of, target_of_run
+from robustbench_kpca.attacks.shared.ball import per_sample, project, require_norm, require_untargeted
+from robustbench_kpca.attacks.shared.draws import on_sphere
+from robustbench_kpca.attacks.shared.losses import LossName, objective
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
-from robustbench_kpca.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
 

@@ -11,11 +11,11 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from robustbench_kpca.attacks._auto_steps import checkpoints, fresh, halve, move, note
-from robustbench_kpca.attacks._ball import into_box, per_sample, require_norm, require_untargeted, uniform_in_ball
-from robustbench_kpca.attacks._dense_losses import DenseLossName, dense_objective
-from robustbench_kpca.attacks._losses import mean
+from robustbench_kpca.attacks.shared.ball import into_box, per_sample, require_norm, require_untargeted, uniform_in_ball
+from robustbench_kpca.attacks.shared.dense_losses import DenseLossName, dense_objective
+from robustbench_kpca.attacks.shared.losses import mean
+from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
-from robustbench_kpca.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Logits, PerSample, Query, State
 
 _RADII = (2.0, 1.5, 1.0)  # of the three phases, in units of eps

@@ -11,10 +11,10 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from robustbench_kpca.attacks._adam import adam
-from robustbench_kpca.attacks._ball import distance, per_sample, require_box, require_norm
-from robustbench_kpca.attacks._losses import margin
+from robustbench_kpca.attacks.shared.ball import distance, per_sample, require_box, require_norm
+from robustbench_kpca.attacks.shared.losses import margin
+from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
-from robustbench_kpca.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Mask, PerSample, Query, State
 
 _EDGE = 0.01

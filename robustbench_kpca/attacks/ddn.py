@@ -11,11 +11,11 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from robustbench_kpca.attacks._ball import distance, per_sample, require_box, require_norm
-from robustbench_kpca.attacks._draws import gaussians
-from robustbench_kpca.attacks._losses import cross_entropy, margin
+from robustbench_kpca.attacks.shared.ball import distance, per_sample, require_box, require_norm
+from robustbench_kpca.attacks.shared.draws import gaussians
+from robustbench_kpca.attacks.shared.losses import cross_entropy, margin
+from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
-from robustbench_kpca.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Logits, PerSample, Query, State
 
 _LAST_TURN = 0.01  # of the cosine schedule from 1

@@ -12,13 +12,13 @@ import torch
 from pydantic import Field, StrictBool
 from pydantic.dataclasses import dataclass
 
-from robustbench_kpca.attacks._ball import distance, per_sample, require_box, require_untargeted
-from robustbench_kpca.attacks._draws import on_sphere
 from robustbench_kpca.attacks._hyperplane import to_hyperplane
-from robustbench_kpca.attacks._losses import difference
 from robustbench_kpca.attacks._targets import aim, runs_of, target_of_run
+from robustbench_kpca.attacks.shared.ball import distance, per_sample, require_box, require_untargeted
+from robustbench_kpca.attacks.shared.draws import on_sphere
+from robustbench_kpca.attacks.shared.losses import difference
+from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.strict import FORBID
-from robustbench_kpca.threat import Norm, Threat
 from robustbench_kpca.types import Images, Keys, Labels, PerSample, Query, State
 
 

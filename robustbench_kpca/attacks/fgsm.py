@@ -8,10 +8,10 @@ from typing import ClassVar
 import torch
 from pydantic.dataclasses import dataclass
 
-from robustbench_kpca.attacks._ball import ascent_direction, project
-from robustbench_kpca.attacks._losses import cross_entropy
+from robustbench_kpca.attacks.shared.ball import ascent_direction, project
+from robustbench_kpca.attacks.shared.losses import cross_entropy
+from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
-from robustbench_kpca.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
 

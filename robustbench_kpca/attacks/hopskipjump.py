@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from robustbench_kpca.attacks._ball import (
+from robustbench_kpca.attacks.shared.ball import (
     ascent_direction,
     distance,
     per_sample,
@@ -18,9 +18,9 @@ from robustbench_kpca.attacks._ball import (
     require_norm,
     require_untargeted,
 )
-from robustbench_kpca.attacks._draws import gaussians, uniforms
+from robustbench_kpca.attacks.shared.draws import gaussians, uniforms
+from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.strict import FORBID
-from robustbench_kpca.threat import Norm, Threat
 from robustbench_kpca.types import Images, Keys, Labels, Mask, PerSample, Query, State
 
 _FIND, _BLEND, _SEARCH, _PROBE, _JUMP = range(5)

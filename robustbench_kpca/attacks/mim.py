@@ -9,10 +9,10 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from robustbench_kpca.attacks._ball import ascent_direction, per_sample, project
-from robustbench_kpca.attacks._losses import cross_entropy
+from robustbench_kpca.attacks.shared.ball import ascent_direction, per_sample, project
+from robustbench_kpca.attacks.shared.losses import cross_entropy
+from robustbench_kpca.protocols.threat import Threat, parse_step, require_step
 from robustbench_kpca.strict import FORBID
-from robustbench_kpca.threat import Threat, parse_step, require_step
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
 

@@ -9,9 +9,9 @@ from typing import ClassVar
 import torch
 from pydantic.dataclasses import dataclass
 
-from robustbench_kpca.attacks._ball import uniform_in_ball
+from robustbench_kpca.attacks.shared.ball import uniform_in_ball
+from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
-from robustbench_kpca.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
 

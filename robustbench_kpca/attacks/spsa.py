@@ -11,11 +11,11 @@ from pydantic import Field, StrictBool
 from pydantic.dataclasses import dataclass
 
 from robustbench_kpca.attacks._adam import adam
-from robustbench_kpca.attacks._ball import into_box, per_sample, project, uniform_in_ball
-from robustbench_kpca.attacks._draws import signs
-from robustbench_kpca.attacks._losses import margin
+from robustbench_kpca.attacks.shared.ball import into_box, per_sample, project, uniform_in_ball
+from robustbench_kpca.attacks.shared.draws import signs
+from robustbench_kpca.attacks.shared.losses import margin
+from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
-from robustbench_kpca.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
 

@@ -16,12 +16,12 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from robustbench_kpca.attacks._ball import per_sample, project, require_box
-from robustbench_kpca.attacks._draws import uniforms
 from robustbench_kpca.attacks._l1 import nearest_in_l1
-from robustbench_kpca.attacks._losses import margin
+from robustbench_kpca.attacks.shared.ball import per_sample, project, require_box
+from robustbench_kpca.attacks.shared.draws import uniforms
+from robustbench_kpca.attacks.shared.losses import margin
+from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
-from robustbench_kpca.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
 _HALVED_AFTER = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # queries; for budgets of 10,000, never rescaled

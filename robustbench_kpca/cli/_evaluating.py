@@ -12,11 +12,11 @@ from robustbench_kpca.errors import BadInputError
 if TYPE_CHECKING:
     from torch import nn
 
-    from robustbench_kpca.audit import Audit
-    from robustbench_kpca.data._folder import View
-    from robustbench_kpca.data._samples import Samples
-    from robustbench_kpca.data._scenes import Scenes
-    from robustbench_kpca.record import Record
+    from robustbench_kpca.data.io.folder import View
+    from robustbench_kpca.data.samples import Samples
+    from robustbench_kpca.data.scenes import Scenes
+    from robustbench_kpca.records.audit import Audit
+    from robustbench_kpca.records.record import Record
 
     Start = Callable[[str], Callable[[int, int], None]]
 
@@ -43,7 +43,7 @@ class Job:
         """Return the overrides of each evaluation under a protocol: several for an attack along a curve over eps."""
         if not self.curve or kind != "attack":
             return [self.overrides]
-        from robustbench_kpca.scenario import along_curve
+        from robustbench_kpca.protocols.scenario import along_curve
 
         return [self.overrides | budget for budget in along_curve(self.curve)]
 
@@ -72,13 +72,13 @@ class Source:
     @property
     def are_scenes(self) -> bool:
         """Whether they come with masks."""
-        from robustbench_kpca.data._scenes import SCENES
+        from robustbench_kpca.data.scenes import SCENES
 
         return self.data.partition(":")[0] in SCENES.names()
 
     def load_scenes(self) -> "Scenes":
         """Load images with masks, as they are."""
-        from robustbench_kpca.data._scenes import load_scenes
+        from robustbench_kpca.data.scenes import load_scenes
 
         asked = {"--against": self.against, "--subset": self.subset, "--cache": self.cache}
         for option, value in asked.items():
@@ -88,10 +88,10 @@ class Source:
 
     def load(self, view: "View", start: "Start") -> "Samples":
         """Load them as a model wants to see them; their split is `test` unless one is named."""
-        from robustbench_kpca.data._cache import cached
-        from robustbench_kpca.data._loading import load_data
-        from robustbench_kpca.data._pair import Pair
-        from robustbench_kpca.data._subset import published_subset
+        from robustbench_kpca.data.io.cache import cached
+        from robustbench_kpca.data.io.pair import Pair
+        from robustbench_kpca.data.io.subset import published_subset
+        from robustbench_kpca.data.load import load_data
 
         if self.subset is not None and self.limit is not None:
             raise BadInputError(f"--subset {self.subset} with --limit {self.limit}", expected="one of them")
@@ -124,7 +124,7 @@ def run_jobs(
     What needs forward passes only is shown to all models at once that see images alike; attacks follow, model by model.
     With `audited`, a model that is attacked is audited first, and its records of attacks keep the audit.
     """
-    from robustbench_kpca.evaluation.run import prepare
+    from robustbench_kpca.evaluation.api import prepare
     from robustbench_kpca.files import require_writable
     from robustbench_kpca.models.loading import input_view
 
@@ -182,7 +182,7 @@ def _together(
     jobs: dict[int, tuple[Job, "nn.Module"]], protocol: str, data: "Samples | Scenes", start: "Start", **how: Any
 ) -> dict[int, "Record"]:
     """Evaluate under a protocol without attack, all models that share the protocol's settings at once."""
-    from robustbench_kpca.evaluation.run import evaluate_together
+    from robustbench_kpca.evaluation.api import evaluate_together
 
     if not jobs:
         return {}
@@ -207,7 +207,7 @@ def _attacked(
     **how: Any,
 ) -> Iterator["Record"]:
     """Evaluate one model under one attack, or along a curve of budgets."""
-    from robustbench_kpca.evaluation.run import evaluate
+    from robustbench_kpca.evaluation.api import evaluate
 
     smaller, name = None, job.name or model_name(job)
     for overrides in job.settings("attack"):
@@ -226,7 +226,7 @@ def _audit(
     workers: int,  # noqa: ARG001
     **how: Any,
 ) -> "Audit":
-    from robustbench_kpca.evaluation.audit import audit
+    from robustbench_kpca.audit.run import audit
 
     return audit(model, samples, name=job.name or model_name(job), **how)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from robustbench_kpca import presets
+from robustbench_kpca.protocols import presets
 
 
 def _set_presets(folder: Path | None) -> Path | None:

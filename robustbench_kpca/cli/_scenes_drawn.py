@@ -9,17 +9,17 @@ from numpy.typing import NDArray
 from torch import nn
 
 from robustbench_kpca.corruptions import require_profile
-from robustbench_kpca.data._scenes import IGNORE, Mask, Pixels, Scenes
+from robustbench_kpca.data.scenes import IGNORE, Mask, Pixels, Scenes
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.fit import cell_of
-from robustbench_kpca.evaluation.loader import pictures
-from robustbench_kpca.evaluation.run import prepare
-from robustbench_kpca.evaluation.runner import Runner, device_for
+from robustbench_kpca.evaluation.api import prepare
+from robustbench_kpca.evaluation.compatibility import cell_of
 from robustbench_kpca.evaluation.segmentation import windowing_of
 from robustbench_kpca.evaluation.trial import runner_for
-from robustbench_kpca.evaluation.windows import batch_size_for, segment
+from robustbench_kpca.inference.loader import pictures
+from robustbench_kpca.inference.runner import Runner, device_for
+from robustbench_kpca.inference.sliding_window.windows import batch_size_for, segment
+from robustbench_kpca.protocols.scenario import Segmentation, parse_scenario
 from robustbench_kpca.report.pictures import Legend, coloured, grid, legend_of, page
-from robustbench_kpca.scenario import Segmentation, parse_scenario
 
 CELL_WIDTH = 2.6  # inches
 BATCH_SIZE = 16  # windows, at most

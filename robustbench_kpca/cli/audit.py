@@ -61,8 +61,8 @@ def audit(
     quiet: Quiet = False,
 ) -> int:
     """Ask a model what an honestly evaluated one answers in a known way; exit 1 if an answer is flagged."""
+    from robustbench_kpca.audit.run import audit as ask
     from robustbench_kpca.errors import BadInputError
-    from robustbench_kpca.evaluation.audit import audit as ask
     from robustbench_kpca.files import require_writable
     from robustbench_kpca.models.loading import input_view, load_model
     from robustbench_kpca.strict import parse_assignments

@@ -28,10 +28,10 @@ def check(
     from dataclasses import asdict
 
     from robustbench_kpca.files import write_atomic
-    from robustbench_kpca.record import find_records
+    from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.compare import Rule, annotations, compare, table
     from robustbench_kpca.report.compare import junit as junit_xml
-    from robustbench_kpca.report.verify import load_consistent
+    from robustbench_kpca.report.consistency import load_consistent
 
     rules = [Rule.parse(text) for text in fail]
     new, old = ([load_consistent(path) for path in find_records(folder)] for folder in (records, baseline))

@@ -13,8 +13,8 @@ from robustbench_kpca.cli._options import BadImages, Frost, Json, Quiet, Seed, W
 
 if TYPE_CHECKING:
     from robustbench_kpca.corruptions import Cell
-    from robustbench_kpca.data._derived import Pixels
-    from robustbench_kpca.data._folder import View
+    from robustbench_kpca.data.io.derived import Pixels
+    from robustbench_kpca.data.io.folder import View
 
 _GROWING = "corruptions"
 _PACKAGES = ("robustbench-kpca", "numpy", "scipy", "opencv-python-headless", "pillow")
@@ -65,10 +65,10 @@ def corrupt(
     The pictures depend on the seed and each image's path in SRC, not on the workers. A folder of ImageNet validation
     images can be evaluated afterwards as imagenet-c:DST; a link DST/clean to SRC adds the images as they are.
     """
-    from robustbench_kpca.corruption_names import COMMON, SEVERITIES
-    from robustbench_kpca.data._derived import Derivation, derive, open_target, sources_of
-    from robustbench_kpca.data._lock import locked
+    from robustbench_kpca.data.io.derived import Derivation, derive, open_target, sources_of
+    from robustbench_kpca.data.io.lock import locked
     from robustbench_kpca.files import require_writable
+    from robustbench_kpca.protocols.corruption_names import COMMON, SEVERITIES
 
     view = _view(size, crop, interpolation)
     names = list(dict.fromkeys(corruption)) or list(COMMON)
@@ -145,7 +145,7 @@ def _try(make: Stored, files: list[Path], view: "View | None") -> None:
     """
     import numpy as np
 
-    from robustbench_kpca.data._reading import image_size
+    from robustbench_kpca.data.io.reading import image_size
     from robustbench_kpca.errors import BadInputError
 
     side = (224, 224) if view is None else (view.size, view.size)
@@ -159,7 +159,7 @@ def _try(make: Stored, files: list[Path], view: "View | None") -> None:
 
 
 def _view(size: int | None, crop: float | None, interpolation: str | None) -> "View | None":
-    from robustbench_kpca.data._folder import View
+    from robustbench_kpca.data.io.folder import View
     from robustbench_kpca.errors import BadInputError
 
     if size is None:

@@ -22,8 +22,8 @@ def demo(
     Trains nothing, audits nothing (the board says so) and downloads nothing. A second run takes the finished records
     as they are.
     """
-    from robustbench_kpca.presets import board_path
-    from robustbench_kpca.record import find_records
+    from robustbench_kpca.protocols.presets import board_path
+    from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.board import BoardSpec, load_board
     from robustbench_kpca.report.render import cells, frame, write_board
     from robustbench_kpca.strict import load_toml, validate

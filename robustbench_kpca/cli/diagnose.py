@@ -88,8 +88,8 @@ def diagnose(
     from robustbench_kpca.diagnostics.diagnosis import BLOCK
     from robustbench_kpca.diagnostics.pages import require_own, write_pages
     from robustbench_kpca.diagnostics.run import diagnose as measure
-    from robustbench_kpca.evaluation.environment import environment
     from robustbench_kpca.files import require_writable
+    from robustbench_kpca.inference.environment import environment
     from robustbench_kpca.strict import parse_assignments
 
     options, others = split_settings(parse_assignments(set_))
@@ -136,7 +136,7 @@ def _compare(
     from robustbench_kpca.diagnostics.pages import by_name, require_own, write_comparison
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.files import require_writable
-    from robustbench_kpca.record import find_records, load_record
+    from robustbench_kpca.records.record import find_records, load_record
 
     if model is not None or not folders or out is None:
         met = "MODEL and --compare together" if model and folders else "no MODEL" if not folders else "no --out"
@@ -156,7 +156,7 @@ def _compare(
 
 
 def _load(job: Job, data: str, split: str, images: int) -> "tuple[Any, Source]":
-    from robustbench_kpca.data._loading import load_data
+    from robustbench_kpca.data.load import load_data
     from robustbench_kpca.diagnostics.sources import ImageSource, load_text_model
     from robustbench_kpca.models.loading import input_view
 

@@ -23,7 +23,7 @@ def doctor(json: Json = False) -> None:
 
 
 def _facts() -> list[tuple[str, str, str]]:
-    from robustbench_kpca import presets
+    from robustbench_kpca.protocols import presets
 
     rows: list[tuple[str, str, str]] = [("python", sys.version.split()[0], "")]
     for name in _requirements():
@@ -43,7 +43,7 @@ def _facts() -> list[tuple[str, str, str]]:
 def _machine() -> list[tuple[str, str, str]]:
     import torch
 
-    from robustbench_kpca.evaluation.environment import processor, revision
+    from robustbench_kpca.inference.environment import processor, revision
     from robustbench_kpca.models.loading import bundled
 
     cuda = torch.cuda.is_available()

@@ -27,7 +27,7 @@ from robustbench_kpca.cli._options import (
 )
 
 if TYPE_CHECKING:
-    from robustbench_kpca.record import Record
+    from robustbench_kpca.records.record import Record
 
 
 def evaluate(
@@ -100,8 +100,8 @@ def evaluate(
     Finished records are kept, an interrupted evaluation goes on where it stopped. An audit is kept beside them.
     """
     from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca.protocols.threat import parse_fraction
     from robustbench_kpca.strict import parse_assignments
-    from robustbench_kpca.threat import parse_fraction
 
     if len(model) > 1 and (checkpoint is not None or name is not None):
         raise BadInputError("--checkpoint or --name with several models", expected="one --model")
@@ -139,7 +139,7 @@ def _chance(record: "Record", name: str) -> str:
 
 
 def _cells(estimate: object) -> tuple[str, str, int]:
-    from robustbench_kpca.estimate import Estimate
+    from robustbench_kpca.records.estimate import Estimate
 
     assert isinstance(estimate, Estimate)
     return f"{100 * estimate.value:.1f}", f"[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]", estimate.n

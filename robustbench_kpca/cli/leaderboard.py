@@ -20,8 +20,8 @@ def leaderboard(
     quiet: Quiet = False,
 ) -> None:
     """Render a board as README.md and index.html from records."""
-    from robustbench_kpca.presets import board_path
-    from robustbench_kpca.record import find_records
+    from robustbench_kpca.protocols.presets import board_path
+    from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.board import load_board
     from robustbench_kpca.report.render import cells, frame, write_board
 

@@ -40,7 +40,7 @@ def _rows(what: Shelf) -> list[dict[str, Any]]:
     if what is Shelf.models:
         return _models()
     if what in (Shelf.protocols, Shelf.boards):
-        from robustbench_kpca import presets
+        from robustbench_kpca.protocols import presets
         from robustbench_kpca.strict import load_toml
 
         found = presets.protocols() if what is Shelf.protocols else presets.find("leaderboards")
@@ -56,13 +56,13 @@ def _rows(what: Shelf) -> list[dict[str, Any]]:
 
 
 def _scenes() -> list[dict[str, Any]]:
-    from robustbench_kpca.data._scene_sets import SCENES
+    from robustbench_kpca.data.scene_sets import SCENES
 
     return [{"name": name, "what": SCENES.summary(name)} for name in SCENES.names()]
 
 
 def _stored() -> list[dict[str, Any]]:
-    from robustbench_kpca.data._stored import STORED
+    from robustbench_kpca.data.io.stored import STORED
 
     return [{"name": f"{name}:FOLDER", "what": "As published; it must be what it claims to be."} for name in STORED]
 

@@ -38,8 +38,8 @@ def adversarial(
     """Draw clean images, what the attack made of them, and the difference (scaled to full contrast)."""
     import torch
 
-    from robustbench_kpca.data._loading import load_data
-    from robustbench_kpca.evaluation.run import attack
+    from robustbench_kpca.data.load import load_data
+    from robustbench_kpca.evaluation.api import attack
     from robustbench_kpca.files import write_atomic
     from robustbench_kpca.models.loading import input_view, load_model
     from robustbench_kpca.report.pictures import grid
@@ -72,12 +72,12 @@ def corruptions(
     """Draw an image under every corruption at every severity."""
     import numpy as np
 
-    from robustbench_kpca.corruption_names import SEVERITIES
     from robustbench_kpca.corruptions import CORRUPTIONS, corrupt
-    from robustbench_kpca.data._reading import read_rgb
+    from robustbench_kpca.data.io.reading import read_rgb
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.files import write_atomic
-    from robustbench_kpca.metrics._alexnet import canonical
+    from robustbench_kpca.metrics.shared.alexnet import canonical
+    from robustbench_kpca.protocols.corruption_names import SEVERITIES
     from robustbench_kpca.report.pictures import grid, page
 
     if out.suffix not in (".png", ".html"):
@@ -119,7 +119,7 @@ def segmentation(
     """Draw scenes, their classes, and what a model sees in them, clean and corrupted, as a protocol has it."""
     from robustbench_kpca.cli._evaluating import split_settings
     from robustbench_kpca.cli._scenes_drawn import drawn, to_draw
-    from robustbench_kpca.data._scenes import load_scenes
+    from robustbench_kpca.data.scenes import load_scenes
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.evaluation.plain import frost_of
     from robustbench_kpca.files import write_atomic

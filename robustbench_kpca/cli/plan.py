@@ -17,8 +17,8 @@ def plan(
     json: Json = False,
 ) -> None:
     """List the runs a board still needs, with the commands that make them."""
-    from robustbench_kpca.presets import board_path
-    from robustbench_kpca.record import SUFFIX
+    from robustbench_kpca.protocols.presets import board_path
+    from robustbench_kpca.records.record import SUFFIX
     from robustbench_kpca.report.board import load_board
 
     folder = board_path(board).parent / "records" if records is None else records

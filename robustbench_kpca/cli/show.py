@@ -11,8 +11,8 @@ from robustbench_kpca.cli._options import Json
 if TYPE_CHECKING:
     import pandas as pd
 
-    from robustbench_kpca.record import Record
-    from robustbench_kpca.scenario import Scenario
+    from robustbench_kpca.protocols.scenario import Scenario
+    from robustbench_kpca.records.record import Record
 
 
 def show(
@@ -20,8 +20,8 @@ def show(
     json: Json = False,
 ) -> None:
     """Show records, and check that their metrics follow from their per-sample outcomes."""
-    from robustbench_kpca.record import find_records
-    from robustbench_kpca.report.verify import load_consistent
+    from robustbench_kpca.records.record import find_records
+    from robustbench_kpca.report.consistency import load_consistent
 
     loaded = [load_consistent(path) for place in records for path in find_records(place)]
     if json:
@@ -80,7 +80,7 @@ def _cells(record: "Record") -> dict[str, Any]:
 
 
 def _pictures(scenario: "Scenario") -> list[tuple[str, str]]:
-    from robustbench_kpca.scenario import Corruption, Segmentation
+    from robustbench_kpca.protocols.scenario import Corruption, Segmentation
 
     if isinstance(scenario, Corruption | Segmentation) and scenario.corruptions:
         return [("pictures", f"{scenario.made}, {scenario.mode}")]
@@ -88,7 +88,7 @@ def _pictures(scenario: "Scenario") -> list[tuple[str, str]]:
 
 
 def _rows(record: "Record") -> list[tuple[str, str]]:
-    from robustbench_kpca.scenario import Attack, parse_scenario
+    from robustbench_kpca.protocols.scenario import Attack, parse_scenario
 
     spec, environment, passes = record.spec, record.environment, record.passes
     scenario = parse_scenario(dict(spec.protocol.resolved), spec.protocol.name)

@@ -28,8 +28,8 @@ def train(
 
     On several processes: accelerate launch -m robustbench_kpca train RECIPE.
     """
-    from robustbench_kpca.evaluation.environment import revision
     from robustbench_kpca.files import safe_name
+    from robustbench_kpca.inference.environment import revision
     from robustbench_kpca.models.checkpoint import read_header
     from robustbench_kpca.strict import parse_assignments
     from robustbench_kpca.training.ledger import Epoch

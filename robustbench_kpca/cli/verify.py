@@ -27,8 +27,8 @@ from robustbench_kpca.cli._options import (
 )
 
 if TYPE_CHECKING:
-    from robustbench_kpca.evaluation.verify import Agreement
-    from robustbench_kpca.record import Record
+    from robustbench_kpca.records.record import Record
+    from robustbench_kpca.verification.run import Agreement
 
 
 def verify(
@@ -64,10 +64,10 @@ def verify(
 
     Weaker: its robust accuracy is more than half a point above the reference's. Needs the extra `reference`.
     """
-    from robustbench_kpca.data._loading import load_data
-    from robustbench_kpca.evaluation.verify import verify as compare
+    from robustbench_kpca.data.load import load_data
     from robustbench_kpca.models.loading import input_view
     from robustbench_kpca.strict import parse_assignments
+    from robustbench_kpca.verification.run import verify as compare
 
     options, overrides = split_settings(parse_assignments(set_))
     job = Job(model, [protocol], checkpoint, ema, resize_positions, untrained, name, options, overrides)

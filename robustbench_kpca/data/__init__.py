@@ -2,4 +2,4 @@
 
 from robustbench_kpca.registry import Family
 
-DATASETS = Family("data set", __name__, "load")
+DATASETS = Family("data set", f"{__name__}.sets", "load")

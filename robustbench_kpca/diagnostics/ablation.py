@@ -8,9 +8,9 @@ attentions: that takes several training seeds.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from robustbench_kpca.estimate import holm
 from robustbench_kpca.metrics import Paired, metric_for
-from robustbench_kpca.record import Record
+from robustbench_kpca.records.estimate import holm
+from robustbench_kpca.records.record import Record
 
 TWINS = {
     "rpc_symvit_all": ("symvit",),

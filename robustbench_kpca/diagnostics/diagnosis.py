@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.estimate import Estimate
 from robustbench_kpca.files import sha256, write_atomic
-from robustbench_kpca.record import DataInfo, Environment, ModelInfo
+from robustbench_kpca.records.estimate import Estimate
+from robustbench_kpca.records.record import DataInfo, Environment, ModelInfo
 from robustbench_kpca.strict import STRICT, validate_json
 
 SCHEMA_VERSION = 1

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from robustbench_kpca.diagnostics.diagnosis import Finite
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import write_atomic
-from robustbench_kpca.record import DataInfo
+from robustbench_kpca.records.record import DataInfo
 from robustbench_kpca.strict import STRICT, validate_json
 
 FILE = "trajectory.json"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from robustbench_kpca.estimate import CONFIDENCE, Estimate
+from robustbench_kpca.records.estimate import CONFIDENCE, Estimate
 
 Values = NDArray[np.float64]
 METHOD = "student"

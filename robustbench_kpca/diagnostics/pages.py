@@ -13,7 +13,7 @@ from robustbench_kpca.diagnostics.ablation import COLUMNS, contrasts, without_id
 from robustbench_kpca.diagnostics.diagnosis import Diagnosis, Judged
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import write_atomic
-from robustbench_kpca.record import Record
+from robustbench_kpca.records.record import Record
 
 Kind = Literal["model", "comparison"]
 _README, _PAGE = "README.md", "index.html"

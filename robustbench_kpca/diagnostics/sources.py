@@ -9,10 +9,10 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from robustbench_kpca.data._samples import Samples, to_tensor
+from robustbench_kpca.data.samples import Samples, to_tensor
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import sha256
-from robustbench_kpca.record import DataInfo
+from robustbench_kpca.records.record import DataInfo
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from robustbench_kpca.diagnostics.diagnosis import Diagnosis, Judged, Measured
-from robustbench_kpca.estimate import Estimate
+from robustbench_kpca.records.estimate import Estimate
 
 VERDICTS = ("Claim", "Verdict", "Why")
 STATISTICS = ("Claim", "Statistic", "Mean", "95 % interval", "Chance", "z", "p", "Heads beyond chance")

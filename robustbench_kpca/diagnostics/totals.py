@@ -13,8 +13,8 @@ from robustbench_kpca.diagnostics import thresholds
 from robustbench_kpca.diagnostics.claims import Claim, Results, Statistic
 from robustbench_kpca.diagnostics.diagnosis import Measured, Null, Unit
 from robustbench_kpca.diagnostics.moments import Moments, RatioMoments, Values
-from robustbench_kpca.estimate import holm
 from robustbench_kpca.randomness import generator, sample_key
+from robustbench_kpca.records.estimate import holm
 
 UnitName = tuple[int, int]
 """Layer and head."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from robustbench_kpca.data._loading import load_data
+from robustbench_kpca.data.load import load_data
 from robustbench_kpca.diagnostics.claims import CLAIMS
 from robustbench_kpca.diagnostics.diagnosis import BLOCK, Measured
 from robustbench_kpca.diagnostics.epochs import EpochTerms, Trajectory

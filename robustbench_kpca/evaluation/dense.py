@@ -8,21 +8,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from robustbench_kpca.attacks._ball import distance
-from robustbench_kpca.data._samples import to_tensor
-from robustbench_kpca.data._scenes import Scenes
-from robustbench_kpca.evaluation.engine import CleanBatch, Engine
-from robustbench_kpca.evaluation.journal import Journal
-from robustbench_kpca.evaluation.loader import pictures
+from robustbench_kpca.attack_loop.engine import CleanBatch, Engine
+from robustbench_kpca.attack_loop.pool import Sample
+from robustbench_kpca.attack_loop.success import Answer
+from robustbench_kpca.attacks.shared.ball import distance
+from robustbench_kpca.data.samples import to_tensor
+from robustbench_kpca.data.scenes import Scenes
 from robustbench_kpca.evaluation.measure import run_journalled
 from robustbench_kpca.evaluation.plain import Progress
-from robustbench_kpca.evaluation.pool import Sample
-from robustbench_kpca.evaluation.runner import Runner
 from robustbench_kpca.evaluation.segmentation import pixel_counts
-from robustbench_kpca.evaluation.space import Space
-from robustbench_kpca.evaluation.verdict import Answer
-from robustbench_kpca.outcomes import COUNTS, Outcomes
-from robustbench_kpca.scenario import Attack
+from robustbench_kpca.inference.input_space import Space
+from robustbench_kpca.inference.journal import Journal
+from robustbench_kpca.inference.loader import pictures
+from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca.protocols.scenario import Attack
+from robustbench_kpca.records.outcomes import COUNTS, Outcomes
 from robustbench_kpca.types import Images, Labels
 
 Row = dict[str, Any]

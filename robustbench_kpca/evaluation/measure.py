@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from robustbench_kpca.attacks._ball import distance
-from robustbench_kpca.data._samples import Samples
-from robustbench_kpca.evaluation.engine import CleanBatch, Engine, Sample
-from robustbench_kpca.evaluation.journal import Journal
-from robustbench_kpca.evaluation.loader import batches
+from robustbench_kpca.attack_loop.engine import CleanBatch, Engine, Sample
+from robustbench_kpca.attacks.shared.ball import distance
+from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.evaluation.plain import Progress
-from robustbench_kpca.evaluation.runner import Runner
-from robustbench_kpca.evaluation.space import Space
-from robustbench_kpca.outcomes import COUNTS, Outcomes
-from robustbench_kpca.scenario import Attack
+from robustbench_kpca.inference.input_space import Space
+from robustbench_kpca.inference.journal import Journal
+from robustbench_kpca.inference.loader import batches
+from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca.protocols.scenario import Attack
+from robustbench_kpca.records.outcomes import COUNTS, Outcomes
 
 Row = dict[str, Any]
 

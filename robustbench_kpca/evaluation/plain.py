@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from robustbench_kpca.attack_loop.query import check_clean
 from robustbench_kpca.corruptions import Cell
-from robustbench_kpca.data._cells import CellSamples
-from robustbench_kpca.data._samples import Samples
+from robustbench_kpca.data.io.cells import CellSamples
+from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError, BenchmarkError
-from robustbench_kpca.evaluation.fit import cell_of, classes_of
-from robustbench_kpca.evaluation.journal import Journal
-from robustbench_kpca.evaluation.loader import batches
-from robustbench_kpca.evaluation.meter import check_clean
-from robustbench_kpca.evaluation.runner import Runner
-from robustbench_kpca.outcomes import COLUMNS, Column, Outcomes
-from robustbench_kpca.scenario import CLEAN_CELL, Corruption, Ood, Plain, Segmentation, Shift
+from robustbench_kpca.evaluation.compatibility import cell_of, classes_of
+from robustbench_kpca.inference.journal import Journal
+from robustbench_kpca.inference.loader import batches
+from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca.protocols.scenario import CLEAN_CELL, Corruption, Ood, Plain, Segmentation, Shift
+from robustbench_kpca.records.outcomes import COLUMNS, Column, Outcomes
 from robustbench_kpca.types import Images, Labels, Logits
 
 Progress = Callable[[int, int], None]

@@ -8,15 +8,15 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from robustbench_kpca.data._scenes import IGNORE, Scenes
-from robustbench_kpca.evaluation.fit import cell_of
-from robustbench_kpca.evaluation.journal import Journal
-from robustbench_kpca.evaluation.loader import pictures
+from robustbench_kpca.data.scenes import IGNORE, Scenes
+from robustbench_kpca.evaluation.compatibility import cell_of
 from robustbench_kpca.evaluation.plain import told
-from robustbench_kpca.evaluation.runner import Runner
-from robustbench_kpca.evaluation.windows import Prediction, Stream, Windowing
-from robustbench_kpca.outcomes import Outcomes
-from robustbench_kpca.scenario import Segmentation
+from robustbench_kpca.inference.journal import Journal
+from robustbench_kpca.inference.loader import pictures
+from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca.inference.sliding_window.windows import Prediction, Stream, Windowing
+from robustbench_kpca.protocols.scenario import Segmentation
+from robustbench_kpca.records.outcomes import Outcomes
 
 Mask = NDArray[np.int16]
 Counts = NDArray[np.int64]

@@ -8,24 +8,25 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from robustbench_kpca.audit import Audit
-from robustbench_kpca.data._samples import Samples
-from robustbench_kpca.data._scenes import Scenes
+from robustbench_kpca.audit.model_identity import require_subject
+from robustbench_kpca.audit.preflight import Finding
+from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.data.scenes import Scenes
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.environment import environment
-from robustbench_kpca.evaluation.fit import first_shown, require_data
-from robustbench_kpca.evaluation.journal import Journal
-from robustbench_kpca.evaluation.loader import batches
-from robustbench_kpca.evaluation.preflight import Finding
-from robustbench_kpca.evaluation.runner import Runner, device_for, own_window
+from robustbench_kpca.evaluation.compatibility import first_shown, require_data
 from robustbench_kpca.evaluation.segmentation import windowing_of
-from robustbench_kpca.evaluation.subject import require_subject
-from robustbench_kpca.evaluation.windows import Windowing, batch_size_for, first_window
 from robustbench_kpca.files import require_writable, sha256
+from robustbench_kpca.inference.environment import environment
+from robustbench_kpca.inference.journal import Journal
+from robustbench_kpca.inference.loader import batches
+from robustbench_kpca.inference.runner import Runner, device_for, own_window
+from robustbench_kpca.inference.sliding_window.windows import Windowing, batch_size_for, first_window
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.models import model_info
-from robustbench_kpca.outcomes import Outcomes
-from robustbench_kpca.record import (
+from robustbench_kpca.protocols.scenario import Attack, Scenario, Segmentation
+from robustbench_kpca.records.audit import Audit
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.record import (
     SUFFIX,
     DataInfo,
     Environment,
@@ -38,7 +39,6 @@ from robustbench_kpca.record import (
     load_record,
     outcomes_name,
 )
-from robustbench_kpca.scenario import Attack, Scenario, Segmentation
 from robustbench_kpca.types import Images, Labels, Logits
 
 BATCH_SIZE = 64

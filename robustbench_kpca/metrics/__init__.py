@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.estimate import Estimate, Values, mean, paired_p_value
-from robustbench_kpca.metrics._bootstrap import bootstrap, paired_difference
-from robustbench_kpca.outcomes import Kind, Outcomes
+from robustbench_kpca.metrics.shared.bootstrap import bootstrap, paired_difference
+from robustbench_kpca.protocols.scenario import Scenario
+from robustbench_kpca.records.estimate import Estimate, Values, mean, paired_p_value
+from robustbench_kpca.records.outcomes import Kind, Outcomes
 from robustbench_kpca.registry import Family
-from robustbench_kpca.scenario import Scenario
 
 METRICS = Family("metric", __name__, "METRIC")
 

@@ -1,8 +1,8 @@
 """Clean accuracy: the share of unchanged images whose label has the largest logit."""
 
 from robustbench_kpca.metrics import Mean, Scores
-from robustbench_kpca.outcomes import Outcomes
-from robustbench_kpca.scenario import Corruption, Scenario
+from robustbench_kpca.protocols.scenario import Corruption, Scenario
+from robustbench_kpca.records.outcomes import Outcomes
 
 
 def _scores(outcomes: Outcomes) -> Scores:

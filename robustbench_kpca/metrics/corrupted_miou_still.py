@@ -4,7 +4,7 @@ Those two move what is seen while masks stay as they are, as is the convention. 
 with neighbours a few pixels away, at random, and moves no object.
 """
 
-from robustbench_kpca.metrics._pixels import miou
-from robustbench_kpca.metrics._segmentation import MOVING, of_corrupted
+from robustbench_kpca.metrics.shared.pixels import miou
+from robustbench_kpca.metrics.shared.segmentation import MOVING, of_corrupted
 
 METRIC = of_corrupted(miou, MOVING, name="corrupted_miou_still", title="mIoU under corruptions that move nothing")

@@ -5,9 +5,9 @@
 """
 
 from robustbench_kpca.metrics import Mean, Scores
-from robustbench_kpca.metrics._corruption_errors import mean_error_scores
-from robustbench_kpca.metrics._grid import grid_of
-from robustbench_kpca.outcomes import Outcomes
+from robustbench_kpca.metrics.shared.corruption_errors import mean_error_scores
+from robustbench_kpca.metrics.shared.grid import grid_of
+from robustbench_kpca.records.outcomes import Outcomes
 
 
 def _scores(outcomes: Outcomes) -> Scores:

@@ -5,11 +5,11 @@ clean images too can have a small one: read it beside the clean accuracy.
 """
 
 from robustbench_kpca.metrics import Scores
-from robustbench_kpca.metrics._corruption_errors import ErrorTable, relative_mce_scores
-from robustbench_kpca.metrics._grid import grid_of
-from robustbench_kpca.metrics._relative import RelativeError, alexnet_knows
-from robustbench_kpca.outcomes import Outcomes
-from robustbench_kpca.scenario import Corruption, Scenario
+from robustbench_kpca.metrics.shared.corruption_errors import ErrorTable, relative_mce_scores
+from robustbench_kpca.metrics.shared.grid import grid_of
+from robustbench_kpca.metrics.shared.relative import RelativeError, alexnet_knows
+from robustbench_kpca.protocols.scenario import Corruption, Scenario
+from robustbench_kpca.records.outcomes import Outcomes
 
 
 def _scores(outcomes: Outcomes, reference: ErrorTable) -> Scores:

@@ -3,10 +3,10 @@
 from functools import partial
 
 from robustbench_kpca.metrics import Statistic, Weighted
-from robustbench_kpca.metrics._corruption_errors import mean_error_scores, retention
-from robustbench_kpca.metrics._grid import grid_of
-from robustbench_kpca.outcomes import Outcomes
-from robustbench_kpca.scenario import Corruption, Scenario
+from robustbench_kpca.metrics.shared.corruption_errors import mean_error_scores, retention
+from robustbench_kpca.metrics.shared.grid import grid_of
+from robustbench_kpca.protocols.scenario import Corruption, Scenario
+from robustbench_kpca.records.outcomes import Outcomes
 
 ENOUGH = 20  # right clean answers: with fewer, a resample may have none, and the ratio divides by 0
 

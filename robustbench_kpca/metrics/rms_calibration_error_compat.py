@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from robustbench_kpca.metrics._calibrated import calibration_metric
-from robustbench_kpca.metrics._calibration import rms_calibration_error
+from robustbench_kpca.metrics.shared.calibrated import calibration_metric
+from robustbench_kpca.metrics.shared.calibration import rms_calibration_error
 
 METRIC = calibration_metric(
     partial(rms_calibration_error, compat=True), needs=2, name="rms_calibration_error_compat",

@@ -1,7 +1,7 @@
 """Robust accuracy: the share of images classified correctly that no attack of the protocol could break."""
 
 from robustbench_kpca.metrics import Mean, Scores
-from robustbench_kpca.outcomes import Outcomes
+from robustbench_kpca.records.outcomes import Outcomes
 
 
 def _scores(outcomes: Outcomes) -> Scores:

@@ -1,7 +1,7 @@
 """Accuracy on shifted images, among the classes that the protocol names (the 200 of ImageNet-A or -R, or all)."""
 
 from robustbench_kpca.metrics import Mean, Scores
-from robustbench_kpca.outcomes import Outcomes
+from robustbench_kpca.records.outcomes import Outcomes
 
 
 def _scores(outcomes: Outcomes) -> Scores:

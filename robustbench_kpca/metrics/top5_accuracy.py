@@ -1,7 +1,7 @@
 """Top-5 accuracy: the share of images whose label is among the five largest logits (of the classes asked for)."""
 
 from robustbench_kpca.metrics import Mean, Scores
-from robustbench_kpca.outcomes import Outcomes
+from robustbench_kpca.records.outcomes import Outcomes
 
 
 def _scores(outcomes: Outcomes) -> Scores:

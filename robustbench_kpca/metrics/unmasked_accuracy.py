@@ -4,7 +4,7 @@ Published numbers for ImageNet-A and -R are masked (`shift_accuracy`); this is t
 """
 
 from robustbench_kpca.metrics import Mean, Scores
-from robustbench_kpca.outcomes import Outcomes
+from robustbench_kpca.records.outcomes import Outcomes
 
 
 def _scores(outcomes: Outcomes) -> Scores:

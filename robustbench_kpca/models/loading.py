@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from robustbench_kpca.data._folder import View
+from robustbench_kpca.data.io.folder import View
 from robustbench_kpca.errors import BadInputError, BenchmarkError
 from robustbench_kpca.models.build import ARCHITECTURES, create_model
 from robustbench_kpca.models.checkpoint import (
@@ -20,7 +20,7 @@ from robustbench_kpca.models.checkpoint import (
     tensor_sha256,
 )
 from robustbench_kpca.models.normalisation import normalise_inside
-from robustbench_kpca.record import ModelInfo
+from robustbench_kpca.records.record import ModelInfo
 from robustbench_kpca.registry import unknown_name
 from robustbench_kpca.types import Logits
 

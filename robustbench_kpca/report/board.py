@@ -9,14 +9,14 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
-from robustbench_kpca.audit import Audit
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.estimate import Estimate, holm, mean
 from robustbench_kpca.metrics import METRICS, Mean, Metric, Paired, Scores, aligned, answers, metric_for
-from robustbench_kpca.presets import board_path
-from robustbench_kpca.record import SUFFIX, OlderSchemaError, Record
-from robustbench_kpca.report.verify import load_consistent
-from robustbench_kpca.scenario import load_scenario
+from robustbench_kpca.protocols.presets import board_path
+from robustbench_kpca.protocols.scenario import load_scenario
+from robustbench_kpca.records.audit import Audit
+from robustbench_kpca.records.estimate import Estimate, holm, mean
+from robustbench_kpca.records.record import SUFFIX, OlderSchemaError, Record
+from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.strict import STRICT, load_toml, validate
 
 ALPHA = 0.05

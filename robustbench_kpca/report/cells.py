@@ -7,19 +7,19 @@ from typing import Any
 
 import pandas as pd
 
-from robustbench_kpca.estimate import Estimate, mean
-from robustbench_kpca.metrics._alexnet import counted
-from robustbench_kpca.metrics._corruption_errors import (
+from robustbench_kpca.metrics.shared.alexnet import counted
+from robustbench_kpca.metrics.shared.corruption_errors import (
     ALEXNET,
     corruption_errors,
     mean_by_group,
     mean_errors,
     relative_corruption_errors,
 )
-from robustbench_kpca.metrics._grid import grid_of
-from robustbench_kpca.record import Record
+from robustbench_kpca.metrics.shared.grid import grid_of
+from robustbench_kpca.protocols.scenario import Corruption, parse_scenario
+from robustbench_kpca.records.estimate import Estimate, mean
+from robustbench_kpca.records.record import Record
 from robustbench_kpca.report import pixels
-from robustbench_kpca.scenario import Corruption, parse_scenario
 
 
 def cells(record: Record) -> list[dict[str, Any]]:

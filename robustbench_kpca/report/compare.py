@@ -10,7 +10,7 @@ import pandas as pd
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import METRICS, metric_for
-from robustbench_kpca.record import Record
+from robustbench_kpca.records.record import Record
 from robustbench_kpca.registry import unknown_name
 
 _RULE = re.compile(r"(?P<metric>\w+):(?P<sign>[+-])(?P<points>\d+(?:\.\d+)?)pp")

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from robustbench_kpca.protocols.scenario import Corruption, Segmentation, load_scenario
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.cells import along_severity, by_corruption
 from robustbench_kpca.report.heatmap import accuracy_against_severity, heatmap
-from robustbench_kpca.scenario import Corruption, Segmentation, load_scenario
 
 
 @dataclass(frozen=True)

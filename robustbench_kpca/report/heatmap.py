@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.estimate import Estimate
-from robustbench_kpca.metrics._alexnet import canonical, group_of
+from robustbench_kpca.metrics.shared.alexnet import canonical, group_of
+from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.report.plots import STYLE, line_style
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from robustbench_kpca.estimate import Estimate
-from robustbench_kpca.metrics._alexnet import canonical
-from robustbench_kpca.metrics._bootstrap import bootstrap
-from robustbench_kpca.metrics._pixels import Measure, Tally, mean_accuracy, miou, pixel_accuracy
-from robustbench_kpca.metrics._segmentation import shares
-from robustbench_kpca.outcomes import Outcomes
-from robustbench_kpca.scenario import CLEAN_CELL
+from robustbench_kpca.metrics.shared.alexnet import canonical
+from robustbench_kpca.metrics.shared.bootstrap import bootstrap
+from robustbench_kpca.metrics.shared.pixels import Measure, Tally, mean_accuracy, miou, pixel_accuracy
+from robustbench_kpca.metrics.shared.segmentation import shares
+from robustbench_kpca.protocols.scenario import CLEAN_CELL
+from robustbench_kpca.records.estimate import Estimate
+from robustbench_kpca.records.outcomes import Outcomes
 
 MEASURES: dict[str, Measure] = {
     "pixel_accuracy": pixel_accuracy,

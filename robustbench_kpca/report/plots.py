@@ -6,8 +6,8 @@ from itertools import groupby
 from typing import Any
 
 from robustbench_kpca.metrics import metric_for
+from robustbench_kpca.protocols.scenario import Attack, load_scenario
 from robustbench_kpca.report.board import Board, Column
-from robustbench_kpca.scenario import Attack, load_scenario
 
 CLEAN = {
     "robust_accuracy": "clean_accuracy",

@@ -9,14 +9,14 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.estimate import Estimate
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.metrics import metric_for
-from robustbench_kpca.record import Record
+from robustbench_kpca.protocols.scenario import Attack, Corruption, Segmentation, parse_scenario
+from robustbench_kpca.records.estimate import Estimate
+from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.board import ALPHA, Board, Column
 from robustbench_kpca.report.grids import corruption_figures
 from robustbench_kpca.report.plots import accuracy_against_eps
-from robustbench_kpca.scenario import Attack, Corruption, Segmentation, parse_scenario
 
 MISSING = "—"
 FLAGGED, UNAUDITED = "⚠", "○"  # beside a model's name

@@ -15,7 +15,7 @@ from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 
 from robustbench_kpca.data import DATASETS
-from robustbench_kpca.data._scenes import SCENES
+from robustbench_kpca.data.scenes import SCENES
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.files import require_writable
 from robustbench_kpca.models.build import create_model

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols.scenario import Scalar
+from robustbench_kpca.protocols.threat import Norm, Threat, parse_fraction
 from robustbench_kpca.registry import unknown_name
-from robustbench_kpca.scenario import Scalar
 from robustbench_kpca.strict import STRICT, load_toml, validate
-from robustbench_kpca.threat import Norm, Threat, parse_fraction
 from robustbench_kpca.training import recipes
 
 Share = Annotated[float, Field(ge=0, le=1)]

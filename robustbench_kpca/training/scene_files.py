@@ -9,7 +9,7 @@ from accelerate import Accelerator
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from robustbench_kpca.data._scenes import Scenes, load_scenes
+from robustbench_kpca.data.scenes import Scenes, load_scenes
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.build import normalisation_of
 from robustbench_kpca.randomness import generator, sample_key

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.data import DATASETS
-from robustbench_kpca.data._samples import Samples
+from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.types import Images, Labels

@@ -127,7 +127,7 @@ def test_the_wheel_works_without_the_checkout(wheel, tmp_path):
         assert main(["eval", "-m", "vit_digits", "-p", "fgsm-linf-8_255", "--limit", "20", "-o", "runs"]) == 0
         assert main(["leaderboard", "digits", "-o", "board"]) == 0
         from robustbench_kpca import load_record
-        from robustbench_kpca.record import find_records
+        from robustbench_kpca.records.record import find_records
         print(load_record(find_records("runs")[0]).environment.revision)
         """,
         cwd=tmp_path,

@@ -7,21 +7,21 @@ import pytest
 import torch
 from plain_query import PlainQuery
 
-from robustbench_kpca import presets
+from robustbench_kpca.attack_loop.engine import build_attack
+from robustbench_kpca.attack_loop.query import check_box, check_proposal
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.corruptions import CORRUPTIONS, corrupt
 from robustbench_kpca.data import DATASETS
-from robustbench_kpca.data._samples import to_tensor
-from robustbench_kpca.data._scene_sets import SCENES
+from robustbench_kpca.data.samples import to_tensor
+from robustbench_kpca.data.scene_sets import SCENES
 from robustbench_kpca.diagnostics.claims import CLAIMS
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.engine import build_attack
-from robustbench_kpca.evaluation.meter import check_box, check_proposal
 from robustbench_kpca.metrics import METRICS
+from robustbench_kpca.protocols import presets
+from robustbench_kpca.protocols.scenario import load_scenario
 from robustbench_kpca.registry import Family
 from robustbench_kpca.report.board import BoardSpec
-from robustbench_kpca.scenario import load_scenario
 from robustbench_kpca.strict import load_toml, validate
 from robustbench_kpca.training import recipes
 from robustbench_kpca.training.recipe import load_recipe

@@ -18,7 +18,7 @@ from PIL import Image
 
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.models.loading import WEIGHTS
-from robustbench_kpca.record import find_records, load_record
+from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.training import RECIPES
 
 RBK = [sys.executable, "-m", "robustbench_kpca"]
@@ -306,7 +306,7 @@ def test_a_killed_evaluation_leaves_whole_files_only_and_goes_on(tmp_path):
 
 
 def test_an_interrupt_is_exit_code_three_and_one_line(tmp_path, monkeypatch, capsys):
-    import robustbench_kpca.evaluation.run as run
+    import robustbench_kpca.evaluation.api as run
 
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
@@ -317,7 +317,7 @@ def test_an_interrupt_is_exit_code_three_and_one_line(tmp_path, monkeypatch, cap
 
 
 def test_a_bug_is_not_mistaken_for_a_regression(monkeypatch, capsys):
-    import robustbench_kpca.evaluation.run as run
+    import robustbench_kpca.evaluation.api as run
 
     monkeypatch.setattr(run, "measure_plain", lambda *args, **kwargs: 1 / 0)
     assert rbk(*EVAL, "-q") == 3

@@ -16,11 +16,11 @@ import pytest
 from PIL import Image
 
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.corruption_names import COMMON
 from robustbench_kpca.corruptions import corrupt
-from robustbench_kpca.data._classes import robustbench_validation
-from robustbench_kpca.data._folder import View
-from robustbench_kpca.data._loading import load_data
+from robustbench_kpca.data.io.classes import robustbench_validation
+from robustbench_kpca.data.io.folder import View
+from robustbench_kpca.data.load import load_data
+from robustbench_kpca.protocols.corruption_names import COMMON
 
 RBK = [sys.executable, "-m", "robustbench_kpca"]
 SOME = ["--corruption", "gaussian_noise", "--corruption", "contrast", "--severity", "2", "--severity", "5"]
@@ -188,7 +188,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(source, tmp_path, workers):
 
 def test_two_at_once_are_refused(source, tmp_path, capsys):
     code = (
-        "import pathlib, sys; from robustbench_kpca.data._lock import locked\n"
+        "import pathlib, sys; from robustbench_kpca.data.io.lock import locked\n"
         "with locked(pathlib.Path('dst/.lock'), wait=False): print('held', flush=True); sys.stdin.read()"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

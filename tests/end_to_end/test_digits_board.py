@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.record import find_records, load_record
+from robustbench_kpca.records.record import find_records, load_record
 
 BASELINE = Path(__file__).parents[2] / "leaderboards" / "digits" / "records"
 

@@ -16,11 +16,11 @@ from PIL import Image
 from robustbench_kpca import evaluate
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.corruptions import corrupt
-from robustbench_kpca.corruptions._storage import store
-from robustbench_kpca.data._scenes import load_scenes
-from robustbench_kpca.evaluation.windows import segment
+from robustbench_kpca.corruptions.shared.storage import store
+from robustbench_kpca.data.scenes import load_scenes
+from robustbench_kpca.inference.sliding_window.windows import segment
+from robustbench_kpca.protocols.scenario import load_scenario
 from robustbench_kpca.report.pictures import coloured, grid, legend_of, page
-from robustbench_kpca.scenario import load_scenario
 
 MODEL = """
 import torch

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from robustbench_kpca.corruptions import corrupt
-from robustbench_kpca.corruptions._storage import store
+from robustbench_kpca.corruptions.shared.storage import store
 
 FOLDER = Path(os.environ.get("RBK_DATA", "nowhere")) / "imagenet_c_reference"
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="RBK_DATA names no folder with imagenet_c_reference")

@@ -6,8 +6,8 @@ import os
 import pytest
 
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.data._scenes import load_scenes
-from robustbench_kpca.record import find_records, load_record
+from robustbench_kpca.data.scenes import load_scenes
+from robustbench_kpca.records.record import find_records, load_record
 
 EVAL = ["eval", "--data", "shapes", "--limit", "6", "-o", "out", "--quiet"]
 UNTRAINED = [*EVAL, "-m", "symvit_shapes", "--untrained"]

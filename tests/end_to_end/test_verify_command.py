@@ -6,7 +6,7 @@ import json
 import pytest
 
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.record import find_records, load_record
+from robustbench_kpca.records.record import find_records, load_record
 
 VERIFY = ["verify", "symvit_digits_adv", "--limit", "24"]
 

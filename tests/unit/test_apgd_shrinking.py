@@ -8,7 +8,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.attacks.apgd_shrinking import ShrinkingAPGD
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.threat import Threat
+from robustbench_kpca.protocols.threat import Threat
 
 LINF = Threat("linf", 0.1)
 LOSSES = ("ce_masked_by_class", "ce_masked", "js")

@@ -9,19 +9,19 @@ from fakes import BASES, Fake, fake, refusal
 from torch import nn
 
 from robustbench_kpca import attack, evaluate, load_data, load_model, load_record
-from robustbench_kpca.audit import Audit, Check, audit_path, load_audit
+from robustbench_kpca.audit import budgets as audit_budgets
+from robustbench_kpca.audit import preflight as preflighting
+from robustbench_kpca.audit import run as auditing
+from robustbench_kpca.audit.limits import samples_allowed
+from robustbench_kpca.audit.model_identity import audited_samples, subject_of
+from robustbench_kpca.audit.run import audit
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation import audit as auditing
-from robustbench_kpca.evaluation import audit_budgets
-from robustbench_kpca.evaluation import preflight as preflighting
-from robustbench_kpca.evaluation.audit import audit
-from robustbench_kpca.evaluation.audit_limits import samples_allowed
-from robustbench_kpca.evaluation.runner import Runner
-from robustbench_kpca.evaluation.subject import audited_samples, subject_of
+from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.models import bundled
 from robustbench_kpca.models.mixing import rpc_layers
-from robustbench_kpca.record import find_records
+from robustbench_kpca.records.audit import Audit, Check, audit_path, load_audit
+from robustbench_kpca.records.record import find_records
 
 ADVERSARIAL = sorted(name for name in bundled() if name.endswith("_adv"))
 PLAIN = sorted(name for name in bundled() if name.endswith("_digits"))

@@ -9,23 +9,23 @@ from fakes import PER_PIXEL, fake, refusal
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
-from robustbench_kpca.audit import Audit, audit_path, load_audit
+from robustbench_kpca.audit import budgets as audit_budgets
+from robustbench_kpca.audit.answers import worse
+from robustbench_kpca.audit.bench import Bench
+from robustbench_kpca.audit.budgets import resolved
+from robustbench_kpca.audit.checks import CHECKS
+from robustbench_kpca.audit.limits import limits
+from robustbench_kpca.audit.model_identity import audited_samples, require_subject
+from robustbench_kpca.audit.run import audit
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.data._scenes import ArrayScenes, load_scenes
+from robustbench_kpca.data.scenes import ArrayScenes, load_scenes
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation import audit_budgets
-from robustbench_kpca.evaluation.audit import audit
-from robustbench_kpca.evaluation.audit_answers import worse
-from robustbench_kpca.evaluation.audit_bench import Bench
-from robustbench_kpca.evaluation.audit_budgets import resolved
-from robustbench_kpca.evaluation.audit_checks import CHECKS
-from robustbench_kpca.evaluation.audit_limits import limits
 from robustbench_kpca.evaluation.dense import scene_batch
-from robustbench_kpca.evaluation.runner import Runner
-from robustbench_kpca.evaluation.subject import audited_samples, require_subject
-from robustbench_kpca.presets import roots
-from robustbench_kpca.record import find_records
-from robustbench_kpca.threat import Threat
+from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca.protocols.presets import roots
+from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.records.audit import Audit, audit_path, load_audit
+from robustbench_kpca.records.record import find_records
 
 CPU = torch.device("cpu")
 HONEST = ("symvit_shapes", "rpc_symvit_shapes")
@@ -172,7 +172,7 @@ def test_what_classifiers_are_asked_is_what_the_kept_records_say():
 
 @pytest.mark.usefixtures("tiny")
 def test_an_audit_of_scenes_is_repeatable_and_found_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("robustbench_kpca.evaluation.audit.revision", lambda: "a")
+    monkeypatch.setattr("robustbench_kpca.audit.run.revision", lambda: "a")
     model, data = PerPixel(), scenes()
     first = audit(model, data, name="m", out=tmp_path)
     assert audit(model, data, name="m", out=tmp_path) == first

@@ -5,10 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robustbench_kpca.attacks._ball import ascent_direction, distance, project, require_norm, uniform_in_ball
-from robustbench_kpca.attacks._losses import cross_entropy, margin
+from robustbench_kpca.attacks.shared.ball import ascent_direction, distance, project, require_norm, uniform_in_ball
+from robustbench_kpca.attacks.shared.losses import cross_entropy, margin
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.threat import Threat
+from robustbench_kpca.protocols.threat import Threat
 
 NORMS = ["linf", "l2", "l1"]
 SEED = st.integers(0, 2**32)

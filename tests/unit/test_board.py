@@ -7,9 +7,9 @@ import pytest
 from attack_checks import USUAL
 
 from robustbench_kpca import evaluate, load_data, load_model
-from robustbench_kpca.audit import Audit, Check, Plan, Subject
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.record import find_records, load_record
+from robustbench_kpca.records.audit import Audit, Check, Plan, Subject
+from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report.board import load_board
 from robustbench_kpca.report.render import frame, html, markdown, write_board
 

@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.estimate import bootstrap_mean
-from robustbench_kpca.metrics._bootstrap import bootstrap, paired_difference
+from robustbench_kpca.metrics.shared.bootstrap import bootstrap, paired_difference
+from robustbench_kpca.records.estimate import bootstrap_mean
 
 
 def mean_of(values):

@@ -13,11 +13,11 @@ import torch
 from full_disk import full_disk
 from PIL import Image
 
-from robustbench_kpca.data import _cache
-from robustbench_kpca.data._cache import cached
-from robustbench_kpca.data._folder import View
-from robustbench_kpca.data._loading import as_samples, load_data
-from robustbench_kpca.data._samples import ArraySamples
+from robustbench_kpca.data.io import cache as _cache
+from robustbench_kpca.data.io.cache import cached
+from robustbench_kpca.data.io.folder import View
+from robustbench_kpca.data.load import as_samples, load_data
+from robustbench_kpca.data.samples import ArraySamples
 from robustbench_kpca.errors import BadInputError, EvaluationError
 
 VIEW = View(16)
@@ -95,9 +95,9 @@ def test_finished_work_is_not_repeated(folder, tmp_path, monkeypatch):
 def test_a_killed_process_leaves_no_whole_file_and_is_gone_on_with(folder, tmp_path):
     code = f"""
         import pathlib, time
-        from robustbench_kpca.data import _cache
-        from robustbench_kpca.data._folder import View
-        from robustbench_kpca.data._loading import load_data
+        from robustbench_kpca.data.io import cache as _cache
+        from robustbench_kpca.data.io.folder import View
+        from robustbench_kpca.data.load import load_data
         _cache.CHUNK = 2
         samples = load_data({str(folder)!r}, view=View(16))
         def slowly(done, total):
@@ -120,9 +120,9 @@ def test_a_killed_process_leaves_no_whole_file_and_is_gone_on_with(folder, tmp_p
 def test_two_processes_build_it_once(folder, tmp_path):
     code = f"""
         import pathlib, time
-        from robustbench_kpca.data import _cache
-        from robustbench_kpca.data._folder import View
-        from robustbench_kpca.data._loading import load_data
+        from robustbench_kpca.data.io import cache as _cache
+        from robustbench_kpca.data.io.folder import View
+        from robustbench_kpca.data.load import load_data
         _cache.CHUNK = 2
         samples = load_data({str(folder)!r}, view=View(16))
         seen = []

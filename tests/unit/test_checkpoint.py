@@ -23,7 +23,7 @@ from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_state, save_checkpoint
 from robustbench_kpca.models.loading import WEIGHTS
-from robustbench_kpca.record import find_records, load_record
+from robustbench_kpca.records.record import find_records, load_record
 
 NAME = "symvit_digits"
 FILE = WEIGHTS / f"{NAME}.safetensors"

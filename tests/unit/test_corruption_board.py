@@ -7,9 +7,9 @@ import pytest
 
 from robustbench_kpca import evaluate_together, load_data, load_model
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.data._pair import Pair
+from robustbench_kpca.data.io.pair import Pair
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.record import find_records, load_record
+from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report.board import load_board
 from robustbench_kpca.report.cells import by_corruption, by_group, cells
 from robustbench_kpca.report.render import frame, html, markdown

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robustbench_kpca.corruption_names import SEVERITIES
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.metrics import _alexnet as alexnet
-from robustbench_kpca.metrics._corruption_errors import (
+from robustbench_kpca.metrics.shared import alexnet as alexnet
+from robustbench_kpca.metrics.shared.corruption_errors import (
     ALEXNET,
     ErrorTable,
     Grid,
@@ -25,6 +24,7 @@ from robustbench_kpca.metrics._corruption_errors import (
     relative_mce_scores,
     retention,
 )
+from robustbench_kpca.protocols.corruption_names import SEVERITIES
 
 IMAGES = 50_000
 

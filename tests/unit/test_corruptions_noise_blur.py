@@ -13,7 +13,7 @@ from PIL import Image
 from skimage.util import random_noise
 
 from robustbench_kpca.corruptions import CORRUPTIONS, _motion, _zoom, corrupt, glass_blur, zoom_blur
-from robustbench_kpca.corruptions._storage import store
+from robustbench_kpca.corruptions.shared.storage import store
 from robustbench_kpca.randomness import generator
 
 NOISES = ("gaussian_noise", "shot_noise", "speckle_noise", "impulse_noise")

@@ -8,7 +8,7 @@ from torch import nn
 
 from robustbench_kpca.attacks.cw import CW
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.threat import Threat
+from robustbench_kpca.protocols.threat import Threat
 
 SMALL = CW(steps=30, lr=0.02, binary_steps=4, initial_const=0.1, confidence=0.0)
 STAGE = {

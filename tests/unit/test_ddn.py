@@ -9,7 +9,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.attacks.ddn import DDN
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.threat import Threat
+from robustbench_kpca.protocols.threat import Threat
 
 EVERYWHERE = Threat("l2", 100.0)
 

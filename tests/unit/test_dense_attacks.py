@@ -7,19 +7,19 @@ import torch
 from attack_checks import rand
 from torch import nn
 
-from robustbench_kpca.data._scenes import ArrayScenes
+from robustbench_kpca.attack_loop.engine import Engine
+from robustbench_kpca.attack_loop.success import judge
+from robustbench_kpca.attack_loop.targets import check_per_pixel
+from robustbench_kpca.audit.preflight import inspect
+from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.aims import check_per_pixel
+from robustbench_kpca.evaluation.api import evaluate
 from robustbench_kpca.evaluation.dense import measure_dense, scene_batch
-from robustbench_kpca.evaluation.engine import Engine
-from robustbench_kpca.evaluation.journal import Journal
-from robustbench_kpca.evaluation.preflight import inspect
-from robustbench_kpca.evaluation.run import evaluate
-from robustbench_kpca.evaluation.runner import Runner
-from robustbench_kpca.evaluation.tiles import through_windows
-from robustbench_kpca.evaluation.verdict import judge
-from robustbench_kpca.evaluation.windows import segment
-from robustbench_kpca.outcomes import COUNTS
+from robustbench_kpca.inference.journal import Journal
+from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca.inference.sliding_window.tiles import through_windows
+from robustbench_kpca.inference.sliding_window.windows import segment
+from robustbench_kpca.records.outcomes import COUNTS
 
 CPU = torch.device("cpu")
 PGD = {"attack": "pgd", "restarts": 1, "steps": 10, "step_size": "0.25 eps", "random_start": False}

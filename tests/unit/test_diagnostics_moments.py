@@ -10,7 +10,7 @@ from robustbench_kpca.diagnostics.claims import heads_ahead
 from robustbench_kpca.diagnostics.diagnosis import Measured, Unit, finding
 from robustbench_kpca.diagnostics.moments import RatioMoments
 from robustbench_kpca.diagnostics.tables import interval
-from robustbench_kpca.estimate import Estimate
+from robustbench_kpca.records.estimate import Estimate
 
 
 def test_the_interval_of_a_ratio_of_means_is_the_delta_methods():

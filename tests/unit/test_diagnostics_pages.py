@@ -15,9 +15,9 @@ from robustbench_kpca.diagnostics.diagnosis import Diagnosis, Judged, Measured, 
 from robustbench_kpca.diagnostics.run import diagnose
 from robustbench_kpca.diagnostics.sources import ImageSource
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.estimate import Estimate
-from robustbench_kpca.evaluation.environment import environment
-from robustbench_kpca.record import load_record
+from robustbench_kpca.inference.environment import environment
+from robustbench_kpca.records.estimate import Estimate
+from robustbench_kpca.records.record import load_record
 
 CLAIMS = ("decomposition", "gamma", "planted", "primal_objective")
 

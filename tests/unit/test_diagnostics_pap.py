@@ -16,8 +16,8 @@ from robustbench_kpca.diagnostics.diagnosis import Measured, Unit
 from robustbench_kpca.diagnostics.layer import Layer
 from robustbench_kpca.diagnostics.pursuits import effective_rank, iterates, pursues, residual, traces
 from robustbench_kpca.diagnostics.totals import Totals, block_orders, draws_for
-from robustbench_kpca.estimate import Estimate
 from robustbench_kpca.models.mixing import trace_model, trace_pursuit
+from robustbench_kpca.records.estimate import Estimate
 
 pytestmark = pytest.mark.usefixtures("fork")
 

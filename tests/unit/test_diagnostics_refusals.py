@@ -14,7 +14,7 @@ from robustbench_kpca.diagnostics.layer import Layer
 from robustbench_kpca.diagnostics.run import diagnose
 from robustbench_kpca.diagnostics.sources import ImageSource
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.environment import environment
+from robustbench_kpca.inference.environment import environment
 
 pytestmark = pytest.mark.usefixtures("fork")
 HERE = environment(torch.device("cpu"))

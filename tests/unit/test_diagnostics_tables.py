@@ -11,8 +11,8 @@ from robustbench_kpca.diagnostics import tables
 from robustbench_kpca.diagnostics.diagnosis import finding
 from robustbench_kpca.diagnostics.run import diagnose
 from robustbench_kpca.diagnostics.sources import ImageSource
-from robustbench_kpca.estimate import Estimate
-from robustbench_kpca.evaluation.environment import environment
+from robustbench_kpca.inference.environment import environment
+from robustbench_kpca.records.estimate import Estimate
 
 
 @pytest.mark.parametrize(

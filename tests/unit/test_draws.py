@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from robustbench_kpca.attacks._draws import _mix, signs, uniforms
+from robustbench_kpca.attacks.shared.draws import _mix, signs, uniforms
 
 
 def test_the_generator_is_splitmix64():

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from robustbench_kpca import attack, evaluate, load_data, load_model
+from robustbench_kpca.attack_loop.engine import Engine
 from robustbench_kpca.errors import BadInputError, EvaluationError
-from robustbench_kpca.evaluation.engine import Engine
-from robustbench_kpca.evaluation.journal import Journal
-from robustbench_kpca.evaluation.runner import Runner
+from robustbench_kpca.inference.journal import Journal
+from robustbench_kpca.inference.runner import Runner
 
 EPS = 0.1
 
@@ -396,7 +396,7 @@ def test_equal_weights_are_not_yet_an_equal_model(linear, tmp_path):
 
 
 def test_every_specification_has_files_of_its_own(linear, tmp_path):
-    from robustbench_kpca.record import find_records
+    from robustbench_kpca.records.record import find_records
 
     model = linear(torch.ones(1, 1, 1), -0.5).eval()
     for images, batch_size in ((IMAGES, 4), (IMAGES, 2), (IMAGES[:3], 4)):
@@ -405,7 +405,7 @@ def test_every_specification_has_files_of_its_own(linear, tmp_path):
 
 
 def test_a_newer_record_is_never_replaced(linear, tmp_path):
-    from robustbench_kpca.record import find_records
+    from robustbench_kpca.records.record import find_records
 
     model = linear(torch.ones(1, 1, 1), -0.5).eval()
     evaluate(model, IMAGES, LABELS, protocol="clean", out=tmp_path)

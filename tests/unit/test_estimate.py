@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robustbench_kpca.estimate import bootstrap_mean, holm, mcnemar, mean, paired_p_value, proportion, sign_flip
+from robustbench_kpca.records.estimate import bootstrap_mean, holm, mcnemar, mean, paired_p_value, proportion, sign_flip
 
 
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))

@@ -15,15 +15,15 @@ from attack_checks import Wavy, rand
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data, load_model
-from robustbench_kpca.attacks import _foreign
-from robustbench_kpca.attacks._foreign import build
+from robustbench_kpca.attack_loop.counted_model import BareModel, Tally
+from robustbench_kpca.attack_loop.engine import Engine
+from robustbench_kpca.attacks import foreign as _foreign
+from robustbench_kpca.attacks.foreign import build
 from robustbench_kpca.errors import BadInputError, EvaluationError, UnknownNameError
-from robustbench_kpca.evaluation.bare import BareModel, Tally
-from robustbench_kpca.evaluation.engine import Engine
-from robustbench_kpca.evaluation.environment import environment
-from robustbench_kpca.evaluation.runner import Runner
-from robustbench_kpca.scenario import Stage, parse_scenario
-from robustbench_kpca.threat import Threat
+from robustbench_kpca.inference.environment import environment
+from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca.protocols.scenario import Stage, parse_scenario
+from robustbench_kpca.protocols.threat import Threat
 
 PROTOCOL = {
     "title": "t", "citations": [], "kind": "attack", "norm": "linf", "eps": 0.1, "policy": "stop_at_first",
@@ -452,7 +452,7 @@ def test_the_record_says_which_attack_and_which_version(tmp_path):
 
 
 def test_stages_of_the_house_are_what_they_were():
+    from robustbench_kpca.attack_loop.engine import build_attack
     from robustbench_kpca.attacks.fgsm import FGSM
-    from robustbench_kpca.evaluation.engine import build_attack
 
     assert build_attack(Stage(attack="fgsm", restarts=1, options={})) == FGSM()

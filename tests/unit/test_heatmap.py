@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.estimate import Estimate, proportion
-from robustbench_kpca.metrics._alexnet import ALEXNET_ERRORS
+from robustbench_kpca.metrics.shared.alexnet import ALEXNET_ERRORS
+from robustbench_kpca.records.estimate import Estimate, proportion
 from robustbench_kpca.report.heatmap import COLOURS, accuracy_against_severity, heatmap, readable_on
 
 HOSTILE = "</text><script>alert('&')</script> $\\frac{1}$ \x00\x1b\n模 _x"

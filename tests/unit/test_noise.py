@@ -4,9 +4,9 @@ import pytest
 import torch
 from attack_checks import drive, passes, rand, rows_are_independent, stands
 
-from robustbench_kpca.attacks._ball import distance
 from robustbench_kpca.attacks.noise import Noise
-from robustbench_kpca.threat import Threat
+from robustbench_kpca.attacks.shared.ball import distance
+from robustbench_kpca.protocols.threat import Threat
 
 
 @pytest.mark.parametrize(("norm", "eps"), [("linf", 0.1), ("l2", 0.5), ("l1", 2.0)])

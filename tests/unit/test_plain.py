@@ -7,13 +7,13 @@ from torch import nn
 
 from robustbench_kpca import evaluate, evaluate_together, load_data, load_model
 from robustbench_kpca.corruptions import Cell
-from robustbench_kpca.data._classes import imagenet_classes
-from robustbench_kpca.data._loading import as_samples
-from robustbench_kpca.data._pair import Pair
+from robustbench_kpca.data.io.classes import imagenet_classes
+from robustbench_kpca.data.io.pair import Pair
+from robustbench_kpca.data.load import as_samples
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation import plain
-from robustbench_kpca.evaluation.loader import batches
-from robustbench_kpca.record import find_records
+from robustbench_kpca.inference.loader import batches
+from robustbench_kpca.records.record import find_records
 
 GRID = {"corruptions": ["gaussian_noise", "glass_blur", "snow"], "severities": [1, 5]}
 

@@ -10,17 +10,17 @@ from plain_query import PlainQuery
 from torch import nn
 
 from robustbench_kpca import attack, create_model, evaluate, evaluate_curve, load_data, load_model
+from robustbench_kpca.attack_loop.engine import Engine
 from robustbench_kpca.attacks.apgd import APGD
 from robustbench_kpca.attacks.ddn import DDN
 from robustbench_kpca.attacks.mim import MIM
 from robustbench_kpca.attacks.pgd import PGD
 from robustbench_kpca.attacks.spsa import SPSA
 from robustbench_kpca.errors import BadInputError, EvaluationError
-from robustbench_kpca.evaluation.engine import Engine
-from robustbench_kpca.evaluation.journal import Journal
-from robustbench_kpca.evaluation.runner import Runner
+from robustbench_kpca.inference.journal import Journal
+from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.models.normalisation import normalise_inside
-from robustbench_kpca.threat import Threat
+from robustbench_kpca.protocols.threat import Threat
 
 STEPS = {"attack": "pgd", "restarts": 1, "steps": 10, "step_size": "0.1 eps", "random_start": False}
 ONE = torch.ones(1, 1, 1)

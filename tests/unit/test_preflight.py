@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from robustbench_kpca import attack, evaluate, load_data, load_model
+from robustbench_kpca.audit.preflight import CHECKS, inspect
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.preflight import CHECKS, inspect
-from robustbench_kpca.evaluation.runner import Runner
+from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.models import bundled
 
 

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
-from robustbench_kpca.data._scenes import ArrayScenes
+from robustbench_kpca.audit import run as auditing
+from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation import audit as auditing
 from robustbench_kpca.files import safe_name
 from robustbench_kpca.metrics import measure
-from robustbench_kpca.outcomes import COLUMNS, Outcomes
-from robustbench_kpca.record import find_records
-from robustbench_kpca.scenario import load_scenario
+from robustbench_kpca.protocols.scenario import load_scenario
+from robustbench_kpca.records.outcomes import COLUMNS, Outcomes
+from robustbench_kpca.records.record import find_records
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_bad_records(saved, change, message):
     ],
 )
 def test_what_does_not_follow_is_not_believed(saved, change, message):
-    from robustbench_kpca.report.verify import load_consistent
+    from robustbench_kpca.report.consistency import load_consistent
 
     load_consistent(saved)
     _edit(saved, change)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from robustbench_kpca.data._labelling import read_table
-from robustbench_kpca.data._palette import distinct_colours
-from robustbench_kpca.data._scenes import IGNORE, SCENES, ArrayScenes, load_scenes
+from robustbench_kpca.data.io.labelling import read_table
+from robustbench_kpca.data.io.palette import distinct_colours
+from robustbench_kpca.data.scenes import IGNORE, SCENES, ArrayScenes, load_scenes
 from robustbench_kpca.errors import BadInputError
 
 RNG = np.random.default_rng(0)
@@ -97,7 +97,7 @@ def test_a_black_and_white_mask_holds_0_and_1(tmp_path):
 
 
 def test_a_mask_larger_than_a_strip_is_read_as_a_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("robustbench_kpca.data._labelling.STRIP", 30)
+    monkeypatch.setattr("robustbench_kpca.data.io.labelling.STRIP", 30)
     root, drawn = folder(tmp_path / "t", ["a"])
     assert np.array_equal(load_scenes(f"masks:{root}").mask(0), CLASSES[drawn["a"]])
     ids = IDS[drawn["a"]]
@@ -438,7 +438,7 @@ def test_real_sets(name, split):
 
 MEASURE = """
 import resource, sys
-from robustbench_kpca.data._scenes import load_scenes
+from robustbench_kpca.data.scenes import load_scenes
 scenes = load_scenes("masks:" + sys.argv[1])
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 before = peak()

@@ -11,14 +11,14 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import evaluate, evaluate_together, load_model
 from robustbench_kpca.corruptions import Cell, corrupt
-from robustbench_kpca.data._scenes import ArrayScenes, load_scenes
+from robustbench_kpca.data.scenes import ArrayScenes, load_scenes
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation import segmentation
-from robustbench_kpca.evaluation.loader import pictures
-from robustbench_kpca.evaluation.windows import segment
+from robustbench_kpca.inference.loader import pictures
+from robustbench_kpca.inference.sliding_window.windows import segment
+from robustbench_kpca.protocols.scenario import load_scenario, parse_scenario
 from robustbench_kpca.report.cells import along_severity, by_corruption, by_group, cells
 from robustbench_kpca.report.pixels import classes
-from robustbench_kpca.scenario import load_scenario, parse_scenario
 
 GRID = [
     {"corruptions": ["gaussian_noise", "zoom_blur"], "severities": [1, 5]},

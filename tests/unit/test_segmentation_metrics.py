@@ -11,10 +11,10 @@ from sklearn.metrics import accuracy_score, confusion_matrix, jaccard_score, rec
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.segmentation import pixel_counts
 from robustbench_kpca.metrics import measure, metric_for
-from robustbench_kpca.metrics._bootstrap import bootstrap
-from robustbench_kpca.metrics._pixels import Tally
-from robustbench_kpca.outcomes import COUNTS, Outcomes
-from robustbench_kpca.scenario import load_scenario
+from robustbench_kpca.metrics.shared.bootstrap import bootstrap
+from robustbench_kpca.metrics.shared.pixels import Tally
+from robustbench_kpca.protocols.scenario import load_scenario
+from robustbench_kpca.records.outcomes import COUNTS, Outcomes
 
 CLASSES = 6
 CELLS = [("none", 0), ("gaussian_noise", 1), ("gaussian_noise", 2), ("zoom_blur", 1), ("zoom_blur", 2), ("fog", 3)]
@@ -133,7 +133,7 @@ def test_under_corruption_every_corruption_counts_alike(grid):
 
 
 def _cells():
-    from robustbench_kpca.scenario import Cells
+    from robustbench_kpca.protocols.scenario import Cells
 
     return tuple(Cells(**part) for part in GRID["grid"])
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import create_model, load_model
-from robustbench_kpca.data._scenes import ArrayScenes, load_scenes
+from robustbench_kpca.data.scenes import ArrayScenes, load_scenes
 from robustbench_kpca.errors import BadInputError, UnknownNameError
 from robustbench_kpca.models.checkpoint import read_header, save_checkpoint
 from robustbench_kpca.training import scene_files

@@ -6,12 +6,18 @@ import torch
 from attack_checks import Wavy, drive, rand, rows_are_independent
 from plain_query import PlainQuery
 
-from robustbench_kpca.attacks._dense_losses import balanced, dense_objective, jensen_shannon, masked, masked_by_class
-from robustbench_kpca.attacks._losses import cross_entropy
 from robustbench_kpca.attacks.pgd import PGD
 from robustbench_kpca.attacks.segpgd import SegPGD
+from robustbench_kpca.attacks.shared.dense_losses import (
+    balanced,
+    dense_objective,
+    jensen_shannon,
+    masked,
+    masked_by_class,
+)
+from robustbench_kpca.attacks.shared.losses import cross_entropy
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.threat import Threat
+from robustbench_kpca.protocols.threat import Threat
 
 LINF = Threat("linf", 0.1)
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from robustbench_kpca.data._scene_sets import _drawing
-from robustbench_kpca.data._scene_sets.shapes import CLASSES, SPLITS, draw
-from robustbench_kpca.data._scenes import load_scenes
+from robustbench_kpca.data.scene_sets import _drawing
+from robustbench_kpca.data.scene_sets.shapes import CLASSES, SPLITS, draw
+from robustbench_kpca.data.scenes import load_scenes
 from robustbench_kpca.errors import BadInputError
 
 DIGEST = {

@@ -7,10 +7,10 @@ import pytest
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import METRICS, measure, metric_for
-from robustbench_kpca.metrics._alexnet import ALEXNET_CLEAN, ALEXNET_ERRORS
-from robustbench_kpca.outcomes import COLUMNS, Outcomes
+from robustbench_kpca.metrics.shared.alexnet import ALEXNET_CLEAN, ALEXNET_ERRORS
+from robustbench_kpca.protocols.scenario import load_scenario
+from robustbench_kpca.records.outcomes import COLUMNS, Outcomes
 from robustbench_kpca.report.compare import Rule
-from robustbench_kpca.scenario import load_scenario
 
 N = 100_000
 

@@ -7,7 +7,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.attacks.sld import SLD
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.threat import Threat
+from robustbench_kpca.protocols.threat import Threat
 
 STAGE = {
     "attack": "sld", "restarts": 1, "steps": 20, "step_size": "0.1 eps", "sparsity": 91.0, "skip_clipped": False,

@@ -7,9 +7,9 @@ from plain_query import PlainQuery
 from pydantic import ValidationError
 
 from robustbench_kpca.attacks._adam import adam
-from robustbench_kpca.attacks._ball import project
+from robustbench_kpca.attacks.shared.ball import project
 from robustbench_kpca.attacks.spsa import SPSA
-from robustbench_kpca.threat import Threat
+from robustbench_kpca.protocols.threat import Threat
 
 STAGE = {
     "attack": "spsa", "restarts": 1, "steps": 8, "samples": 32, "delta": 0.01, "lr": 0.02, "random_start": False

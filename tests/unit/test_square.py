@@ -10,7 +10,7 @@ from plain_query import PlainQuery
 
 from robustbench_kpca.attacks import square
 from robustbench_kpca.attacks.square import Square
-from robustbench_kpca.threat import Threat
+from robustbench_kpca.protocols.threat import Threat
 
 STAGE = {"attack": "square", "restarts": 1, "queries": 30, "p_init": 0.8}
 

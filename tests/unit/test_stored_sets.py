@@ -14,17 +14,17 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 from timm.data import ImageNetInfo
 
-from robustbench_kpca.corruption_names import COMMON, EXTRA
-from robustbench_kpca.data import photos
-from robustbench_kpca.data._cache import cached
-from robustbench_kpca.data._cells import CellSamples
-from robustbench_kpca.data._classes import imagenet_classes, imagenet_indices, imagenet_wnids, robustbench_validation
-from robustbench_kpca.data._folder import View
-from robustbench_kpca.data._loading import load_data
-from robustbench_kpca.data._pair import Pair
-from robustbench_kpca.data._samples import ArraySamples
-from robustbench_kpca.data._subset import published_subset
+from robustbench_kpca.data.io.cache import cached
+from robustbench_kpca.data.io.cells import CellSamples
+from robustbench_kpca.data.io.classes import imagenet_classes, imagenet_indices, imagenet_wnids, robustbench_validation
+from robustbench_kpca.data.io.folder import View
+from robustbench_kpca.data.io.pair import Pair
+from robustbench_kpca.data.io.subset import published_subset
+from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.samples import ArraySamples
+from robustbench_kpca.data.sets import photos
 from robustbench_kpca.errors import BadInputError, UnknownNameError
+from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA
 
 VIEW = View(8)
 RNG = np.random.default_rng(0)

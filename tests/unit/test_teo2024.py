@@ -5,8 +5,8 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import attack, evaluate, load_data, load_model
-from robustbench_kpca.presets import protocols
-from robustbench_kpca.scenario import load_scenario
+from robustbench_kpca.protocols.presets import protocols
+from robustbench_kpca.protocols.scenario import load_scenario
 
 PAIRS = ("fgsm", "pgd", "spsa", "sld", "noise", "cw", "autoattack")
 

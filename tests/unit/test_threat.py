@@ -1,7 +1,7 @@
 import pytest
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.threat import Threat, parse_fraction, parse_step
+from robustbench_kpca.protocols.threat import Threat, parse_fraction, parse_step
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,17 @@ import pytest
 import torch
 from attack_checks import advance
 
-from robustbench_kpca import load_data, load_model, presets
+from robustbench_kpca import load_data, load_model
 from robustbench_kpca.attacks import ATTACKS
-from robustbench_kpca.attacks._foreign import build
+from robustbench_kpca.attacks.foreign import build
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.estimate import mcnemar
-from robustbench_kpca.evaluation.references import REFERENCES, reference_of, to_toml
-from robustbench_kpca.evaluation.run import evaluate, prepare
-from robustbench_kpca.evaluation.verify import Agreement, verify
-from robustbench_kpca.scenario import load_scenario
-from robustbench_kpca.threat import Threat
+from robustbench_kpca.evaluation.api import evaluate, prepare
+from robustbench_kpca.protocols import presets
+from robustbench_kpca.protocols.scenario import load_scenario
+from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.records.estimate import mcnemar
+from robustbench_kpca.verification.equivalents import REFERENCES, reference_of, to_toml
+from robustbench_kpca.verification.run import Agreement, verify
 
 MODEL = "symvit_digits_adv"
 EXPECTED = {
@@ -184,7 +185,7 @@ REFUSED = [
 @pytest.mark.parametrize(("protocol", "reference", "overrides", "message"), REFUSED)
 def test_what_cannot_be_verified_is_refused_before_anything_runs(protocol, reference, overrides, message, monkeypatch):
     pytest.importorskip("torchattacks")
-    monkeypatch.setattr("robustbench_kpca.evaluation.verify.evaluate", None)
+    monkeypatch.setattr("robustbench_kpca.verification.run.evaluate", None)
     with pytest.raises(BadInputError, match=message):
         verify(
             load_model(MODEL), load_data("digits", limit=4), protocol=protocol, reference=reference, overrides=overrides

@@ -14,7 +14,7 @@ from torch import Tensor
 from robustbench_kpca.diagnostics import thresholds
 from robustbench_kpca.diagnostics.diagnosis import Finding, Measured, Outcome, Unit
 from robustbench_kpca.diagnostics.layer import Layer
-from robustbench_kpca.estimate import holm
+from robustbench_kpca.records.estimate import holm
 from robustbench_kpca.registry import Family
 
 CLAIMS = Family("claim", __name__, "CLAIM")

@@ -1,0 +1,207 @@
+"""What stands between an attack and the model: checks ball and box, counts passes, notices broken samples."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from robustbench_kpca.attack_loop.counted_model import BareModel, Tally
+from robustbench_kpca.attack_loop.success import beaten, judge, unanswered
+from robustbench_kpca.attacks.shared.ball import distance
+from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.inference.input_space import Space
+from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.types import Images, Labels, Logits, Loss, Mask, PerSample
+
+SLACK = 1e-6  # of single-precision rounding, in pixel units (and relative to eps in L2)
+
+
+@dataclass
+class Worst:
+    """Per sample, the image of lowest margin, that margin, and what is predicted there; written in place."""
+
+    images: Images
+    margin: PerSample
+    prediction: Labels
+
+
+Rows = Labels | slice
+ALL = slice(None)
+
+
+class Meter:
+    """A `Query` for one step of one batch of samples; everything it counts is per sample.
+
+    Images come in the coordinates of `space`; `labels` are the classes to get away from or, targeted, to be reached.
+    `worst` are the images of lowest margin so far; with `stops`, a sample's first broken image goes before them.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        space: Space,
+        attack: str,
+        threat: Threat,
+        clean: Images,
+        labels: Labels,
+        worst: Worst,
+        *,
+        stops: bool,
+    ) -> None:
+        self.runner, self.space, self.attack, self.threat = runner, space, attack, threat
+        self.clean, self.labels, self.worst, self.stops = clean, labels, worst, stops
+        none = labels.new_zeros(len(labels))
+        self.forwards, self.backwards = none.clone(), none.clone()
+        self.nonfinite, self.zero_gradients = none.clone(), none.clone()
+        self.broken = none.bool()
+
+    def logits(self, x: Images, *, outside: bool = False) -> Logits:
+        """One forward pass per sample."""
+        return self.logits_of(ALL, x, outside)
+
+    def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:
+        """One forward and one backward pass per sample.
+
+        Raises:
+            EvaluationError: a gradient is NaN or infinite where the logits are not: the attack would be blind, and
+                the sample look robust.
+
+        """
+        return self.gradient_of(ALL, x, loss, outside)
+
+    def rows(self, mask: Mask) -> "_Rows":
+        """Restrict to the samples where `mask` is true."""
+        return _Rows(self, mask.nonzero()[:, 0])
+
+    def module(self) -> nn.Module:
+        """Return the model in its bare form, for other libraries: it counts, and checks gradients but no images."""
+        return self.module_of(torch.arange(len(self.labels), device=self.labels.device))
+
+    def logits_of(self, rows: Rows, x: Images, outside: bool) -> Logits:
+        """`logits` of the samples at `rows`."""
+        self._check(rows, x, outside)
+        logits = self.runner.logits(self.space.leave(x), search=True)
+        self._note(rows, x, logits, outside)
+        return logits
+
+    def gradient_of(self, rows: Rows, x: Images, loss: Loss, outside: bool) -> tuple[PerSample, Images]:
+        """`gradient` of the samples at `rows`."""
+        self._check(rows, x, outside)
+        losses, gradient, logits = self.runner.gradient(self.space.leave(x), loss)
+        gradient = self.space.pull_back(gradient)
+        self._note(rows, x, logits, outside)
+        self.backwards[rows] += self.runner.draws
+        largest = gradient.flatten(1).abs().amax(1)
+        blind = ~torch.isfinite(largest) & torch.isfinite(logits).flatten(1).all(1)
+        if bool(blind.any()):
+            raise EvaluationError(
+                f"the gradient is NaN or infinite on {int(blind.sum())} of {len(x)} images under '{self.attack}'",
+                fix="a gradient attack cannot judge such a model: make its operations differentiable",
+            )
+        self.zero_gradients[rows] += (largest == 0).long()
+        return losses, gradient
+
+    def module_of(self, rows: Labels) -> nn.Module:
+        """Return `module` for the samples at `rows`: one draw a pass, in single precision."""
+
+        def answer(x: Tensor) -> Tensor:
+            logits: Tensor = self.runner.model(self.space.leave(x))
+            return logits.float()
+
+        tally = Tally(self.forwards, self.backwards, self.nonfinite, self.zero_gradients)
+        return BareModel(answer, self.attack, tally, rows)
+
+    def _check(self, rows: Rows, x: Images, outside: bool) -> None:
+        if outside:
+            check_box(x, self.threat, self.attack)
+        else:
+            check_proposal(x, self.clean[rows], self.threat, self.attack)
+
+    def _note(self, rows: Rows, x: Images, logits: Logits, outside: bool) -> None:
+        self.forwards[rows] += self.runner.draws
+        prediction, margins = judge(logits, self.labels[rows], self.threat.sign)
+        success = beaten(prediction, self.labels[rows], targeted=self.threat.targeted)
+        if outside:
+            far = distance(x, self.clean[rows], self.threat.norm) > self.threat.eps
+            success &= ~far
+            margins = torch.where(far, torch.inf, margins)
+        better = margins < self.worst.margin[rows]
+        if self.stops:
+            better |= success & ~self.broken[rows]
+        self.broken[rows] |= success
+        self.nonfinite[rows] += unanswered(prediction).long()
+        at = better.nonzero()[:, 0]
+        if not len(at):
+            return
+        where = at if isinstance(rows, slice) else rows[at]
+        self.worst.images[where] = x[at].detach()
+        self.worst.margin[where] = margins[at].to(self.worst.margin.dtype)
+        self.worst.prediction[where] = prediction[at]
+
+
+class _Rows:
+    """Some rows of a meter."""
+
+    def __init__(self, meter: Meter, rows: Labels) -> None:
+        self.meter, self.index = meter, rows
+
+    def logits(self, x: Images, *, outside: bool = False) -> Logits:
+        return self.meter.logits_of(self.index, x, outside)
+
+    def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:
+        return self.meter.gradient_of(self.index, x, loss, outside)
+
+    def rows(self, mask: Mask) -> "_Rows":
+        return _Rows(self.meter, self.index[mask])
+
+    def module(self) -> nn.Module:
+        return self.meter.module_of(self.index)
+
+
+def _in_box(x: Tensor, threat: Threat) -> bool:
+    least, most = (float(value) for value in x.aminmax())  # NaN if any value is
+    low, high = (0.0, 1.0) if threat.clip else (-float("inf"), float("inf"))
+    return low <= least and most <= high
+
+
+def check_box(x: Tensor, threat: Threat, attack: str) -> None:
+    """Refuse an image outside the box, or NaN: it is a bug of the attack."""
+    if not _in_box(x, threat):
+        raise EvaluationError(
+            f"attack '{attack}' proposed values outside [0, 1] or NaN", fix="this is a bug of the attack: report it"
+        )
+
+
+def check_proposal(x: Tensor, clean: Images, threat: Threat, attack: str) -> None:
+    """Refuse (never clip) a proposal outside the ball or the box: it is a bug of the attack."""
+    inside = _in_box(x, threat)
+    reach = float(distance(x, clean, threat.norm).max()) if inside else float("nan")
+    if not reach <= threat.eps + SLACK * max(1.0, threat.eps):
+        met = f"a distance of {reach:.6g}" if inside else "values outside [0, 1] or NaN"
+        raise EvaluationError(
+            f"attack '{attack}' proposed {met}",
+            expected=f"{threat.norm} <= {threat.eps:.6g} inside [0, 1]",
+            fix="this is a bug of the attack: report it",
+        )
+
+
+def check_clean(logits: Tensor, labels: Tensor) -> None:
+    """Refuse answers on clean images that cannot be evaluated: wrong shape, too few classes, NaN or infinite logits."""
+    if logits.shape[2:] != labels.shape[1:]:
+        raise BadInputError(
+            f"the model returned {tuple(logits.shape)} for labels of shape {tuple(labels.shape)}",
+            expected="one answer for every label",
+            fix="a segmenter belongs to scenes with masks, a classifier to images with labels",
+        )
+    if int(labels.max()) >= logits.shape[1]:
+        raise BadInputError(
+            f"label {int(labels.max())} for a model of {logits.shape[1]} classes",
+            expected=f"labels from 0 to {logits.shape[1] - 1}",
+            fix="check that model and data belong together",
+        )
+    if not torch.isfinite(logits).all():
+        bad = int((~torch.isfinite(logits)).flatten(1).any(1).sum())
+        raise BadInputError(
+            f"the model returned NaN or infinite logits on {bad} of {len(logits)} clean images", fix="check its weights"
+        )

@@ -1,0 +1,66 @@
+"""foolbox (Rauber, Zimmermann, Bethge & Brendel 2020, doi:10.21105/joss.02607): every attack with a distance, by name.
+
+A stage's options are the constructor's keyword arguments. Filled in from the protocol: the budget, and `distance` or
+`constraint` where a constructor takes one.
+
+Attacks with a fixed budget return what foolbox calls the clipped image. Minimal ones search without a budget, and only
+images in the ball count. Each call costs a forward pass more than the attack itself: foolbox looks at what it returns.
+"""
+
+import inspect
+from types import ModuleType
+from typing import Any
+
+from torch import Tensor, nn
+
+from robustbench_kpca.attacks.foreign._recipe import EVERY, Recipe, arguments
+from robustbench_kpca.protocols.threat import Norm, Threat
+from robustbench_kpca.types import Images, Labels
+
+_NORMS: dict[float, Norm] = {float("inf"): "linf", 2: "l2", 1: "l1"}
+
+
+def names(library: ModuleType) -> list[str]:
+    """Return the attacks that measure a distance."""
+    base = library.attacks.base.AttackWithDistance
+    found = vars(library.attacks).items()
+    return [
+        name for name, one in found if inspect.isclass(one) and issubclass(one, base) and not inspect.isabstract(one)
+    ]
+
+
+def recipe(library: ModuleType, name: str) -> Recipe:
+    """Read an attack's constructor."""
+    constructor = getattr(library.attacks, name)
+    known = arguments(constructor)
+    bounded = issubclass(constructor, library.attacks.base.FixedEpsilonAttack)
+
+    def run(
+        model: nn.Module,
+        x: Images,
+        y: Labels,
+        threat: Threat,
+        seed: int,  # noqa: ARG001 (the global generators have it)
+        options: dict[str, Any],
+    ) -> Tensor:
+        filled: dict[str, Any] = {}
+        if "distance" in known:
+            filled["distance"] = getattr(library.distances, threat.norm)
+        if "constraint" in known:
+            filled["constraint"] = threat.norm
+        seen = library.PyTorchModel(model, bounds=(0, 1), device=x.device)
+        _, clipped, _ = constructor(**filled | options)(seen, x, y, epsilons=threat.eps if bounded else None)
+        found: Tensor = clipped
+        return found
+
+    options = {key: value for key, value in known.items() if key not in ("distance", "constraint")}
+    flexible = issubclass(constructor, library.attacks.base.FlexibleDistanceMinimizationAttack)
+    norms = EVERY if flexible else _norms(constructor, known)
+    return Recipe(options, norms, bounded=bounded, run=run)
+
+
+def _norms(constructor: Any, known: dict[str, Any]) -> tuple[Norm, ...]:
+    if "constraint" in known:
+        return ("linf", "l2")
+    power = float(constructor.__new__(constructor).distance.p)
+    return (_NORMS[power],) if power in _NORMS else EVERY

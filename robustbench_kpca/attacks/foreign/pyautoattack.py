@@ -1,0 +1,91 @@
+"""pyautoattack, a repackaging of Croce & Hein's AutoAttack (arXiv:2003.01690): its ensembles and its single attacks.
+
+`standard`, `plus` and `rand` are the authors' ensembles, and have no options. `apgd-ce`, `apgd-dlr`, `apgd-t`, `fab`,
+`fab-t` and `square` take the keyword arguments of the authors' classes; what is not given is as in `standard`. With
+fewer than ten classes, targets are all other ones; the authors' program fails there.
+
+The ensembles look at the model before they begin: seven passes of every batch go into checks whose warnings are not
+kept here. `rand` averages its gradients over 20 draws, the others over one.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+from torch import Tensor, nn
+
+from robustbench_kpca.attacks.foreign._recipe import EVERY, Recipe, Run, arguments, class_count
+from robustbench_kpca.protocols.threat import Norm, Threat
+from robustbench_kpca.types import Images, Labels
+
+_SPELT: dict[Norm, str] = {"linf": "Linf", "l2": "L2", "l1": "L1"}
+_ENSEMBLES = ("standard", "plus", "rand")
+_SINGLE: dict[str, tuple[str, dict[str, Any]]] = {  # name -> attribute of AutoAttack, and what makes it this attack
+    "apgd-ce": ("apgd", {"loss": "ce", "n_restarts": 1}),
+    "apgd-dlr": ("apgd", {"loss": "dlr", "n_restarts": 1}),
+    "apgd-t": ("apgd_targeted", {"n_target_classes": 9}),
+    "fab": ("fab", {"targeted": False, "n_restarts": 1}),
+    "fab-t": ("fab", {"targeted": True, "n_restarts": 1, "n_target_classes": 9}),
+    "square": ("square", {"resc_schedule": False}),
+}
+_FILLED = ("predict", "norm", "eps", "seed", "device", "verbose", "is_tf_model", "logger", "topk", "loss_fn")
+_FIXED = ("loss", "targeted")
+
+
+def names(library: ModuleType) -> list[str]:  # noqa: ARG001 (they are no classes of the library)
+    """Return the ensembles and the single attacks."""
+    return [*_ENSEMBLES, *_SINGLE]
+
+
+def recipe(library: ModuleType, name: str) -> Recipe:
+    """Return how to run an ensemble or a single attack."""
+    if name in _ENSEMBLES:
+        return Recipe({}, EVERY, bounded=True, run=_ensemble(library, name))
+    attribute, settings = _SINGLE[name]
+    constructor = type(getattr(library.AutoAttack(nn.Identity(), eps=0.1, seed=0), attribute))
+    known = arguments(constructor)
+
+    def run(model: nn.Module, x: Images, y: Labels, threat: Threat, seed: int, options: dict[str, Any]) -> Tensor:
+        given = {key: value for key, value in settings.items() if key in known} | options
+        if "n_target_classes" in given:
+            given["n_target_classes"] = min(given["n_target_classes"], class_count(model, x) - 1)
+        common = {"norm": _SPELT[threat.norm], "eps": threat.eps, "seed": seed, "device": x.device}
+        found: Tensor = constructor(model, **common, **given).perturb(x, y)
+        return found
+
+    options = {key: settings.get(key, value) for key, value in known.items() if key not in _FILLED + _FIXED}
+    return Recipe(options, EVERY, bounded=attribute != "fab", run=run)
+
+
+def _ensemble(library: ModuleType, version: str) -> Run:
+    def run(
+        model: nn.Module,
+        x: Images,
+        y: Labels,
+        threat: Threat,
+        seed: int,
+        options: dict[str, Any],  # noqa: ARG001
+    ) -> Tensor:
+        with _silent():
+            attack = library.AutoAttack(
+                model, norm=_SPELT[threat.norm], eps=threat.eps, version=version, seed=seed, device=x.device
+            )
+            targets = class_count(model, x) - 1
+            for part in (attack.apgd_targeted, attack.fab):
+                part.n_target_classes = min(part.n_target_classes, targets)
+            found: Tensor = attack.run_standard_evaluation(x, y, batch_size=len(x))[0]
+        return found
+
+    return run
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    logger = logging.getLogger("auto-attack")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before

@@ -1,0 +1,62 @@
+"""torchattacks (Kim 2020, arXiv:2010.01950): every attack it exports, by its class name.
+
+A stage's options are the constructor's keyword arguments. Filled in, and not to be given: `eps` (or `max_epsilon`) and
+`norm` from the protocol. Filled in where not given: `seed`, and `n_classes`, which costs a pass.
+
+Known faults of version 3.5.1, which are the library's and are left as they are (docs/limits.md):
+
+- CW masks logits with zeros, so that adding a constant to all of them changes its result; it cannot move pixels that
+  are exactly 0 or 1; it has no search for c and stops by batch.
+- SPSA makes one step unless `nb_iter` says more, and targeted it steps the wrong way (the adapter is untargeted only).
+- Iterative attacks return the last iterate, not the best one; MIFGSM divides by zero where a gradient vanishes.
+"""
+
+from types import ModuleType
+from typing import Any
+
+from torch import Tensor, nn
+
+from robustbench_kpca.attacks.foreign._recipe import EVERY, Recipe, arguments, class_count
+from robustbench_kpca.protocols.threat import Norm, Threat
+from robustbench_kpca.types import Images, Labels
+
+_SPELT: dict[Norm, str] = {"linf": "Linf", "l2": "L2", "l1": "L1"}
+_BUDGETS = ("eps", "max_epsilon")
+_NORMS: dict[str, tuple[Norm, ...]] = {  # of attacks whose constructor takes no norm; a budget is otherwise L-infinity
+    "PGDL2": ("l2",),
+    "PGDRSL2": ("l2",),
+    "CW": ("l2",),
+    "DeepFool": ("l2",),
+    "EADL1": ("l1",),
+    "EADEN": ("l1", "l2"),
+}
+
+
+def names(library: ModuleType) -> list[str]:
+    """Return the attacks, without what wraps other attacks or trains models."""
+    return [name for name in library.__all__ if name not in library.__wrapper__]
+
+
+def recipe(library: ModuleType, name: str) -> Recipe:
+    """Read an attack's constructor."""
+    constructor = getattr(library, name)
+    known = arguments(constructor)
+    budget = next((key for key in _BUDGETS if key in known), None)
+
+    def run(model: nn.Module, x: Images, y: Labels, threat: Threat, seed: int, options: dict[str, Any]) -> Tensor:
+        filled: dict[str, Any] = {} if budget is None else {budget: threat.eps}
+        if "norm" in known:
+            filled["norm"] = _SPELT[threat.norm]
+        if "seed" in known:
+            filled["seed"] = seed
+        if "n_classes" in known and "n_classes" not in options:
+            filled["n_classes"] = class_count(model, x)
+        found: Tensor = constructor(model, **filled | options)(x, y)
+        return found
+
+    if "norm" in known:
+        norms: tuple[Norm, ...] = ("linf", "l2")
+    else:
+        norms = _NORMS.get(name, EVERY if budget is None else ("linf",))
+    options = {key: value for key, value in known.items() if key not in ("model", "norm", *_BUDGETS)}
+    return Recipe(options, norms, bounded=budget is not None and name != "FAB", run=run)

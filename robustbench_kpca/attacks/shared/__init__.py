@@ -1,0 +1,1 @@
+"""What several attacks use: balls, losses and random draws."""

@@ -1,0 +1,127 @@
+"""Geometry of the threat models: distance, projection, steepest ascent, uniform draws from the ball."""
+
+import math
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols.threat import Norm, Threat
+from robustbench_kpca.randomness import generator
+from robustbench_kpca.types import Images, Keys, PerSample
+
+
+def require_norm(threat: Threat, attack: str, *known: Norm) -> None:
+    """Refuse a norm that `attack` does not search in: it would look robust there.
+
+    Raises:
+        BadInputError: the norm is none of `known`.
+
+    """
+    if threat.norm not in known:
+        raise BadInputError(f"attack '{attack}' in {threat.norm}", expected=f"norm = {' or '.join(known)}")
+
+
+def require_untargeted(threat: Threat, attack: str) -> None:
+    """Refuse a target for an attack that only knows how to get away from a class."""
+    if threat.targeted:
+        raise BadInputError(f"attack '{attack}' with a target", expected="target = 'none'")
+
+
+def require_box(threat: Threat, attack: str) -> None:
+    """Refuse an unbounded space for an attack whose search is built on the box [0, 1]."""
+    if not threat.clip:
+        raise BadInputError(f"attack '{attack}' without clipping", expected="clip = true")
+
+
+def into_box(x: Images, threat: Threat) -> Images:
+    """Clip to [0, 1] where the threat model does."""
+    return x.clamp(0, 1) if threat.clip else x
+
+
+def per_sample(values: Shaped[Tensor, " batch"], like: Images) -> Tensor:
+    """Reshape one value per sample so that it broadcasts against images."""
+    return values.view(-1, *[1] * (like.ndim - 1))
+
+
+def distance(a: Images, b: Images, norm: Norm) -> PerSample:
+    """Compute ||a - b|| per sample, in double precision where sums could lose it."""
+    if norm == "linf":
+        return (a - b).flatten(1).abs().amax(1).double()
+    delta = (a.double() - b.double()).flatten(1)
+    return delta.norm(dim=1) if norm == "l2" else delta.abs().sum(1)
+
+
+def project(x: Images, centre: Images, threat: Threat) -> Images:
+    """Project onto the ball around `centre`, then clip to the box [0, 1] if the threat model has it.
+
+    For L-infinity this is the exact projection onto the intersection; for L2 and L1 it is the usual composition (the
+    box contains the centre, so clipping never leaves the ball).
+    """
+    if threat.norm == "linf":
+        return into_box(centre + (x - centre).clamp(-threat.eps, threat.eps), threat)
+    delta = x.double() - centre.double()
+    if threat.norm == "l1":
+        delta = _shorten_l1(delta.flatten(1), threat.eps).view(x.shape)
+    else:
+        length = delta.flatten(1).norm(dim=1)
+        delta = delta * per_sample((threat.eps / length.clamp_min(1e-12)).clamp(max=1), delta)
+    return into_box(_towards(centre, delta, x.dtype), threat)
+
+
+def _towards(centre: Images, delta: Images, dtype: torch.dtype) -> Images:
+    """Add a perturbation in double precision and round towards the centre.
+
+    Rounded to the nearest, the errors of 10^5 pixels would add up to leave the ball.
+    """
+    moved = (centre.double() + delta).to(dtype)
+    beyond = (moved.double() - centre.double()).abs() > delta.abs()
+    return torch.where(beyond, torch.nextafter(moved, centre), moved)
+
+
+def _shorten_l1(delta: Shaped[Tensor, "batch size"], eps: float) -> Shaped[Tensor, "batch size"]:
+    """Shorten every coordinate by the same amount, to zero at most (Duchi et al. 2008, figure 1)."""
+    size = delta.abs()
+    descending = size.sort(dim=1, descending=True).values
+    excess = descending.cumsum(1) - eps
+    kept = (descending * torch.arange(1, size.shape[1] + 1, device=delta.device) > excess).sum(1, keepdim=True)
+    shrink = (excess.gather(1, kept - 1) / kept).clamp_min(0)
+    return delta.sign() * (size - shrink).clamp_min(0)
+
+
+def ascent_direction(gradient: Images, norm: Norm) -> Images:
+    """Return the unit step of steepest ascent, zero where g is zero.
+
+    L-infinity: sign(g). L2: g / ||g||_2. L1: the sign of the largest |g_i|, at that one coordinate.
+    """
+    if norm == "linf":
+        return gradient.sign()
+    if norm == "l1":
+        flat = gradient.flatten(1)
+        largest = flat.abs().argmax(1, keepdim=True)
+        return torch.zeros_like(flat).scatter(1, largest, flat.gather(1, largest).sign()).view(gradient.shape)
+    least = torch.finfo(gradient.dtype).tiny
+    scaled = gradient / per_sample(gradient.flatten(1).abs().amax(1).clamp_min(least), gradient)  # its square may be 0
+    return scaled / per_sample(scaled.flatten(1).norm(dim=1).clamp_min(least), gradient)
+
+
+def uniform_in_ball(centre: Images, threat: Threat, keys: Keys) -> Images:
+    """Draw one point per sample, uniform in its ball, clipped to the box; from the sample's own stream.
+
+    L2 and L1: a Gaussian or Laplacian direction, at radius eps * U^(1/d).
+    """
+    shape = tuple(centre.shape[1:])
+    size = math.prod(shape)
+    draws = []
+    for key in keys.tolist():
+        rng = generator(key)
+        if threat.norm == "linf":
+            draws.append(torch.from_numpy(rng.uniform(-threat.eps, threat.eps, size)))
+        else:
+            power = 2 if threat.norm == "l2" else 1
+            direction = torch.from_numpy(rng.standard_normal(size) if power == 2 else rng.laplace(size=size))
+            radius = threat.eps * rng.uniform() ** (1 / size)
+            draws.append(direction * (radius / direction.norm(p=power)))
+    delta = torch.stack(draws).view(-1, *shape).to(centre)
+    return project(centre + delta, centre, threat)

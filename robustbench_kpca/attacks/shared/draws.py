@@ -1,0 +1,84 @@
+"""Draws from each sample's own stream, whatever the batch: functions of (key, counter) or of (key, run)."""
+
+import math
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from numpy.typing import NDArray
+from torch import Tensor
+
+from robustbench_kpca.attacks.shared.ball import project
+from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.randomness import generator, sample_key
+from robustbench_kpca.types import Images, Keys, Labels
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio
+
+
+def stream(key: int, counter: int) -> np.random.Generator:
+    """Return the generator of `key`, moved to the beginning of its `counter`-th stretch of 2^128 blocks."""
+    rng = generator(key)
+    assert isinstance(rng.bit_generator, np.random.Philox)
+    rng.bit_generator.advance(counter << 128)
+    return rng
+
+
+def uniforms(keys: Keys, counters: Labels, count: int) -> Float64[Tensor, "batch {count}"]:
+    """Draw `count` numbers per sample, uniform in [0, 1): multiples of 2^-53."""
+    return torch.from_numpy((_words(keys, counters, count) >> np.uint64(11)) * 2.0**-53).to(keys.device)
+
+
+def signs(keys: Keys, counters: Labels, like: Images) -> Images:
+    """Draw an image of -1 and +1 per sample, both equally likely."""
+    size = math.prod(like.shape[1:])
+    words = _words(keys, counters, -(-size // 64)).view(np.uint8)
+    bits = np.unpackbits(words, axis=1, count=size)
+    return (torch.from_numpy(bits).to(like) * 2 - 1).view(like.shape)
+
+
+def _words(keys: Keys, counters: Labels, count: int) -> NDArray[np.uint64]:
+    """Draw `count` words of 64 random bits per sample, for the whole batch at once.
+
+    SplitMix64 (Steele, Lea & Flood 2014, doi:10.1145/2660193.2660195), begun where (key, counter) is mixed to.
+    """
+    state = _mix(keys.cpu().numpy().astype(np.uint64)) + counters.cpu().numpy().astype(np.uint64) * _GOLDEN
+    return _mix(_mix(state)[:, None] + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN)
+
+
+def _mix(word: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return word ^ (word >> np.uint64(31))
+
+
+def gaussians(keys: Keys, counters: Labels, like: Images) -> Images:
+    """Draw an image of independent standard normals per sample."""
+    pairs = zip(keys.tolist(), counters.tolist(), strict=True)
+    draws = [stream(*pair).standard_normal(like.shape[1:]) for pair in pairs]
+    return torch.from_numpy(np.stack(draws)).to(like)
+
+
+def noise(keys: Keys, runs: Labels, like: Images) -> Images:
+    """Draw an image of independent standard normals per sample; each run has a stream of its own."""
+    draws = [rng.standard_normal(like.shape[1:]) for rng in _of_runs(keys, runs)]
+    return torch.from_numpy(np.stack(draws)).to(like)
+
+
+def on_sphere(centre: Images, threat: Threat, keys: Keys, runs: Labels) -> Images:
+    """Draw one point per sample on the sphere of radius eps, clipped to the box; each run has a stream of its own.
+
+    L-infinity: uniform in the cube, scaled to its surface. L2 and L1: a Gaussian direction.
+    """
+    size, draws = math.prod(centre.shape[1:]), []
+    for rng in _of_runs(keys, runs):
+        drawn = rng.uniform(-1, 1, size) if threat.norm == "linf" else rng.standard_normal(size)
+        direction = torch.from_numpy(drawn)
+        draws.append(direction / direction.norm(p={"linf": math.inf, "l2": 2, "l1": 1}[threat.norm]))
+    delta = threat.eps * torch.stack(draws).view(centre.shape)
+    return project(centre + delta.to(centre), centre, threat)
+
+
+def _of_runs(keys: Keys, runs: Labels) -> list[np.random.Generator]:
+    pairs = zip(keys.tolist(), runs.tolist(), strict=True)
+    return [generator(sample_key(key, "run", str(run))) for key, run in pairs]

@@ -1,0 +1,99 @@
+"""What attackers increase: one loss per sample, from logits and labels.
+
+A model that answers per pixel gives logits (batch, class, height, width) for labels (batch, height, width): its loss
+per sample is the mean over the pixels whose label is not IGNORE, and 0 if there are none.
+"""
+
+from typing import Literal, TypeAlias
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.types import IGNORE, Labels, Logits, PerSample
+
+LossName: TypeAlias = Literal["ce", "dlr", "ce_targeted", "dlr_targeted"]
+
+
+def objective(
+    name: LossName, logits: Logits, labels: Labels, targets: Int64[Tensor, " batch"], threat: Threat
+) -> PerSample:
+    """Compute what APGD increases per sample; labels and targets as `APGD` gives them.
+
+    `ce` is the cross-entropy, `dlr` the difference of logits ratio, and with a target -CE(z, t) (`ce_targeted`) or
+    `dlr_targeted`. A ratio divides by a difference of the three or four largest logits: for a model of fewer than 3
+    classes `dlr` is `ce`, and for one of fewer than 4 `dlr_targeted` is `ce_targeted`.
+    """
+    classes = logits.shape[1]
+    if name == "dlr" and classes >= 3:
+        return dlr(logits, labels)
+    if name == "dlr_targeted" and classes >= 4:
+        return dlr_targeted(logits, labels, targets)
+    if name.endswith("_targeted"):
+        return -cross_entropy(logits, targets)
+    return threat.sign * cross_entropy(logits, labels)
+
+
+def cross_entropy(logits: Logits, labels: Labels) -> PerSample:
+    """Compute -log softmax(z)_y per sample."""
+    return mean(pixelwise_cross_entropy(logits, labels), labels)
+
+
+def margin(logits: Logits, labels: Labels) -> PerSample:
+    """Compute z_y - max_{k != y} z_k per sample: below zero is misclassified."""
+    return mean(pixelwise_margin(logits, labels), labels)
+
+
+Pixelwise: TypeAlias = Float[Tensor, " batch *place"]
+
+
+def pixelwise_cross_entropy(logits: Logits, labels: Labels) -> Pixelwise:
+    """Compute -log softmax(z)_y of every pixel, 0 where it is to be ignored."""
+    return F.cross_entropy(logits, labels, reduction="none", ignore_index=IGNORE)
+
+
+def pixelwise_margin(logits: Logits, labels: Labels) -> Pixelwise:
+    """Compute z_y - max_{k != y} z_k of every pixel; where it is to be ignored, that of class 0."""
+    classes = labels.clamp_min(0)[:, None]
+    own = logits.gather(1, classes)[:, 0]
+    others = logits.scatter(1, classes, -torch.inf)
+    return own - others.amax(1)
+
+
+def mean(values: Pixelwise, labels: Labels) -> PerSample:
+    """Average over the pixels of a sample that count; the one value of a whole image stays as it is."""
+    if values.ndim == 1:
+        return values
+    counted = labels != IGNORE
+    total = torch.where(counted, values, 0).flatten(1).sum(1)
+    return total / counted.flatten(1).sum(1).clamp_min(1)
+
+
+def difference(logits: Logits, labels: Labels, targets: Labels) -> PerSample:
+    """Compute z_t - z_y per sample: above zero the target beats the label."""
+    return (logits.gather(1, targets[:, None]) - logits.gather(1, labels[:, None]))[:, 0]
+
+
+def dlr(logits: Logits, labels: Labels) -> PerSample:
+    """Compute the difference of logits ratio, -(z_y - max_{k != y} z_k) / (z_(1) - z_(3)), per sample.
+
+    z_(i) is the i-th largest logit, and 1e-12 is added to the denominator. Neither a shift nor a scaling of the logits
+    changes it. Croce & Hein (2020), arXiv:2003.01690, section 4. Needs 3 classes.
+    """
+    largest = logits.topk(3, dim=1).values
+    return mean(-pixelwise_margin(logits, labels) / (largest[:, 0] - largest[:, 2] + 1e-12), labels)
+
+
+def dlr_targeted(logits: Logits, labels: Labels, targets: Labels) -> PerSample:
+    """Compute (z_t - z_y) / (z_(1) - (z_(3) + z_(4)) / 2) per sample; otherwise as `dlr`. Needs 4 classes."""
+    largest = logits.topk(4).values
+    spread = largest[:, 0] - 0.5 * (largest[:, 2] + largest[:, 3])
+    return difference(logits, labels, targets) / (spread + 1e-12)
+
+
+def runners_up(logits: Logits, labels: Labels, count: int) -> Int64[Tensor, "batch target"]:
+    """Return the `count` strongest classes other than the label, strongest first; if fewer exist, the last repeats."""
+    order = logits.scatter(1, labels[:, None], -torch.inf).argsort(dim=1, descending=True, stable=True)
+    return order[:, torch.arange(count, device=order.device).clamp(max=logits.shape[1] - 2)]

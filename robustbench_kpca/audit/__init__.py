@@ -1,0 +1,1 @@
+"""Whether a robust accuracy can be believed, asked of the model itself."""

@@ -1,0 +1,226 @@
+"""The bench of an audit: the model, the images, and every attack at its budget, each run at most once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from robustbench_kpca.attack_loop.engine import Engine, Sample, build_attack
+from robustbench_kpca.attack_loop.success import join, judge, right
+from robustbench_kpca.attacks.shared.ball import distance
+from robustbench_kpca.attacks.shared.losses import pixelwise_cross_entropy
+from robustbench_kpca.audit.budgets import budget, budgets
+from robustbench_kpca.evaluation.api import prepare
+from robustbench_kpca.inference.runner import Runner, frozen
+from robustbench_kpca.protocols.scenario import Attack
+from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.randomness import sample_key
+from robustbench_kpca.types import IGNORE, Images, Keys, Labels, Logits, Loss, Mask, PerSample
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Climb:
+    """An attack that was not stopped at success: where it ended, and the loss at every point it asked about."""
+
+    images: Images
+    losses: list[PerSample]
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """What one backward pass says of every sample.
+
+    `lost` is the share of its right labels whose cross-entropy is rounded to zero, `finite` whether its logits are.
+    """
+
+    losses: PerSample
+    gradient: Images
+    lost: PerSample
+    finite: Mask
+
+
+class _Listener:
+    """A `Query` that keeps the losses and stops nothing."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner, self.losses = runner, list[Tensor]()
+
+    def logits(self, x: Images, *, outside: bool = False) -> Logits:  # noqa: ARG002
+        return self.runner.logits(x)
+
+    def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:  # noqa: ARG002
+        losses, gradient, _ = self.runner.gradient(x, loss)
+        self.losses.append(losses)
+        return losses, gradient
+
+    def rows(self, mask: Mask) -> "_Listener":  # noqa: ARG002
+        return self
+
+    def module(self) -> nn.Module:
+        return self.runner.model
+
+
+@dataclass
+class Bench:
+    """What the checks ask. An attack that fails breaks nothing here; the failure is kept, and flagged at the end.
+
+    What an attack leaves of a sample is the share of its labels that stay right: 0 or 1 where it has one label, and
+    anything between, of the worst picture found, where every pixel has one. Samples of which nothing is right are not
+    attacked.
+    """
+
+    model: nn.Module
+    runner: Runner
+    images: Images
+    labels: Labels
+    eps: str | float
+    threat: Threat
+    seed: int
+    sibling: nn.Module | None = None
+    failures: dict[str, str] = field(default_factory=dict)
+    _left: dict[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.clean = self.shares(self.images, self.labels)
+        self.right = self.clean > 0
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def per_pixel(self) -> bool:
+        """Whether every pixel has a label of its own."""
+        return self.labels.ndim > 1
+
+    @property
+    def few_classes(self) -> bool:
+        """Whether there are too few classes for the DLR loss."""
+        return self.runner.classes is not None and self.runner.classes < 3
+
+    @property
+    def attacks(self) -> list[str]:
+        """The attacks that can be run."""
+        return [name for name in budgets(self.per_pixel) if not (name == "apgd-dlr" and self.few_classes)]
+
+    @property
+    def keys(self) -> Keys:
+        """One random stream a sample."""
+        numbers = [sample_key(self.seed, "audit", str(i)) for i in range(len(self))]
+        return torch.tensor(numbers, device=self.labels.device)
+
+    def left(self, *names: str) -> PerSample:
+        """Return what all of these attacks together leave right."""
+        least = self.clean
+        for name in names:
+            if name not in self._left:
+                done = self.attempt(name, partial(self.attack, name, self.images, self.labels))
+                self._left[name] = self.clean if done is None else done
+            least = torch.minimum(least, self._left[name])
+        return least
+
+    def attack(self, name: str, images: Images, labels: Labels) -> PerSample:
+        """Run one attack and return what it leaves right."""
+        found: dict[int, Sample] = {}
+        numbers, size = list(range(len(labels))), self.runner.batch_size
+        runner = _beside(self.runner, self.model)
+        ids = [str(number) for number in numbers]
+        engine = Engine(runner, self._scenario(name), ids, self.seed, lambda done: found.update({done.index: done}))
+        parts = (part.split(size) for part in (torch.tensor(numbers), images.cpu(), labels.cpu()))
+        with frozen(self.model):
+            engine.run((rows.tolist(), x, y) for rows, x, y in zip(*parts, strict=True))
+        return torch.stack([_left(found[number]) for number in numbers]).to(labels.device)
+
+    def attempt(self, what: str, work: Callable[[], T]) -> T | None:
+        """Do it, or keep why it failed."""
+        try:
+            return work()
+        except Exception as error:  # noqa: BLE001 (foreign code may fail in any way, and to say so is the audit's work)
+            text = " ".join(str(error).split()) or "no message"
+            self.failures[what] = f"{type(error).__name__}: {text[:200]}"
+            return None
+
+    @cached_property
+    def path(self) -> Climb:
+        """PGD, not stopped at success."""
+        return self.climb("pgd")
+
+    def climb(self, name: str, model: nn.Module | None = None) -> Climb:
+        """Run the attack of a budget to its end on the samples that are right, against `model` (or the audited one)."""
+        scenario, rows = self._scenario(name), self.right.nonzero()[:, 0]
+        runner = self.runner if model is None else _beside(self.runner, model)
+        parts = [self._climb(runner, scenario, part) for part in rows.split(self.runner.batch_size)]
+        images = torch.cat([part.images for part in parts])
+        assert bool((distance(images, self.images[rows], "linf") <= self.threat.eps + 1e-6).all())
+        assert bool(((images >= 0) & (images <= 1)).all())
+        return Climb(images, [torch.cat(step) for step in zip(*(part.losses for part in parts), strict=True)])
+
+    def _climb(self, runner: Runner, scenario: Attack, rows: Labels) -> Climb:
+        algorithm, query = build_attack(scenario.stage[0]), _Listener(runner)
+        with frozen(runner.model):
+            state = algorithm.start(self.images[rows], self.labels[rows], self.threat, self.keys[rows])
+            while not bool(state["finished"].all()):
+                state = algorithm.step(state, self.threat, query)
+        return Climb(state["x"], query.losses)
+
+    def _scenario(self, name: str) -> Attack:
+        scenario = prepare(*budget(name, self.eps, self.per_pixel))[1]
+        assert isinstance(scenario, Attack)
+        return scenario
+
+    def ask(self, images: Images, labels: Labels, what: Callable[[Logits, Labels], Tensor]) -> Tensor:
+        """Return `what` of logits and labels, batch by batch: whole maps of logits may be too large to be kept."""
+        parts = zip(images.split(self.runner.batch_size), labels.split(self.runner.batch_size), strict=True)
+        return torch.cat([what(self.runner.logits(x), y) for x, y in parts])
+
+    def shares(self, images: Images, labels: Labels) -> PerSample:
+        """Which share of the labels is right (NaN and infinite logits are wrong)."""
+        return self.ask(images, labels, lambda logits, own: _share(judge(logits, own)[0], own))
+
+    def slopes(self, images: Images, labels: Labels, loss: Callable[[Tensor, Tensor], Tensor]) -> Slopes:
+        """Return per-sample losses and gradients, whatever the number of images."""
+        size, parts = self.runner.batch_size, []
+        with frozen(self.model):
+            for x, y in zip(images.split(size), labels.split(size), strict=True):
+                losses, gradient, logits = self.runner.gradient(x, partial(_swapped, loss, y))
+                parts.append((losses, gradient, _lost(logits, y), all_finite(logits, y)))
+        return Slopes(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def all_finite(logits: Logits, labels: Labels) -> Mask:  # noqa: ARG001 (what `Bench.ask` asks is given both)
+    """Which samples have finite logits only."""
+    return torch.isfinite(logits).flatten(1).all(1)
+
+
+def _beside(runner: Runner, model: nn.Module) -> Runner:
+    """Return what runs a model as the audited one is run."""
+    return Runner(model, runner.batch_size, runner.device, window=runner.window)
+
+
+def _swapped(loss: Callable[[Tensor, Tensor], Tensor], labels: Labels, logits: Tensor) -> Tensor:
+    return loss(logits, labels)
+
+
+def _share(prediction: Labels, labels: Labels) -> PerSample:
+    """Divide the right labels by those that count."""
+    counted = right(labels, labels).clamp_min(1) if labels.ndim > 1 else 1
+    return right(prediction, labels).double() / counted
+
+
+def _left(sample: Sample) -> Tensor:
+    """Return what is left of an attacked sample."""
+    if not sample.per_pixel:
+        return torch.tensor(0.0 if sample.broken_by else 1.0, dtype=torch.float64)
+    return _share(join([sample.prediction]), join([sample.label]))[0]
+
+
+def _lost(logits: Logits, labels: Labels) -> PerSample:
+    """Return the share of the right labels whose cross-entropy is rounded to zero; 0 if none is right."""
+    hits = (logits.argmax(1) == labels) & (labels != IGNORE)
+    gone = hits & (pixelwise_cross_entropy(logits, labels) == 0)
+    total, lost = (part[:, None].flatten(1).sum(1) for part in (hits, gone))
+    return lost / total.clamp_min(1)

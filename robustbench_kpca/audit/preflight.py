@@ -1,0 +1,150 @@
+"""Before an attack, what would make its verdict meaningless is refused, with the remedy; nothing is only warned of.
+
+Every check runs the model on the first images as they are. A check that a user allows is recorded as a flag. The limits
+were chosen before any model was looked at.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import torch
+
+from robustbench_kpca.attack_loop.query import check_clean
+from robustbench_kpca.attacks.shared.losses import pixelwise_cross_entropy
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca.strict import did_you_mean
+from robustbench_kpca.types import Images, Labels, Logits
+
+REPEATED = 1e-6  # largest relative change of logits between two passes on the same batch
+BATCH_MATES = 1e-4  # and when the other images of the batch are replaced
+ROUNDING = 1e-3  # largest rounding of a logit by an offset they share, as a part of their spread
+LOST = 0.5  # share of samples whose cross-entropy is rounded to zero
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A check that failed: what was seen, why it matters, and what to do."""
+
+    check: str
+    met: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.met}"
+
+
+CHECKS = {
+    "stochastic": "two passes on the same images agree",
+    "batch": "an image's logits do not depend on the other images of its batch",
+    "probabilities": "the outputs are logits, not probabilities",
+    "offset": "no offset that all logits share costs them their precision",
+    "vanishing-loss": "the cross-entropy is not rounded to zero, where its gradient would be too",
+}
+
+
+def preflight(runner: Runner, images: Images, labels: Labels, allow: Collection[str] = ()) -> list[Finding]:
+    """Refuse the first finding that is not allowed; return those that are.
+
+    Args:
+        runner: the model at its batch size.
+        images: at most one batch, in [0, 1].
+        labels: of these images, or of their pixels.
+        allow: names of `CHECKS`.
+
+    Raises:
+        BadInputError: a finding, or an unknown name in `allow`.
+
+    """
+    for name in allow:
+        if name not in CHECKS:
+            raise BadInputError(f"no preflight check is called '{name}'", fix=did_you_mean(name, CHECKS))
+    findings = inspect(runner, images, labels)
+    for finding in findings:
+        if finding.check not in allow:
+            raise BadInputError(
+                f"attacks on this model would mean nothing: {finding.met}",
+                fix=f"{finding.fix}; or --allow {finding.check}",
+            )
+    return findings
+
+
+def inspect(runner: Runner, images: Images, labels: Labels) -> list[Finding]:
+    """Run every check."""
+    logits = runner.logits(images)
+    check_clean(logits, labels)
+    spread = float((logits - logits.mean(1, keepdim=True)).abs().amax().clamp_min(1e-30))
+    found = [
+        _stochastic(runner, images, logits, spread),
+        _batch(runner, images, logits, spread),
+        _probabilities(logits),
+        _offset(logits, spread),
+        _vanishing(logits, labels),
+    ]
+    return [finding for finding in found if finding is not None]
+
+
+def _stochastic(runner: Runner, images: Images, logits: Logits, spread: float) -> Finding | None:
+    change = float((runner.logits(images) - logits).abs().amax()) / spread
+    if change <= REPEATED:
+        return None
+    return Finding(
+        "stochastic",
+        f"two passes on the same images differ by {change:.1e} of the logits' spread",
+        "switch the noise off, or use an attack with expectation over transformation",
+    )
+
+
+def _batch(runner: Runner, images: Images, logits: Logits, spread: float) -> Finding | None:
+    """Replace half of the images by their negatives and look at the other half (a single image has no mates)."""
+    kept = (len(images) + 1) // 2
+    mates = torch.cat([images[:kept], 1 - images[kept:]])
+    if runner.draws > 1:  # other images have other noise
+        return None
+    change = float((runner.logits(mates)[:kept] - logits[:kept]).abs().amax()) / spread
+    if change <= BATCH_MATES:
+        return None
+    return Finding(
+        "batch",
+        f"an image's logits change by {change:.1e} of their spread with the other images of its batch",
+        "call model.eval(), and take statistics over batches out of the forward pass",
+    )
+
+
+def _probabilities(logits: Logits) -> Finding | None:
+    inside = bool(((logits >= 0) & (logits <= 1)).all())
+    total = logits.sum(1)
+    if not inside or not torch.allclose(total, torch.ones_like(total), atol=1e-5):
+        return None
+    return Finding(
+        "probabilities",
+        "its outputs lie in [0, 1] and sum to 1, so that cross-entropy sees a softmax of a softmax",
+        "return logits",
+    )
+
+
+def _offset(logits: Logits, spread: float) -> Finding | None:
+    rounding = float(logits.abs().amax()) * torch.finfo(torch.float32).eps / spread
+    if rounding <= ROUNDING:
+        return None
+    return Finding(
+        "offset",
+        f"its logits share an offset beside which they are rounded by {rounding:.1e} of their spread",
+        "subtract the offset, in double precision if need be",
+    )
+
+
+def _vanishing(logits: Logits, labels: Labels) -> Finding | None:
+    right = logits.argmax(1) == labels
+    if not bool(right.any()):
+        return None
+    losses = pixelwise_cross_entropy(logits, labels)[right]
+    share = float((losses == 0).float().mean())
+    if share <= LOST:
+        return None
+    counted = "images" if labels.ndim == 1 else "pixels"
+    return Finding(
+        "vanishing-loss",
+        f"the cross-entropy of {100 * share:.0f} % of the {counted} is rounded to zero, and its gradient with it",
+        "divide the logits by a temperature, which changes no prediction",
+    )

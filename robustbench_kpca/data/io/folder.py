@@ -1,0 +1,199 @@
+"""A folder of images: one sub-folder a class, or a `labels.csv` with columns `file` and `label`."""
+
+import csv
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+
+from robustbench_kpca.data.io.classes import imagenet_indices
+from robustbench_kpca.data.io.reading import image_files, read_rgb, sub_folders, unreadable
+from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.errors import BadInputError
+
+PARTS = {"train", "val", "validation", "test"}
+BadImages = Literal["fail", "skip"]
+"""What to do with files that cannot be read: fail when the first is met, or leave all of them out when loading."""
+
+
+@dataclass(frozen=True)
+class View:
+    """How an image file becomes a model's input: short side resized to size / crop, then the centre, size x size.
+
+    The default is DeiT's evaluation (256 and 224). It is part of what a model was published with: timm's own
+    configurations differ in `crop`, which moves an accuracy by a point or two. Sizes and corners are rounded as by
+    torchvision's Resize and CenterCrop, which gives the same pixels.
+
+    Raises:
+        BadInputError: no size, a crop outside (0, 1], an interpolation that Pillow does not know.
+
+    """
+
+    size: int = 224
+    crop: float = 0.875
+    interpolation: str = "bicubic"
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or not 0 < self.crop <= 1:
+            raise BadInputError(
+                f"a view of size {self.size} and crop {self.crop:g}", expected="a crop above 0, up to 1"
+            )
+        known = [name.lower() for name in Pillow.Resampling.__members__]
+        if self.interpolation.lower() not in known:
+            raise BadInputError(f"interpolation '{self.interpolation}'", expected=f"one of {', '.join(known)}")
+
+    @property
+    def short_side(self) -> int:
+        """Length to which the short side is resized."""
+        return int(self.size / self.crop)
+
+    def apply(self, image: Pillow.Image) -> Pillow.Image:
+        """Resize and crop."""
+        short, long = sorted(image.size)
+        stretched = int(self.short_side * long / short)
+        if self.short_side * stretched > (Pillow.MAX_IMAGE_PIXELS or np.inf):
+            raise BadInputError(f"an image of {image.width} x {image.height}", expected="a less extreme shape")
+        size = (self.short_side, stretched) if image.width <= image.height else (stretched, self.short_side)
+        image = image.resize(size, Pillow.Resampling[self.interpolation.upper()])
+        left, top = (round((side - self.size) / 2) for side in size)
+        return image.crop((left, top, left + self.size, top + self.size))
+
+
+class ImageFiles(Samples):
+    """Image files below `root`, each read when it is asked for.
+
+    Args:
+        root: folder.
+        files: paths relative to it.
+        labels: of the files.
+        classes: see `Samples`.
+        name: of the set.
+        split: part of the set.
+        view: how images are resized and cropped.
+        ids: of the samples; by default the files.
+        stored: whether the files hold a model's input already: they are neither resized nor cropped, and refused where
+            their size is not the view's.
+        bad_images: with `skip`, every file is decoded now, and those that cannot be read are `skipped`.
+
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        files: Sequence[str],
+        labels: Sequence[int],
+        classes: int,
+        *,
+        name: str,
+        split: str,
+        view: View,
+        ids: Sequence[str] | None = None,
+        stored: bool = False,
+        bad_images: BadImages = "fail",
+    ) -> None:
+        odd = next((file for file in files if not file.isprintable()), None)
+        if odd is not None:
+            raise BadInputError(f"file name {odd!r} in {root}", expected="names in UTF-8 without control characters")
+        bad = set(unreadable([root / file for file in files])) if bad_images == "skip" else set()
+        kept = [position for position in range(len(files)) if position not in bad]
+        if bad and not kept:
+            raise BadInputError(f"none of the {len(files)} images of {root} can be read", fix="copy them again")
+        names = files if ids is None else ids
+        super().__init__(name, split, [names[i] for i in kept], [labels[i] for i in kept], classes)
+        self.skipped = tuple(names[i] for i in sorted(bad))
+        self.root, self.view, self.stored = root, view, stored
+        self.files = [files[i] for i in kept]
+
+    def image(self, index: int) -> NDArray[np.uint8]:
+        """Decode one image."""
+        path = self.root / self.files[index]
+        image = read_rgb(path)
+        if self.stored:
+            require_size(path, image.size, self.view)
+        else:
+            try:
+                image = self.view.apply(image)
+            except BadInputError as error:
+                raise BadInputError(f"image {path} cannot be used ({error})", fix="remove it") from None
+        return np.array(image)
+
+    def fingerprint(self, index: int) -> str:
+        """Hash of the file, and how it is resized."""
+        digest = hashlib.sha256((self.root / self.files[index]).read_bytes()).hexdigest()
+        if self.stored:
+            return f"{digest} as stored"
+        return f"{digest} {self.view.interpolation} {self.view.size} of {self.view.short_side}, as torchvision"
+
+
+class Folder(ImageFiles):
+    """Images of a folder as a model wants to see them (`View`), RGB.
+
+    Sub-folders are classes in sorted order; where every one is an ImageNet-1K WordNet id, labels are the ImageNet
+    indices (so ten classes of a thousand can be evaluated). A folder called `train`, `val` or `test` is that part of
+    its parent.
+    """
+
+    def __init__(self, root: Path, view: View, bad_images: BadImages = "fail") -> None:
+        table = root / "labels.csv"
+        files, labels, classes = _from_table(table) if table.is_file() else _from_subfolders(root)
+        whole, part = root.resolve(), "all"
+        if whole.name in PARTS:
+            whole, part = whole.parent, whole.name
+        super().__init__(root, files, labels, classes, name=whole.name, split=part, view=view, bad_images=bad_images)
+
+
+def require_size(path: Path, size: tuple[int, int], view: View) -> None:
+    """Refuse a stored picture of another size than a model wants: resizing it would change the corruption."""
+    if size != (view.size, view.size):
+        raise BadInputError(
+            f"stored image {path} has {size[0]} x {size[1]} pixels, the model wants {view.size} x {view.size}",
+            expected="pictures stored at the model's size: they are never resized or cropped",
+        )
+
+
+def _from_table(table: Path) -> tuple[list[str], list[int], int]:
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file))
+        files, labels = [row["file"] for row in rows], [int(row["label"]) for row in rows]
+    except (KeyError, ValueError, TypeError, csv.Error) as error:
+        raise BadInputError(f"{table} cannot be used ({error!r})", expected="columns file and label") from None
+    for name in files:
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise BadInputError(f"{table} names '{name}'", expected="paths inside its folder")
+        if not (table.parent / name).is_file():
+            raise BadInputError(f"{table} names '{name}', which does not exist", fix="restore the file")
+    return files, labels, max([*labels, -1]) + 1
+
+
+def _from_subfolders(root: Path) -> tuple[list[str], list[int], int]:
+    names = sub_folders(root)
+    if names and set(names) <= PARTS:
+        raise BadInputError(f"folder {root} holds the parts {', '.join(names)}", fix=f"name one: {root / names[-1]}")
+    index = imagenet_indices(names) or _in_order(names, root)
+    files = [f"{name}/{file}" for name in names for file in image_files(root / name)]
+    return files, [index[file.partition("/")[0]] for file in files], max([*index.values(), -1]) + 1
+
+
+def _in_order(names: list[str], root: Path) -> dict[str, int]:
+    """Give every class a number, unless sorting as text (torchvision) and by numbers and letters (timm) differ."""
+    for first, second in zip(names, sorted(names, key=_natural), strict=True):
+        if first != second:
+            raise BadInputError(
+                f"class folders '{first}' and '{second}' of {root} have no certain order: as text '{first}' comes "
+                f"first, by number and letter '{second}'",
+                fix="rename them (01, 02, ..., 10; small letters), or write a labels.csv; ImageNet-V2 is imagenet-v2:"
+                f"{root}",
+            )
+    return {name: number for number, name in enumerate(names)}
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    parts = re.split(r"(\d+)", name.lower())
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]

@@ -1,0 +1,159 @@
+"""An image file and its mask file are a scene only if their names agree, and their sizes do."""
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TypeAlias
+
+import numpy as np
+
+from robustbench_kpca.data.io.folder import BadImages
+from robustbench_kpca.data.io.labelling import Labelling
+from robustbench_kpca.data.io.reading import image_files, image_size, read_rgb, sub_folders
+from robustbench_kpca.data.scenes import Mask, Pixels, Scenes
+from robustbench_kpca.errors import BadInputError
+
+LOSSLESS = {".bmp", ".png"}
+"""Suffixes of masks: in a lossy file, ids and colours are not what they were."""
+
+Pairs: TypeAlias = dict[str, tuple[Path, Path]]
+"""Image and mask file, by id."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a set's images and masks lie: two folders in which they have the same names, suffixes aside."""
+
+    images: Path
+    masks: Path
+
+    def pairs(self, bad_images: BadImages) -> tuple[Pairs, tuple[str, ...]]:
+        """Return image and mask file by id, and a line for each file without a partner, where such are skipped.
+
+        Raises:
+            BadInputError: no such folder, two images of one id, files without a partner.
+
+        """
+        for folder in (self.images, self.masks):
+            if not folder.is_dir():
+                raise BadInputError(
+                    f"there is no folder {folder}", expected="one of images and one of masks", fix=_beside(folder)
+                )
+        images = _by_id(self.images, image_files(self.images))
+        drawn = [file for file in image_files(self.masks) if PurePosixPath(file).suffix.lower() in LOSSLESS]
+        masks = _by_id(self.masks, drawn)
+        alone = [images.get(key) or masks[key] for key in sorted(images.keys() ^ masks.keys())]
+        if alone and bad_images == "fail":
+            other = self.masks if alone[0].is_relative_to(self.images) else self.images
+            raise BadInputError(
+                f"{alone[0]} has no partner in {other} ({len(alone)} such files)",
+                expected="an image and a mask (png or bmp) of every name",
+            )
+        both = {key: (images[key], masks[key]) for key in images if key in masks}
+        there = set(images.values())
+        lines = (f"image {file} has no mask" if file in there else f"mask {file} has no image" for file in alone)
+        return both, tuple(self.short(line) for line in lines)
+
+    def short(self, message: str) -> str:
+        """Leave the two folders out of a message that names files in them: records are no place for local paths."""
+        return message.replace(f"{self.masks}/", "").replace(f"{self.images}/", "")
+
+
+def _beside(folder: Path) -> str:
+    """Name the folders that are where a missing one was looked for."""
+    there = sub_folders(folder.parent) if folder.parent.is_dir() else []
+    return f"there are: {', '.join(there)}" if there else ""
+
+
+def _by_id(folder: Path, files: list[str]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for file in files:
+        key = str(PurePosixPath(file).with_suffix(""))
+        if key in found or not file.isprintable():
+            raise BadInputError(
+                f"file {file!r} in {folder}", expected="printable names, and one file of each, suffixes aside"
+            )
+        found[key] = folder / file
+    return found
+
+
+class SceneFiles(Scenes):
+    """Image and mask files, each read when it is asked for; the orientation that EXIF claims is ignored.
+
+    Args:
+        place: where they are.
+        labelling: what masks hold.
+        name: of the set.
+        split: part of the set.
+        bad_images: with `skip`, all files are decoded now, and what cannot be used is `skipped`.
+        expected: see `Scenes`.
+
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        labelling: Labelling,
+        *,
+        name: str,
+        split: str,
+        bad_images: BadImages = "fail",
+        expected: int | None = None,
+    ) -> None:
+        pairs, skipped = place.pairs(bad_images)
+        self.labelling, self.meaning = labelling, labelling.digest()
+        if bad_images == "skip":
+            bad = self._unusable(pairs)
+            if pairs and len(bad) == len(pairs):
+                raise BadInputError(
+                    f"none of the {len(pairs)} scenes of {place.images} can be used", fix="let one fail"
+                )
+            skipped += tuple(place.short(why) for why in bad.values())
+            pairs = {key: pair for key, pair in pairs.items() if key not in bad}
+        super().__init__(name, split, list(pairs), labelling.class_names, labelling.palette)
+        self.files = list(pairs.values())
+        self.skipped, self.expected = skipped, expected
+
+    def image(self, index: int) -> Pixels:
+        """Decode one image."""
+        return np.array(read_rgb(self.files[index][0]))
+
+    def mask(self, index: int) -> Mask:
+        """Decode one mask, which must have the size of its image."""
+        return self._mask(*self.files[index])
+
+    def size(self, index: int) -> tuple[int, int]:
+        """Read height and width from the image's header."""
+        width, height = image_size(self.files[index][0])
+        return height, width
+
+    def fingerprint(self, index: int) -> str:
+        """Hash of both files, and of what the mask's values mean."""
+        image, mask = (hashlib.sha256(path.read_bytes()).hexdigest() for path in self.files[index])
+        return f"{image} {mask} {self.meaning}"
+
+    def _unusable(self, pairs: Pairs) -> dict[str, str]:
+        """Decode every scene; say of each that fails what was met."""
+
+        def met(pair: tuple[Path, Path]) -> str:
+            try:
+                read_rgb(pair[0])
+                self._mask(*pair)
+            except BadInputError as error:
+                return str(error).partition("; ")[0]
+            return ""
+
+        with ThreadPoolExecutor() as pool:
+            found = zip(pairs, pool.map(met, pairs.values()), strict=True)
+            return {key: why for key, why in found if why}
+
+    def _mask(self, image: Path, path: Path) -> Mask:
+        mask = self.labelling.read(path)
+        width, height = image_size(image)
+        if mask.shape != (height, width):
+            raise BadInputError(
+                f"mask {path} has {mask.shape[1]} x {mask.shape[0]} pixels, its image {width} x {height}",
+                expected="the same size",
+            )
+        return mask

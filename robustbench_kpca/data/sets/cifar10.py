@@ -1,0 +1,94 @@
+"""CIFAR-10 from the folder that RBK_DATA names: 32 x 32 RGB photographs of ten classes, not shipped with the package.
+
+Krizhevsky (2009), "Learning Multiple Layers of Features from Tiny Images". Two layouts are read, the first there is:
+
+- `cifar-10-batches-bin/`, the official binary version: exact pixels, 50,000 and 10,000 images;
+- `cifar10/cifar10_{train,test}_jpeg.npz`, a JPEG copy (quality 75): lossy, so a board made on it must say so, and the
+  data set is called `cifar10-jpeg` in records. Arrays: `jpeg`, all files end to end; `offset`; labels `y`; `name`.
+
+`val` is taken from the training images: within each class, in order, every twentieth. `train` is the rest.
+"""
+
+import io
+import itertools
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+
+from robustbench_kpca.data.io.place import ENVIRONMENT_VARIABLE
+from robustbench_kpca.data.samples import ArraySamples
+from robustbench_kpca.errors import BadInputError
+
+SPLITS = ("test", "train", "val")
+CLASSES = 10
+EVERY = 20
+BINARY = "cifar-10-batches-bin"
+_Part = tuple[NDArray[np.uint8], NDArray[np.int64], list[str], str]
+
+
+def load(split: str = "test") -> ArraySamples:
+    """Return `test`, `val` or `train`.
+
+    Raises:
+        BadInputError: no such split, RBK_DATA is not set, or it holds no CIFAR-10.
+
+    """
+    if split not in SPLITS:
+        raise BadInputError(f"cifar10 has no split '{split}'", fix=f"known: {', '.join(SPLITS)}")
+    folder = os.environ.get(ENVIRONMENT_VARIABLE)
+    if not folder:
+        raise BadInputError(
+            "cifar10 is not shipped with the package", fix=f"set {ENVIRONMENT_VARIABLE} to the folder that holds it"
+        )
+    images, labels, names, kind = _read(Path(folder), "test" if split == "test" else "train")
+    if split != "test":
+        chosen = np.flatnonzero(_held_out(labels) == (split == "val"))
+        images, labels, names = images[chosen], labels[chosen], [names[i] for i in chosen]
+    return ArraySamples(images, labels.tolist(), name=kind, split=split, ids=names, classes=CLASSES)
+
+
+def _held_out(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    position = np.empty(len(labels), dtype=int)
+    for label in range(CLASSES):
+        members = np.flatnonzero(labels == label)
+        position[members] = np.arange(len(members))
+    held_out: NDArray[np.bool_] = position % EVERY == EVERY - 1
+    return held_out
+
+
+def _read(folder: Path, part: str) -> _Part:
+    binary, copy = folder / BINARY, folder / "cifar10" / f"cifar10_{part}_jpeg.npz"
+    try:
+        if binary.is_dir():
+            return _binary(binary, part)
+        if copy.is_file():
+            return _jpeg(copy, part)
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise BadInputError(f"CIFAR-10 in {folder} cannot be read ({error})", fix="copy it again") from None
+    raise BadInputError(
+        f"{ENVIRONMENT_VARIABLE} ({folder}) holds no CIFAR-10", expected=f"{BINARY}/ or {copy.relative_to(folder)}"
+    )
+
+
+def _binary(folder: Path, part: str) -> _Part:
+    """Read records of one label byte and 3,072 bytes: red, green and blue planes, row by row."""
+    files = ["test_batch.bin"] if part == "test" else [f"data_batch_{number}.bin" for number in range(1, 6)]
+    raw = np.concatenate([np.frombuffer((folder / file).read_bytes(), np.uint8) for file in files])
+    records = raw.reshape(-1, 1 + 3 * 32 * 32)
+    images = np.ascontiguousarray(records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+    return images, records[:, 0].astype(np.int64), [f"{part}/{i:05d}" for i in range(len(records))], "cifar10"
+
+
+def _jpeg(path: Path, part: str) -> _Part:
+    with np.load(path, allow_pickle=False) as arrays:
+        data, offset = arrays["jpeg"].tobytes(), arrays["offset"].tolist()
+        labels, names = arrays["y"].astype(np.int64), [f"{part}/{name}" for name in arrays["name"].tolist()]
+    images = np.empty((len(labels), 32, 32, 3), np.uint8)
+    for index, (start, stop) in enumerate(itertools.pairwise(offset)):
+        with Pillow.open(io.BytesIO(data[start:stop])) as file:
+            images[index] = np.asarray(file.convert("RGB"))
+    return images, labels, names, "cifar10-jpeg"

@@ -1,0 +1,50 @@
+"""The embedded data: 1,797 real handwritten digits that come with scikit-learn, as 32 x 32 RGB.
+
+Source: UCI "Optical Recognition of Handwritten Digits" (Alpaydin & Kaynak, 1998; CC BY 4.0), the 8 x 8 test part that
+scikit-learn bundles. An 8 x 8 digit with values 0 to 16 is enlarged fourfold by bilinear interpolation (pixel centres
+at (i + 1/2) / 4 - 1/2, edges repeated), scaled to 0 to 255, rounded, and repeated over three channels.
+
+The split is fixed and stratified: within each class, in the bundled order, positions 0 and 5 of every ten are `test`
+(364 images), position 1 is `val` (183), the rest is `train` (1,250). The bundled file does not say who wrote which
+digit, so the same writers occur in every part: accuracy here is that of known writers.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+
+from robustbench_kpca.data.samples import ArraySamples
+from robustbench_kpca.errors import BadInputError
+
+SPLITS = {"test": (0, 5), "val": (1,), "train": (2, 3, 4, 6, 7, 8, 9)}
+SCALE = 4
+
+
+def enlarge(digits: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """Map (n, 8, 8) in [0, 16] to uint8 (n, 32, 32, 3)."""
+    size = digits.shape[-1]
+    centres = np.clip((np.arange(SCALE * size) + 0.5) / SCALE - 0.5, 0, size - 1)
+    weights = np.maximum(0, 1 - np.abs(centres[:, None] - np.arange(size)))  # (32, 8), rows sum to 1
+    large = np.rint(weights @ (digits * (255 / 16)) @ weights.T).astype(np.uint8)
+    return np.repeat(large[..., None], 3, axis=-1)
+
+
+def load(split: str = "test") -> ArraySamples:
+    """Return one part of the split: `test`, `val` or `train`."""
+    if split not in SPLITS:
+        raise BadInputError(f"digits has no split '{split}'", fix=f"known: {', '.join(SPLITS)}")
+    bunch = load_digits()
+    labels = bunch.target.astype(int)
+    position = np.empty(len(labels), dtype=int)
+    for label in range(10):
+        members = np.flatnonzero(labels == label)
+        position[members] = np.arange(len(members)) % 10
+    chosen = np.flatnonzero(np.isin(position, SPLITS[split]))
+    return ArraySamples(
+        enlarge(bunch.images[chosen]),
+        labels[chosen].tolist(),
+        name="digits",
+        split=split,
+        ids=[f"digits/{index:04d}" for index in chosen],
+        classes=10,
+    )

@@ -1,0 +1,62 @@
+"""Where an evaluation ran: versions, device, threads, revision, determinism."""
+
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+from robustbench_kpca.records.record import Environment
+
+PACKAGES = ("robustbench-kpca", "torch", "torchvision", "timm", "numpy", "scipy", "opencv-python-headless")
+FOREIGN = ("torchattacks", "pyautoattack", "foolbox")  # whose attacks a protocol may name
+_CHECKOUT = Path(__file__).parents[2]
+
+
+def environment(device: torch.device) -> Environment:
+    """Describe this process."""
+    return Environment(
+        python=platform.python_version(),
+        platform=platform.platform(),
+        processor=processor(),
+        device=torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+        threads=torch.get_num_threads(),
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+        packages={name: version(name) for name in PACKAGES + FOREIGN},
+        revision=revision(),
+    )
+
+
+def version(package: str) -> str:
+    """Return the installed version of a package, or `missing`."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "missing"
+
+
+def processor() -> str:
+    """Name the CPU as precisely as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def revision() -> str | None:
+    """Git commit of this checkout, `+` marking uncommitted changes; None for an installed package."""
+    if not (_CHECKOUT / ".git").exists():
+        return None
+    try:
+        commit = _git("rev-parse", "HEAD")
+        changed = _git("status", "--porcelain", "--", "robustbench_kpca", "attacks", "corruptions")
+        return commit + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(_CHECKOUT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -1,0 +1,225 @@
+"""The one place where a model is called: always at one batch size, without touching its parameters."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
+from robustbench_kpca.inference.sliding_window.tiles import through_windows
+from robustbench_kpca.types import Images, Logits, Loss, PerSample
+
+T = TypeVar("T")
+
+
+@contextmanager
+def frozen(model: nn.Module) -> Iterator[None]:
+    """Switch the parameters' gradients off, and back to what they were."""
+    before = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    try:
+        for parameter, _ in before:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for parameter, needed in before:
+            parameter.requires_grad_(needed)
+
+
+def own_window(model: nn.Module) -> int:
+    """Return the side of the windows that a segmenter was trained at, 0 where it does not say."""
+    side = getattr(model, "window", 0)
+    return side if isinstance(side, int) and side > 0 else 0
+
+
+def is_stochastic(model: nn.Module) -> bool:
+    """Whether the model says itself that it draws noise at test time."""
+    return any(getattr(module, "stochastic", False) for module in model.modules())
+
+
+def device_for(model: nn.Module, device: str | None) -> torch.device:
+    """Return the device that was named, or else the model's own.
+
+    Raises:
+        BadInputError: there is no such device, or it does not work.
+
+    """
+    if device is None:
+        first = next(model.parameters(), None)
+        return torch.device("cpu") if first is None else first.device
+    try:
+        assert float(torch.ones(1, device=device).sum()) == 1
+        return torch.device(device)
+    except Exception as error:  # noqa: BLE001 (every back end fails in its own way)
+        reason = [*str(error).splitlines(), type(error).__name__][0][:100]
+        raise BadInputError(f"device '{device}' cannot be used ({reason})", fix="see: rbk doctor") from None
+
+
+class Runner:
+    """Runs `model` on at most `batch_size` images at a time, filled up to exactly `batch_size`.
+
+    Matrix kernels choose their order of summation by shape, so only equal batch sizes give equal bits; a sample's row
+    in the batch does not matter. When memory runs out, `batch_size` is halved, for good.
+
+    With `draws` > 1 every answer, loss and gradient is the mean over that many passes: the expectation over the noise
+    that a stochastic model draws (Athalye, Engstrom, Ilyas & Kwok 2018, arXiv:1707.07397). Its noise comes from torch's
+    generator, seeded by the images shown and the number of the draw: the same batch has the same noise, another has
+    its own.
+
+    `search` is the precision in which gradients, and the logits asked for with `search`, are computed.
+
+    With `window` > 0 images are shown through windows of that side, as scenes are that are not attacked.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        batch_size: int,
+        device: torch.device,
+        draws: int = 1,
+        search: torch.dtype = torch.float32,
+        window: int = 0,
+    ) -> None:
+        if any(module.training for module in model.modules()):
+            raise BadInputError("the model, or a part of it, is in training mode", fix="call model.eval() first")
+        if draws == 1 and is_stochastic(model):
+            raise BadInputError(
+                "the model draws noise at test time, so that no pass can be repeated",
+                expected="a protocol that averages over draws",
+                fix="set draws = 20, say",
+            )
+        if batch_size < 1:
+            raise BadInputError(f"batch size {batch_size}", expected="at least 1")
+        self.model, self.batch_size, self.device = model, batch_size, device
+        self.draws, self.search, self.window = draws, search, window
+        self.classes: int | None = None
+
+    def logits(self, x: Images, *, search: bool = False) -> Logits:
+        """One forward pass."""
+        with torch.no_grad(), self._precision(search=search):
+            return self._fitting(lambda: self._logits(x))
+
+    def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
+        """One forward and one backward pass: per-sample losses, their gradients with respect to `x`, and the logits."""
+        with torch.inference_mode(mode=False), torch.enable_grad(), self._precision(search=True):
+            return self._fitting(lambda: self._gradient(x, loss))
+
+    def _logits(self, x: Images) -> Logits:
+        parts = [self._mean_call(part) for part in x.split(self.batch_size)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)  # one part is not copied: it may be large
+
+    def _gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
+        draws = [self._gradient_of_draw(x, loss, draw) for draw in range(self.draws)]
+        if self.draws == 1:
+            return draws[0]
+        losses, gradients, logits = (torch.stack(part).mean(0) for part in zip(*draws, strict=True))
+        return losses, gradients, logits
+
+    def _gradient_of_draw(self, x: Images, loss: Loss, draw: int) -> tuple[PerSample, Images, Logits]:
+        parts = [part.detach().clone().requires_grad_() for part in x.split(self.batch_size)]
+        if len(parts) == 1:
+            logits = self._call(parts[0], draw)
+            losses = loss(logits)
+            return losses.detach(), _slope(losses.sum(), parts[0]), logits.detach()
+        with torch.no_grad():  # a batch from before memory ran out: every part again, for its own gradient
+            logits = torch.cat([self._call(part, draw) for part in parts])
+        logits.requires_grad_()
+        losses = loss(logits)
+        (weights,) = torch.autograd.grad(losses.sum(), logits)
+        pairs = zip(parts, weights.split(self.batch_size), strict=True)
+        gradient = torch.cat([_slope((self._call(part, draw) * weight).sum(), part) for part, weight in pairs])
+        return losses.detach(), gradient, logits.detach()
+
+    def _mean_call(self, x: Images) -> Logits:
+        if self.draws == 1:
+            return self._call(x, 0)
+        return torch.stack([self._call(x, draw) for draw in range(self.draws)]).mean(0)
+
+    def _call(self, x: Images, draw: int) -> Logits:
+        count = len(x)
+        if count < self.batch_size:
+            x = torch.cat([x, x[-1:].detach().expand(self.batch_size - count, *x.shape[1:])])
+        try:
+            with self._noise(x, draw):
+                logits = through_windows(self.model, x, self.window) if self.window else self.model(x)
+        except BenchmarkError:
+            raise
+        except Exception as error:  # foreign code
+            if _out_of_memory(error):
+                raise
+            raise _failure(f"the model failed on images of shape {tuple(x.shape)} and {x.dtype}", error) from error
+        if not isinstance(logits, Tensor) or not _answers(logits, x):
+            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            raise BadInputError(
+                f"the model returned {shape}", expected=f"logits of shape ({len(x)}, classes), or so for every pixel"
+            )
+        if self.classes is None:
+            self.classes = logits.shape[1]
+        return logits[:count].float()
+
+    @contextmanager
+    def _noise(self, x: Images, draw: int) -> Iterator[None]:
+        if self.draws == 1:
+            yield
+            return
+        content = hashlib.sha256(x.detach().cpu().contiguous().numpy().tobytes() + draw.to_bytes(4, "little"))
+        devices = [] if self.device.type != "cuda" else [self.device]
+        with torch.random.fork_rng(devices):
+            torch.manual_seed(int.from_bytes(content.digest()[:8], "little"))
+            yield
+
+    @contextmanager
+    def _precision(self, *, search: bool) -> Iterator[None]:
+        if not search or self.search == torch.float32:
+            yield
+            return
+        with torch.autocast(self.device.type, dtype=self.search):
+            yield
+
+    def _fitting(self, work: Callable[[], T]) -> T:
+        """Do `work`, with batches of half the size whenever memory runs out.
+
+        Raises:
+            EvaluationError: not even one image fits.
+
+        """
+        while True:
+            try:
+                return work()
+            except Exception as error:
+                if not _out_of_memory(error):
+                    raise
+                if self.batch_size == 1:
+                    raise EvaluationError("out of memory with a single image", fix="use a larger device") from error
+            self.batch_size = (self.batch_size + 1) // 2
+
+
+def _answers(logits: Tensor, x: Images) -> bool:
+    """Whether there is a row of logits for every image, or one for every pixel of it."""
+    return logits.ndim in (2, x.ndim) and len(logits) == len(x) and logits.shape[2:] in (x.shape[2:], ())
+
+
+def _slope(value: Tensor, x: Images) -> Images:
+    try:
+        (gradient,) = torch.autograd.grad(value, x)
+    except RuntimeError as error:
+        if _out_of_memory(error):
+            raise
+        raise _failure("the model cannot be differentiated", error) from error
+    return gradient
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Tell by type or, for the CPU allocator's plain RuntimeError, by its words."""
+    words = ("not enough memory", "can't allocate memory", "out of memory")
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
+        isinstance(error, RuntimeError) and any(text in str(error).lower() for text in words)
+    )
+
+
+def _failure(what: str, error: Exception) -> BenchmarkError:
+    lines = str(error).strip().splitlines()
+    text = f"{what} ({type(error).__name__}: {lines[0][:120] if lines else 'no message'})"
+    return BadInputError(text, fix="check that model and data belong together")

@@ -1,0 +1,118 @@
+"""A statistic that is no mean has an interval, too, and two models' values of it are compared image by image.
+
+Source: Efron (1979), "Bootstrap methods: another look at the jackknife"; Efron & Tibshirani (1993), chapters 13 and 16.
+A resample of n images is the vector of how often each was drawn, multinomial(n; 1/n, ..., 1/n), so a statistic sorts
+its images once and is then evaluated under weights.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.records.estimate import CONFIDENCE, RESAMPLES, Values
+
+Weights = NDArray[np.int64]
+Statistic = Callable[[Weights], float]
+"""The value where each image counts as often as its weight says."""
+Many = Callable[[Weights], Values]
+"""The values under each row of weights (resamples, n): for statistics that are sooner had all at once."""
+Strata = NDArray[Any] | None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`value` of the first minus the second, its 95 % interval [`low`, `high`], and the two-sided p-value of 0."""
+
+    value: float
+    low: float
+    high: float
+    p_value: float
+
+
+def bootstrap(
+    statistic: Statistic,
+    n: int,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    strata: Strata = None,
+    many: Many | None = None,
+) -> tuple[float, float]:
+    """Return the 95 % percentile interval of a statistic of n images.
+
+    Args:
+        statistic: takes integer weights, shape (n,).
+        n: number of images.
+        seed: of the resamples; for a mean, the resamples of `estimate.bootstrap_mean` with the same seed.
+        resamples: how many.
+        strata: group of each image, shape (n,). Each group is resampled by itself and keeps its size: for statistics of
+            two samples, such as images of known and of unknown classes.
+        many: the same statistic of many resamples at once.
+
+    Raises:
+        BadInputError: no image, or the statistic is not finite on a resample.
+
+    """
+    return _interval(_evaluate(statistic, n, seed, resamples, strata, many))
+
+
+def paired_difference(
+    first: Statistic,
+    second: Statistic,
+    n: int,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    strata: Strata = None,
+    many: tuple[Many, Many] | None = None,
+) -> Difference:
+    """Compare two statistics of the same n images, both evaluated on the same resamples.
+
+    The p-value inverts the percentile interval, where d* is the difference on a resample and B their number:
+
+        p = min(1, 2 min(#{d* <= 0} + 1, #{d* >= 0} + 1) / (B + 1))
+
+    which is never 0: no claim is stronger than the resamples can carry. Other arguments and errors as `bootstrap`.
+    """
+    both = None if many is None else lambda weights: many[0](weights) - many[1](weights)
+    values = _evaluate(lambda weights: first(weights) - second(weights), n, seed, resamples, strata, both)
+    once = np.ones(n, dtype=np.int64)
+    fewer = min((values <= 0).sum(), (values >= 0).sum())
+    p_value = min(1.0, 2 * (int(fewer) + 1) / (resamples + 1))
+    return Difference(float(first(once)) - float(second(once)), *_interval(values), p_value)
+
+
+def _evaluate(statistic: Statistic, n: int, seed: int, resamples: int, strata: Strata, many: Many | None) -> Values:
+    if n < 1 or resamples < 1:
+        raise BadInputError(f"{resamples} resamples of {n} images", expected="at least one of each")
+    drawn = _resamples(n, seed, resamples, strata)
+    if many is None:
+        values = np.array([statistic(weights) for weights in drawn], dtype=np.float64)
+    else:
+        values = np.asarray(many(np.stack(list(drawn))), dtype=np.float64)
+    if not np.isfinite(values).all():
+        odd = int((~np.isfinite(values)).sum())
+        raise BadInputError(f"the statistic is not finite on {odd} of {resamples} resamples", fix="use more images")
+    return values
+
+
+def _resamples(n: int, seed: int, resamples: int, strata: Strata) -> Iterator[Weights]:
+    """Draw how often each image counts, group by group."""
+    if strata is not None and len(strata) != n:
+        raise BadInputError(f"groups of {len(strata)} images", expected=f"one for each of {n} images")
+    everything = [np.arange(n)]
+    groups = everything if strata is None else [np.flatnonzero(strata == group) for group in np.unique(strata)]
+    rng = np.random.default_rng(seed)
+    for _ in range(resamples):
+        weights = np.zeros(n, dtype=np.int64)
+        for rows in groups:
+            weights[rows] = np.bincount(rng.integers(0, len(rows), len(rows)), minlength=len(rows))
+        yield weights
+
+
+def _interval(values: Values) -> tuple[float, float]:
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(values, [tail, 1 - tail])
+    return float(low), float(high)

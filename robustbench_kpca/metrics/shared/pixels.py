@@ -1,0 +1,210 @@
+"""Pixel counts of every image, cell and class: what pixel accuracy, mean accuracy and mIoU are computed from.
+
+With h, t and p the pixels of class c that are predicted as c, that are c, and that are predicted as c, each summed over
+all images first (Everingham et al. 2010, "The PASCAL Visual Object Classes Challenge"; Long, Shelhamer & Darrell 2015,
+arXiv:1411.4038, section 5):
+
+    pixel accuracy = sum_c h_c / sum_c t_c    mean accuracy = mean_c h_c / t_c    mIoU = mean_c h_c / (t_c + p_c - h_c)
+
+Means are over the classes for which the ratio exists, as in the evaluations of Segmenter and mmsegmentation: those with
+pixels and, for mIoU, those that are only predicted, too, which count 0. Pixels of no known class count nowhere. An mIoU
+is never the mean of images' own.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols.scenario import CLEAN_CELL
+from robustbench_kpca.records.estimate import Values
+from robustbench_kpca.records.outcomes import Outcomes
+
+Cell = tuple[str, int]
+Sums = NDArray[np.float64]
+PICTURE = "picture"
+"""In place of a corruption: cells are what stages of an attack found."""
+Measure = Callable[[Sums, Sums, Sums], Values]
+"""Maps hits, truth and predicted, each of shape (..., classes), to values of shape (...)."""
+
+
+def pixel_accuracy(hits: Sums, truth: Sums, predicted: Sums) -> Values:  # noqa: ARG001
+    """Share of the pixels that are predicted right."""
+    return np.asarray(hits.sum(-1) / truth.sum(-1))
+
+
+def mean_accuracy(hits: Sums, truth: Sums, predicted: Sums) -> Values:  # noqa: ARG001
+    """Mean over classes of the share of their pixels that are predicted right."""
+    return _mean(hits, truth)
+
+
+def miou(hits: Sums, truth: Sums, predicted: Sums) -> Values:
+    """Mean over classes of intersection over union."""
+    return _mean(hits, truth + predicted - hits)
+
+
+def fewest_right(pictures: "Tally") -> NDArray[np.int64]:
+    """Choose of each image the picture with the fewest right pixels, the first of equal ones."""
+    return np.asarray(pictures.counts[:, 0].sum(2).argmin(0))
+
+
+def worst_for_miou(pictures: "Tally") -> NDArray[np.int64]:
+    """Choose of each image the picture that makes mIoU low, number by number (Croce et al. 2024, arXiv:2306.12941).
+
+    From the pictures of fewest right pixels on, one image after the other takes the picture that lowers the mIoU of all
+    the most, until none lowers it: a low mIoU, though there may be a lower one.
+    """
+    counts = pictures.counts.astype(np.float64)  # (pictures, 3, images, classes)
+    images = range(counts.shape[2])
+    chosen = fewest_right(pictures)
+    total = counts[chosen, :, np.arange(len(images))].sum(0)
+    settled = False
+    while not settled:
+        settled = True
+        for image in images:
+            others = total - counts[chosen[image], :, image]
+            levels = miou(*np.moveaxis(others + counts[:, :, image], 1, 0))
+            best = int(levels.argmin())
+            if levels[best] < levels[chosen[image]]:
+                chosen[image], settled = best, False
+                total = others + counts[best, :, image]
+    return chosen
+
+
+def ious(hits: Sums, truth: Sums, predicted: Sums) -> Values:
+    """Intersection over union of each class, shape (..., classes); NaN for those neither true nor predicted."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(hits / (truth + predicted - hits))
+
+
+def _mean(part: Sums, whole: Sums) -> Values:
+    """Mean of part / whole over the classes with a whole; the others add nothing, and are not counted."""
+    present = whole > 0
+    ratio = np.divide(part, whole, out=np.zeros_like(part), where=present)
+    return np.asarray(ratio.sum(-1) / present.sum(-1))
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Pixel counts by cell.
+
+    samples: ids of the images, shape (n,), in order of appearance.
+    cells: (corruption, severity), in order of appearance.
+    counts: hits, truth and predicted: shape (cells, 3, n, classes).
+    """
+
+    samples: NDArray[np.object_]
+    cells: tuple[Cell, ...]
+    counts: NDArray[np.int32]
+
+    @classmethod
+    def clean(cls, outcomes: Outcomes) -> "Tally":
+        """Return the counts of the images as they are."""
+        if outcomes.kind == "segmentation-attack":
+            return cls.pictures(outcomes).part([(PICTURE, 0)])
+        return cls.of(outcomes.where(outcomes["severity"] == 0))
+
+    @classmethod
+    def attacked(cls, outcomes: Outcomes) -> "Tally":
+        """Return the counts of the image with the fewest right pixels that an attack found of each."""
+        pictures = cls.pictures(outcomes)
+        return pictures.choose(fewest_right(pictures))
+
+    @classmethod
+    def pictures(cls, outcomes: Outcomes) -> "Tally":
+        """Return the counts of what each stage of an attack found, as cells (PICTURE, stage), 0 being the clean images.
+
+        A stage that found nothing worse counts as the clean image.
+        """
+        rows = outcomes.where(outcomes["class"] >= 0)
+        cells = [(PICTURE, number) for number in rows["picture"].tolist()]
+        columns = [rows[name] for name in ("hits", "truth", "predicted")]
+        found = cls._gather(rows["sample"], cells, rows["class"], columns, gaps=True)
+        first = found.counts[found.cells.index((PICTURE, 0))]
+        some = found.counts.any(axis=(1, 3), keepdims=True)
+        order = sorted(found.cells, key=lambda cell: cell[1])
+        filled = np.where(some, found.counts, first)
+        return cls(found.samples, found.cells, filled).part(order)
+
+    def choose(self, cells: NDArray[np.int64]) -> "Tally":
+        """Return one cell: of each image the counts in the cell of that number."""
+        chosen = self.counts[cells, :, np.arange(len(self.samples))].swapaxes(0, 1)
+        return Tally(self.samples, ((CLEAN_CELL, 0),), np.ascontiguousarray(chosen[None]))
+
+    @classmethod
+    def of(cls, outcomes: Outcomes) -> "Tally":
+        """Return the counts of every cell.
+
+        Raises:
+            BadInputError: an image is missing from a cell, or has a class twice in it.
+
+        """
+        cells = list(zip(outcomes["corruption"].tolist(), outcomes["severity"].tolist(), strict=True))
+        columns = [outcomes[name] for name in ("hits", "truth", "predicted")]
+        return cls._gather(outcomes["sample"], cells, outcomes["class"], columns)
+
+    @classmethod
+    def _gather(
+        cls,
+        sample: NDArray[np.object_],
+        cell: Sequence[Cell],
+        label: NDArray[np.int64],
+        columns: list[NDArray[Any]],
+        *,
+        gaps: bool = False,
+    ) -> "Tally":
+        samples, cells = tuple(dict.fromkeys(sample)), tuple(dict.fromkeys(cell))
+        if not samples:
+            raise BadInputError("outcomes without a pixel", expected="images with masks")
+        shape = (len(cells), len(samples), int(label.max()) + 1)
+        places = np.ravel_multi_index((_positions(cell, cells), _positions(sample, samples), label), shape)
+        counts = np.zeros((3, *shape), np.int32)
+        for part, column in zip(counts, columns, strict=True):
+            part.ravel()[places] = column
+        full = counts[1].any(axis=2) | counts[2].any(axis=2)
+        repeated = len(places) - len(np.unique(places))
+        if repeated or not (gaps or full.all()):
+            raise BadInputError(
+                f"{int((~full).sum())} images are missing from a cell, {repeated} rows repeat",
+                expected="every image in every cell, and each of its classes once",
+            )
+        return cls(np.array(samples, dtype=object), cells, np.ascontiguousarray(counts.swapaxes(0, 1)))
+
+    def part(self, cells: Sequence[Cell]) -> "Tally":
+        """Keep some cells."""
+        return Tally(self.samples, tuple(cells), self.counts[[self.cells.index(cell) for cell in cells]])
+
+    def levels(self, measure: Measure, weights: NDArray[np.int64] | None = None) -> Values:
+        """Return a measure of every cell, where each image counts as often as its weight says.
+
+        Args:
+            measure: of sums over images.
+            weights: shape (resamples, n); by default each image counts once.
+
+        Returns:
+            Shape (resamples, cells), or (cells,) without weights.
+
+        """
+        if weights is None:
+            return measure(*self._once)
+        times = weights.astype(np.float64)
+        levels = [measure(*(times @ part.astype(np.float64) for part in cell)) for cell in self.counts]
+        return np.stack(levels, axis=1)
+
+    def ious(self) -> Values:
+        """Return intersection over union by cell and class; NaN for classes that are neither true nor predicted."""
+        return ious(*self._once)
+
+    @cached_property
+    def _once(self) -> tuple[Sums, Sums, Sums]:
+        hits, truth, predicted = self.counts.sum(axis=2, dtype=np.int64).swapaxes(0, 1).astype(np.float64)
+        return hits, truth, predicted
+
+
+def _positions(values: Sequence[Any] | NDArray[Any], known: Sequence[object]) -> NDArray[np.int64]:
+    place = {value: index for index, value in enumerate(known)}
+    return np.fromiter((place[value] for value in values), dtype=np.int64, count=len(values))

@@ -1,0 +1,1 @@
+"""What is measured, as data: protocols, the perturbation sets they allow and where their files lie. No torch."""

@@ -1,0 +1,1 @@
+"""What was found: per-sample outcomes, estimates, audits and the record that holds them. No torch."""

@@ -1,0 +1,287 @@
+"""The record of one evaluation: enough to run it again, to trust it, and to compare it with another.
+
+The compute half writes records, the report half reads them; this file, torch-free, is where the two meet.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, PrivateAttr, model_validator
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import safe_name, sha256, write_atomic
+from robustbench_kpca.records.audit import Audit
+from robustbench_kpca.records.estimate import Estimate
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.strict import STRICT, validate_json
+
+SCHEMA_VERSION = 2
+SUFFIX = ".record.json"
+
+
+class ModelInfo(BaseModel):
+    """Which network was evaluated.
+
+    `parameters_sha256` identifies its weights whatever file they came from; `probe_sha256`, of its logits on the first
+    batch, its function: code and settings that are no parameters show there. `pixel_std` is that of the normalisation
+    inside the model, per channel; empty where it cannot be seen.
+    """
+
+    model_config = STRICT
+    name: str
+    source: str
+    parameters: int
+    parameters_sha256: str
+    probe_sha256: str
+    pixel_std: tuple[float, ...]
+    config: dict[str, Any]
+
+
+class DataInfo(BaseModel):
+    """Which images. `digest` covers ids, labels and pixels, in any order.
+
+    `known`: of a pair for out-of-distribution detection, how many are of known classes. `class_names`: of classes 0, 1,
+    ..., where the data knows them; names change no outcome, so no specification is another because of them.
+
+    Raises:
+        pydantic.ValidationError: names, but not one a class.
+
+    """
+
+    model_config = STRICT
+    name: str
+    split: str
+    n: int
+    classes: int
+    digest: str
+    known: int | None = None
+    class_names: tuple[str, ...] | None = None
+
+    @model_validator(mode="after")
+    def _check_names(self) -> "DataInfo":
+        if self.class_names is not None and len(self.class_names) != self.classes:
+            raise ValueError(f"{len(self.class_names)} names for {self.classes} classes")
+        return self
+
+
+class ProtocolInfo(BaseModel):
+    """What was done to them: the preset's label, the digest of what it resolved to, and that itself."""
+
+    model_config = STRICT
+    name: str
+    digest: str
+    resolved: dict[str, Any]
+
+
+class Spec(BaseModel):
+    """Everything that determines the outcomes on one machine."""
+
+    model_config = STRICT
+    model: ModelInfo
+    data: DataInfo
+    protocol: ProtocolInfo
+    seed: int
+    batch_size: int
+
+    def digest(self) -> str:
+        """SHA-256 over the whole specification, names of classes aside."""
+        content = self.model_dump(mode="json", exclude={"data": {"class_names"}})
+        return sha256(json.dumps(content, sort_keys=True).encode())
+
+    def stem(self) -> str:
+        """File name (without suffix) of this evaluation's record: readable, and one a specification."""
+        parts = [self.model.name, f"{self.data.name}-{self.data.split}", self.protocol.name, f"seed{self.seed}"]
+        return f"{safe_name('__'.join(safe_name(part) for part in parts))}__{self.digest()[:8]}"
+
+
+class Environment(BaseModel):
+    """Where it ran."""
+
+    model_config = STRICT
+    python: str
+    platform: str
+    processor: str
+    device: str
+    threads: int
+    deterministic: bool
+    packages: dict[str, str]
+    revision: str | None
+
+
+class Passes(BaseModel):
+    """Model passes summed over samples (padding not counted)."""
+
+    model_config = STRICT
+    forwards: int
+    backwards: int
+
+
+class OutcomesFile(BaseModel):
+    """The per-sample table beside the record; `sha256` is of its uncompressed text."""
+
+    model_config = STRICT
+    file: str
+    sha256: str
+    rows: int
+
+
+class Record(BaseModel):
+    """One evaluation. Saved as `<stem>.record.json` beside `<stem>.outcomes.csv.gz`.
+
+    A robust accuracy without an `audit` is one that nobody has looked behind; other records need none.
+    """
+
+    model_config = STRICT
+    schema_version: Literal[2] = 2
+    spec: Spec
+    metrics: dict[str, Estimate]
+    passes: Passes
+    outcomes_file: OutcomesFile
+    environment: Environment
+    citations: tuple[str, ...]
+    flags: tuple[str, ...]
+    created: str
+    seconds: float
+    audit: Audit | None = None
+    _outcomes: Outcomes | None = PrivateAttr(default=None)
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """The per-sample table this record was made from or loaded with."""
+        assert self._outcomes is not None
+        return self._outcomes
+
+    def attach(self, outcomes: Outcomes) -> "Record":
+        """Join the table to its record.
+
+        Raises:
+            BadInputError: the table is not the one the record was made from.
+
+        """
+        if outcomes.digest() != self.outcomes_file.sha256 or len(outcomes) != self.outcomes_file.rows:
+            raise BadInputError(
+                f"{self.outcomes_file.file} is not the table its record was made from (SHA-256 differs)",
+                fix="restore both files, or evaluate again",
+            )
+        object.__setattr__(self, "_outcomes", outcomes)
+        return self
+
+    def audited(self, audit: Audit) -> "Record":
+        """Return this record with the audit of its model.
+
+        Raises:
+            BadInputError: see `require_own`.
+
+        """
+        self.require_own(audit)
+        return self.model_copy(update={"audit": audit})
+
+    def require_own(self, audit: Audit) -> None:
+        """Refuse an audit that is not of this record's model and data.
+
+        Answers can be compared where audit and record are of the same images in batches of one size, each shown once.
+
+        Raises:
+            BadInputError: the audit is of another model or other data, or the record claims no robustness.
+
+        """
+        if not self.outcomes.kind.endswith("attack"):
+            raise BadInputError(f"an audit for {self.spec.stem()}, which is no attack", fix="leave it out")
+        theirs, ours = audit.subject, self.spec
+        same = theirs.parameters_sha256 == ours.model.parameters_sha256
+        same = same and (theirs.data, theirs.split) == (ours.data.name, ours.data.split)
+        batches = (theirs.data_digest, audit.plan.batch_size) == (ours.data.digest, ours.batch_size)
+        if batches and ours.protocol.resolved.get("draws", 1) == 1:
+            same = same and theirs.probe_sha256 == ours.model.probe_sha256
+        if not same:
+            raise BadInputError(
+                f"the audit of '{theirs.model}' is of another model or other data than {ours.stem()}",
+                fix="evaluate again",
+            )
+
+    def save(self, folder: Path) -> Path:
+        """Write the table, then the record, each whole or not at all; return the record's path."""
+        write_atomic(folder / self.outcomes_file.file, self.outcomes.to_file())
+        path = folder / f"{self.spec.stem()}{SUFFIX}"
+        write_atomic(path, (self.model_dump_json(indent=1) + "\n").encode())
+        return path
+
+
+class NewerSchemaError(BadInputError):
+    """A record written by a later version: it is neither read nor replaced."""
+
+
+class OlderSchemaError(BadInputError):
+    """A record written by an earlier version; `content` is what it holds, unchecked."""
+
+    def __init__(self, path: Path, content: dict[str, Any]) -> None:
+        super().__init__(
+            f"{path} has record schema {content['schema_version']}", expected=f"schema {SCHEMA_VERSION}",
+            fix="evaluate again",
+        )  # fmt: skip
+        self.content = content
+
+
+def outcomes_name(spec: Spec) -> str:
+    """File name of the table beside a record."""
+    return f"{spec.stem()}.outcomes.csv.gz"
+
+
+def load_record(path: Path | str) -> Record:
+    """Read a record and its table, and check that they belong together.
+
+    Raises:
+        BadInputError: missing, truncated, written by another version, with an altered table or another model's audit.
+
+    """
+    path = Path(path)
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise BadInputError(f"cannot read record {path} ({error.strerror})", fix="check the path") from None
+    _check_version(text, path)
+    record = validate_json(Record, text, str(path))
+    table = path.parent / safe_file(record.outcomes_file.file)
+    try:
+        data = table.read_bytes()
+    except OSError:
+        raise BadInputError(f"{table} is missing beside {path.name}", fix="restore it, or evaluate again") from None
+    record.attach(Outcomes.from_file(data, str(table)))
+    if record.audit is not None:
+        record.require_own(record.audit)
+    return record
+
+
+def safe_file(name: str) -> str:
+    """Refuse a file name from a record that would leave the record's folder."""
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise BadInputError(f"a record names the outcomes file '{name}'", expected="a plain file name")
+    return name
+
+
+def find_records(folder: Path | str) -> list[Path]:
+    """List every record below a folder (or the one record named), sorted."""
+    folder = Path(folder)
+    if folder.is_file():
+        return [folder]
+    found = sorted(folder.rglob(f"*{SUFFIX}"))
+    if not found:
+        raise BadInputError(f"no *{SUFFIX} below {folder}", fix="run: rbk eval … --out FOLDER")
+    return found
+
+
+def _check_version(text: bytes, path: Path) -> None:
+    try:
+        content = json.loads(text)
+        version = content["schema_version"]
+    except (ValueError, KeyError, TypeError):
+        raise BadInputError(f"{path} is no record", expected="a JSON file written by rbk eval") from None
+    if not isinstance(version, int) or version > SCHEMA_VERSION:
+        raise NewerSchemaError(
+            f"{path} has record schema {version}",
+            expected=f"schema {SCHEMA_VERSION}",
+            fix="upgrade robustbench-kpca",
+        )
+    if version < SCHEMA_VERSION:
+        raise OlderSchemaError(path, content)

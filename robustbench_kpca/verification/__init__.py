@@ -1,0 +1,1 @@
+"""The same attack by another library, compared sample by sample."""

@@ -1,0 +1,244 @@
+"""The most trustworthy other program for each attack, as data: a protocol in, the equivalent protocol out.
+
+Which program that is was decided by running them side by side: torchattacks for the fast gradient and projected
+gradient methods, the authors' program (as pyautoattack) for AutoAttack and its parts, foolbox for C&W, DDN,
+HopSkipJump and noise. What cannot be made equal is said beside the entry.
+"""
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+from robustbench_kpca.attacks.foreign import LIBRARIES
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols.scenario import Attack, Stage
+from robustbench_kpca.protocols.threat import Norm, parse_step
+from robustbench_kpca.registry import unknown_name
+from robustbench_kpca.strict import validate
+
+Options = dict[str, Any]
+Match = tuple[str, Options] | None
+_APGD = {"ce": "pyautoattack:apgd-ce", "dlr": "pyautoattack:apgd-dlr", "dlr_targeted": "pyautoattack:apgd-t"}
+_CE: Options = {"steps": 100, "loss": "ce", "targets": 1, "rho": 0.75}
+_DLR: Options = {"steps": 100, "loss": "dlr", "targets": 1, "rho": 0.75}
+_T: Options = {"steps": 100, "loss": "dlr_targeted", "targets": 9, "rho": 0.75}
+_FAB: Options = {"steps": 100, "targets": 0, "alpha_max": 0.1, "eta": 1.05, "beta": 0.9, "random_start": False}
+_SQUARE: Options = {"queries": 5000, "p_init": 0.8}
+Stages = list[tuple[str, int, Options]]
+_ROUND: Stages = [("apgd", 1, _CE), ("apgd", 1, _T), ("fab", 1, _FAB | {"targets": 9}), ("square", 1, _SQUARE)]
+_L1: Stages = [
+    ("apgd_l1", 5, {"steps": 100, "loss": "ce", "targets": 1}),
+    ("apgd_l1", 1, {"steps": 100, "loss": "dlr_targeted", "targets": 5}),
+    *_ROUND[2:],
+]
+_PLUS: Stages = [
+    ("apgd", 5, _CE),
+    ("apgd", 5, _DLR),
+    ("fab", 1, _FAB),
+    ("fab", 4, _FAB | {"random_start": True}),
+    ("square", 1, _SQUARE),
+    ("apgd", 1, _T),
+    ("fab", 1, _FAB | {"targets": 9}),
+]
+ENSEMBLES: list[tuple[str, tuple[Norm, ...], int, Stages]] = [  # name, norms, draws, stages
+    ("pyautoattack:standard", ("linf", "l2"), 1, _ROUND),
+    ("pyautoattack:standard", ("l1",), 1, _L1),
+    ("pyautoattack:plus", ("linf", "l2"), 1, _PLUS),
+    ("pyautoattack:rand", ("linf", "l2"), 20, [("apgd", 1, _CE), ("apgd", 1, _DLR)]),
+]
+
+
+def _fgsm(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
+    return {"linf": ("torchattacks:FGSM", Options()), "l2": ("foolbox:L2FastGradientAttack", Options())}.get(norm)
+
+
+def _pgd(given: Options, norm: Norm, eps: float) -> Match:
+    """Pair with torchattacks, which judges its last iterate only, and in L2 starts closer to the image."""
+    alpha = parse_step(given["step_size"], eps)
+    options = {"alpha": alpha, "steps": given["steps"], "random_start": given["random_start"]}
+    if norm == "linf":
+        return "torchattacks:PGD", options
+    return ("torchattacks:PGDL2", options | {"eps_for_division": 1e-30}) if norm == "l2" else None
+
+
+def _mim(given: Options, norm: Norm, eps: float) -> Match:
+    """Pair with torchattacks: it divides gradients by their mean, not their sum, which leaves every sign as it is."""
+    options = {"alpha": parse_step(given["step_size"], eps), "steps": given["steps"], "decay": given["decay"]}
+    return ("torchattacks:MIFGSM", options) if norm == "linf" else None
+
+
+def _apgd(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
+    if given["loss"] not in _APGD:
+        return None
+    targets = {"n_target_classes": given["targets"]} if given["loss"] == "dlr_targeted" else {}
+    return _APGD[given["loss"]], {"n_iter": given["steps"], "rho": given["rho"]} | targets
+
+
+def _apgd_l1(given: Options, norm: Norm, eps: float) -> Match:
+    found = _apgd(given | {"rho": 0.75}, norm, eps)
+    return None if found is None else (found[0], found[1] | {"use_largereps": True})
+
+
+def _fab(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
+    options = {"n_iter": given["steps"]} | {name: given[name] for name in ("alpha_max", "eta", "beta")}
+    if given["random_start"]:  # a restart of the authors' program, which never begins with it
+        return None
+    if given["targets"] == 0:
+        return "pyautoattack:fab", options
+    return "pyautoattack:fab-t", options | {"n_target_classes": given["targets"]}
+
+
+def _square(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
+    options = {"n_queries": given["queries"], "p_init": given["p_init"]}
+    return "pyautoattack:square", options
+
+
+def _cw(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
+    """Pair with foolbox, which gives up a run for the whole batch, where the native attack does for each sample."""
+    options = {
+        "binary_search_steps": given["binary_steps"],
+        "steps": given["steps"],
+        "stepsize": given["lr"],
+        "confidence": given["confidence"],
+        "initial_const": given["initial_const"],
+    }
+    return ("foolbox:L2CarliniWagnerAttack", options) if norm == "l2" else None
+
+
+def _ddn(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
+    options = {"init_epsilon": given["init_norm"], "steps": given["steps"], "gamma": given["gamma"]}
+    return ("foolbox:DDNAttack", options) if norm == "l2" else None
+
+
+def _hopskipjump(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
+    """Pair with foolbox, which counts iterations: as many whose probes alone fit into the queries, one at least."""
+    steps, probes = 0, 0
+    while probes <= given["queries"]:
+        steps += 1
+        probes += min(int(given["probes"] * math.sqrt(steps)), given["max_probes"])
+    options = {
+        "steps": max(steps - 1, 1),
+        "initial_gradient_eval_steps": given["probes"],
+        "max_gradient_eval_steps": given["max_probes"],
+        "gamma": given["gamma"],
+    }
+    return None if norm == "l1" else ("foolbox:HopSkipJumpAttack", options)
+
+
+def _spsa(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
+    """Pair with torchattacks: `nb_sample` are pairs; no random start; one sign per pixel for the whole batch."""
+    options = {
+        "nb_iter": given["steps"],
+        "nb_sample": given["samples"] // 2,
+        "delta": given["delta"],
+        "lr": given["lr"],
+        "max_batch_size": 1,  # pairs at a time: of no influence on the result but through the draws
+    }
+    return ("torchattacks:SPSA", options) if norm == "linf" else None
+
+
+def _noise(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
+    """Pair with foolbox, whose noise is stretched to the surface of the ball."""
+    names = {"linf": "foolbox:LinfAdditiveUniformNoiseAttack", "l2": "foolbox:L2AdditiveUniformNoiseAttack"}
+    return (names[norm], Options()) if norm in names else None
+
+
+REFERENCES: dict[str, Callable[[Options, Norm, float], Match]] = {
+    "fgsm": _fgsm,
+    "pgd": _pgd,
+    "mim": _mim,
+    "apgd": _apgd,
+    "apgd_l1": _apgd_l1,
+    "fab": _fab,
+    "square": _square,
+    "cw": _cw,
+    "ddn": _ddn,
+    "hopskipjump": _hopskipjump,
+    "spsa": _spsa,
+    "noise": _noise,
+}
+
+
+def reference_of(scenario: Attack, attack: str | None = None) -> Attack:
+    """Return the protocol that differs from `scenario` in the program only.
+
+    A cascade of exactly the stages of AutoAttack (standard or plus) becomes that ensemble; every other one is
+    translated stage by stage. With `attack` (`LIBRARY:NAME`), that is the reference; it has the options of the table
+    where the table names it for the only stage, else its library's.
+
+    Raises:
+        BadInputError: no stages, or one for which no other program is trusted; an `attack` of no other program.
+
+    """
+    if not scenario.stage:
+        raise BadInputError("a protocol without stages has no attack to verify", fix="see: rbk list attacks")
+    if attack is None:
+        ensemble = _ensemble(scenario)
+        stages = [_stage(ensemble, {}, 1)] if ensemble else [_match(stage, scenario) for stage in scenario.stage]
+    else:
+        _require_library(attack)
+        known = [_find(stage, scenario) for stage in scenario.stage]
+        options = known[0][1] if len(known) == 1 and known[0] is not None and known[0][0] == attack else {}
+        stages = [_stage(attack, options, scenario.stage[0].restarts if options else 1)]
+    names = ", ".join(dict.fromkeys(stage["attack"] for stage in stages))
+    content = scenario.model_dump() | {"title": f"{scenario.title}, by {names}", "stage": stages}
+    return validate(Attack, content, "the reference protocol")
+
+
+def to_toml(scenario: Attack) -> str:
+    """Write a protocol as the file that it could have been read from."""
+    content = scenario.model_dump(mode="json")
+    stages = content.pop("stage")
+    lines = [_line(name, value) for name, value in content.items()]
+    lines += [] if stages else ["stage = []"]
+    for stage in stages:
+        flat = {"attack": stage["attack"], "restarts": stage["restarts"]} | stage["options"]
+        lines += ["", "[[stage]]", *(_line(name, value) for name, value in flat.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _require_library(attack: str) -> None:
+    library, colon, name = attack.partition(":")
+    if not (colon and name):
+        raise BadInputError(
+            f"reference '{attack}' is no attack of another program",
+            expected=f"LIBRARY:NAME, of {', '.join(LIBRARIES)}",
+        )
+    if library not in LIBRARIES:
+        raise unknown_name("attack library", library, LIBRARIES)
+
+
+def _line(name: str, value: Any) -> str:
+    return f"{name} = {json.dumps(value, ensure_ascii=False)}"
+
+
+def _ensemble(scenario: Attack) -> str | None:
+    own = [(stage.attack, stage.restarts, stage.options) for stage in scenario.stage]
+    for name, norms, draws, stages in ENSEMBLES:
+        if scenario.norm in norms and scenario.draws == draws and own == stages:
+            return name
+    return None
+
+
+def _find(stage: Stage, scenario: Attack) -> Match:
+    """Look a stage up. Of all programs, only APGD's can average over draws."""
+    found = REFERENCES[stage.attack](stage.options, scenario.norm, scenario.eps) if stage.attack in REFERENCES else None
+    if found is None or scenario.draws == 1:
+        return found
+    return (found[0], found[1] | {"eot_iter": scenario.draws}) if "apgd" in found[0] else None
+
+
+def _match(stage: Stage, scenario: Attack) -> Options:
+    found = _find(stage, scenario)
+    if found is None:
+        raise BadInputError(
+            f"no other program is trusted for attack '{stage.attack}' in {scenario.norm}"
+            + (f" with {scenario.draws} draws" if scenario.draws > 1 else ""),
+            fix="name one: --reference LIBRARY:NAME",
+        )
+    return _stage(*found, stage.restarts)
+
+
+def _stage(attack: str, options: Options, restarts: int) -> Options:
+    return {"attack": attack, "restarts": restarts, "options": options}
