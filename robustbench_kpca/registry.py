@@ -22,11 +22,15 @@ def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> 
 
 @dataclass(frozen=True)
 class Family:
-    """The members of the folder `package`; each module exposes its member as the constant `member`."""
+    """The members of the folder `package`; each public module exposes its member as the constant `member`.
+
+    Sub-folders hold what members share; with `folders` it is they that are the members.
+    """
 
     kind: str
     package: str
     member: str
+    folders: bool = False
 
     def names(self) -> list[str]:
         """Names of all members, sorted; imports none of them."""
@@ -34,7 +38,7 @@ class Family:
         assert spec is not None
         assert spec.submodule_search_locations is not None
         found = pkgutil.iter_modules(list(spec.submodule_search_locations))
-        return sorted(one.name for one in found if not one.ispkg and not one.name.startswith("_"))
+        return sorted(one.name for one in found if one.ispkg == self.folders and not one.name.startswith("_"))
 
     def get(self, name: str) -> Any:
         """Return the member called `name`.

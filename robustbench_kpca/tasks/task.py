@@ -1,0 +1,69 @@
+"""A task says what a sample is, what is right or wrong about it, and what is written down and drawn.
+
+Its two halves are loaded when they are first used: `pages`, which reads records and needs no torch, and `compute`, which
+runs models.
+"""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.records.outcomes import Table
+
+if TYPE_CHECKING:
+    from robustbench_kpca.tasks.compute import Compute
+    from robustbench_kpca.tasks.pages import Pages
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task.
+
+    Attributes:
+        name: such as `classification`; data sets name their task by it.
+        unit: what is right or wrong, in the singular: `image`, `pixel`.
+        tables: the columns of its outcomes, by kind of protocol. A kind without a table cannot be measured.
+        compute_at: where its computing half is, as `module:NAME`.
+        pages_at: where its reporting half is, as `module:NAME`.
+
+    """
+
+    name: str
+    unit: str
+    tables: Mapping[str, Table]
+    compute_at: str
+    pages_at: str
+
+    @cached_property
+    def compute(self) -> "Compute":
+        """The half that runs models; it needs torch."""
+        found: Compute = _at(self.compute_at)
+        return found
+
+    @cached_property
+    def pages(self) -> "Pages":
+        """The half that reads records; it needs no torch."""
+        found: Pages = _at(self.pages_at)
+        return found
+
+    def table(self, kind: str) -> Table:
+        """Return the columns of outcomes under a kind of protocol.
+
+        Raises:
+            BadInputError: the task cannot be measured under such protocols.
+
+        """
+        if kind not in self.tables:
+            raise BadInputError(
+                f"a protocol of kind '{kind}' for {self.name}", expected=f"one of {', '.join(self.tables)}",
+                fix="choose another protocol, or other data",
+            )  # fmt: skip
+        return self.tables[kind]
+
+
+def _at(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
