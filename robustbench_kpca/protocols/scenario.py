@@ -334,6 +334,28 @@ def load_scenario(protocol: str, overrides: dict[str, Override] | None = None) -
     return name, parse_scenario(data, f"protocol '{name}'")
 
 
+def to_draw(label: str, scenario: Scenario, cell: tuple[str, int] | None) -> Scenario:
+    """Return what a protocol shows of the images as they are and, where one is given, in one cell alone.
+
+    Raises:
+        BadInputError: an attack, shift or OOD protocol; a cell, and the protocol corrupts nothing.
+
+    """
+    if not isinstance(scenario, Clean | Corruption):
+        raise BadInputError(
+            f"protocol '{label}' ({scenario.kind})", expected="a protocol of kind clean or corruption",
+            fix="choose 'segmentation', say",
+        )  # fmt: skip
+    fields = scenario.model_dump(mode="json")
+    if cell is None:
+        return Clean(**{key: fields[key] for key in Clean.model_fields if key in fields} | {"kind": "clean"})
+    made = {"profile": "imagecorruptions", "mode": "fast", "storage": "none", "frost": "generated", "clean": True}
+    made |= {"reference": "none"} | fields
+    made |= {"kind": "corruption", "clean": True, "grid": [{"corruptions": [cell[0]], "severities": [cell[1]]}]}
+    made = {key: value for key, value in made.items() if key not in ("corruptions", "severities")}
+    return parse_scenario(made, f"protocol '{label}'")
+
+
 def along_curve(eps: Iterable[str | float]) -> list[dict[str, Override]]:
     """Return the overrides of each evaluation along a curve: budgets ascending, each naming the smaller ones."""
     budgets = sorted(eps, key=parse_fraction)
