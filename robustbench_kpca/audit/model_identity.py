@@ -4,7 +4,6 @@ import torch
 from torch import nn
 
 from robustbench_kpca.attack_loop.query import check_clean
-from robustbench_kpca.data.load import spread
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.data.scenes import Scenes
 from robustbench_kpca.errors import BadInputError
@@ -23,7 +22,7 @@ def audited_samples(data: Samples | Scenes, images: int) -> Samples | Scenes:
     """Return those of an evaluation's images that its audit looks at, evenly spread; of scenes, those of one size."""
     data = data.in_order()
     if isinstance(data, Samples):
-        return spread(data, images)
+        return data.spread(images)
     if images < 1:
         raise BadInputError(f"limit {images}", expected="at least 1")
     alike = max(data.by_size(range(len(data))), key=len)

@@ -12,7 +12,7 @@ from robustbench_kpca.errors import BadInputError
 if TYPE_CHECKING:
     from torch import nn
 
-    from robustbench_kpca.data.io.folder import View
+    from robustbench_kpca.data.request import View
     from robustbench_kpca.data.samples import Samples
     from robustbench_kpca.data.scenes import Scenes
     from robustbench_kpca.records.audit import Audit
@@ -72,35 +72,38 @@ class Source:
     @property
     def are_scenes(self) -> bool:
         """Whether they come with masks."""
-        from robustbench_kpca.data.scenes import SCENES
+        from robustbench_kpca.data.load import kind_of
+        from robustbench_kpca.data.scenes import Scenes
 
-        return self.data.partition(":")[0] in SCENES.names()
+        return issubclass(kind_of(self.data), Scenes)
 
     def load_scenes(self) -> "Scenes":
         """Load images with masks, as they are."""
-        from robustbench_kpca.data.scenes import load_scenes
+        from robustbench_kpca.data.load import load_data
+        from robustbench_kpca.data.scenes import Scenes
 
         asked = {"--against": self.against, "--subset": self.subset, "--cache": self.cache}
         for option, value in asked.items():
             if value is not None:
                 raise BadInputError(f"{option} with scenes ('{self.data}')", expected="images with labels")
-        return load_scenes(self.data, self.split or "val", self.limit, self.bad_images)
+        return Scenes.require(load_data(self.data, self.split, self.limit, bad_images=self.bad_images))
 
     def load(self, view: "View", start: "Start") -> "Samples":
         """Load them as a model wants to see them; their split is `test` unless one is named."""
         from robustbench_kpca.data.io.cache import cached
-        from robustbench_kpca.data.io.pair import Pair
-        from robustbench_kpca.data.io.subset import published_subset
         from robustbench_kpca.data.load import load_data
+        from robustbench_kpca.data.pair import Pair
+        from robustbench_kpca.data.samples import Samples
+        from robustbench_kpca.data.subset import published_subset
 
         if self.subset is not None and self.limit is not None:
             raise BadInputError(f"--subset {self.subset} with --limit {self.limit}", expected="one of them")
         how: dict[str, Any] = {"view": view, "bad_images": self.bad_images}
-        samples = load_data(self.data, self.split or "test", self.limit, **how)
+        samples = Samples.require(load_data(self.data, self.split, self.limit, **how))
         if self.subset is not None:
             samples = published_subset(samples, self.subset)
         if self.against is not None:
-            samples = Pair(samples, load_data(self.against, "test", self.limit, **how))
+            samples = Pair(samples, Samples.require(load_data(self.against, None, self.limit, **how)))
         return samples if self.cache is None else cached(samples, self.cache, start(f"decoding {samples.name}"))
 
 

@@ -41,7 +41,7 @@ def verify(
         typer.Option(help="LIBRARY:NAME of torchattacks, pyautoattack or foolbox; by default the most trusted one."),
     ] = None,
     data: Data = "digits",
-    split: Split = "test",
+    split: Split = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for both records; none by default.")] = None,
     checkpoint: Checkpoint = None,
     ema: Ema = False,
@@ -65,6 +65,7 @@ def verify(
     Weaker: its robust accuracy is more than half a point above the reference's. Needs the extra `reference`.
     """
     from robustbench_kpca.data.load import load_data
+    from robustbench_kpca.data.samples import Samples
     from robustbench_kpca.models.loading import input_view
     from robustbench_kpca.strict import parse_assignments
     from robustbench_kpca.verification.run import verify as compare
@@ -72,7 +73,7 @@ def verify(
     options, overrides = split_settings(parse_assignments(set_))
     job = Job(model, [protocol], checkpoint, ema, resize_positions, untrained, name, options, overrides)
     network = job.load()
-    samples = load_data(data, split, limit, view=input_view(network))
+    samples = Samples.require(load_data(data, split, limit, view=input_view(network)))
     with _console.progress(quiet=quiet or json) as start:
         found = compare(
             network, samples, protocol=protocol, reference=reference, out=out, overrides=overrides, seed=seed,

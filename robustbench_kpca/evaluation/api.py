@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from robustbench_kpca.attack_loop.engine import Sample, build_attack
 from robustbench_kpca.audit.preflight import preflight
 from robustbench_kpca.corruptions import require_profile
-from robustbench_kpca.data.load import as_samples
+from robustbench_kpca.data.load import as_dataset
 from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.data.scenes import SCENES, Scenes, load_scenes
+from robustbench_kpca.data.scenes import Scenes
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.compatibility import try_cells
 from robustbench_kpca.evaluation.dense import measure_dense, scene_batch
@@ -217,9 +217,8 @@ def _first(runner: Runner, data: Samples | Scenes) -> tuple[Images, Labels]:
 
 def as_data(images: Any, labels: Any) -> Samples | Scenes:
     """Return images with labels or masks, in the order of outcomes."""
-    if isinstance(images, str) and images.partition(":")[0] in SCENES.names():
-        return load_scenes(images).in_order()
-    return images.in_order() if isinstance(images, Scenes) else as_samples(images, labels).in_order()
+    data = as_dataset(images, labels).in_order()
+    return data if isinstance(data, Scenes) else Samples.require(data)
 
 
 def _measure_together(
@@ -272,7 +271,7 @@ def attack(
     label, scenario = prepare(protocol, overrides)
     if not isinstance(scenario, Attack):
         raise BadInputError(f"protocol '{label}' is no attack", fix="see: rbk list attacks, rbk list protocols")
-    samples = as_samples(images, labels)
+    samples = Samples.require(as_dataset(images, labels))
     where = device_for(model, device)
     decided: dict[int, Sample] = {}
     runner = runner_for(model, scenario, batch_size, where)

@@ -3,8 +3,8 @@
 import numpy as np
 
 from robustbench_kpca.corruptions import Cell
-from robustbench_kpca.data.io.cells import CellSamples
-from robustbench_kpca.data.io.classes import imagenet_classes
+from robustbench_kpca.data.cells import CellSamples
+from robustbench_kpca.data.imagenet_classes import imagenet_classes
 from robustbench_kpca.data.samples import Samples, to_pixels
 from robustbench_kpca.data.scenes import Scenes
 from robustbench_kpca.errors import BadInputError

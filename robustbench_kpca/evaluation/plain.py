@@ -12,7 +12,7 @@ from torch import Tensor
 
 from robustbench_kpca.attack_loop.query import check_clean
 from robustbench_kpca.corruptions import Cell
-from robustbench_kpca.data.io.cells import CellSamples
+from robustbench_kpca.data.cells import CellSamples
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError, BenchmarkError
 from robustbench_kpca.evaluation.compatibility import cell_of, classes_of

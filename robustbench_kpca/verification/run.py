@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from robustbench_kpca.data.load import as_samples
+from robustbench_kpca.data.load import as_dataset
+from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.api import evaluate, prepare
 from robustbench_kpca.files import require_writable, safe_name, write_atomic
@@ -105,7 +106,7 @@ def verify(
     if not isinstance(scenario, Attack):
         raise BadInputError(f"protocol '{label}' is no attack", fix="see: rbk list attacks, rbk list protocols")
     other = reference_of(scenario, reference)
-    samples = as_samples(images, labels)
+    samples = Samples.require(as_dataset(images, labels))
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch if out is None else out)
         require_writable(folder)
