@@ -4,7 +4,7 @@ Croce & Hein (2020), "Reliable evaluation of adversarial robustness with an ense
 attacks", arXiv:2003.01690, section 3 (algorithm) and 4 (DLR loss).
 """
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -15,7 +15,6 @@ from robustbench_kpca.attacks._targets import aim, require_one_target, runs_of, 
 from robustbench_kpca.attacks.shared.ball import per_sample, project, require_norm, require_untargeted
 from robustbench_kpca.attacks.shared.draws import on_sphere
 from robustbench_kpca.attacks.shared.losses import LossName, objective
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Query, State

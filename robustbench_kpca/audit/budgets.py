@@ -9,7 +9,7 @@ from robustbench_kpca.tasks.prepare import prepare
 def budget(plan: AuditPlan, name: str, eps: str | float) -> tuple[str, Attack]:
     """Return label and protocol of an attack of the audit; `eps` is the audit's own, for attacks that set none."""
     protocol, overrides = plan.attacks[name]
-    settings: dict[str, Override] = {"eps": eps} | overrides
+    settings: dict[str, Override] = {"eps": eps, **overrides}
     label, scenario = prepare(protocol, settings)
     assert isinstance(scenario, Attack)
     return label, scenario

@@ -11,16 +11,16 @@ from robustbench_kpca.audit.bench import Bench
 from robustbench_kpca.audit.budgets import resolved
 from robustbench_kpca.audit.checks import run_checks
 from robustbench_kpca.audit.limits import limits
-from robustbench_kpca.audit.preflight import preflight
 from robustbench_kpca.audit.model_identity import subject_of
+from robustbench_kpca.audit.preflight import preflight
 from robustbench_kpca.data.load import as_dataset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.environment import revision, version
 from robustbench_kpca.inference.runner import Runner, device_for, is_stochastic
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.protocols.threat import Threat, parse_fraction
-from robustbench_kpca.tasks import task_named
 from robustbench_kpca.records.audit import Audit, Check, Plan, Subject, audit_path, load_audit
+from robustbench_kpca.tasks import task_named
 
 EPS = "8/255"
 

@@ -26,6 +26,7 @@ from robustbench_kpca.cli._options import (
 if TYPE_CHECKING:
     from robustbench_kpca.diagnostics.diagnosis import Diagnosis
     from robustbench_kpca.diagnostics.sources import Source
+    from robustbench_kpca.evaluation.requests import ModelRequest
 
 _TEXT = "transformers:"
 _OF_TEXTS = ("data", "images", "claim", "layers", "heads", "block", "name", "out", "seed", "device", "json", "quiet")
@@ -40,7 +41,7 @@ def diagnose(
         ),
     ] = None,
     data: Data = "digits",
-    split: Split = "test",
+    split: Split = None,
     images: Annotated[int, typer.Option(min=1, help="How many images, spread over the set, or texts.")] = 100,
     claim: Annotated[list[str], typer.Option(help="A claim of diagnostics/claims; by default all. Repeatable.")] = [],  # noqa: B006 (typer reads the default)
     layers: Annotated[str | None, typer.Option(help="Attention layers from 0, such as 0,5-7; by default all.")] = None,
@@ -156,15 +157,17 @@ def _compare(
         _console.show_json(verdicts)
 
 
-def _load(request: "ModelRequest", data: str, split: str, images: int) -> "tuple[Any, Source]":
+def _load(request: "ModelRequest", data: str, split: str | None, images: int) -> "tuple[Any, Source]":
     from robustbench_kpca.data.load import load_data
+    from robustbench_kpca.data.samples import Samples
     from robustbench_kpca.diagnostics.sources import ImageSource, load_text_model
     from robustbench_kpca.models.loading import input_view
 
     if request.model.startswith(_TEXT):
         return load_text_model(request.model.removeprefix(_TEXT), Path(data), images)
     network = request.load()
-    return network, ImageSource(load_data(data, split, images, view=input_view(network)).in_order())
+    samples = Samples.require(load_data(data, split, images, view=input_view(network)))
+    return network, ImageSource(samples.in_order())
 
 
 def _is_run(model: str) -> bool:
@@ -176,7 +179,7 @@ def _is_run(model: str) -> bool:
 
 
 def _over_training(
-    folder: Path, data: str, split: str, images: int, out: Path | None, *, seed: int, json: bool
+    folder: Path, data: str, split: str | None, images: int, out: Path | None, *, seed: int, json: bool
 ) -> None:
     from robustbench_kpca.diagnostics.epochs import COLUMNS
     from robustbench_kpca.diagnostics.trajectory import over_training

@@ -26,7 +26,7 @@ def adversarial(
     model: Annotated[str, typer.Option("--model", "-m", help="As in `rbk eval`.")],
     protocol: Annotated[str, typer.Option("--protocol", "-p", help="An attack protocol.")] = "pgd20-linf-8_255",
     data: Annotated[str, typer.Option(help="A data set, or a folder of images.")] = "digits",
-    split: Split = "test",
+    split: Split = None,
     checkpoint: Checkpoint = None,
     ema: Ema = False,
     resize_positions: ResizePositions = False,
@@ -39,13 +39,15 @@ def adversarial(
     import torch
 
     from robustbench_kpca.data.load import load_data
+    from robustbench_kpca.data.samples import Samples
     from robustbench_kpca.evaluation.api import attack
     from robustbench_kpca.files import write_atomic
     from robustbench_kpca.models.loading import input_view, load_model
     from robustbench_kpca.report.pictures import grid
 
     network = load_model(model, checkpoint, ema=ema, resize_positions=resize_positions)
-    clean, labels = load_data(data, split, images, view=input_view(network)).tensors()
+    samples = Samples.require(load_data(data, split, images, view=input_view(network)))
+    clean, labels = samples.tensors()
     result = attack(network, clean, labels, protocol, seed=seed)
     with torch.no_grad():
         before, after = network(clean).argmax(1).tolist(), network(result.images).argmax(1).tolist()
@@ -103,8 +105,8 @@ def segmentation(
     protocol: Annotated[
         str, typer.Option("--protocol", "-p", help="One of segmentation: how models look, and images are corrupted.")
     ] = "segmentation",
-    data: Annotated[str, typer.Option(help="A scene set: shapes, or NAME:FOLDER.")] = "shapes",
-    split: Annotated[str, typer.Option(help="Part of the set.")] = "val",
+    data: Annotated[str, typer.Option(help="A data set with masks: shapes, or NAME:FOLDER.")] = "shapes",
+    split: Split = None,
     checkpoint: Checkpoint = None,
     untrained: Untrained = False,
     set_: Settings = [],  # noqa: B006 (typer reads the default)

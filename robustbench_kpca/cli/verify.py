@@ -41,7 +41,7 @@ def verify(
         typer.Option(help="LIBRARY:NAME of torchattacks, pyautoattack or foolbox; by default the most trusted one."),
     ] = None,
     data: Data = "digits",
-    split: Split = "test",
+    split: Split = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for both records; none by default.")] = None,
     checkpoint: Checkpoint = None,
     ema: Ema = False,

@@ -276,9 +276,7 @@ def _measure(trials: Sequence[Trial], options: RunOptions, progress: Progress | 
             results, data, scenario, batch_size=trials[0].spec.batch_size, seed=options.seed, workers=options.workers,
             frost=frost, progress=progress,
         )  # fmt: skip
-    return [
-        trial.finish(one.outcomes(), one.seconds, one.forwards) for trial, one in zip(trials, results, strict=True)
-    ]
+    return [trial.finish(one.outcomes(), one.seconds, one.forwards) for trial, one in zip(trials, results, strict=True)]
 
 
 def _carried(spec: Spec, scenario: Attack, smaller: Record) -> Outcomes:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.data.io.folder import View
+from robustbench_kpca.data.request import View
 from robustbench_kpca.evaluation.api import audit_for, measure_attack, measure_together
 from robustbench_kpca.evaluation.options import Progress
 from robustbench_kpca.evaluation.plan import AttackModel, AuditModel, Measure, Plan

@@ -123,7 +123,7 @@ def _resolve(job: Job, protocol: str) -> list[tuple[str, Scenario]]:
 
 
 def _measurements(resolved: Resolved, options: RunOptions) -> list[Step]:
-    """One step a protocol, for all models that are due it."""
+    """Return one step a protocol, for all models that are evaluated under it."""
     found: dict[str, dict[str, Any]] = {}
     for (number, protocol), [(label, scenario), *_] in resolved.items():
         if not isinstance(scenario, Attack):
@@ -140,7 +140,7 @@ def _uses(scenario: Scenario, options: RunOptions) -> bool:
 
 
 def _attacks(resolved: Resolved, *, audited: bool) -> list[Step]:
-    """The attacks on each model, after its audit."""
+    """Return the attacks on each model, after its audit."""
     steps: list[Step] = []
     seen: set[int] = set()
     for (number, protocol), evaluations in resolved.items():

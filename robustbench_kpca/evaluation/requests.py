@@ -9,9 +9,10 @@ from torch import nn
 
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.io.cache import cached
-from robustbench_kpca.data.io.folder import View
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.pair import Pair
+from robustbench_kpca.data.request import View
+from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.data.subset import published_subset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.options import Progress
@@ -81,7 +82,7 @@ class DataRequest:
     bad_images: Literal["fail", "skip"] = "fail"
     cache: Path | None = None
 
-    def load(self, view: View, progress: Progress = lambda done, total: None) -> Dataset:
+    def load(self, view: View, progress: Progress | None = None) -> Dataset:
         """Load them as a model wants to see them.
 
         Raises:
@@ -92,7 +93,8 @@ class DataRequest:
             raise BadInputError(f"--subset {self.subset} with --limit {self.limit}", expected="one of them")
         data = load_data(self.data, self.split, self.limit, view, self.bad_images)
         if self.subset is not None:
-            data = published_subset(data, self.subset)
+            data = published_subset(Samples.require(data), self.subset)
         if self.against is not None:
-            data = Pair(data, load_data(self.against, None, self.limit, view, self.bad_images))
-        return data if self.cache is None else cached(data, self.cache, progress)
+            unknown = load_data(self.against, None, self.limit, view, self.bad_images)
+            data = Pair(Samples.require(data), Samples.require(unknown))
+        return data if self.cache is None else cached(Samples.require(data), self.cache, progress)

@@ -172,9 +172,7 @@ class Trial:
         return record
 
 
-def runner_for(
-    model: nn.Module, data: Dataset, scenario: Scenario, batch_size: int, device: torch.device
-) -> Runner:
+def runner_for(model: nn.Module, data: Dataset, scenario: Scenario, batch_size: int, device: torch.device) -> Runner:
     """Return what runs the model on such data as the protocol asks."""
     attacked = isinstance(scenario, Attack)
     bf16 = isinstance(scenario, Attack) and scenario.precision == "bf16-search"

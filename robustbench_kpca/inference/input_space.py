@@ -51,4 +51,3 @@ class InputSpace:
     def _std(self, like: Images) -> Tensor:
         assert self.std is not None
         return self.std.to(like)
-

@@ -177,7 +177,7 @@ class Runner:
             x = torch.cat([x, x[-1:].detach().expand(self.batch_size - count, *x.shape[1:])])
         try:
             with self._noise(x, draw):
-                logits = self.presentation.show(self.model, x)
+                logits: Tensor = self.presentation.show(self.model, x)
         except BenchmarkError:
             raise
         except Exception as error:  # foreign code

@@ -88,9 +88,7 @@ def _data_uri(image: Picture) -> str:
 def render(drawing: Drawing, *, html: bool) -> bytes:
     """Render a drawing as an HTML page, or as a PNG."""
     if html:
-        return page(
-            drawing.rows, drawing.row_titles, drawing.column_titles, title=drawing.title, legend=drawing.legend
-        )
+        return page(drawing.rows, drawing.row_titles, drawing.column_titles, title=drawing.title, legend=drawing.legend)
     tallest = max(row[0].shape[0] / row[0].shape[1] for row in drawing.rows)
     cell = (CELL_WIDTH, CELL_WIDTH * min(tallest, 1.5) + 0.1)
     return grid(drawing.rows, drawing.row_titles, drawing.column_titles, cell=cell, legend=drawing.legend)

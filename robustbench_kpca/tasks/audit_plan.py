@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from robustbench_kpca.protocols.scenario import Override
 
 Attacks = Mapping[str, tuple[str, dict[str, Override]]]
-# Of a sample with one label an attack leaves all or nothing right; of one with many, a share. There another attack finds
-# more only if it leaves less by this share of the labels: on the bundled segmenters, at 8/255, another seed of PGD or
-# APGD moves the share of one or two images of 16 by 0.05, but of one of 40 by 0.1.
+# Of a sample with one label an attack leaves all or nothing right; of one with many, a share. There another attack
+# finds more only if it leaves less by this share of the labels: on the bundled segmenters, at 8/255, another seed of
+# PGD or APGD moves the share of one or two images of 16 by 0.05, but of one of 40 by 0.1.
 SLACK = 0.1
 # Twice the steps find more only beyond this share: 40 steps against thousands of labels at once have not converged on
 # honest segmenters. There they took 0.1 more than 20 from 4 of 64 images, and 0.2 from one.

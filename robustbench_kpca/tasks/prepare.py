@@ -7,8 +7,8 @@ import torch
 from robustbench_kpca.attack_loop.engine import build_attack
 from robustbench_kpca.corruptions import require_profile
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.inference.corrupted import cell_of, corrupted
 from robustbench_kpca.data.samples import to_pixels
+from robustbench_kpca.inference.corrupted import cell_of, corrupted
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Scenario, load_scenario
 from robustbench_kpca.tasks import task_named
 

@@ -51,7 +51,8 @@ class ModelResults(ABC):
         """Return how many samples are answered, and their rows as the journal keeps them."""
 
     def finish(self) -> None:
-        """Answer what still waits for its batch to fill."""
+        """Answer what still waits for its batch to fill; by default nothing waits."""
+        return
 
     def save(self) -> None:
         """Write down what was answered so far."""

@@ -10,7 +10,7 @@ from robustbench_kpca.attack_loop.engine import CleanBatch
 from robustbench_kpca.attack_loop.pool import Sample
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.corruptions import Cell
-from robustbench_kpca.data.io.cells import CellSamples
+from robustbench_kpca.data.cells import CellSamples
 from robustbench_kpca.data.samples import Samples, to_pixels, to_tensor
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.corrupted import cell_of, corrupted

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from robustbench_kpca.data.io.cells import CellSamples
-from robustbench_kpca.data.io.classes import imagenet_classes
+from robustbench_kpca.data.cells import CellSamples
+from robustbench_kpca.data.imagenet_classes import imagenet_classes
 from robustbench_kpca.data.samples import Samples, to_pixels
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.scenario import Corruption, Ood, Scenario, Shift

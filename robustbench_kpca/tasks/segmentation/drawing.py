@@ -31,9 +31,7 @@ class DrawnScene:
     predictions: list[NDArray[np.int16]]
 
     @classmethod
-    def of(
-        cls, runner: Runner, scenes: Scenes, index: int, protocol: Scenario, seed: int, frost: str
-    ) -> "DrawnScene":
+    def of(cls, runner: Runner, scenes: Scenes, index: int, protocol: Scenario, seed: int, frost: str) -> "DrawnScene":
         """Corrupt and segment a scene as an evaluation under this protocol does."""
         image, truth, images = scenes.image(index), scenes.mask(index), []
         for place in cells_of(protocol):
