@@ -1,14 +1,22 @@
-"""How far confidence is from accuracy: ECE, and the RMS calibration error with and without its published slip.
+"""Calibration: how far confidence is from accuracy. ECE, and the RMS calibration error with and without its last bin.
 
 Confidence is the largest softmax probability, so the two errors compare "how sure" with "how often right" in bins of
 images of like confidence. Both are of bins, hence biased upwards on few images: compare them at equal n only.
 """
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.metrics import PERCENT, Statistic, Weighted
+from robustbench_kpca.metrics.accuracy import correct
+from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.records.estimate import Values
+from robustbench_kpca.records.outcomes import Outcomes
 
 Flags = NDArray[np.bool_]
 Weights = NDArray[np.int64] | None
@@ -103,3 +111,48 @@ def _repeated(confidence: Values, correct: Flags, weights: Weights) -> tuple[Val
     if len(confidence) == 0:
         raise BadInputError("no images", expected="at least one")
     return confidence, right
+
+
+def _weighted(outcomes: Outcomes, error: Callable[..., float]) -> Weighted:
+    confidence, right = np.clip(outcomes["confidence"], 0, 1), correct(outcomes)
+
+    def value(weights: NDArray[np.int64] | None) -> float:
+        return error(confidence, right, weights)
+
+    return Weighted(outcomes["sample"], value)
+
+
+def _of(error: Callable[..., float], *, bins: int = 0, **how: Any) -> Statistic:
+    """Return a calibration error as a metric that needs so many bins of 100 images."""
+
+    def applies(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
+        return len(outcomes) >= bins * RMS_BIN
+
+    return Statistic(
+        task="classification", unit=PERCENT, kinds=("clean", "shift"), weighted=partial(_weighted, error=error),
+        applies=applies, lower_is_better=True, **how,
+    )  # fmt: skip
+
+
+METRICS = (
+    _of(
+        expected_calibration_error,
+        name="ece",
+        title="Expected calibration error",
+        what="Expected calibration error, 15 equal bins (Guo et al. 2017, arXiv:1706.04599).",
+    ),
+    _of(
+        rms_calibration_error,
+        name="rms_calibration_error",
+        title="RMS calibration error",
+        what="RMS calibration error, bins of 100 images (Hendrycks et al. 2019, arXiv:1812.04606).",
+    ),
+    _of(
+        partial(rms_calibration_error, compat=True),
+        bins=2,
+        name="rms_calibration_error_compat",
+        title="RMS calibration error as published, without the last bin",
+        what="RMS calibration error as the code of natural-adv-examples computes it: without its last, most confident "
+        "bin.",
+    ),
+)

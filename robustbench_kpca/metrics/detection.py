@@ -1,4 +1,4 @@
-"""How well a score ranks images of unknown classes before images of known ones, sorted once for any weights.
+"""Out-of-distribution detection: how well a score ranks images of unknown classes before images of known ones.
 
 Source: Hendrycks & Gimpel (2017), "A Baseline for Detecting Misclassified and Out-of-Distribution Examples",
 arXiv:1610.02136; on ImageNet-O Hendrycks et al. (2021), "Natural Adversarial Examples", arXiv:1907.07174.
@@ -7,12 +7,16 @@ confidence comes with a minus sign. A mistake in either gives a plausible number
 """
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.metrics import PERCENT, Statistic, Weighted
 from robustbench_kpca.records.estimate import Values
+from robustbench_kpca.records.outcomes import Outcomes
 
 Flags = NDArray[np.bool_]
 Weights = NDArray[np.int64] | Values | None
@@ -20,7 +24,7 @@ Weights = NDArray[np.int64] | Values | None
 
 @dataclass(frozen=True)
 class Ranking:
-    """Images by falling score; images of equal score stand at one place.
+    """Images by falling score, sorted once for any weights; images of equal score share one place.
 
     order: indices of the n images, highest score first.
     ends: index into `order` of the last image of each of the k places, shape (k,).
@@ -83,7 +87,7 @@ class Ranking:
         return float(mistaken[full - int(np.argmin(distance))] / mistaken[-1])
 
     def chance(self, weights: Weights = None) -> float:
-        """Average precision of a score that knows nothing: the share of OOD images."""
+        """Average precision of guessing: the share of OOD images."""
         found, mistaken = self._counts(weights)
         return float(found[-1] / (found[-1] + mistaken[-1]))
 
@@ -96,3 +100,69 @@ class Ranking:
         if found[-1] <= 0 or mistaken[-1] <= 0:
             raise BadInputError("weights without any image of one kind", fix="resample each kind by itself")
         return found, mistaken
+
+
+def _weighted(outcomes: Outcomes, sureness: str, number: str) -> Weighted:
+    ood = outcomes["label"] == 1
+    ranking = Ranking.of(-outcomes[sureness], ood)  # images with a low value are taken for unknown
+
+    def value(weights: NDArray[np.int64] | None) -> float:
+        return float(getattr(ranking, number)(weights=weights))
+
+    return Weighted(outcomes["sample"], value, ood.astype(np.int64))
+
+
+def _chance(outcomes: Outcomes, number: str) -> float:
+    unknown = float((outcomes["label"] == 1).mean())
+    return {"average_precision": unknown, "auroc": 0.5, "fpr_at_tpr": 0.95}[number]
+
+
+def _of(number: str, sureness: str, **how: Any) -> Statistic:
+    """Return a number of `Ranking` as a metric; `sureness` is the column of outcomes to rank by."""
+    return Statistic(
+        task="classification", unit=PERCENT, kinds=("ood",),
+        weighted=partial(_weighted, sureness=sureness, number=number), chance=partial(_chance, number=number), **how,
+    )  # fmt: skip
+
+
+METRICS = (
+    _of(
+        "average_precision",
+        "max_log_softmax",
+        name="aupr",
+        title="AUPR, max softmax",
+        what="AUPR of max softmax (Hendrycks & Gimpel 2017): average precision, unknown classes positive; chance is "
+        "their share.",
+    ),
+    _of(
+        "average_precision",
+        "log_sum_exp",
+        name="aupr_energy",
+        title="AUPR, energy",
+        what="AUPR of the energy, minus log-sum-exp of the logits (Liu et al. 2020, arXiv:2010.03759), unknown classes "
+        "positive.",
+    ),
+    _of(
+        "average_precision",
+        "max_logit",
+        name="aupr_max_logit",
+        title="AUPR, max logit",
+        what="AUPR of the largest logit (Hendrycks et al. 2022, arXiv:1911.11132), with unknown classes positive.",
+    ),
+    _of(
+        "auroc",
+        "max_log_softmax",
+        name="auroc",
+        title="AUROC, max softmax",
+        what="AUROC of max softmax: how often an image of an unknown class is less sure than one of a known class.",
+    ),
+    _of(
+        "fpr_at_tpr",
+        "max_log_softmax",
+        name="fpr95",
+        title="FPR95, max softmax",
+        what="FPR95 of max softmax: known images taken for unknown where 95 % of the unknown are found (Hendrycks' "
+        "definition).",
+        lower_is_better=True,
+    ),
+)
