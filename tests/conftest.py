@@ -1,13 +1,22 @@
-"""Shapes and types are checked on every call while tests run."""
+"""One thread for each process that tests, and what many tests share.
 
-from jaxtyping import install_import_hook
+With RBK_TYPECHECK=1 shapes and types are checked on every call.
+"""
 
-install_import_hook("robustbench_kpca", "typechecker.check")
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch; also for the processes that tests start
+if os.environ.get("RBK_TYPECHECK") == "1":
+    from jaxtyping import install_import_hook
+
+    install_import_hook("robustbench_kpca", "typechecker.check")
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
+
+torch.set_num_threads(1)
 
 
 class Linear(nn.Module):
