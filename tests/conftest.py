@@ -11,10 +11,10 @@ if os.environ.get("RBK_TYPECHECK") == "1":
 
     install_import_hook("robustbench_kpca", "typechecker.check")
 
-import numpy as np  # noqa: E402
-import pytest  # noqa: E402
-import torch  # noqa: E402
-from torch import nn  # noqa: E402
+import numpy as np
+import pytest
+import torch
+from torch import nn
 
 torch.set_num_threads(1)
 

@@ -61,7 +61,7 @@ def test_nothing_is_overwritten_unasked(tmp_path, short):
     name, recipe, text = short
     with pytest.raises(_StoppedError):
         train(*short, tmp_path, Options(on_epoch=stop))
-    with pytest.raises(BadInputError, match="holds a run that was begun; add --resume, or --fresh"):
+    with pytest.raises(BadInputError, match="--resume"):
         train(*short, tmp_path)
     path = train(*short, tmp_path, Options(fresh=True))
     done = path.read_bytes()
@@ -69,7 +69,7 @@ def test_nothing_is_overwritten_unasked(tmp_path, short):
     assert train(*short, tmp_path, Options(resume=True, on_epoch=seen.append)) == path
     assert seen == []
     for again, options in ((text, Options()), (text + "#", Options(resume=True))):
-        with pytest.raises(BadInputError, match="is trained already; choose another --name"):
+        with pytest.raises(BadInputError, match="--name"):
             train(name, recipe, again, tmp_path, options)
     assert path.read_bytes() == done
 
@@ -77,7 +77,7 @@ def test_nothing_is_overwritten_unasked(tmp_path, short):
 def test_weights_that_are_not_finite_are_not_kept(tmp_path, short):
     name, recipe, text = short
     wild = {"lr": 3e38, "weight_decay": 1e9, "optimizer": "sgd", "adversarial": None, "warmup_epochs": 0, "epochs": 1}
-    with pytest.raises(EvaluationError, match="diverged in epoch 0"):
+    with pytest.raises(EvaluationError, match=r"diverged .*epoch 0"):
         train(name, recipe.model_copy(update=wild | {"batch_size": 5000}), text, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["short.toml"]
 
@@ -95,9 +95,9 @@ def test_pairs_need_whole_batches(tmp_path, short):
     name, recipe, text = short
     pairs = recipe.model_copy(update={"adversarial": None, "epochs": 1, "batch_size": 51, "mixup": Mixup(
         mixup=0.8, cutmix=1.0, prob=1.0, switch_prob=0.5)})  # fmt: skip
-    with pytest.raises(BadInputError, match="batch_size 51 for 1 processes in pairs; expected a multiple of 2"):
+    with pytest.raises(BadInputError, match="batch_size 51"):
         train(name, pairs, text, tmp_path)
-    with pytest.raises(BadInputError, match="an epoch without one whole batch; lower batch_size"):
+    with pytest.raises(BadInputError, match="batch_size"):
         train(name, pairs.model_copy(update={"batch_size": 5000}), text, tmp_path)
     train(name, pairs.model_copy(update={"batch_size": 250 + 2}), text, tmp_path)  # 1,250 images: a rest of 242
 
@@ -133,7 +133,7 @@ def test_another_recipes_run_is_not_resumed(tmp_path, short):
 
     with pytest.raises(_StoppedError):
         train(name, recipe, text, tmp_path, Options(on_epoch=stop))
-    with pytest.raises(BadInputError, match="belongs to another recipe"):
+    with pytest.raises(BadInputError, match="another recipe"):
         train(name, recipe, text + "# edited\n", tmp_path, Options(resume=True))
 
 
@@ -147,7 +147,7 @@ def test_a_diverging_loss_stops_and_keeps_the_last_good_epoch(tmp_path, short):
     with pytest.raises(_StoppedError):
         train(name, recipe, text, tmp_path, Options(on_epoch=stop))
     last_good = (tmp_path / "short.resume.pt").read_bytes()
-    with pytest.raises(EvaluationError, match=r"diverged in epoch 1 .*the last good epoch.* is in .*short.resume.pt"):
+    with pytest.raises(EvaluationError, match=r"epoch 1 .*short\.resume\.pt"):
         train(name, recipe.model_copy(update={"lr": 1e30}), text, tmp_path, Options(resume=True))
     assert (tmp_path / "short.resume.pt").read_bytes() == last_good
 

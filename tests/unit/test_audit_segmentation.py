@@ -181,9 +181,9 @@ def test_an_audit_of_scenes_is_repeatable_and_found_again(tmp_path, monkeypatch)
     runner = Runner(model, 2, CPU)
     require_subject(first, runner, data)
     for other in (Runner(PerPixel(blind=True), 2, CPU), Runner(PerPixel(classes=3), 2, CPU)):
-        with pytest.raises(BadInputError, match="is of another model, other images or another device"):
+        with pytest.raises(BadInputError, match="another model"):
             require_subject(first, other, data)
-    with pytest.raises(BadInputError, match="is of another model, other images"):
+    with pytest.raises(BadInputError, match="another model"):
         require_subject(first, runner, scenes(count=3))
 
 
@@ -200,9 +200,9 @@ def test_audit_and_record_know_a_model_by_the_same_answers(size):
 @pytest.mark.parametrize(
     ("model", "data", "message"),
     [
-        (Whole, scenes, "a segmenter belongs to scenes with masks"),
-        (PerPixel, lambda: load_data("digits", limit=4), "a segmenter belongs to scenes with masks"),
-        (lambda: PerPixel(classes=3), scenes, "a model of 3 classes for the 2 of data 'scenes'"),
+        (Whole, scenes, "segmenter"),
+        (PerPixel, lambda: load_data("digits", limit=4), "segmenter"),
+        (lambda: PerPixel(classes=3), scenes, "3 classes .*2 .*'scenes'"),
     ],
 )
 def test_what_does_not_fit_is_said(model, data, message):
@@ -242,8 +242,8 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert main(["audit", "fakes:fake", *planted, "--data", "shapes", "--images", "4", "-q"]) == 1
     assert "gradients" in capsys.readouterr().out
     for wrong, said in (
-        (["audit", "symvit_shapes"], "a segmenter belongs to scenes with masks"),
-        (["audit", "vit_digits", "--data", "shapes"], "check that model and data belong together"),
+        (["audit", "symvit_shapes"], "segmenter"),
+        (["audit", "vit_digits", "--data", "shapes"], "model and data"),
         (["audit", "symvit_shapes", "--data", "shapes", "--split", "odd"], "odd"),
         (["audit", "symvit_shapes", "--data", "masks:nowhere"], "nowhere"),
     ):
@@ -293,7 +293,7 @@ def test_records_of_attacks_on_scenes_keep_the_audit(tmp_path):
     for other in (PerPixel(blind=True), PerPixel(classes=3)):
         with pytest.raises(BadInputError, match=r"another model|3 classes"):
             evaluate(other, data, **asked)
-    with pytest.raises(BadInputError, match="which is no attack"):
+    with pytest.raises(BadInputError, match="attack"):
         evaluate(model, data, protocol="segmentation", window=8, audit=done)
 
 

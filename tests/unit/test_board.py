@@ -239,12 +239,12 @@ def test_rendering_is_deterministic(board):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('rank_by = "PGD"', 'rank_by = "PDG"', "rank_by = 'PDG'; expected one of Clean, PGD"),
+        ('rank_by = "PGD"', 'rank_by = "PDG"', "rank_by = 'PDG'.*Clean, PGD"),
         ("robust_accuracy", "robust_acuracy", "did you mean 'robust_accuracy'"),
         ("pgd20-linf-8_255", "pgd20-linf-9_255", "no protocol named"),
-        ('"nobody"', '"vit_digits"', "repeat themselves"),
-        ("seed = 0", "seed = 0\nsede = 1", "unknown key 'sede'; did you mean 'seed'"),
-        ("intro", "= intro", "is not valid TOML"),
+        ('"nobody"', '"vit_digits"', "repeat"),
+        ("seed = 0", "seed = 0\nsede = 1", "'sede'.*did you mean 'seed'"),
+        ("intro", "= intro", "TOML"),
     ],
 )
 def test_bad_boards(tmp_path, old, new, message):
@@ -262,7 +262,7 @@ def test_records_of_other_images_are_not_ranked_together(tmp_path, records):
     (tmp_path / "board.toml").write_text(TOML)
     few = load_data("digits", limit=20)
     evaluate(load_model("vit_digits"), few, protocol="clean", name="vit_digits", out=tmp_path / "few")
-    with pytest.raises(BadInputError, match=r"vit_digits.* is of other images than the rest \(n = 20\)"):
+    with pytest.raises(BadInputError, match=r"vit_digits.*n = 20"):
         load_board(str(tmp_path), [*find_records(records), *find_records(tmp_path / "few")])
 
 
@@ -276,7 +276,7 @@ def test_no_records_no_pages(tmp_path):
 def test_a_metric_the_record_does_not_have(tmp_path, records):
     text = TOML.replace('metric = "clean_accuracy"', 'metric = "robust_accuracy"')
     (tmp_path / "board.toml").write_text(text)
-    with pytest.raises(BadInputError, match=r"column 'Clean': protocol 'clean' .* no robust_accuracy"):
+    with pytest.raises(BadInputError, match=r"'Clean'.*robust_accuracy"):
         load_board(str(tmp_path), find_records(records))
 
 

@@ -150,10 +150,10 @@ def test_a_record_by_cell_and_group(records):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (('against = "photos"', ""), "`against` where images of no known class"),
+        (('against = "photos"', ""), "against"),
         (('protocol = "foggy"\nmetric = "corr', 'against = "photos"\nprotocol = "foggy"\nmetric = "corr'), "against"),
-        (('reference = "vit_digits"', 'reference = "nobody"'), "reference = 'nobody'; expected one of vit_digits"),
-        (('metric = "aupr"', 'metric = "ece"'), "has no ece"),
+        (('reference = "vit_digits"', 'reference = "nobody"'), "reference = 'nobody'.*vit_digits"),
+        (('metric = "aupr"', 'metric = "ece"'), "ece"),
         (('protocol = "foggy"\nmetric = "mce"', 'protocol = ["foggy", "common-corruptions"]\nmetric = "mce"'), "worst"),
     ],
 )

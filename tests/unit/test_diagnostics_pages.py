@@ -172,7 +172,7 @@ def test_no_page_of_another_kind_is_replaced(done, tmp_path, capsys):
     assert main(["diagnose", "--compare", str(own), "-o", str(own), "-q"]) == 2
     assert (own / "index.html").read_bytes() == before
     pages.write_comparison([done], both)
-    with pytest.raises(BadInputError, match="would be replaced"):
+    with pytest.raises(BadInputError, match="replace"):
         pages.write_pages(done, both)
     foreign.mkdir()
     for name in ("README.md", "index.html"):
@@ -180,7 +180,7 @@ def test_no_page_of_another_kind_is_replaced(done, tmp_path, capsys):
         capsys.readouterr()
         assert main(["diagnose", "vit_digits", "--images", "2", "-o", str(foreign), "-q"]) == 2
         error = capsys.readouterr().err
-        assert "would be replaced" in error
+        assert "replace" in error
         assert error.count("\n") == 1
         assert (foreign / name).read_text() == "mine"
         assert not (foreign / "diagnosis.json").exists()

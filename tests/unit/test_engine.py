@@ -172,11 +172,11 @@ class _Flat(nn.Module):
 
 def test_masked_gradients_are_refused_or_flagged():
     images, labels = torch.full((3, 1, 1, 1), 0.9), torch.ones(3, dtype=torch.int64)
-    with pytest.raises(EvaluationError, match="only while gradients were recorded"):
+    with pytest.raises(EvaluationError, match="gradients"):
         evaluate(_Shy().eval(), images, labels, protocol="pgd20-linf-8_255")
     record = evaluate(_Flat().eval(), images, labels, protocol="fgsm-linf-8_255")
     assert record.flags == ("3 samples met a gradient that was zero everywhere: the attack may be blind there",)
-    with pytest.raises(BadInputError, match="the model cannot be differentiated"):
+    with pytest.raises(BadInputError, match="differentiate"):
         evaluate(
             _Says(lambda x: torch.cat([0 * x.detach().flatten(1), x.detach().flatten(1)], 1)).eval(),
             images,
@@ -212,7 +212,7 @@ class _Blind(nn.Module):
 
 def test_nan_gradients_end_the_evaluation_rather_than_look_robust(tmp_path):
     images, labels = torch.full((3, 1, 1, 1), 0.9), torch.ones(3, dtype=torch.int64)
-    with pytest.raises(EvaluationError, match="gradient is NaN or infinite on 3 of 3 images under 'pgd'"):
+    with pytest.raises(EvaluationError, match=r"gradient .*3 of 3 .*'pgd'"):
         evaluate(_Blind().eval(), images, labels, protocol="pgd20-linf-8_255", out=tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -233,9 +233,9 @@ class _Cheat:
 @pytest.mark.parametrize(
     ("move", "message"),
     [
-        (lambda x: x - 1.5 * EPS, "proposed a distance of 0.15"),
-        (lambda x: x + 0.99 * EPS, "values outside"),
-        (lambda x: x * torch.nan, "values outside"),
+        (lambda x: x - 1.5 * EPS, "0.15"),
+        (lambda x: x + 0.99 * EPS, "outside"),
+        (lambda x: x * torch.nan, "outside"),
     ],
 )
 def test_a_proposal_outside_is_refused_not_clipped(linear, move, message):
@@ -320,11 +320,11 @@ class _Says(nn.Module):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda x: x.flatten(1)[:, 0], r"the model returned \(64,\); expected logits of shape"),
-        (lambda x: x, r"returned \(64, 1, 1, 1\)"),
-        (lambda x: (x,), "returned tuple"),
-        (lambda x: x.flatten(1).repeat(1, 2) * torch.nan, "NaN or infinite logits on 4 of 4 clean images"),
-        (lambda x: x.flatten(1), "label 1 for a model of 1 classes"),
+        (lambda x: x.flatten(1)[:, 0], r"\(64,\)"),
+        (lambda x: x, r"\(64, 1, 1, 1\)"),
+        (lambda x: (x,), "tuple"),
+        (lambda x: x.flatten(1).repeat(1, 2) * torch.nan, "4 of 4 clean"),
+        (lambda x: x.flatten(1), "label 1 .*1 classes"),
     ],
 )
 @pytest.mark.parametrize("protocol", ["clean", "pgd20-linf-8_255"])
@@ -337,19 +337,19 @@ def test_models_that_cannot_be_evaluated(answer, message, protocol, tmp_path):
 @pytest.mark.parametrize(
     ("images", "labels", "message"),
     [
-        (IMAGES * 255, LABELS, r"range from 230 to 230; expected values in \[0, 1\]"),
-        (IMAGES - 1, LABELS, "range from -0.1"),
+        (IMAGES * 255, LABELS, r"230 .*\[0, 1\]"),
+        (IMAGES - 1, LABELS, "-0.1"),
         (IMAGES * torch.nan, LABELS, "NaN"),
         ((IMAGES * 255).byte(), LABELS, "dtype torch.uint8"),
         (IMAGES[:, 0], LABELS, "shape"),
         (IMAGES.half(), LABELS, "dtype torch.float16"),
-        (IMAGES, "abcd", "labels that are no tensor"),
-        (IMAGES, LABELS[:3], r"labels of shape \(3,\)"),
+        (IMAGES, "abcd", "tensor"),
+        (IMAGES, LABELS[:3], r"\(3,\)"),
         (IMAGES, LABELS.float(), "dtype torch.float32"),
         (IMAGES, LABELS - 2, "label -1"),
         (IMAGES[:0], LABELS[:0], "holds no images"),
-        (IMAGES, None, "expected tensors, a loader"),
-        ([], None, "the loader yields nothing"),
+        (IMAGES, None, "loader"),
+        ([], None, "nothing"),
         ("digit", None, "did you mean 'digits'"),
     ],
 )
@@ -365,7 +365,7 @@ def test_training_mode_is_refused_in_any_part(linear):
     part = nn.Sequential(nn.Flatten(), nn.Dropout(0.5)).eval()
     part[1].train()
     for model in (whole, part):
-        with pytest.raises(BadInputError, match="training mode; call"):
+        with pytest.raises(BadInputError, match="training mode"):
             evaluate(model, IMAGES, LABELS, protocol="clean")
 
 
@@ -380,7 +380,7 @@ def test_corruption_protocols_check_images_too(linear, images):
 def test_a_seed_is_a_whole_number(linear, seed):
     from robustbench_kpca.evaluation.trial import whole
 
-    with pytest.raises(BadInputError, match="expected a whole number"):
+    with pytest.raises(BadInputError, match="whole number"):
         whole("seed", seed)
 
 
@@ -412,7 +412,7 @@ def test_a_newer_record_is_never_replaced(linear, tmp_path):
     (path,) = find_records(tmp_path)
     newer = path.read_text().replace('"schema_version": 2', '"schema_version": 3')
     path.write_text(newer)
-    with pytest.raises(BadInputError, match="record schema 3"):
+    with pytest.raises(BadInputError, match="schema 3"):
         evaluate(model, IMAGES, LABELS, protocol="clean", out=tmp_path)
     assert path.read_text() == newer
 
@@ -420,7 +420,7 @@ def test_a_newer_record_is_never_replaced(linear, tmp_path):
 @pytest.mark.parametrize(("protocol", "eps"), [("pgd20-l2-128_255", 128), ("sld-l1-10", 100_000)])
 def test_a_ball_larger_than_the_box_is_refused(known, protocol, eps):
     model, images, labels = known
-    with pytest.raises(BadInputError, match=r"no two images are further apart .*/255 if pixel levels were meant"):
+    with pytest.raises(BadInputError, match=r"further apart .*/255"):
         evaluate(model, images, labels, protocol=protocol, eps=eps)
 
 

@@ -57,7 +57,7 @@ def test_honest_models_pass(name, batch):
 def test_planted_faults_are_refused_by_name(base, check, strength, batch):
     model = Wrapped(load_model(base), FAULTS[check][strength])
     assert check in checks(model, batch)
-    with pytest.raises(BadInputError, match=f"would mean nothing: .* --allow {checks(model, batch)[0]}"):
+    with pytest.raises(BadInputError, match=f"--allow {checks(model, batch)[0]}"):
         attack(model, *batch, "fgsm-linf-8_255")
 
 
@@ -65,7 +65,7 @@ def test_what_is_allowed_is_recorded(batch):
     model = Wrapped(load_model("vit_digits"), FAULTS["probabilities"][1])
     record = evaluate(model, *batch, protocol="fgsm-linf-8_255", allow=["probabilities"])
     assert record.flags[0].startswith("preflight, allowed: probabilities: its outputs lie in [0, 1]")
-    with pytest.raises(BadInputError, match=r"no preflight check is called 'probability'; did you mean"):
+    with pytest.raises(BadInputError, match=r"'probability'.*did you mean"):
         evaluate(model, *batch, protocol="fgsm-linf-8_255", allow=["probability"])
 
 

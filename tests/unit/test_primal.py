@@ -262,13 +262,13 @@ def test_it_compiles_as_one_graph():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tokens": None}, "primal attention without `tokens`; expected their number, or causal=True"),
-        ({"tokens": 0}, "tokens = 0, rank = 3, rank_multi = 10; expected whole numbers, at least 1"),
+        ({"tokens": None}, "tokens"),
+        ({"tokens": 0}, "tokens = 0"),
         ({"rank": 0}, "rank = 0"),
         ({"rank_multi": 0}, "rank_multi = 0"),
-        ({"qk_norm": True}, "qk_norm with PrimalAttention; expected none of attn_drop, qk_norm, scale_norm"),
-        ({"scale_norm": True}, "expected none of attn_drop"),
-        ({"attn_drop": 0.1}, "expected none of attn_drop"),
+        ({"qk_norm": True}, "qk_norm .*PrimalAttention"),
+        ({"scale_norm": True}, "attn_drop"),
+        ({"attn_drop": 0.1}, "attn_drop"),
     ],
 )
 def test_bad_options(fork, options, message):
@@ -285,8 +285,8 @@ def test_what_timm_passes_is_accepted(fork):
 
 
 def test_bad_calls(x):
-    with pytest.raises(BadInputError, match="5 tokens; expected 7; build it with tokens=5"):
+    with pytest.raises(BadInputError, match=r"5 tokens.* 7"):
         layer()(x[:, :5])
     for causal, call in ((False, {"is_causal": True}), (False, {"attn_mask": x}), (True, {"attn_mask": x})):
-        with pytest.raises(BadInputError, match="a mask for PrimalAttention; expected none"):
+        with pytest.raises(BadInputError, match="mask"):
             layer(causal)(x, **call)
