@@ -4,6 +4,7 @@ With RBK_TYPECHECK=1 shapes and types are checked on every call.
 """
 
 import os
+from functools import partial
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch; also for the processes that tests start
 if os.environ.get("RBK_TYPECHECK") == "1":
@@ -54,6 +55,16 @@ def fork():
     """Let a test draw from torch's global generator (as building an untrained model does) and put it back."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
+        yield
+
+
+@pytest.fixture(scope="module")
+def few_resamples():
+    """Intervals of a hundred resamples where no interval is looked at: two thousand take a second a clean record."""
+    from robustbench_kpca import metrics
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics, "bootstrap", partial(metrics.bootstrap, resamples=100))
         yield
 
 

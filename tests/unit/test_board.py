@@ -33,11 +33,13 @@ protocol = "pgd20-linf-8_255"
 metric = "robust_accuracy"
 """
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory):
+def records(few_resamples, tmp_path_factory):
     folder = tmp_path_factory.mktemp("records")
-    data = load_data("digits", limit=60)
+    data = load_data("digits", limit=40)
     for name in ("vit_digits", "vit_digits_adv"):
         for protocol in ("clean", "pgd20-linf-8_255"):
             evaluate(load_model(name), data, protocol=protocol, name=name, out=folder)
@@ -54,7 +56,7 @@ def board(tmp_path, records):
 def test_rows_are_ranked_and_bold_needs_a_paired_test(board):
     table = frame(board)
     assert table["Model"].tolist() == ["vit_digits_adv ○", "vit_digits ○", "nobody"]
-    assert table["PGD"][0].startswith("**")  # 90 % against 3 % of 60 images: no chance
+    assert table["PGD"][0].startswith("**")  # 90 % against 3 % of 40 images: no chance
     assert not any(cell.startswith("**") for cell in table["Clean"])  # 98 % against 98 %
     assert table["PGD"][2] == "—"
 
@@ -111,7 +113,7 @@ metric = "robust_accuracy"
 
 def test_a_worst_case_takes_each_image_at_its_worst(tmp_path, records):
     shutil.copytree(records, tmp_path / "more")
-    data, model = load_data("digits", limit=60), load_model("vit_digits_adv")
+    data, model = load_data("digits", limit=40), load_model("vit_digits_adv")
     fgsm = evaluate(model, data, protocol="fgsm-linf-8_255", name="vit_digits_adv", out=tmp_path / "more")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "board.toml").write_text(TOML.replace('rank_by = "PGD"', 'rank_by = "Worst"') + WORST)
@@ -126,7 +128,7 @@ def test_a_worst_case_takes_each_image_at_its_worst(tmp_path, records):
     assert "the worst case, image by image, of `pgd20-linf-8_255`, `fgsm-linf-8_255`" in markdown(board)
 
 
-@pytest.mark.parametrize(("limit", "state"), [(60, "ready"), (30, "missing")])
+@pytest.mark.parametrize(("limit", "state"), [(40, "ready"), (30, "missing")])
 def test_a_limit_is_of_every_number(limit, state, tmp_path, records):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "board.toml").write_text(TOML.replace("seed = 0", f"seed = 0\nlimit = {limit}"))
