@@ -184,6 +184,7 @@ def test_mixed_precision(x, form):
     assert torch.allclose(mixed.float(), built(x.float()), atol=0.1)
 
 
+@pytest.mark.slow
 def test_it_compiles_as_one_graph():
     code = f"""
         import torch

@@ -15,6 +15,7 @@ from robustbench_kpca.evaluation import plain
 from robustbench_kpca.inference.loader import batches
 from robustbench_kpca.records.record import find_records
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
 GRID = {"corruptions": ["gaussian_noise", "glass_blur", "snow"], "severities": [1, 5]}
 
 

@@ -313,8 +313,8 @@ def test_a_search_in_bfloat16_is_confirmed_in_single_precision():
     data = load_data("digits", limit=24)
     model = load_model("symvit_digits")
     images, labels = data.tensors()
-    found = attack(model, images, labels, "pgd20-linf-2_255", precision="bf16-search")
-    exact = attack(model, images, labels, "pgd20-linf-2_255")
+    found = attack(model, images, labels, "pgd20-linf-2_255", batch_size=24, precision="bf16-search")
+    exact = attack(model, images, labels, "pgd20-linf-2_255", batch_size=24)
     assert 0 < int(found.broken.sum()) < 24
     assert torch.equal(model(found.images).argmax(1) != labels, found.broken)
     assert int((found.broken != exact.broken).sum()) <= 2
@@ -461,12 +461,13 @@ def test_a_single_image_that_does_not_fit_ends_the_evaluation():
 def test_a_curve_is_monotone_and_reuses_what_broke(tmp_path):
     data, model = load_data("digits", limit=16), load_model("symvit_digits")
     eps = ["4/255", "1/255", "2/255"]
-    records = evaluate_curve(model, data, protocol="pgd20-linf-1_255", eps=eps, out=tmp_path)
+    how = {"protocol": "pgd20-linf-1_255", "batch_size": 16}
+    records = evaluate_curve(model, data, **how, eps=eps, out=tmp_path)
     assert [record.spec.protocol.resolved["eps"] for record in records] == [1 / 255, 2 / 255, 4 / 255]
     values = [record.metrics["robust_accuracy"].value for record in records]
     assert values == sorted(values, reverse=True)
     assert values[0] > values[-1]
-    whole = evaluate(model, data, protocol="pgd20-linf-1_255", eps="4/255", below=["1/255", "2/255"])
+    whole = evaluate(model, data, **how, eps="4/255", below=["1/255", "2/255"])
     assert whole.outcomes.digest() == records[-1].outcomes.digest()
     assert whole.spec.digest() == records[-1].spec.digest()
     for smaller, larger in itertools.pairwise(records):
@@ -474,15 +475,15 @@ def test_a_curve_is_monotone_and_reuses_what_broke(tmp_path):
         assert not larger.outcomes.correct[broken].any()
         assert (larger.outcomes["forwards"][broken] == smaller.outcomes["forwards"][broken]).all()
         assert (larger.outcomes["linf"][broken] == smaller.outcomes["linf"][broken]).all()
-    alone = evaluate(model, data, protocol="pgd20-linf-1_255", eps="4/255")
+    alone = evaluate(model, data, **how, eps="4/255")
     assert whole.metrics["robust_accuracy"].value <= alone.metrics["robust_accuracy"].value
-    kept = evaluate_curve(model, data, protocol="pgd20-linf-1_255", eps=eps, out=tmp_path)
+    kept = evaluate_curve(model, data, **how, eps=eps, out=tmp_path)
     assert [one.created for one in kept] == [one.created for one in records]
     with pytest.raises(BadInputError, match="smaller budget"):
-        evaluate(model, data, protocol="pgd20-linf-1_255", eps="4/255", below=["1/255", "2/255"], smaller=records[0])
+        evaluate(model, data, **how, eps="4/255", below=["1/255", "2/255"], smaller=records[0])
     images, labels = data.tensors()
-    outcome = attack(model, images, labels, "pgd20-linf-1_255", eps="4/255", below=["1/255", "2/255"])
-    same = evaluate(model, images, labels, protocol="pgd20-linf-1_255", eps="4/255", below=["1/255", "2/255"])
+    outcome = attack(model, images, labels, **how, eps="4/255", below=["1/255", "2/255"])
+    same = evaluate(model, images, labels, **how, eps="4/255", below=["1/255", "2/255"])
     assert outcome.broken.tolist() == (~same.outcomes.correct).tolist()
     assert outcome.forwards.tolist() == same.outcomes["forwards"].tolist()
     assert torch.equal(model(outcome.images).argmax(1) != labels, outcome.broken)

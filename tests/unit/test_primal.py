@@ -171,7 +171,9 @@ def test_pictures_do_not_meet(x):
 
 
 @FORMS
-def test_gradients(x, causal):
+@pytest.mark.parametrize("fast", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_gradients(x, causal, fast):
+    """Fast: along one direction drawn at random, which meets every entry of the Jacobian."""
     built = layer(causal)
     names, values = zip(*((n, p.detach().clone().requires_grad_()) for n, p in built.named_parameters()), strict=True)
 
@@ -179,7 +181,7 @@ def test_gradients(x, causal):
         out = torch.func.functional_call(built, dict(zip(names, values, strict=True)), (x,))
         return out, built.penalties["ksvd"]
 
-    assert torch.autograd.gradcheck(run, (x[:1].clone().requires_grad_(), *values))
+    assert torch.autograd.gradcheck(run, (x[:1].clone().requires_grad_(), *values), fast_mode=fast)
 
 
 @FORMS
@@ -242,6 +244,7 @@ def test_the_penalty_is_there_while_training_only(x):
     assert "scores.landmarks" not in built.state_dict()
 
 
+@pytest.mark.slow
 def test_it_compiles_as_one_graph():
     code = f"""
         import torch

@@ -110,8 +110,9 @@ def test_native_attacks_are_as_strong(protocol):
     for stage in EXPECTED[protocol]:
         pytest.importorskip(stage.partition(":")[0])
     changes = CASES[protocol] | ({"eps": "16/255"} if "linf" in protocol else {})
-    found = verify(load_model(MODEL), load_data("digits", limit=48), protocol=protocol, overrides=changes)
-    assert found.both + found.only_native + found.only_reference + found.neither == 48
+    data = load_data("digits", limit=24)
+    found = verify(load_model(MODEL), data, protocol=protocol, overrides=changes, batch_size=24)
+    assert found.both + found.only_native + found.only_reference + found.neither == 24
     assert found.only_reference <= 1, "the draws differ"
     deterministic = ("fgsm", "mim", "noise", "ddn")
     assert found.as_strong or not protocol.startswith(deterministic)
@@ -134,10 +135,8 @@ def test_a_weaker_attack_is_found_out():
 
 def test_the_numbers_of_an_agreement_are_those_of_its_records(tmp_path):
     pytest.importorskip("torchattacks")
-    model = load_model(MODEL)
-    found = verify(
-        model, "digits", protocol="fgsm-linf-8_255", overrides={"eps": "16/255"}, out=tmp_path, seed=1, name="m"
-    )
+    model, data = load_model(MODEL), load_data("digits", limit=60)
+    found = verify(model, data, protocol="fgsm-linf-8_255", overrides={"eps": "16/255"}, out=tmp_path, seed=1, name="m")
     assert found.native.spec.protocol.name == "fgsm-linf-8_255+eps=16_255"
     name = found.reference.spec.protocol.name
     assert name == "fgsm-linf-8_255-eps-16_255__torchattacks"
@@ -148,7 +147,7 @@ def test_the_numbers_of_an_agreement_are_those_of_its_records(tmp_path):
     values = found.as_dict()
     assert values["verdicts"]["neither"] == found.neither
     assert values["as_strong"] is found.as_strong
-    again = evaluate(model, "digits", protocol=str(tmp_path / f"{name}.toml"), out=tmp_path, seed=1, name="m")
+    again = evaluate(model, data, protocol=str(tmp_path / f"{name}.toml"), out=tmp_path, seed=1, name="m")
     assert again.created == found.reference.created, "the protocol beside the records is the reference's"
 
 
