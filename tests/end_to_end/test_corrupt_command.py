@@ -165,7 +165,7 @@ def test_more_corruptions_may_come(source, tmp_path, capsys):
     capsys.readouterr()
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.slow)])
 def test_a_killed_run_goes_on_to_the_same_bytes(source, tmp_path, workers):
     for stem in stems(source):  # more of them, so that there is time
         for number in range(40):

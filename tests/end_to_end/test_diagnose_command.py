@@ -28,7 +28,12 @@ def rbk(*arguments):
     return main(["diagnose", *map(str, arguments)])
 
 
-@pytest.mark.parametrize("name", bundled())
+FEW = ("rpc_symvit_all_digits_adv", "symfan_digits", "symvit_digits", "vit_digits")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in bundled()]
+)
 def test_every_bundled_model(name, capsys):
     assert rbk(name, "--images", 10, "--json", "--quiet") == 0
     done = json.loads(capsys.readouterr().out)
