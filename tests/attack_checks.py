@@ -98,11 +98,11 @@ def scenario(stages, **fields):
     return parse_scenario(tomllib.loads(USUAL) | {"eps": 0.1} | fields | {"stage": list(stages)}, "test")
 
 
-def passes(stage, norm, eps, model, x, y):
+def passes(stage, norm, eps, model, x, y, batch_size=4):
     """Return (forwards, backwards) of every sample as the loop counts them, and whether it was broken."""
     found = {}
     engine = Engine(
-        Runner(model.eval(), 4, torch.device("cpu")),
+        Runner(model.eval(), batch_size, torch.device("cpu")),
         scenario([stage], norm=norm, eps=eps),
         [str(row) for row in range(len(y))],
         0,

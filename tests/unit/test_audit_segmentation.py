@@ -181,9 +181,9 @@ def test_an_audit_of_scenes_is_repeatable_and_found_again(tmp_path, monkeypatch)
     runner = Runner(model, 2, CPU)
     require_subject(first, runner, data)
     for other in (Runner(PerPixel(blind=True), 2, CPU), Runner(PerPixel(classes=3), 2, CPU)):
-        with pytest.raises(BadInputError, match="is of another model, other images or another device"):
+        with pytest.raises(BadInputError, match="another model"):
             require_subject(first, other, data)
-    with pytest.raises(BadInputError, match="is of another model, other images"):
+    with pytest.raises(BadInputError, match="another model"):
         require_subject(first, runner, scenes(count=3))
 
 
@@ -200,9 +200,9 @@ def test_audit_and_record_know_a_model_by_the_same_answers(size):
 @pytest.mark.parametrize(
     ("model", "data", "message"),
     [
-        (Whole, scenes, "a segmenter belongs to scenes with masks"),
-        (PerPixel, lambda: load_data("digits", limit=4), "a segmenter belongs to scenes with masks"),
-        (lambda: PerPixel(classes=3), scenes, "a model of 3 classes for the 2 of data 'scenes'"),
+        (Whole, scenes, "segmenter"),
+        (PerPixel, lambda: load_data("digits", limit=4), "segmenter"),
+        (lambda: PerPixel(classes=3), scenes, "3 classes .*2 .*'scenes'"),
     ],
 )
 def test_what_does_not_fit_is_said(model, data, message):
@@ -232,18 +232,18 @@ def test_an_audit_looks_at_scenes_of_the_commonest_size():
 @pytest.mark.usefixtures("tiny")
 def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    asked = ["audit", "symvit_shapes", "--data", "shapes", "--images", "3", "--json", "-o", "kept"]
+    asked = ["audit", "symvit_shapes", "--data", "shapes", "--images", "1", "--json", "-o", "kept"]
     code = main(asked)
     shown = json.loads(capsys.readouterr().out)
     assert code == int(any(check["flag"] for check in shown["checks"]))
-    assert (shown["plan"]["images"], shown["subject"]["split"]) == (3, "val")
+    assert (shown["plan"]["images"], shown["subject"]["split"]) == (1, "val")
     assert len(list(tmp_path.rglob("*.audit.json"))) == 1
     planted = ["--set", "model.base=symvit_shapes", "--set", "model.kind=quantise", "--set", "model.strength=2"]
     assert main(["audit", "fakes:fake", *planted, "--data", "shapes", "--images", "4", "-q"]) == 1
     assert "gradients" in capsys.readouterr().out
     for wrong, said in (
-        (["audit", "symvit_shapes"], "a segmenter belongs to scenes with masks"),
-        (["audit", "vit_digits", "--data", "shapes"], "check that model and data belong together"),
+        (["audit", "symvit_shapes"], "segmenter"),
+        (["audit", "vit_digits", "--data", "shapes"], "model and data"),
         (["audit", "symvit_shapes", "--data", "shapes", "--split", "odd"], "odd"),
         (["audit", "symvit_shapes", "--data", "masks:nowhere"], "nowhere"),
     ):
@@ -273,14 +273,38 @@ CAUGHT = {
 }
 
 
+def flagged(kind, strength, names, count):
+    """Those of the questions that flag a fake on `count` scenes, which preflight lets through."""
+    model = fake("symvit_shapes", kind, strength)
+    images, labels = scene_batch(audited_samples(load_data("shapes"), count), count)
+    assert refusal(model, images, labels) == ""
+    bench = Bench(model, Runner(model, count, CPU), images, labels, "8/255", Threat("linf", 8 / 255), 0)
+    return {name for name in names if CHECKS[name](bench).flag}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "strength"), sorted(CAUGHT))
 def test_fakes_on_segmenters_that_the_audit_flags(kind, strength):
     """Those questions alone are asked that tell."""
-    model = fake("symvit_shapes", kind, strength)
-    images, labels = scene_batch(audited_samples(load_data("shapes"), 8), 8)
-    assert refusal(model, images, labels) == ""
-    bench = Bench(model, Runner(model, 8, CPU), images, labels, "8/255", Threat("linf", 8 / 255), 0)
-    assert {name for name in CAUGHT[kind, strength] if CHECKS[name](bench).flag} == CAUGHT[kind, strength]
+    assert flagged(kind, strength, CAUGHT[kind, strength], 8) == CAUGHT[kind, strength]
+
+
+TELLING = {
+    ("quantise", 0): "huge-eps",
+    ("quantise", 2): "gradients",
+    ("block", 0): "slope",
+    ("block", 2): "ascent",
+    ("shuffle", 0): "slope",
+    ("shatter", 1): "slope",
+    ("straight-through", 1): "slope",
+}
+
+
+@pytest.mark.parametrize(("kind", "strength"), sorted(TELLING))
+def test_fakes_on_segmenters_are_flagged_on_four_scenes_by_one_question(kind, strength):
+    name = TELLING[kind, strength]
+    assert name in CAUGHT[kind, strength]
+    assert flagged(kind, strength, {name}, 4) == {name}
 
 
 @pytest.mark.usefixtures("tiny")
@@ -293,7 +317,7 @@ def test_records_of_attacks_on_scenes_keep_the_audit(tmp_path):
     for other in (PerPixel(blind=True), PerPixel(classes=3)):
         with pytest.raises(BadInputError, match=r"another model|3 classes"):
             evaluate(other, data, **asked)
-    with pytest.raises(BadInputError, match="which is no attack"):
+    with pytest.raises(BadInputError, match="attack"):
         evaluate(model, data, protocol="segmentation", window=8, audit=done)
 
 

@@ -369,13 +369,13 @@ def test_a_smaller_budget_counts_though_its_record_names_no_classes(split):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"policy": "last"}, "policy = 'last' with one label a pixel; expected labels = 'true'"),
+        ({"policy": "last"}, "policy = 'last'.*labels = 'true'"),
         ({"target": "random"}, "target = 'random'"),
         ({"labels": "predicted"}, "labels = 'predicted'"),
-        ({"stages": [APGD | {"loss": "dlr_targeted"}]}, "apgd with loss dlr_targeted on one label a pixel"),
+        ({"stages": [APGD | {"loss": "dlr_targeted"}]}, "apgd .*dlr_targeted"),
         (
             {"stages": [{"attack": "square", "restarts": 1, "queries": 10, "p_init": 0.8}]},
-            "attack 'square' with one label a pixel; choose pgd, segpgd, apgd_shrinking",
+            "'square'.*pgd, segpgd, apgd_shrinking",
         ),
     ],
 )
@@ -463,22 +463,22 @@ def test_attacks_look_through_the_windows_of_the_clean_evaluation(size):
 
 def test_attacks_on_pixels_are_made_in_pixel_space():
     chosen = attack_checks.scenario((PGD,), space="normalised", policy="strongest")
-    with pytest.raises(BadInputError, match="space = 'normalised' and policy = 'strongest' with one label a pixel"):
+    with pytest.raises(BadInputError, match=r"space = 'normalised' .*policy = 'strongest'"):
         check_per_pixel(chosen, {})
 
 
 def test_scenes_that_cannot_be_attacked_are_refused():
     small = scenes(2)
-    with pytest.raises(BadInputError, match=r"label 2 for a model of 2 classes"):
+    with pytest.raises(BadInputError, match=r"label 2 .*2 classes"):
         measure(PerPixel(), scenes(classes=3))
-    with pytest.raises(BadInputError, match=r"the model returned \(2, 3\) for labels of shape \(2, 6, 8\)"):
+    with pytest.raises(BadInputError, match=r"\(2, 3\).*\(2, 6, 8\)"):
         measure(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), small)
 
 
 def test_a_segmenter_is_no_classifier():
     chosen = attack_checks.scenario((PGD,))
     engine = Engine(Runner(PerPixel().eval(), 2, CPU), chosen, ["0", "1"], 0, lambda sample: None)
-    with pytest.raises(BadInputError, match=r"the model returned \(2, 2, 4, 4\) for labels of shape \(2,\)"):
+    with pytest.raises(BadInputError, match=r"\(2, 2, 4, 4\).*\(2,\)"):
         engine.run(iter([([0, 1], torch.rand(2, 3, 4, 4, generator=torch.Generator()), torch.zeros(2).long())]))
 
 

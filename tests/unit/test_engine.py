@@ -11,6 +11,7 @@ from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
 EPS = 0.1
 
 
@@ -98,29 +99,31 @@ def test_full_batches_as_long_as_there_is_work(linear):
     assert len(calls) <= 20 + 130 + 13
 
 
-@pytest.mark.parametrize("name", ["symvit_digits", "rpc_symvit_digits"])
+@pytest.mark.parametrize("name", ["symvit_digits", pytest.param("rpc_symvit_digits", marks=pytest.mark.slow)])
 def test_order_refilling_and_workers_change_no_bit(name):
-    model, data = load_model(name), load_data("digits", limit=150)
-    whole = evaluate(model, data, protocol="pgd20-linf-4_255").outcomes
-    assert 10 < whole.correct.sum() < 140
+    model, data = load_model(name), load_data("digits", limit=40)
+    how = {"protocol": "pgd20-linf-4_255", "batch_size": 16}
+    whole = evaluate(model, data, **how).outcomes
+    assert 3 < whole.correct.sum() < 37
     rows = {row[0]: row for row in rows_of(whole)}
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0)).tolist()
-    assert evaluate(model, data.take(order), protocol="pgd20-linf-4_255").outcomes.to_csv() == whole.to_csv()
-    part = evaluate(model, data.take(order[:37]), protocol="pgd20-linf-4_255").outcomes
+    assert evaluate(model, data.take(order), **how).outcomes.to_csv() == whole.to_csv()
+    part = evaluate(model, data.take(order[:17]), **how).outcomes
     assert [rows[row[0]] for row in rows_of(part)] == rows_of(part)
-    assert evaluate(model, data, protocol="pgd20-linf-4_255", workers=2).outcomes.to_csv() == whole.to_csv()
+    assert evaluate(model, data, **how, workers=2).outcomes.to_csv() == whole.to_csv()
 
 
 def test_corruptions_change_no_bit_with_workers_or_order():
     model, data = load_model("symvit_digits"), load_data("digits", limit=40)
-    whole = evaluate(model, data, protocol="noise-blur-contrast-32px").outcomes
-    assert evaluate(model, data, protocol="noise-blur-contrast-32px", workers=2).outcomes.digest() == whole.digest()
-    back = evaluate(model, data.take(range(39, -1, -1)), protocol="noise-blur-contrast-32px").outcomes
+    how = {"protocol": "noise-blur-contrast-32px", "severities": [2, 5]}
+    whole = evaluate(model, data, **how).outcomes
+    assert evaluate(model, data, **how, workers=2).outcomes.digest() == whole.digest()
+    back = evaluate(model, data.take(range(39, -1, -1)), **how).outcomes
     assert back.to_csv() == whole.to_csv()
 
 
 def test_the_seed_matters_and_is_all_that_matters():
-    model, data = load_model("symvit_digits"), load_data("digits", limit=60)
+    model, data = load_model("symvit_digits"), load_data("digits", limit=20)
     first, again, other = (evaluate(model, data, protocol="pgd20-linf-4_255", seed=s).outcomes for s in (0, 0, 1))
     assert first.digest() == again.digest() != other.digest()
 
@@ -172,11 +175,11 @@ class _Flat(nn.Module):
 
 def test_masked_gradients_are_refused_or_flagged():
     images, labels = torch.full((3, 1, 1, 1), 0.9), torch.ones(3, dtype=torch.int64)
-    with pytest.raises(EvaluationError, match="only while gradients were recorded"):
+    with pytest.raises(EvaluationError, match="gradients"):
         evaluate(_Shy().eval(), images, labels, protocol="pgd20-linf-8_255")
     record = evaluate(_Flat().eval(), images, labels, protocol="fgsm-linf-8_255")
     assert record.flags == ("3 samples met a gradient that was zero everywhere: the attack may be blind there",)
-    with pytest.raises(BadInputError, match="the model cannot be differentiated"):
+    with pytest.raises(BadInputError, match="differentiate"):
         evaluate(
             _Says(lambda x: torch.cat([0 * x.detach().flatten(1), x.detach().flatten(1)], 1)).eval(),
             images,
@@ -212,7 +215,7 @@ class _Blind(nn.Module):
 
 def test_nan_gradients_end_the_evaluation_rather_than_look_robust(tmp_path):
     images, labels = torch.full((3, 1, 1, 1), 0.9), torch.ones(3, dtype=torch.int64)
-    with pytest.raises(EvaluationError, match="gradient is NaN or infinite on 3 of 3 images under 'pgd'"):
+    with pytest.raises(EvaluationError, match=r"gradient .*3 of 3 .*'pgd'"):
         evaluate(_Blind().eval(), images, labels, protocol="pgd20-linf-8_255", out=tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -233,9 +236,9 @@ class _Cheat:
 @pytest.mark.parametrize(
     ("move", "message"),
     [
-        (lambda x: x - 1.5 * EPS, "proposed a distance of 0.15"),
-        (lambda x: x + 0.99 * EPS, "values outside"),
-        (lambda x: x * torch.nan, "values outside"),
+        (lambda x: x - 1.5 * EPS, "0.15"),
+        (lambda x: x + 0.99 * EPS, "outside"),
+        (lambda x: x * torch.nan, "outside"),
     ],
 )
 def test_a_proposal_outside_is_refused_not_clipped(linear, move, message):
@@ -262,12 +265,15 @@ def test_the_worst_image_is_returned(known):
     assert float((images[5] - result.images[5]).abs()) == pytest.approx(EPS, abs=1e-6)  # stands, at the worst point
 
 
-@pytest.mark.parametrize("protocol", ["pgd20-linf-4_255", "noise-blur-contrast-32px"])
-def test_an_interrupted_evaluation_goes_on_in_mid_attack(tmp_path, monkeypatch, protocol):
-    model, data = load_model("symvit_digits"), load_data("digits", limit=150)
+@pytest.mark.parametrize(
+    "how", [{"protocol": "pgd20-linf-4_255"}, {"protocol": "noise-blur-contrast-32px", "severities": [2, 5]}]
+)
+def test_an_interrupted_evaluation_goes_on_in_mid_attack(tmp_path, monkeypatch, how):
+    model, data = load_model("symvit_digits"), load_data("digits", limit=40)
+    how = how | {"name": "m", "batch_size": 16}
     calls = []
     model.register_forward_hook(lambda *a: calls.append(1))
-    whole = evaluate(model, data, protocol=protocol, name="m").outcomes
+    whole = evaluate(model, data, **how).outcomes
     needed = len(calls)
     monkeypatch.setattr(Journal, "due", lambda self: True)
 
@@ -278,17 +284,17 @@ def test_an_interrupted_evaluation_goes_on_in_mid_attack(tmp_path, monkeypatch, 
     calls.clear()
     other_order = data.take(range(len(data) - 1, -1, -1))  # must not matter to what is resumed
     with pytest.raises(KeyboardInterrupt):
-        evaluate(model, other_order, protocol=protocol, name="m", out=tmp_path, progress=stop)
+        evaluate(model, other_order, **how, out=tmp_path, progress=stop)
     first = len(calls)
     assert [path.suffix for path in tmp_path.iterdir()] == [".partial"]
-    resumed = evaluate(model, data, protocol=protocol, name="m", out=tmp_path)
+    resumed = evaluate(model, data, **how, out=tmp_path)
     assert resumed.outcomes.to_csv() == whole.to_csv()
     assert not list(tmp_path.glob(".*"))
     assert len(calls) - first < needed  # finished work was not repeated
     calls.clear()
-    assert evaluate(model, data, protocol=protocol, name="m", out=tmp_path).outcomes.digest() == whole.digest()
+    assert evaluate(model, data, **how, out=tmp_path).outcomes.digest() == whole.digest()
     assert len(calls) == 1, "a finished record is taken as it is, after one look at what the model answers"
-    evaluate(model, data, protocol=protocol, name="m", out=tmp_path, fresh=True)
+    evaluate(model, data, **how, out=tmp_path, fresh=True)
     assert len(calls) > 2
 
 
@@ -320,11 +326,11 @@ class _Says(nn.Module):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda x: x.flatten(1)[:, 0], r"the model returned \(64,\); expected logits of shape"),
-        (lambda x: x, r"returned \(64, 1, 1, 1\)"),
-        (lambda x: (x,), "returned tuple"),
-        (lambda x: x.flatten(1).repeat(1, 2) * torch.nan, "NaN or infinite logits on 4 of 4 clean images"),
-        (lambda x: x.flatten(1), "label 1 for a model of 1 classes"),
+        (lambda x: x.flatten(1)[:, 0], r"\(64,\)"),
+        (lambda x: x, r"\(64, 1, 1, 1\)"),
+        (lambda x: (x,), "tuple"),
+        (lambda x: x.flatten(1).repeat(1, 2) * torch.nan, "4 of 4 clean"),
+        (lambda x: x.flatten(1), "label 1 .*1 classes"),
     ],
 )
 @pytest.mark.parametrize("protocol", ["clean", "pgd20-linf-8_255"])
@@ -337,19 +343,19 @@ def test_models_that_cannot_be_evaluated(answer, message, protocol, tmp_path):
 @pytest.mark.parametrize(
     ("images", "labels", "message"),
     [
-        (IMAGES * 255, LABELS, r"range from 230 to 230; expected values in \[0, 1\]"),
-        (IMAGES - 1, LABELS, "range from -0.1"),
+        (IMAGES * 255, LABELS, r"230 .*\[0, 1\]"),
+        (IMAGES - 1, LABELS, "-0.1"),
         (IMAGES * torch.nan, LABELS, "NaN"),
         ((IMAGES * 255).byte(), LABELS, "dtype torch.uint8"),
         (IMAGES[:, 0], LABELS, "shape"),
         (IMAGES.half(), LABELS, "dtype torch.float16"),
-        (IMAGES, "abcd", "labels that are no tensor"),
-        (IMAGES, LABELS[:3], r"labels of shape \(3,\)"),
+        (IMAGES, "abcd", "tensor"),
+        (IMAGES, LABELS[:3], r"\(3,\)"),
         (IMAGES, LABELS.float(), "dtype torch.float32"),
         (IMAGES, LABELS - 2, "label -1"),
         (IMAGES[:0], LABELS[:0], "holds no images"),
-        (IMAGES, None, "expected tensors, a loader"),
-        ([], None, "the loader yields nothing"),
+        (IMAGES, None, "loader"),
+        ([], None, "nothing"),
         ("digit", None, "did you mean 'digits'"),
     ],
 )
@@ -365,7 +371,7 @@ def test_training_mode_is_refused_in_any_part(linear):
     part = nn.Sequential(nn.Flatten(), nn.Dropout(0.5)).eval()
     part[1].train()
     for model in (whole, part):
-        with pytest.raises(BadInputError, match="training mode; call"):
+        with pytest.raises(BadInputError, match="training mode"):
             evaluate(model, IMAGES, LABELS, protocol="clean")
 
 
@@ -380,7 +386,7 @@ def test_corruption_protocols_check_images_too(linear, images):
 def test_a_seed_is_a_whole_number(linear, seed):
     from robustbench_kpca.evaluation.trial import whole
 
-    with pytest.raises(BadInputError, match="expected a whole number"):
+    with pytest.raises(BadInputError, match="whole number"):
         whole("seed", seed)
 
 
@@ -412,7 +418,7 @@ def test_a_newer_record_is_never_replaced(linear, tmp_path):
     (path,) = find_records(tmp_path)
     newer = path.read_text().replace('"schema_version": 2', '"schema_version": 3')
     path.write_text(newer)
-    with pytest.raises(BadInputError, match="record schema 3"):
+    with pytest.raises(BadInputError, match="schema 3"):
         evaluate(model, IMAGES, LABELS, protocol="clean", out=tmp_path)
     assert path.read_text() == newer
 
@@ -420,7 +426,7 @@ def test_a_newer_record_is_never_replaced(linear, tmp_path):
 @pytest.mark.parametrize(("protocol", "eps"), [("pgd20-l2-128_255", 128), ("sld-l1-10", 100_000)])
 def test_a_ball_larger_than_the_box_is_refused(known, protocol, eps):
     model, images, labels = known
-    with pytest.raises(BadInputError, match=r"no two images are further apart .*/255 if pixel levels were meant"):
+    with pytest.raises(BadInputError, match=r"further apart .*/255"):
         evaluate(model, images, labels, protocol=protocol, eps=eps)
 
 

@@ -183,7 +183,7 @@ def norm_of(name):
 def test_a_gradient_that_is_nan_is_an_error(name):
     pytest.importorskip(name.partition(":")[0])
     x, y = images(4)
-    with pytest.raises(EvaluationError, match=f"the gradient is NaN or infinite on .* images under '{name}'"):
+    with pytest.raises(EvaluationError, match=f"gradient .*'{name}'"):
         run(Blind("nan", lead=100.0), x, y, {"attack": name} | GRADIENTS[name], norm=norm_of(name))
 
 
@@ -254,7 +254,7 @@ def test_an_error_that_a_library_keeps_to_itself_comes_through(monkeypatch, way)
     library.recipe = lambda module, name: _foreign.Recipe({}, ("linf",), True, look)
     monkeypatch.setitem(_foreign.LIBRARIES, "fake", library)
     monkeypatch.setitem(sys.modules, "fake", sys)
-    with pytest.raises(EvaluationError, match="the gradient is NaN or infinite on 4 of 4 images under 'fake:Push'"):
+    with pytest.raises(EvaluationError, match=r"gradient .*4 of 4 .*'fake:Push'"):
         run(Blind("nan", lead=100.0), *images(4), {"attack": "fake:Push"})
 
 
@@ -313,7 +313,7 @@ def test_what_is_returned_is_verified(library, capsys, bounded):
 def test_an_image_outside_the_ball_is_an_error_or_does_not_count(library):
     stage = {"attack": "fake:Push", "by": 0.06}
     library(bounded=True)
-    with pytest.raises(EvaluationError, match=r"attack 'fake:Push' returned 3 of 3 images at a distance of 0\.06;"):
+    with pytest.raises(EvaluationError, match=r"'fake:Push' .*3 of 3 .*0\.06\b"):
         run(_Bright(), HALF, ZEROS, stage, eps=0.05)
     library(bounded=False)
     samples = run(_Bright(), HALF, ZEROS, stage, eps=0.05)
@@ -325,22 +325,22 @@ def test_an_image_outside_the_ball_is_an_error_or_does_not_count(library):
 @pytest.mark.parametrize("by", [0.6, -0.6, float("nan"), float("inf")])
 def test_an_image_outside_the_box_or_nan_is_an_error(library, by, bounded):
     library(bounded=bounded)
-    with pytest.raises(EvaluationError, match=r"returned 3 of 3 images with values outside \[0, 1\] or NaN"):
+    with pytest.raises(EvaluationError, match=r"3 of 3 .*\[0, 1\]"):
         run(_Bright(), HALF, ZEROS, {"attack": "fake:Push", "by": by}, eps=0.05)
 
 
 def test_a_failure_inside_a_library_is_one_line(library):
     library(bounded=True)
-    with pytest.raises(EvaluationError, match=r"attack 'fake:Push' failed \(TypeError: .*\); check its options"):
+    with pytest.raises(EvaluationError, match=r"'fake:Push' .*TypeError"):
         run(_Bright(), HALF, ZEROS, {"attack": "fake:Push", "by": False})
 
 
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (AssertionError(), r"failed \(AssertionError: no message\); check its options"),
-        (ModuleNotFoundError("No module named 'numba'", name="numba"), r"No module named 'numba'\); pip install numba"),
-        (ImportError(), r"failed \(ImportError: no message\); pip install what it needs"),
+        (AssertionError(), "AssertionError: no message"),
+        (ModuleNotFoundError("No module named 'numba'", name="numba"), "pip install numba"),
+        (ImportError(), "ImportError: no message"),
     ],
 )
 def test_a_failure_says_what_is_missing(error, message):
@@ -352,7 +352,7 @@ def test_a_library_that_cannot_be_imported_may_say_nothing(monkeypatch):
         raise AssertionError
 
     monkeypatch.setattr(importlib, "import_module", broken)
-    with pytest.raises(BadInputError, match=r"cannot be imported \(no message\)"):
+    with pytest.raises(BadInputError, match="no message"):
         build("torchattacks:PGD", {})
 
 
@@ -376,7 +376,7 @@ def test_a_missing_library_names_the_extra(monkeypatch):
     [
         ("torchattack:PGD", {}, "did you mean 'torchattacks'"),
         ("torchattacks:DIFGMS", {}, "did you mean 'DIFGSM'"),
-        ("torchattacks:MultiAttack", {}, "no attack of torchattacks named 'MultiAttack'"),
+        ("torchattacks:MultiAttack", {}, "'MultiAttack'"),
         ("pyautoattack:standart", {}, "did you mean 'standard'"),
         ("foolbox:DDNAttak", {}, "did you mean 'DDNAttack'"),
     ],
@@ -391,12 +391,12 @@ def test_unknown_names(name, options, message):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("torchattacks:PGD", {"stpes": 3}, "unknown key 'stpes'; did you mean 'steps'"),
-        ("torchattacks:PGD", {"eps": 0.1}, "unknown key 'eps'"),
-        ("torchattacks:PGD", {"alpha": "fast"}, "'fast' is not a number"),
-        ("pyautoattack:standard", {"n_iter": 3}, "unknown key 'n_iter'; it has no options"),
-        ("pyautoattack:square", {"queries": 3}, "unknown key 'queries'; did you mean 'n_queries'"),
-        ("foolbox:DDNAttack", {"distance": 3}, "unknown key 'distance'"),
+        ("torchattacks:PGD", {"stpes": 3}, "'stpes'.*did you mean 'steps'"),
+        ("torchattacks:PGD", {"eps": 0.1}, "'eps'"),
+        ("torchattacks:PGD", {"alpha": "fast"}, "'fast'"),
+        ("pyautoattack:standard", {"n_iter": 3}, "'n_iter'"),
+        ("pyautoattack:square", {"queries": 3}, "'queries'.*did you mean 'n_queries'"),
+        ("foolbox:DDNAttack", {"distance": 3}, "'distance'"),
     ],
 )
 def test_wrong_options(name, options, message):
@@ -412,7 +412,7 @@ def test_wrong_options(name, options, message):
 )  # fmt: skip
 def test_a_norm_that_an_attack_does_not_search_in_is_refused(name, norm, known):
     pytest.importorskip(name.partition(":")[0])
-    with pytest.raises(BadInputError, match=f"norm = {known}$"):
+    with pytest.raises(BadInputError, match=f"{known}$"):
         build(name, {}).start(HALF, ZEROS, Threat(norm, 0.1), torch.arange(3))
 
 
@@ -420,9 +420,9 @@ def test_targets_open_boxes_and_labels_per_pixel_are_refused():
     pytest.importorskip("torchattacks")
     attack = build("torchattacks:PGD", {})
     for threat in (Threat("linf", 0.1, targeted=True), Threat("linf", 0.1, clip=False)):
-        with pytest.raises(BadInputError, match="attack 'torchattacks:PGD'"):
+        with pytest.raises(BadInputError, match="'torchattacks:PGD'"):
             attack.start(HALF, ZEROS, threat, torch.arange(3))
-    with pytest.raises(BadInputError, match="a label per pixel"):
+    with pytest.raises(BadInputError, match="pixel"):
         attack.start(HALF, torch.zeros(3, 2, 2, dtype=torch.int64), Threat("linf", 0.1), torch.arange(3))
 
 

@@ -15,6 +15,7 @@ from robustbench_kpca.evaluation import plain
 from robustbench_kpca.inference.loader import batches
 from robustbench_kpca.records.record import find_records
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
 GRID = {"corruptions": ["gaussian_noise", "glass_blur", "snow"], "severities": [1, 5]}
 
 
@@ -144,9 +145,9 @@ def test_masks_leave_other_classes_out():
     assert record.metrics["top5_accuracy"].value == 1
     among = np.exp(9) / (np.exp(9) + 199)  # 200 classes in the softmax, not 1,000
     assert record.outcomes["confidence"][1] == pytest.approx(among)
-    with pytest.raises(BadInputError, match=f"label {outside}, which is none of the classes 'imagenet-a'"):
+    with pytest.raises(BadInputError, match=f"label {outside}.*'imagenet-a'"):
         evaluate(Thousand().eval(), images, torch.tensor([outside] * 3), protocol="imagenet-a")
-    with pytest.raises(BadInputError, match="a model of 10 classes for 200 classes of ImageNet"):
+    with pytest.raises(BadInputError, match=r"10 classes .*200 classes"):
         evaluate(Counted().eval(), images, torch.tensor([6] * 3), protocol="imagenet-a")
 
 
@@ -169,9 +170,9 @@ def test_unknown_images_are_ranked_by_what_the_model_is_sure_of():
 def test_data_and_protocol_must_fit(digits):
     model = load_model("vit_digits")
     photos = load_data("photos", limit=10)
-    with pytest.raises(BadInputError, match="two data sets for out-of-distribution detection, and one otherwise"):
+    with pytest.raises(BadInputError, match="two data sets"):
         evaluate(model, digits, protocol="ood")
-    with pytest.raises(BadInputError, match="two data sets for out-of-distribution detection, and one otherwise"):
+    with pytest.raises(BadInputError, match="two data sets"):
         evaluate(model, Pair(digits, photos), protocol="clean")
     with pytest.raises(BadInputError, match="has no labels"):
         evaluate(model, photos, protocol="clean")
@@ -180,7 +181,7 @@ def test_data_and_protocol_must_fit(digits):
 
 
 def test_alexnets_errors_are_for_imagenet_at_224_pixels(digits):
-    with pytest.raises(BadInputError, match="images of 32 x 32 with reference = 'alexnet'; expected 224 x 224"):
+    with pytest.raises(BadInputError, match=r"32 x 32 .*'alexnet'.*224 x 224"):
         evaluate(load_model("vit_digits"), digits, protocol="imagenet-c-generated")
 
 
@@ -209,17 +210,17 @@ def test_unknown_images_are_scored_among_the_classes_asked_for():
     assert record.metrics["aupr"].value == 1
     assert record.spec.data.known == 2
     stray = as_dataset(thousand_pixels({other: 0.5}), torch.tensor([other]))
-    with pytest.raises(BadInputError, match=f"label {other}, which is none of the classes 'imagenet-o'"):
+    with pytest.raises(BadInputError, match=f"label {other}.*'imagenet-o'"):
         evaluate(Thousand().eval(), Pair(stray, unknown), protocol="imagenet-o")
 
 
 def test_pairs_that_ask_nothing(digits):
     photos = load_data("photos", limit=10)
-    with pytest.raises(BadInputError, match="'photos' as the known images"):
+    with pytest.raises(BadInputError, match="'photos'"):
         Pair(photos, digits)
-    with pytest.raises(BadInputError, match="'digits' as images of no known class, beside 'digits'"):
+    with pytest.raises(BadInputError, match="'digits'"):
         Pair(digits, digits)
-    with pytest.raises(BadInputError, match="two data sets for out-of-distribution detection, and one otherwise"):
+    with pytest.raises(BadInputError, match="two data sets"):
         evaluate(load_model("vit_digits"), Pair(digits, photos), protocol="fgsm-linf-8_255")
 
 
@@ -229,9 +230,9 @@ def test_frost_comes_from_where_the_protocol_says(digits, frost_folder):
     theirs = evaluate(model, digits, frost="original", frost_folder=frost_folder, **how)
     assert own.outcomes.digest() != theirs.outcomes.digest()
     assert theirs.spec.protocol.resolved["frost"] == "original"
-    with pytest.raises(BadInputError, match="frost = 'original' without a folder"):
+    with pytest.raises(BadInputError, match="frost = 'original'"):
         evaluate(model, digits, frost="original", **how)
-    with pytest.raises(BadInputError, match="set frost = 'original', or leave the folder out"):
+    with pytest.raises(BadInputError, match="frost = 'original'"):
         evaluate(model, digits, frost_folder=frost_folder, **how)
 
 
@@ -251,7 +252,7 @@ def test_a_sick_model_is_named_and_the_others_keep_what_they_answered(digits, tm
             return out * torch.nan if self.calls > 4 else out
 
     how = {"protocol": "common-corruptions-32px", "batch_size": 50, "out": tmp_path, **GRID}
-    with pytest.raises(BadInputError, match="model 'sick': the model returned NaN"):
+    with pytest.raises(BadInputError, match=r"'sick'.*NaN"):
         evaluate_together({"well": Counted().eval(), "sick": Sick().eval()}, digits, **how)
     model = Counted().eval()
     evaluate(model, digits, name="well", **how)

@@ -166,7 +166,7 @@ def test_attacks_that_only_flee_refuse_a_target(stage, linear):
         "fab": {"steps": 2, "targets": 1, "alpha_max": 0.1, "eta": 1.05, "beta": 0.9, "random_start": False},
         "apgd": {"steps": 5, "targets": 1, "rho": 0.75},
     }[stage["attack"]]
-    with pytest.raises(BadInputError, match=r"with a target; expected target = 'none'"):
+    with pytest.raises(BadInputError, match="target = 'none'"):
         run(linear(ONE, -0.5), pixels(0.6), torch.ones(1).long(), {"restarts": 1} | options | stage, target="random")
 
 
@@ -216,7 +216,7 @@ def test_cutting_normalised_inputs_off_is_shown_as_what_it_is(normalised):
 
 
 def test_a_model_of_unknown_normalisation_is_refused(linear):
-    with pytest.raises(BadInputError, match="a protocol in normalised space for a model without known normalisation"):
+    with pytest.raises(BadInputError, match="normalisation"):
         run(linear(ONE, -0.5), pixels(0.6), torch.ones(1).long(), space="normalised", clip=False)
 
 
@@ -236,7 +236,7 @@ class Noisy(nn.Module):
 
 def test_draws_average_answers_and_gradients_and_repeat_themselves():
     model, images = Noisy().eval(), rand(3, 8, 1, 4, 4, dtype=torch.float32)
-    with pytest.raises(BadInputError, match="the model draws noise at test time"):
+    with pytest.raises(BadInputError, match="noise"):
         Runner(model, 8, torch.device("cpu"))
     few, many = (Runner(model, 8, torch.device("cpu"), draws) for draws in (4, 400))
     exact = Runner(model.inner, 8, torch.device("cpu"))
@@ -313,8 +313,8 @@ def test_a_search_in_bfloat16_is_confirmed_in_single_precision():
     data = load_data("digits", limit=24)
     model = load_model("symvit_digits")
     images, labels = data.tensors()
-    found = attack(model, images, labels, "pgd20-linf-2_255", precision="bf16-search")
-    exact = attack(model, images, labels, "pgd20-linf-2_255")
+    found = attack(model, images, labels, "pgd20-linf-2_255", batch_size=24, precision="bf16-search")
+    exact = attack(model, images, labels, "pgd20-linf-2_255", batch_size=24)
     assert 0 < int(found.broken.sum()) < 24
     assert torch.equal(model(found.images).argmax(1) != labels, found.broken)
     assert int((found.broken != exact.broken).sum()) <= 2
@@ -419,7 +419,7 @@ def test_an_interrupted_curve_repeats_no_smaller_budget(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("fields", "message"),
-    [({"norm": "l1", "eps": 1}, "attack 'apgd' in l1"), ({"target": "random"}, "attack 'fab' with a target")],
+    [({"norm": "l1", "eps": 1}, "'apgd' .*l1"), ({"target": "random"}, "'fab' .*target")],
 )
 def test_what_a_late_stage_cannot_do_is_refused_at_once(fields, message, tmp_path):
     text = attack_checks.USUAL + "[[stage]]\nattack = 'noise'\nrestarts = 1\n"
@@ -454,19 +454,20 @@ def test_ddn_believes_the_mean_of_its_draws():
 
 
 def test_a_single_image_that_does_not_fit_ends_the_evaluation():
-    with pytest.raises(EvaluationError, match="out of memory with a single image"):
+    with pytest.raises(EvaluationError, match="single image"):
         run(Narrow(Wavy((1, 4, 4)), 0), rand(3, 4, 1, 4, 4), torch.zeros(4).long())
 
 
 def test_a_curve_is_monotone_and_reuses_what_broke(tmp_path):
     data, model = load_data("digits", limit=16), load_model("symvit_digits")
     eps = ["4/255", "1/255", "2/255"]
-    records = evaluate_curve(model, data, protocol="pgd20-linf-1_255", eps=eps, out=tmp_path)
+    how = {"protocol": "pgd20-linf-1_255", "batch_size": 16}
+    records = evaluate_curve(model, data, **how, eps=eps, out=tmp_path)
     assert [record.spec.protocol.resolved["eps"] for record in records] == [1 / 255, 2 / 255, 4 / 255]
     values = [record.metrics["robust_accuracy"].value for record in records]
     assert values == sorted(values, reverse=True)
     assert values[0] > values[-1]
-    whole = evaluate(model, data, protocol="pgd20-linf-1_255", eps="4/255", below=["1/255", "2/255"])
+    whole = evaluate(model, data, **how, eps="4/255", below=["1/255", "2/255"])
     assert whole.outcomes.digest() == records[-1].outcomes.digest()
     assert whole.spec.digest() == records[-1].spec.digest()
     for smaller, larger in itertools.pairwise(records):
@@ -474,15 +475,15 @@ def test_a_curve_is_monotone_and_reuses_what_broke(tmp_path):
         assert not larger.outcomes.correct[broken].any()
         assert (larger.outcomes["forwards"][broken] == smaller.outcomes["forwards"][broken]).all()
         assert (larger.outcomes["linf"][broken] == smaller.outcomes["linf"][broken]).all()
-    alone = evaluate(model, data, protocol="pgd20-linf-1_255", eps="4/255")
+    alone = evaluate(model, data, **how, eps="4/255")
     assert whole.metrics["robust_accuracy"].value <= alone.metrics["robust_accuracy"].value
-    kept = evaluate_curve(model, data, protocol="pgd20-linf-1_255", eps=eps, out=tmp_path)
+    kept = evaluate_curve(model, data, **how, eps=eps, out=tmp_path)
     assert [one.created for one in kept] == [one.created for one in records]
-    with pytest.raises(BadInputError, match="is not the same evaluation at the next smaller budget"):
-        evaluate(model, data, protocol="pgd20-linf-1_255", eps="4/255", below=["1/255", "2/255"], smaller=records[0])
+    with pytest.raises(BadInputError, match="smaller budget"):
+        evaluate(model, data, **how, eps="4/255", below=["1/255", "2/255"], smaller=records[0])
     images, labels = data.tensors()
-    outcome = attack(model, images, labels, "pgd20-linf-1_255", eps="4/255", below=["1/255", "2/255"])
-    same = evaluate(model, images, labels, protocol="pgd20-linf-1_255", eps="4/255", below=["1/255", "2/255"])
+    outcome = attack(model, images, labels, **how, eps="4/255", below=["1/255", "2/255"])
+    same = evaluate(model, images, labels, **how, eps="4/255", below=["1/255", "2/255"])
     assert outcome.broken.tolist() == (~same.outcomes.correct).tolist()
     assert outcome.forwards.tolist() == same.outcomes["forwards"].tolist()
     assert torch.equal(model(outcome.images).argmax(1) != labels, outcome.broken)

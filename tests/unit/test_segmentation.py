@@ -199,7 +199,7 @@ def test_a_sick_segmenter_is_named_and_the_others_keep_what_they_counted(scenes,
             return out[:, 0] if self.calls > 4 else out
 
     asked = {"protocol": small, "batch_size": 4, "out": tmp_path}
-    with pytest.raises(BadInputError, match="model 'sick': the model returned"):
+    with pytest.raises(BadInputError, match="'sick'"):
         evaluate_together({"well": ByColour(), "sick": Sick()}, scenes, **asked)
     again, fresh = ByColour(), ByColour()
     evaluate(again, scenes, name="well", **asked)
@@ -285,33 +285,33 @@ def test_an_attack_keeps_the_worst_picture(scenes):
 
 
 def test_model_data_and_protocol_must_fit(scenes):
-    with pytest.raises(BadInputError, match=r"\(64, 4, 32, 32\); expected one row of logits an image"):
+    with pytest.raises(BadInputError, match=r"\(64, 4, 32, 32\)"):
         evaluate(ByColour(), "digits", protocol="clean")
-    with pytest.raises(BadInputError, match=r"'patches' \(scenes\) for protocol 'clean' \(clean\)"):
+    with pytest.raises(BadInputError, match=r"'patches' .*'clean'"):
         evaluate(ByColour(), scenes, protocol="clean")
-    with pytest.raises(BadInputError, match=r"'digits' \(images with labels\) for protocol 'segmentation'"):
+    with pytest.raises(BadInputError, match=r"'digits' .*'segmentation'"):
         evaluate(load_model("vit_digits"), "digits", protocol="segmentation")
-    with pytest.raises(BadInputError, match=r"\(64, 10\); expected logits for every pixel"):
+    with pytest.raises(BadInputError, match=r"\(64, 10\)"):
         evaluate(load_model("vit_digits"), scenes, protocol="segmentation", window=32)
     few = ArrayScenes([scenes.image(1)], [np.minimum(scenes.mask(1), 1)], ("a", "b"))
-    with pytest.raises(BadInputError, match="a model of 4 classes for the 2 of data 'scenes'"):
+    with pytest.raises(BadInputError, match=r"4 classes .*2 .*'scenes'"):
         evaluate(ByColour(), few, protocol="segmentation")
-    with pytest.raises(BadInputError, match="does not say at which window"):
+    with pytest.raises(BadInputError, match="window"):
         evaluate(load_model("vit_digits"), scenes, protocol="segmentation")
 
 
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"grid": [], "clean": False}, "something to be measured"),
-        ({"grid": [*GRID, {"corruptions": ["zoom_blur"], "severities": [5]}]}, "repeats itself"),
+        ({"grid": [], "clean": False}, "measured"),
+        ({"grid": [*GRID, {"corruptions": ["zoom_blur"], "severities": [5]}]}, "repeat"),
         ({"grid": [{"corruptions": ["fog"], "severities": [6]}]}, "severity 6"),
         ({"grid": [{"corruptions": [], "severities": [1]}]}, "corruptions"),
         ({"window": 32, "stride": 33}, "windows that meet"),
         ({"scales": [0.0]}, "scales"),
-        *[({"scales": [1.0, float(odd)]}, "scales.1 = .* cannot be used") for odd in ("inf", "nan", "1e9", "16.1")],
+        *[({"scales": [1.0, float(odd)]}, "scales.1 = ") for odd in ("inf", "nan", "1e9", "16.1")],
         ({"mode": "stored"}, "mode"),
-        ({"mode": "exact", "grid": [{"corruptions": ["frost"], "severities": [1]}]}, "set frost = 'original'"),
+        ({"mode": "exact", "grid": [{"corruptions": ["frost"], "severities": [1]}]}, "frost = 'original'"),
     ],
 )
 def test_protocols_that_cannot_be(changes, match):
@@ -328,11 +328,11 @@ def test_a_scene_too_small_for_a_corruption_is_named_before_anything_is_measured
     )
     model = ByColour()
     asked = {"protocol": "shapes-c", "corruptions": ["pixelate"], "severities": [5]}
-    with pytest.raises(BadInputError, match="image 'tiny': pixelate leaves nothing of 1 x 1 pixels"):
+    with pytest.raises(BadInputError, match=r"'tiny'.*pixelate .*1 x 1"):
         evaluate(model, tiny, **asked)
     assert model.calls == 1, "the probe's"
     cell = Cell("pixelate", 5, "imagecorruptions", "fast", 0)
-    with pytest.raises(BadInputError, match="image 'tiny': pixelate leaves nothing"):
+    with pytest.raises(BadInputError, match=r"'tiny'.*pixelate"):
         list(pictures(tiny, [0, 1, 2], cell=cell))
 
 

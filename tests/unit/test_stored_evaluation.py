@@ -58,7 +58,7 @@ def test_imagenet_c_without_the_images_as_they_are(imagenet_c, tmp_path):
     assert record.spec.data.name == "imagenet-c"
     again = evaluate(Bright(1000).eval(), data, protocol="imagenet-c", out=tmp_path / "runs", **FEW)
     assert again.created == record.created
-    with pytest.raises(BadInputError, match="no cell none at severity 0"):
+    with pytest.raises(BadInputError, match=r"none .*severity 0"):
         evaluate(Bright(1000).eval(), data, protocol="imagenet-c", clean=True, **FEW)
 
 
@@ -80,7 +80,7 @@ def test_the_command_line_takes_lists_and_stored_sets(imagenet_c, tmp_path, monk
 
 def test_a_set_is_not_evaluated_as_another(imagenet_c):
     data = load_data(f"imagenet-c:{imagenet_c}", view=View(224))
-    with pytest.raises(BadInputError, match="expected profile = 'imagenet_c', storage = 'published'"):
+    with pytest.raises(BadInputError, match="storage = 'published'"):
         evaluate(Bright(1000).eval(), data, protocol="cifar10-c", **FEW)
 
 
@@ -102,7 +102,7 @@ def test_pictures_of_ones_own_are_not_the_published_ones(tmp_path, capsys):
     data = load_data(f"imagenet-c:{tmp_path / 'made'}", view=View(224))
     assert data.name == "imagenet-c-made"
     few = {"corruptions": ["contrast"], "severities": [1]}
-    with pytest.raises(BadInputError, match="storage = 'jpeg-q85' and frost = 'generated', as these pictures were"):
+    with pytest.raises(BadInputError, match="storage = 'jpeg-q85'"):
         evaluate(Bright(1000).eval(), data, protocol="imagenet-c", **few)
     how = {"protocol": "imagenet-c-generated", "mode": "stored", "clean": False, **few}
     record = evaluate(Bright(1000).eval(), data, **how)
