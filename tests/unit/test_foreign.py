@@ -443,7 +443,7 @@ def test_the_record_says_which_attack_and_which_version(tmp_path):
     stage = "\n".join(["[[stage]]", 'attack = "torchattacks:DIFGSM"', "restarts = 1", *lines])
     head = "\n".join(f"{key} = {json.dumps(value)}" for key, value in PROTOCOL.items())
     (tmp_path / "difgsm.toml").write_text(head + "\n" + stage)
-    record = evaluate(load_model("fan_digits"), "digits", protocol=str(tmp_path / "difgsm.toml"), eps="16/255")
+    record = evaluate(load_model("fan_digits"), "digits", protocol=str(tmp_path / "difgsm.toml"), eps="16/255", audit=False)
     assert record.spec.protocol.resolved["stage"] == [
         {"attack": "torchattacks:DIFGSM", "restarts": 1, "options": {"alpha": "0.25 eps", "steps": 2}}
     ]

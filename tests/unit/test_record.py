@@ -24,7 +24,7 @@ def saved(tmp_path, linear):
     model = linear(torch.ones(3, 2, 2), -6.0).eval()
     images = torch.rand(20, 3, 2, 2, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(20) % 2
-    evaluate(model, images, labels, protocol="pgd20-linf-8_255", name="toy", out=tmp_path)
+    evaluate(model, images, labels, protocol="pgd20-linf-8_255", name="toy", out=tmp_path, audit=False)
     (path,) = find_records(tmp_path)
     return path
 
@@ -72,7 +72,7 @@ def test_names_of_classes_are_kept_and_identify_nothing(tmp_path):
             protocol="segmentation",
             window=4,
             name="m",
-            out=tmp_path / "o",
+            out=tmp_path / "o", audit=False,
         )
         for names in (("road", "sky <b>"), ("a", "b"))
     }
@@ -155,7 +155,7 @@ def audited(tmp_path_factory):
             model = load_model(name)
             found = auditing.audit(model, data, name=name)
             evaluate(model, data, protocol="fgsm-linf-8_255", name=name, audit=found, out=folder)
-    evaluate(load_model("vit_digits"), data, protocol="clean", name="vit_digits", out=folder)
+    evaluate(load_model("vit_digits"), data, protocol="clean", name="vit_digits", out=folder, audit=False)
     return folder
 
 
@@ -236,7 +236,7 @@ def test_an_unwritable_folder_is_found_out_before_any_work(tmp_path, linear):
             torch.rand(2, 3, 2, 2, generator=torch.Generator().manual_seed(0)),
             [0, 1],
             protocol="clean",
-            out=tmp_path / "file" / "sub",
+            out=tmp_path / "file" / "sub", audit=False,
         )
     assert not calls
 
