@@ -6,8 +6,9 @@ seven shapes, each turned, and drawn over the earlier ones, of which at least ha
 exact: no pixel is a mixture.
 
 Colour and texture are drawn at random. Each thing takes one of three colours out of eight, and every colour is shared
-by three classes, so that colour alone does not tell the class. The texture is that of the class 19 times in 20, and any
-of the eight otherwise. Texture is the easiest to learn, and blur and noise remove it first: outline and colour are left.
+by three classes, so that colour alone does not tell the class. The texture is that of the class 19 times in 20, and
+any of the eight otherwise. Texture is the easiest to learn, and blur and noise remove it first: then outline and colour
+are left.
 """
 
 from functools import cache
