@@ -434,6 +434,7 @@ def test_real_sets(name, split):
 
 MEASURE = """
 import resource, sys
+from robustbench_kpca.data.load import load_data
 scenes = load_data("masks:" + sys.argv[1])
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 before = peak()
