@@ -7,9 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.metrics.shared import alexnet as alexnet
 from robustbench_kpca.metrics.shared.corruption_errors import (
     ALEXNET,
     ErrorTable,
@@ -24,6 +21,9 @@ from robustbench_kpca.metrics.shared.corruption_errors import (
     relative_mce_scores,
     retention,
 )
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.metrics.shared import alexnet as alexnet
 from robustbench_kpca.protocols.corruption_names import SEVERITIES
 
 IMAGES = 50_000

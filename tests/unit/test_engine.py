@@ -29,6 +29,7 @@ def run(model, images, labels, chosen, batch_size=8):
     engine = Engine(
         Runner(model, batch_size, torch.device("cpu")),
         chosen,
+        attack_checks.MISCLASSIFIED,
         [str(i) for i in range(len(labels))],
         0,
         lambda sample: found.update({sample.index: sample}),
@@ -124,7 +125,9 @@ def test_corruptions_change_no_bit_with_workers_or_order():
 
 def test_the_seed_matters_and_is_all_that_matters():
     model, data = load_model("symvit_digits"), load_data("digits", limit=20)
-    first, again, other = (evaluate(model, data, protocol="pgd20-linf-4_255", seed=s, audit=False).outcomes for s in (0, 0, 1))
+    first, again, other = (
+        evaluate(model, data, protocol="pgd20-linf-4_255", seed=s, audit=False).outcomes for s in (0, 0, 1)
+    )
     assert first.digest() == again.digest() != other.digest()
 
 
@@ -184,7 +187,8 @@ def test_masked_gradients_are_refused_or_flagged():
             _Says(lambda x: torch.cat([0 * x.detach().flatten(1), x.detach().flatten(1)], 1)).eval(),
             images,
             labels,
-            protocol="fgsm-linf-8_255", audit=False,
+            protocol="fgsm-linf-8_255",
+            audit=False,
         )
 
 
@@ -308,7 +312,9 @@ def test_a_journal_of_another_run_is_ignored(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         evaluate(load_model("vit_digits"), data, protocol="clean", name="m", out=tmp_path, progress=stop, audit=False)
     other = evaluate(load_model("symvit_digits"), data, protocol="clean", name="m", out=tmp_path, audit=False).outcomes
-    assert other.digest() == evaluate(load_model("symvit_digits"), data, protocol="clean", audit=False).outcomes.digest()
+    assert (
+        other.digest() == evaluate(load_model("symvit_digits"), data, protocol="clean", audit=False).outcomes.digest()
+    )
 
 
 IMAGES, LABELS = torch.full((4, 1, 1, 1), 0.9), torch.ones(4, dtype=torch.int64)
@@ -398,7 +404,10 @@ def test_equal_weights_are_not_yet_an_equal_model(linear, tmp_path):
     Other.__name__ = linear.__name__
     for kind, right in ((linear, 1.0), (Other, 0.0)):
         model = kind(torch.ones(1, 1, 1), -0.5).eval()
-        assert evaluate(model, IMAGES, LABELS, protocol="clean", out=tmp_path, audit=False).metrics["clean_accuracy"].value == right
+        assert (
+            evaluate(model, IMAGES, LABELS, protocol="clean", out=tmp_path, audit=False).metrics["clean_accuracy"].value
+            == right
+        )
 
 
 def test_every_specification_has_files_of_its_own(linear, tmp_path):
@@ -406,7 +415,9 @@ def test_every_specification_has_files_of_its_own(linear, tmp_path):
 
     model = linear(torch.ones(1, 1, 1), -0.5).eval()
     for images, batch_size in ((IMAGES, 4), (IMAGES, 2), (IMAGES[:3], 4)):
-        evaluate(model, images, LABELS[: len(images)], protocol="clean", batch_size=batch_size, out=tmp_path, audit=False)
+        evaluate(
+            model, images, LABELS[: len(images)], protocol="clean", batch_size=batch_size, out=tmp_path, audit=False
+        )
     assert len(find_records(tmp_path)) == 3
 
 

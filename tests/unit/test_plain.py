@@ -11,9 +11,10 @@ from robustbench_kpca.data.imagenet_classes import imagenet_classes
 from robustbench_kpca.data.load import as_dataset
 from robustbench_kpca.data.pair import Pair
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation import plain
-from robustbench_kpca.inference.loader import batches
+from robustbench_kpca.inference.journal import Journal
+from robustbench_kpca.protocols.scenario import load_scenario
 from robustbench_kpca.records.record import find_records
+from robustbench_kpca.tasks import task_named
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 GRID = {"corruptions": ["gaussian_noise", "glass_blur", "snow"], "severities": [1, 5]}
@@ -22,6 +23,18 @@ GRID = {"corruptions": ["gaussian_noise", "glass_blur", "snow"], "severities": [
 @pytest.fixture(scope="module")
 def digits():
     return load_data("digits", limit=50)
+
+
+def shown_images(samples, cell, storage, *, batch_size, workers=0):
+    """The images of one cell, as the loader gives them to models."""
+    fields = {"corruptions": [cell.corruption], "severities": [cell.severity], "storage": storage}
+    protocol = load_scenario("common-corruptions-32px", fields)[1]
+    place = (cell.corruption, cell.severity)
+    found = task_named("classification").compute.shown(
+        samples, protocol, place, range(len(samples)), batch_size=batch_size, workers=workers, seed=cell.seed,
+        frost=cell.frost,
+    )  # fmt: skip
+    return torch.cat([images for _, (images, _) in found])
 
 
 class Counted(nn.Module):
@@ -74,10 +87,7 @@ def test_the_same_bytes_for_any_workers_batch_size_and_subset(kind, digits):
         cell = Cell(corruption=name, severity=4, profile="cifar_c", mode="fast", seed=3)
 
         def shown(samples, workers, batch_size, cell=cell):
-            found = batches(
-                samples, range(len(samples)), batch_size=batch_size, workers=workers, cell=cell, storage=storage
-            )
-            return torch.cat([images for _, images, _ in found])
+            return shown_images(samples, cell, storage, batch_size=batch_size, workers=workers)
 
         one = shown(some, 0, 12)
         assert torch.equal(shown(some, 0, 5), one)
@@ -90,7 +100,7 @@ def test_the_same_bytes_for_any_workers_batch_size_and_subset(kind, digits):
 
 
 def test_an_interrupted_grid_goes_on_where_it_stopped(digits, tmp_path, monkeypatch):
-    monkeypatch.setattr(plain.Journal, "due", lambda self: True)
+    monkeypatch.setattr(Journal, "due", lambda self: True)
     how = {"protocol": "common-corruptions-32px", "batch_size": 20, "name": "m", "out": tmp_path, **GRID}
     whole = evaluate(Counted().eval(), digits, **{**how, "out": None}, audit=False)
     with pytest.raises(KeyboardInterrupt):
@@ -192,8 +202,7 @@ def test_the_jpeg_step_is_taken_where_the_protocol_says_so(digits):
     cell = Cell(corruption="gaussian_noise", severity=5, profile="cifar_c", mode="fast", seed=0)
     for record, storage in ((bare, "none"), (stored, "jpeg-q85")):
         samples = digits.in_order()
-        shown = batches(samples, range(len(samples)), batch_size=50, cell=cell, storage=storage)
-        images = torch.cat([images for _, images, _ in shown])
+        images = shown_images(samples, cell, storage, batch_size=50)
         with torch.no_grad():
             predicted = model(images).argmax(1).tolist()
         assert record.outcomes["prediction"][len(digits) :].tolist() == predicted
@@ -240,7 +249,13 @@ def test_what_cannot_be_made_is_found_out_before_anything_is_measured(digits, tm
     model = Counted().eval()
     with pytest.raises(BadInputError, match="frost"):
         evaluate(
-            model, digits, protocol="common-corruptions-32px", frost="original", frost_folder=tmp_path, out=tmp_path, audit=False
+            model,
+            digits,
+            protocol="common-corruptions-32px",
+            frost="original",
+            frost_folder=tmp_path,
+            out=tmp_path,
+            audit=False,
         )
     assert model.calls == 1, "the probe"
 
@@ -260,7 +275,7 @@ def test_a_sick_model_is_named_and_the_others_keep_what_they_answered(digits, tm
 
 
 def test_memory_that_ran_out_is_flagged_after_a_resumption_too(digits, tmp_path, monkeypatch):
-    monkeypatch.setattr(plain.Journal, "due", lambda self: True)
+    monkeypatch.setattr(Journal, "due", lambda self: True)
 
     class Small(Counted):
         def forward(self, x):

@@ -33,6 +33,7 @@ def run(model, images, labels, /, *stages, batch_size=8, **fields):
             model.eval(), batch_size, torch.device("cpu"), fields.get("draws", 1), fields.pop("search", torch.float32)
         ),
         attack_checks.scenario(fields.pop("stages", stages or (STEPS,)), **fields),
+        attack_checks.MISCLASSIFIED,
         [str(i) for i in range(len(labels))],
         0,
         lambda sample: found.update({sample.index: sample}),
@@ -153,10 +154,10 @@ def test_a_target_is_the_only_thing_that_counts(target, name):
 def test_random_targets_are_the_samples_own_and_spread():
     model, images = Wavy((1, 4, 4), dtype=torch.float32).eval(), rand(3, 24, 1, 4, 4, dtype=torch.float32)
     labels = model(images).argmax(1)
-    aims = [sample.aim for sample in run(model, images, labels, target="random", eps=0.001)]
+    targets = [sample.target for sample in run(model, images, labels, target="random", eps=0.001)]
     fewer = [sample.aim for sample in run(model, images[:7], labels[:7], target="random", eps=0.001)]
-    assert aims[:7] == fewer
-    assert len({(int(label), aim) for label, aim in zip(labels, aims, strict=True)}) > 3
+    assert targets[:7] == fewer
+    assert len({(int(label), aim) for label, aim in zip(labels, targets, strict=True)}) > 3
 
 
 @pytest.mark.parametrize("stage", [{"attack": "hopskipjump"}, {"attack": "fab"}, {"attack": "apgd", "loss": "dlr"}])
@@ -270,7 +271,9 @@ def test_when_the_journal_is_written_changes_nothing(draws):
         chosen, ids = attack_checks.scenario((STEPS,), draws=draws, eps=0.04), [str(i) for i in range(40)]
 
         def begin():
-            return Engine(runner, chosen, ids, 0, lambda sample: found.update({sample.index: sample}))
+            return Engine(
+                runner, chosen, attack_checks.MISCLASSIFIED, ids, 0, lambda sample: found.update({sample.index: sample})
+            )
 
         engine, pulses = begin(), 0
         source = iter([(list(range(i, i + 8)), images[i : i + 8], labels[i : i + 8]) for i in range(0, 40, 8)])

@@ -72,7 +72,8 @@ def test_names_of_classes_are_kept_and_identify_nothing(tmp_path):
             protocol="segmentation",
             window=4,
             name="m",
-            out=tmp_path / "o", audit=False,
+            out=tmp_path / "o",
+            audit=False,
         )
         for names in (("road", "sky <b>"), ("a", "b"))
     }
@@ -236,7 +237,8 @@ def test_an_unwritable_folder_is_found_out_before_any_work(tmp_path, linear):
             torch.rand(2, 3, 2, 2, generator=torch.Generator().manual_seed(0)),
             [0, 1],
             protocol="clean",
-            out=tmp_path / "file" / "sub", audit=False,
+            out=tmp_path / "file" / "sub",
+            audit=False,
         )
     assert not calls
 

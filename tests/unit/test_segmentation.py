@@ -219,7 +219,9 @@ def test_memory_that_ran_out_is_flagged_after_a_resumption_too(scenes, small, tm
     asked = {"protocol": small, "batch_size": 4, "name": "m", "out": tmp_path}
     with pytest.raises(KeyboardInterrupt):
         evaluate(Small(fail_at=12), scenes, **asked, audit=False)
-    assert evaluate(ByColour(), scenes, **asked, audit=False).flags == ("memory ran out at batch size 4: it went on with 2",)
+    assert evaluate(ByColour(), scenes, **asked, audit=False).flags == (
+        "memory ran out at batch size 4: it went on with 2",
+    )
 
 
 def test_the_clean_protocol_is_the_clean_cell(scenes, small):

@@ -121,7 +121,13 @@ def test_cifar10_c(tmp_path):
     np.save(tmp_path / "labels.npy", np.tile(labels, 5))
     data = load_data(f"cifar10-c:{tmp_path}", limit=1000)
     record = evaluate(
-        Bright(10).eval(), data, protocol="cifar10-c", batch_size=500, corruptions=["fog"], severities=[1, 5], audit=False
+        Bright(10).eval(),
+        data,
+        protocol="cifar10-c",
+        batch_size=500,
+        corruptions=["fog"],
+        severities=[1, 5],
+        audit=False,
     )
     assert len(record.outcomes) == 2000
     wrong = record.outcomes.where(record.outcomes["prediction"] == 1)
