@@ -284,7 +284,10 @@ def _checkpoint_name(checkpoint: str, *, suffix: bool) -> str:
 
 
 def _say(record: "Record", *, kept: bool, quiet: bool) -> None:
-    shown = {name: value for name, value in record.metrics.items() if name != "clean_accuracy"} or record.metrics
-    numbers = ", ".join(f"{name} {100 * value.value:.1f} %" for name, value in shown.items())
+    from robustbench_kpca.metrics import metric_for
+    from robustbench_kpca.tasks import task_named
+
+    names = task_named(record.spec.data.task).pages.headline(record)
+    numbers = ", ".join(f"{name} {metric_for(name).unit.text(record.metrics[name].value)}" for name in names)
     how = "kept" if kept else f"{record.seconds:.1f} s"
     _console.note(f"{record.spec.model.name}  {record.spec.protocol.name}  {numbers}  ({how})", quiet=quiet)
