@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 
 import torch
+from robustbench_kpca.evaluation.dense import scene_batch
 from torch import Tensor, nn
 
 from robustbench_kpca import attack, load_data, load_model
@@ -16,9 +17,8 @@ from robustbench_kpca.audit.bench import Bench
 from robustbench_kpca.audit.model_identity import audited_samples
 from robustbench_kpca.audit.preflight import CHECKS, preflight
 from robustbench_kpca.audit.run import audit
-from robustbench_kpca.data.scenes import Scenes, load_scenes
+from robustbench_kpca.data.scenes import Scenes
 from robustbench_kpca.errors import BadInputError, BenchmarkError
-from robustbench_kpca.evaluation.dense import scene_batch
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.threat import Threat, parse_fraction
 
@@ -213,7 +213,7 @@ def shares(model: nn.Module, base: nn.Module, scenes: Scenes, eps: str) -> tuple
 
 def table_per_pixel(base="symvit_shapes", kinds=tuple(PER_PIXEL), count: int = 8, eps: str = "8/255") -> None:
     """Print the same of segmenters, in percent of the pixels."""
-    scenes = audited_samples(load_scenes("shapes"), count)
+    scenes = audited_samples(load_data("shapes"), count)
     images, labels = scene_batch(scenes, count)
     print("| fake | strength | PGD-20 | truth at most | refused by preflight | else flagged by the audit |")
     print("|---|---|---|---|---|---|")

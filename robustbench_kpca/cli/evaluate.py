@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._evaluating import Job, Source, check_unique, run_jobs, split_settings
+from robustbench_kpca.cli._evaluating import best_device, carry_out, split_settings
 from robustbench_kpca.cli._options import (
     Allow,
     BadImages,
@@ -100,6 +100,9 @@ def evaluate(
     Finished records are kept, an interrupted evaluation goes on where it stopped. An audit is kept beside them.
     """
     from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca.evaluation.options import RunOptions
+    from robustbench_kpca.evaluation.plan import Job, make_plan
+    from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
     from robustbench_kpca.protocols.threat import parse_fraction
     from robustbench_kpca.strict import parse_assignments
 
@@ -110,15 +113,15 @@ def evaluate(
     if len({parse_fraction(part) for part in budgets}) != len(budgets) or (budgets and "eps" in overrides):
         raise BadInputError(f"--curve {curve}", expected="different budgets, and no --set eps=… beside them")
     jobs = [
-        Job(one, protocol, checkpoint, ema, resize_positions, untrained, name, model_options, overrides, budgets)
+        Job(
+            ModelRequest(one, checkpoint, ema, resize_positions, untrained, name, model_options),
+            protocol, overrides, budgets,
+        )
         for one in model
-    ]
-    check_unique(jobs)
-    records = run_jobs(
-        jobs, out, Source(data, split, limit, against, subset, bad_images.value, cache), seed=seed,
-        batch_size=batch_size, workers=workers, device=device, fresh=fresh, quiet=quiet or json, audited=audited,
-        allow=allow, frost=frost,
-    )  # fmt: skip
+    ]  # fmt: skip
+    options = RunOptions(seed, batch_size, workers, device or best_device(), out, fresh, tuple(allow), frost)
+    request = DataRequest(data, split, limit, against, subset, bad_images.value, cache)
+    records = carry_out(make_plan(jobs, request, options, audited=audited), quiet=quiet or json)
     if json:
         _console.show_json([record.model_dump(mode="json") for record in records])
         return

@@ -51,20 +51,7 @@ def _rows(what: Shelf) -> list[dict[str, Any]]:
 
         return [{"name": name, "title": load_toml(path).get("title", "")} for name, path in recipes().items()]
     family = _family(what)
-    rows = [{"name": name, "what": family.summary(name)} for name in family.names()]
-    return rows + _scenes() + _stored() if what is Shelf.data else rows
-
-
-def _scenes() -> list[dict[str, Any]]:
-    from robustbench_kpca.data.scene_sets import SCENES
-
-    return [{"name": name, "what": SCENES.summary(name)} for name in SCENES.names()]
-
-
-def _stored() -> list[dict[str, Any]]:
-    from robustbench_kpca.data.io.stored import STORED
-
-    return [{"name": f"{name}:FOLDER", "what": "As published; it must be what it claims to be."} for name in STORED]
+    return [{"name": name, "what": family.summary(name)} for name in family.names()]
 
 
 def _family(what: Shelf) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from robustbench_kpca.data.io.folder import View
+from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError, BenchmarkError
 from robustbench_kpca.models.build import ARCHITECTURES, create_model
 from robustbench_kpca.models.checkpoint import (

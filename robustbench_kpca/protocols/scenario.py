@@ -318,8 +318,8 @@ def load_scenario(protocol: str, overrides: dict[str, Override] | None = None) -
     """Resolve a protocol's name or TOML path, with fields overridden; return its label and the scenario.
 
     An override names a field of the protocol (`eps`) or of its tables (`steps`, set in every stage that has it;
-    `severities`, in every part of a grid; `window`, in `[inference]`), and shows in the label (`pgd20-linf-8_255+eps=3_255`) as it does in the
-    digest.
+    `severities`, in every part of a grid; `window`, in `[inference]`), and shows in the label (`pgd20-linf-8_255+eps=3_255`)
+    as it does in the digest.
 
     Raises:
         BadInputError: unknown protocol, unknown or misspelt key, unusable value.
@@ -332,6 +332,28 @@ def load_scenario(protocol: str, overrides: dict[str, Override] | None = None) -
         name += f"+{key}={shown.replace('/', '_').replace(' ', '')}"
         data["title"] = f"{data.get('title', name)}, with {key} = {shown}"
     return name, parse_scenario(data, f"protocol '{name}'")
+
+
+def to_draw(label: str, scenario: Scenario, cell: tuple[str, int] | None) -> Scenario:
+    """Return what a protocol shows of the images as they are and, where one is given, in one cell alone.
+
+    Raises:
+        BadInputError: an attack, shift or OOD protocol; a cell, and the protocol corrupts nothing.
+
+    """
+    if not isinstance(scenario, Clean | Corruption):
+        raise BadInputError(
+            f"protocol '{label}' ({scenario.kind})", expected="a protocol of kind clean or corruption",
+            fix="choose 'segmentation', say",
+        )  # fmt: skip
+    fields = scenario.model_dump(mode="json")
+    if cell is None:
+        return Clean(**{key: fields[key] for key in Clean.model_fields if key in fields} | {"kind": "clean"})
+    made = {"profile": "imagecorruptions", "mode": "fast", "storage": "none", "frost": "generated", "clean": True}
+    made |= {"reference": "none"} | fields
+    made |= {"kind": "corruption", "clean": True, "grid": [{"corruptions": [cell[0]], "severities": [cell[1]]}]}
+    made = {key: value for key, value in made.items() if key not in ("corruptions", "severities")}
+    return parse_scenario(made, f"protocol '{label}'")
 
 
 def along_curve(eps: Iterable[str | float]) -> list[dict[str, Override]]:

@@ -1,7 +1,6 @@
 """A task says what a sample is, what is right or wrong about it, and what is written down and drawn.
 
-Its two halves are loaded when they are first used: `pages`, which reads records and needs no torch, and `compute`, which
-runs models.
+Its two halves are loaded when they are first used: `pages` reads records and needs no torch; `compute` runs models.
 """
 
 import importlib
@@ -38,9 +37,9 @@ class Task:
     pages_at: str
 
     @cached_property
-    def compute(self) -> "Compute":
+    def compute(self) -> "Compute[Any]":
         """The half that runs models; it needs torch."""
-        found: Compute = _at(self.compute_at)
+        found: Compute[Any] = _at(self.compute_at)
         return found
 
     @cached_property

@@ -15,7 +15,9 @@ from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 
 from robustbench_kpca.data import DATASETS
-from robustbench_kpca.data.scenes import SCENES
+from robustbench_kpca.data.load import kind_of
+from robustbench_kpca.data.samples import ArraySamples
+from robustbench_kpca.data.scenes import Scenes
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.files import require_writable
 from robustbench_kpca.models.build import create_model
@@ -285,7 +287,8 @@ def _source(recipe: Recipe, data: Path | None, accelerator: Accelerator) -> Sour
         return ImageFileSource(recipe, data, accelerator)
     if recipe.scenes is not None:
         return SceneSource(recipe, data, accelerator)
-    if recipe.data not in DATASETS.names():
-        hint = "[scenes]" if recipe.data in SCENES.names() else "[images]"
-        raise unknown_name("data set", recipe.data, DATASETS.names(), f"(such files need an {hint} table)")
+    in_memory = [name for name in DATASETS.names() if issubclass(kind_of(name), ArraySamples)]
+    if recipe.data not in in_memory:
+        hint = "[scenes]" if issubclass(kind_of(recipe.data), Scenes) else "[images]"
+        raise unknown_name("data set", recipe.data, in_memory, f"(such files need an {hint} table)")
     return InMemory(recipe, accelerator)

@@ -9,7 +9,8 @@ from accelerate import Accelerator
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from robustbench_kpca.data.scenes import Scenes, load_scenes
+from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.scenes import Scenes
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.build import normalisation_of
 from robustbench_kpca.randomness import generator, sample_key
@@ -30,7 +31,7 @@ class SceneSource(Source):
         assert recipe.scenes is not None
         self.settings = recipe.scenes
         where = recipe.data if root is None else f"{recipe.data}:{root}"
-        self.train, self.val = load_scenes(where, "train"), load_scenes(where, "val")
+        self.train, self.val = (Scenes.require(load_data(where, part)) for part in ("train", "val"))
         mean, _ = normalisation_of(recipe.model, recipe.model_options)
         self.window = Window(self.settings, tuple(mean))
         self.length = len(self.train) // recipe.batch_size * recipe.batch_size

@@ -9,7 +9,7 @@ from accelerate import Accelerator
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca.data import DATASETS
+from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.training.recipe import Recipe
@@ -109,8 +109,7 @@ class InMemory(Source):
         return self.pixels[:1], int(self.labels.max())
 
     def _part(self, part: str) -> Samples:
-        samples: Samples = DATASETS.get(self.recipe.data)(part)
-        return samples
+        return Samples.require(load_data(self.recipe.data, part))
 
     def _on_device(self, samples: Samples) -> tuple[Images, Labels]:
         images, labels = samples.tensors()

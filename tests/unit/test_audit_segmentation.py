@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fakes import PER_PIXEL, fake, refusal
+from robustbench_kpca.evaluation.dense import scene_batch
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
@@ -18,9 +19,8 @@ from robustbench_kpca.audit.limits import limits
 from robustbench_kpca.audit.model_identity import audited_samples, require_subject
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.data.scenes import ArrayScenes, load_scenes
+from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.dense import scene_batch
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.presets import roots
 from robustbench_kpca.protocols.threat import Threat
@@ -144,7 +144,7 @@ def test_no_flag_is_raised_on_an_honest_segmenter():
 
 @pytest.mark.usefixtures("tiny")
 def test_a_plan_says_what_segmenters_are_asked():
-    done = audit(load_model("rpc_symvit_shapes"), load_scenes("shapes"), limit=2, sibling=load_model("symvit_shapes"))
+    done = audit(load_model("rpc_symvit_shapes"), load_data("shapes"), limit=2, sibling=load_model("symvit_shapes"))
     assert (done.plan.images, done.plan.batch_size) == (2, 2)
     assert {"segpgd", "pgd", "apgd-dlr", "noise"} <= set(done.plan.attacks)
     assert not {"square", "spsa"} & set(done.plan.attacks)
@@ -256,7 +256,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(("kind", "check"), [("scale", "vanishing-loss"), ("noise", "stochastic"), ("batch", "batch")])
 def test_fakes_on_segmenters_that_preflight_refuses(kind, check):
     model = fake("symvit_shapes", kind, len(PER_PIXEL[kind][1]) - 1)
-    assert refusal(model, *scene_batch(load_scenes("shapes"), 4)) == check
+    assert refusal(model, *scene_batch(load_data("shapes"), 4)) == check
 
 
 CAUGHT = {
@@ -277,7 +277,7 @@ CAUGHT = {
 def test_fakes_on_segmenters_that_the_audit_flags(kind, strength):
     """Those questions alone are asked that tell."""
     model = fake("symvit_shapes", kind, strength)
-    images, labels = scene_batch(audited_samples(load_scenes("shapes"), 8), 8)
+    images, labels = scene_batch(audited_samples(load_data("shapes"), 8), 8)
     assert refusal(model, images, labels) == ""
     bench = Bench(model, Runner(model, 8, CPU), images, labels, "8/255", Threat("linf", 8 / 255), 0)
     assert {name for name in CAUGHT[kind, strength] if CHECKS[name](bench).flag} == CAUGHT[kind, strength]

@@ -7,7 +7,7 @@ import pytest
 
 from robustbench_kpca import evaluate_together, load_data, load_model
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.data.io.pair import Pair
+from robustbench_kpca.data.pair import Pair
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report.board import load_board

@@ -12,7 +12,7 @@ from attack_checks import batch, network
 from torch import nn
 
 from robustbench_kpca import attack, evaluate
-from robustbench_kpca.data.load import as_samples
+from robustbench_kpca.data.load import as_dataset
 from robustbench_kpca.errors import BadInputError
 
 SHORT = {"steps": 5, "queries": 10}
@@ -111,7 +111,7 @@ def test_verdicts_know_nothing_of_batch_mates_and_order(case, protocol):
     """A record names samples: the same ones, in another order and company, have the same verdict and the same cost."""
     model, images, labels = case
     options = {"protocol": protocol, "eps": EPS[protocol] * 0.6, "batch_size": 4, **SHORT}
-    samples, columns = as_samples(images, labels), ("sample", "broken_by", "prediction", "linf", "forwards")
+    samples, columns = as_dataset(images, labels), ("sample", "broken_by", "prediction", "linf", "forwards")
     whole, part = (
         evaluate(model, chosen, **options).outcomes.columns for chosen in (samples, samples.take([7, 2, 5, 0, 8]))
     )

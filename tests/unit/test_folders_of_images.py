@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 from torchvision import transforms
 
-from robustbench_kpca.data.io.folder import View
 from robustbench_kpca.data.io.reading import image_files, read_rgb, unreadable
 from robustbench_kpca.data.load import load_data, spread
+from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError
 
 RNG = np.random.default_rng(0)

@@ -7,9 +7,9 @@ from torch import nn
 
 from robustbench_kpca import evaluate, evaluate_together, load_data, load_model
 from robustbench_kpca.corruptions import Cell
-from robustbench_kpca.data.io.classes import imagenet_classes
-from robustbench_kpca.data.io.pair import Pair
-from robustbench_kpca.data.load import as_samples
+from robustbench_kpca.data.imagenet_classes import imagenet_classes
+from robustbench_kpca.data.load import as_dataset
+from robustbench_kpca.data.pair import Pair
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation import plain
 from robustbench_kpca.inference.loader import batches
@@ -151,8 +151,8 @@ def test_masks_leave_other_classes_out():
 
 
 def test_unknown_images_are_ranked_by_what_the_model_is_sure_of():
-    known = as_samples(thousand_pixels({1: 0.9}, {2: 0.5}, {3: 0.3}), torch.tensor([1, 2, 3]), name="known")
-    unknown = as_samples(thousand_pixels({1: 0.4}, {2: 0.1}), torch.tensor([0, 0]), name="unknown")
+    known = as_dataset(thousand_pixels({1: 0.9}, {2: 0.5}, {3: 0.3}), torch.tensor([1, 2, 3]), name="known")
+    unknown = as_dataset(thousand_pixels({1: 0.4}, {2: 0.1}), torch.tensor([0, 0]), name="unknown")
     record = evaluate(Thousand().eval(), Pair(known, unknown), protocol="ood")
     assert record.spec.data.name == "known-against-unknown"
     assert sorted(record.outcomes["label"].tolist()) == [0, 0, 0, 1, 1]
@@ -202,13 +202,13 @@ def test_the_jpeg_step_is_taken_where_the_protocol_says_so(digits):
 def test_unknown_images_are_scored_among_the_classes_asked_for():
     known_class = imagenet_classes("imagenet-o")[0]
     other = next(label for label in range(1000) if label not in imagenet_classes("imagenet-o"))
-    known = as_samples(thousand_pixels({known_class: 0.5}, {known_class: 0.4}), torch.tensor([known_class] * 2))
-    unknown = as_samples(thousand_pixels({other: 0.9}), torch.tensor([0]), name="unknown")
+    known = as_dataset(thousand_pixels({known_class: 0.5}, {known_class: 0.4}), torch.tensor([known_class] * 2))
+    unknown = as_dataset(thousand_pixels({other: 0.9}), torch.tensor([0]), name="unknown")
     record = evaluate(Thousand().eval(), Pair(known, unknown), protocol="imagenet-o")
     assert record.outcomes["max_logit"].tolist() == pytest.approx([5, 4, 0])  # class `other` is not among the 200
     assert record.metrics["aupr"].value == 1
     assert record.spec.data.known == 2
-    stray = as_samples(thousand_pixels({other: 0.5}), torch.tensor([other]))
+    stray = as_dataset(thousand_pixels({other: 0.5}), torch.tensor([other]))
     with pytest.raises(BadInputError, match=f"label {other}, which is none of the classes 'imagenet-o'"):
         evaluate(Thousand().eval(), Pair(stray, unknown), protocol="imagenet-o")
 

@@ -11,7 +11,8 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import evaluate, evaluate_together, load_model
 from robustbench_kpca.corruptions import Cell, corrupt
-from robustbench_kpca.data.scenes import ArrayScenes, load_scenes
+from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation import segmentation
 from robustbench_kpca.inference.loader import pictures
@@ -347,7 +348,7 @@ def test_what_was_left_out_is_flagged_with_its_reason(tmp_path, scenes):
         Image.fromarray(scenes.image(1)[:34, :34]).save(tmp_path / "town" / "images" / f"{name}.png")
     (tmp_path / "town" / "masks" / "d.png").unlink()
     (tmp_path / "town" / "images" / "e.png").write_bytes(b"junk")
-    data = load_scenes(f"masks:{tmp_path / 'town'}", bad_images="skip")
+    data = load_data(f"masks:{tmp_path / 'town'}", bad_images="skip")
     (flag,) = evaluate(ByColour(), data, protocol="segmentation").flags
     assert flag == (
         "4 images of the data cannot be used and were left out: image d.png has no mask; "

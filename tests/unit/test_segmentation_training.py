@@ -12,7 +12,8 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import create_model, load_model
-from robustbench_kpca.data.scenes import ArrayScenes, load_scenes
+from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.errors import BadInputError, UnknownNameError
 from robustbench_kpca.models.checkpoint import read_header, save_checkpoint
 from robustbench_kpca.training import scene_files
@@ -79,7 +80,7 @@ def stand_in(source, split):
 
 @pytest.fixture
 def small(tmp_path, monkeypatch):
-    monkeypatch.setattr(scene_files, "load_scenes", stand_in)
+    monkeypatch.setattr(scene_files, "load_data", stand_in)
     (tmp_path / "small.toml").write_text(TEXT)
     return load_recipe(str(tmp_path / "small.toml"))
 
@@ -408,7 +409,7 @@ def test_the_ade20k_recipes_are_the_authors():
 
 def test_a_folder_of_ones_own_is_trained_on(tmp_path, small, monkeypatch):
     """What masks declare counts, and nothing else: id 9 is ignored, ids 3 and 7 are classes 0 and 1."""
-    monkeypatch.setattr(scene_files, "load_scenes", load_scenes)
+    monkeypatch.setattr(scene_files, "load_data", load_data)
     name, recipe, text = small
     rng = np.random.default_rng(0)
     for part, number in (("train", 4), ("val", 2)):

@@ -8,8 +8,8 @@ from torch import nn
 
 from robustbench_kpca import evaluate, load_data
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.data.io.classes import imagenet_wnids
-from robustbench_kpca.data.io.folder import View
+from robustbench_kpca.data.imagenet_classes import imagenet_wnids
+from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError
 
 WNIDS = imagenet_wnids()[:2]

@@ -14,15 +14,20 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 from timm.data import ImageNetInfo
 
+from robustbench_kpca.data.cells import CellSamples
+from robustbench_kpca.data.imagenet_classes import (
+    imagenet_classes,
+    imagenet_indices,
+    imagenet_wnids,
+    robustbench_validation,
+)
 from robustbench_kpca.data.io.cache import cached
-from robustbench_kpca.data.io.cells import CellSamples
-from robustbench_kpca.data.io.classes import imagenet_classes, imagenet_indices, imagenet_wnids, robustbench_validation
-from robustbench_kpca.data.io.folder import View
-from robustbench_kpca.data.io.pair import Pair
-from robustbench_kpca.data.io.subset import published_subset
 from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.pair import Pair
+from robustbench_kpca.data.request import View
 from robustbench_kpca.data.samples import ArraySamples
 from robustbench_kpca.data.sets import photos
+from robustbench_kpca.data.subset import published_subset
 from robustbench_kpca.errors import BadInputError, UnknownNameError
 from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA
 

@@ -11,7 +11,7 @@ import PIL
 from numpy.typing import NDArray
 from torch import Tensor
 
-from robustbench_kpca.data.io.cells import CellSamples
+from robustbench_kpca.data.cells import CellSamples
 from robustbench_kpca.data.io.lock import locked
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError, EvaluationError

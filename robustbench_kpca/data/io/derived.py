@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Generator, set_num_threads
 from torch.utils.data import DataLoader, Dataset
 
-from robustbench_kpca.data.io.folder import BadImages, View
 from robustbench_kpca.data.io.manifest import (
     TABLE,
     Made,
@@ -21,6 +20,7 @@ from robustbench_kpca.data.io.manifest import (
     write_table,
 )
 from robustbench_kpca.data.io.reading import image_files, read_rgb
+from robustbench_kpca.data.request import BadImages, View
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
 from robustbench_kpca.files import replace_file, sha256
 

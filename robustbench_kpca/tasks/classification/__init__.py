@@ -15,7 +15,7 @@ _ATTACK: dict[str, ColumnType] = {
     "label": "int",
     "clean_prediction": "int",  # before the attack
     "prediction": "int",  # on the worst image found
-    "broken_by": "str",  # "clean" (was wrong already), "clamp" (only as given), the attack that broke it, or "" (stands)
+    "broken_by": "str",  # "clean" (was wrong already), "clamp" (wrong as given), the attack that broke it, or "" (none)
     "linf": "float",  # size of the perturbation of the worst image found, in pixel space
     "l2": "float",
     **dict.fromkeys(COUNTS, "int"),

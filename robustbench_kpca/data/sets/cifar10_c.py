@@ -1,6 +1,7 @@
-"""CIFAR-10-C as published: `CORRUPTION.npy`, uint8 (50000, 32, 32, 3), and `labels.npy`; severities in five blocks.
+"""CIFAR-10-C: CIFAR-10's test images under 19 corruptions at 5 severities, arrays as published.
 
-Hendrycks & Dietterich (2019), arXiv:1903.12261. The arrays are mapped, never read whole.
+Hendrycks & Dietterich (2019), arXiv:1903.12261. The folder holds `CORRUPTION.npy`, uint8 (50000, 32, 32, 3) with the
+severities in five blocks, and `labels.npy`. The arrays are mapped, never read whole.
 """
 
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.data.io.cells import CellSamples
+from robustbench_kpca.data.cells import CellSamples
+from robustbench_kpca.data.io.place import stored_folder
+from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import Samples, array_fingerprint
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA, SEVERITIES
@@ -17,6 +20,18 @@ from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA, SEVERITIE
 IMAGES, CLASSES = 10_000, 10
 LABELS = "labels.npy"
 SHAPE = (len(SEVERITIES) * IMAGES, 32, 32, 3)
+
+
+def load(request: Request) -> "Cifar10C":
+    """Load the only split, `test`.
+
+    Raises:
+        BadInputError: another split, no such folder, or it is not CIFAR-10-C.
+
+    """
+    root = stored_folder("cifar10-c", request.folder)
+    request.split_of("cifar10-c", ("test",))
+    return Cifar10C(root)
 
 
 class Cifar10C(CellSamples):

@@ -10,14 +10,13 @@ they are called `camvid-jpeg`.
 
 import numpy as np
 
-from robustbench_kpca.data.io.folder import BadImages
 from robustbench_kpca.data.io.labelling import Labelling
 from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.io.scene_files import Place, SceneFiles
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.data.request import Request
 from robustbench_kpca.types import IGNORE
 
-SPLITS = {"train": 367, "val": 101, "test": 233}
+SPLITS = {"val": 101, "train": 367, "test": 233}
 COLOURS = {
     "sky": (128, 128, 128), "building": (128, 0, 0), "pole": (192, 192, 128), "road": (128, 64, 128),
     "pavement": (0, 0, 192), "tree": (128, 128, 0), "sign": (192, 128, 128), "fence": (64, 64, 128),
@@ -26,16 +25,15 @@ COLOURS = {
 """Classes in the order of their ids, with the colours of the original labels."""
 
 
-def load(folder: str = "", split: str = "val", bad_images: BadImages = "fail") -> SceneFiles:
-    """Read `train`, `val` or `test`.
+def load(request: Request) -> SceneFiles:
+    """Read `val` (the default), `train` or `test`.
 
     Raises:
         BadInputError: another split, or a folder that is not laid out like this.
 
     """
-    if split not in SPLITS:
-        raise BadInputError(f"camvid has no split '{split}'", fix=f"known: {', '.join(SPLITS)}")
-    root = stored_folder("camvid", folder)
+    split = request.split_of("camvid", list(SPLITS))
+    root = stored_folder("camvid", request.folder)
     segnet = Place(root / split, root / f"{split}annot")
     place = segnet if segnet.masks.is_dir() else Place(root / "images" / split, root / "annotations" / split)
     labelling = Labelling(
@@ -43,7 +41,9 @@ def load(folder: str = "", split: str = "val", bad_images: BadImages = "fail") -
         ids={label: label for label in range(len(COLOURS))} | {len(COLOURS): IGNORE},
         palette=np.array(list(COLOURS.values()), np.uint8),
     )
-    scenes = SceneFiles(place, labelling, name="camvid", split=split, bad_images=bad_images, expected=SPLITS[split])
+    scenes = SceneFiles(
+        place, labelling, name="camvid", split=split, bad_images=request.bad_images, expected=SPLITS[split]
+    )
     if any(image.suffix.lower() != ".png" for image, _ in scenes.files):
         scenes.name = "camvid-jpeg"
     return scenes

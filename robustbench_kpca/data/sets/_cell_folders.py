@@ -1,23 +1,25 @@
-"""ImageNet-C and ImageNet-C-bar as published: `CORRUPTION/SEVERITY/WNID/*` of 224 px files that are never resized.
+"""Corruptions stored in folders, as `CORRUPTION/SEVERITY/WNID/*`: files of a model's input size, never resized.
 
-Hendrycks & Dietterich (2019), arXiv:1903.12261; Mintun et al. (2021), arXiv:2102.11273. The corruptions may stand in
-folders `noise`, `blur`, `weather`, `digital` and `extra`, as the released archives have them. A folder `clean` beside
-them holds the unchanged images: resized and cropped as the model wants, unless every one has its input's size already
-(those of which corrupted pictures were made without resizing must not be enlarged and cropped either).
+The corruptions may stand in folders `noise`, `blur`, `weather`, `digital` and `extra`, as the released archives have
+them. A folder `clean` beside them holds the unchanged images: resized and cropped as the model wants, unless every one
+has its input's size already (those of which corrupted pictures were made without resizing must not be enlarged and
+cropped either).
 """
 
 from pathlib import Path
 
-from robustbench_kpca.data.io.cells import BAR, CLEAN, CellSamples
-from robustbench_kpca.data.io.folder import BadImages, ImageFiles, View, require_size
-from robustbench_kpca.data.io.imagenet import read_classes, require_validation
+from robustbench_kpca.data.cells import CLEAN, CellSamples
+from robustbench_kpca.data.io.folder import ImageFiles, require_size
 from robustbench_kpca.data.io.manifest import read_settings, require_finished
+from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.io.reading import image_size, sub_folders, unreadable
+from robustbench_kpca.data.request import Request
+from robustbench_kpca.data.sets._imagenet_files import read_classes, require_validation
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA, SEVERITIES
+from robustbench_kpca.protocols.corruption_names import SEVERITIES
 
 GROUPS = ("noise", "blur", "weather", "digital", "extra")
-KNOWN = {"imagenet-c": COMMON + EXTRA, "imagenet-c-bar": BAR}
+SPLITS = ("val", "test")  # one and the same: the images are of ImageNet's validation set
 CLEAN_FOLDER = "clean"
 VALIDATION_IMAGES = 50_000
 
@@ -25,18 +27,26 @@ VALIDATION_IMAGES = 50_000
 class CellFolders(CellSamples):
     """Stored corruptions of ImageNet validation images; labels are ImageNet-1K indices.
 
+    Args:
+        request: what is asked; the only split is `val`, and `test` means it too.
+        name: of the set.
+        known: its corruptions, in the order published; a folder may hold fewer.
+
     Raises:
-        BadInputError: a folder that is no corruption of this set, or none; severities that are not 1 to 5 or not the
-            same for each; classes that ImageNet has not; cells that hold different images; pictures of another size
-            than the view's; a folder of `rbk corrupt` that is not finished.
+        BadInputError: another split; no such folder; sub-folders that are no corruptions of this set, or none at all;
+            severities that are not 1 to 5, or not the same for every corruption; folders that are no ImageNet class;
+            cells that hold different images; pictures of another size than the view's; a folder of `rbk corrupt` that
+            is not finished.
 
     """
 
-    def __init__(self, root: Path, name: str, view: View, bad_images: BadImages = "fail") -> None:
+    def __init__(self, request: Request, name: str, known: tuple[str, ...]) -> None:
+        root, view = stored_folder(name, request.folder), request.view
         self.root, self.view = root, view
+        request.split_of(name, SPLITS)
         require_finished(root)
-        self.folders = _corruption_folders(root, name)
-        self.corruptions = tuple(corruption for corruption in KNOWN[name] if corruption in self.folders)
+        self.folders = _corruption_folders(root, name, known)
+        self.corruptions = tuple(corruption for corruption in known if corruption in self.folders)
         self.severities = _severities(self.folders, self.corruptions)
         places = [(c, s) for c in self.corruptions for s in self.severities]
         files, labels = read_classes(self._folder(*places[0]), name)
@@ -44,7 +54,7 @@ class CellFolders(CellSamples):
         for place in places[1:]:
             other, _ = read_classes(self._folder(*place), name)
             _require_same(files, other, self._folder(*places[0]), self._folder(*place))
-        bad = self._unreadable(places, files) if bad_images == "skip" else set()
+        bad = self._unreadable(places, files) if request.bad_images == "skip" else set()
         kept = [i for i in range(len(files)) if i not in bad]
         self.files = [files[i] for i in kept]
         self.made = _making(root)
@@ -109,18 +119,16 @@ def _beside(folder: Path, file: str) -> str:
     return next((path.relative_to(folder).as_posix() for path in same), file)
 
 
-def _corruption_folders(root: Path, name: str) -> dict[str, Path]:
+def _corruption_folders(root: Path, name: str, known: tuple[str, ...]) -> dict[str, Path]:
     top = {folder: root / folder for folder in sub_folders(root) if folder != CLEAN_FOLDER}
     for group in GROUPS:
         if group in top:
             inner = top.pop(group)
             top |= {folder: inner / folder for folder in sub_folders(inner)}
-    foreign = sorted(set(top) - set(KNOWN[name]))
+    foreign = sorted(set(top) - set(known))
     if foreign or not top:
         met = f"folder '{foreign[0]}', which is no corruption of it" if foreign else "no folders of corruptions"
-        raise BadInputError(
-            f"{root} is not {name}: it has {met}", expected=f"folders such as {KNOWN[name][0]}/1/n01440764"
-        )
+        raise BadInputError(f"{root} is not {name}: it has {met}", expected=f"folders such as {known[0]}/1/n01440764")
     return top
 
 

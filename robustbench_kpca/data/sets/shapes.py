@@ -15,13 +15,12 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.data.io.folder import BadImages
-from robustbench_kpca.data.scene_sets._drawing import COLOURS, OUTLINES, SIZE, TEXTURES, Grid, ground, paint
-from robustbench_kpca.data.scenes import ArrayScenes, Mask, Pixels, Scenes
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.data.request import Request
+from robustbench_kpca.data.scenes import ArrayScenes, Mask, Pixels
+from robustbench_kpca.data.sets._drawing import COLOURS, OUTLINES, SIZE, TEXTURES, Grid, ground, paint
 from robustbench_kpca.randomness import generator, sample_key
 
-SPLITS = {"train": 1_500, "val": 200}
+SPLITS = {"val": 200, "train": 1_500}
 GROUNDS = ("meadow", "water")
 CLASSES = (*GROUNDS, *OUTLINES)
 PALETTE = (
@@ -34,18 +33,15 @@ RADII = (12, 20)
 OWN_TEXTURE, SHARED_COLOURS = (19, 20), 3
 
 
-def load(folder: str = "", split: str = "val", bad_images: BadImages = "fail") -> Scenes:  # noqa: ARG001 (all are good)
-    """Return `train` (1,500 scenes) or `val` (200).
+def load(request: Request) -> ArrayScenes:
+    """Return `val` (the default; 200 scenes) or `train` (1,500).
 
     Raises:
         BadInputError: another split, or a folder.
 
     """
-    if folder:
-        raise BadInputError(f"a folder ({folder}) for shapes", expected="none: they are drawn")
-    if split not in SPLITS:
-        raise BadInputError(f"shapes has no split '{split}'", fix=f"known: {', '.join(SPLITS)}")
-    return _drawn(split)
+    request.refuse_folder("shapes")
+    return _drawn(request.split_of("shapes", list(SPLITS)))
 
 
 @cache

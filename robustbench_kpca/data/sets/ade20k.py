@@ -9,10 +9,10 @@ file is there, else "id 1" to "id 150".
 from collections import Counter
 from pathlib import Path
 
-from robustbench_kpca.data.io.folder import BadImages
 from robustbench_kpca.data.io.labelling import Labelling
 from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.io.scene_files import Place, SceneFiles
+from robustbench_kpca.data.request import Request
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.types import IGNORE
 
@@ -21,22 +21,21 @@ SPLITS = {"val": ("validation", 2_000), "train": ("training", 20_210)}
 NAMES = "objectInfo150.txt"
 
 
-def load(folder: str = "", split: str = "val", bad_images: BadImages = "fail") -> SceneFiles:
-    """Read `val` (2,000 scenes as released) or `train` (20,210).
+def load(request: Request) -> SceneFiles:
+    """Read `val` (the default; 2,000 scenes as released) or `train` (20,210).
 
     Raises:
         BadInputError: another split, or a folder that is not laid out like this.
 
     """
-    if split not in SPLITS:
-        raise BadInputError(f"ade20k has no split '{split}'", fix=f"known: {', '.join(SPLITS)}")
+    split = request.split_of("ade20k", list(SPLITS))
     part, expected = SPLITS[split]
-    root = stored_folder("ade20k", folder)
+    root = stored_folder("ade20k", request.folder)
     labelling = Labelling(
         class_names=_names(root / NAMES), ids={0: IGNORE} | {label + 1: label for label in range(CLASSES)}
     )
     place = Place(root / "images" / part, root / "annotations" / part)
-    return SceneFiles(place, labelling, name="ade20k", split=split, bad_images=bad_images, expected=expected)
+    return SceneFiles(place, labelling, name="ade20k", split=split, bad_images=request.bad_images, expected=expected)
 
 
 def _names(table: Path) -> tuple[str, ...]:

@@ -5,32 +5,33 @@ The two folders hold files of the same names, suffixes aside, at any depth; or, 
 `name`, and, for colours, `r`, `g` and `b`; rows called `ignore` say which pixels count nowhere.
 """
 
-from robustbench_kpca.data.io.folder import PARTS, BadImages
+from robustbench_kpca.data.io.folder import PARTS
 from robustbench_kpca.data.io.labelling import read_table
 from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.io.reading import sub_folders
 from robustbench_kpca.data.io.scene_files import Place, SceneFiles
+from robustbench_kpca.data.request import Request
 from robustbench_kpca.errors import BadInputError
 
 TABLE = "classes.csv"
-DEFAULT = "val"  # what is asked for where nobody names a split
+DEFAULT = "val"
 
 
-def load(folder: str = "", split: str = DEFAULT, bad_images: BadImages = "fail") -> SceneFiles:
-    """Read a split, or, of a folder without splits, all (called `all`).
+def load(request: Request) -> SceneFiles:
+    """Read a split (`val` by default). A folder without splits is read whole, and its split is called `all`.
 
     Raises:
         BadInputError: no such folders or split, or a `classes.csv` that cannot be used.
 
     """
-    if not folder:
+    if not request.folder:
         raise BadInputError("masks without a folder", fix="give masks:FOLDER, or, to train, --data FOLDER")
-    root = stored_folder("masks", folder)
+    root = stored_folder("masks", request.folder)
     labelling = read_table(root / TABLE)
     masks = next((root / name for name in ("masks", "annotations") if (root / name).is_dir()), root / "masks")
-    place, part = _part(Place(root / "images", masks), split)
+    place, part = _part(Place(root / "images", masks), request.split or DEFAULT)
     name = root.resolve().name
-    return SceneFiles(place, labelling, name=name, split=part, bad_images=bad_images)
+    return SceneFiles(place, labelling, name=name, split=part, bad_images=request.bad_images)
 
 
 def _part(whole: Place, split: str) -> tuple[Place, str]:

@@ -3,18 +3,16 @@
 import hashlib
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import TypeVar, cast
 
+from robustbench_kpca.data.base import Part
 from robustbench_kpca.data.samples import Image, Samples
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.scenario import CLEAN_CELL
 
-BAR = (
-    "blue_noise_sample", "brownish_noise", "caustic_refraction", "checkerboard_cutout", "cocentric_sine_waves",
-    "inverse_sparkles", "perlin_noise", "plasma_noise", "single_frequency_greyscale", "sparkles",
-)  # fmt: skip
-"""The ten of ImageNet-C-bar (Mintun et al., 2021, arXiv:2102.11273), spelled as its folders are."""
 CLEAN = (CLEAN_CELL, 0)
 """The cell that is no corruption."""
+Self = TypeVar("Self", bound="CellSamples")
 
 
 class CellSamples(Samples):
@@ -80,19 +78,17 @@ class CellSamples(Samples):
         ]
         return hashlib.sha256("\n".join(prints).encode()).hexdigest()
 
-    def take(self, indices: Sequence[int]) -> "CellSamples":
+    def take(self: Self, indices: Sequence[int]) -> Self:
         """Keep the samples at `indices` of every cell, in that order."""
-        return _SomeCells(self, indices)
+        return cast("Self", _CellsPart(self, indices))
 
 
-class _SomeCells(CellSamples):
+class _CellsPart(Part, CellSamples):
+    whole: CellSamples
+
     def __init__(self, whole: CellSamples, indices: Sequence[int]) -> None:
-        self.whole, self.indices = whole, list(indices)
-        self.corruptions, self.severities = whole.corruptions, whole.severities
-        ids, strata = [whole.ids[i] for i in indices], [whole.strata[i] for i in indices]
-        super().__init__(whole.name, whole.split, ids, strata, whole.classes)
-        self.skipped, self.made = whole.skipped, whole.made
-        self.expected = whole.expected if len(self) == len(whole) else None
+        super().__init__(whole, indices)
+        self.corruptions, self.severities, self.made = whole.corruptions, whole.severities, whole.made
 
     def has_clean(self) -> bool:
         return self.whole.has_clean()

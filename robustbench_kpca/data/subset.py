@@ -2,7 +2,7 @@
 
 from pathlib import PurePosixPath
 
-from robustbench_kpca.data.io.classes import robustbench_validation
+from robustbench_kpca.data.imagenet_classes import robustbench_validation
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError
 
