@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, confusion_matrix, jaccard_score, recall_score
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.segmentation import pixel_counts
 from robustbench_kpca.metrics import measure, metric_for
 from robustbench_kpca.metrics.shared.bootstrap import bootstrap
 from robustbench_kpca.metrics.shared.pixels import PixelCounts
 from robustbench_kpca.protocols.scenario import load_scenario
 from robustbench_kpca.records.outcomes import COUNTS, Outcomes
 from robustbench_kpca.tasks.segmentation import TASK
+from robustbench_kpca.tasks.segmentation.counts import pixel_counts
 
 CLASSES = 6
 CELLS = [("none", 0), ("gaussian_noise", 1), ("gaussian_noise", 2), ("zoom_blur", 1), ("zoom_blur", 2), ("fog", 3)]
@@ -41,8 +41,9 @@ def maps(rng, count, ignore=0.2, absent=(3,), right=0.5):
 def rows_of(pairs, number, cell=None):
     rows = []
     for index in number:
-        for label, intersection, truth, predicted in pixel_counts(*pairs[index]).tolist():
-            row = {"sample": f"s{index}", "class": label, "intersection": intersection, "truth": truth, "predicted": predicted}
+        for counts in pixel_counts(*pairs[index]).tolist():
+            names = ("class", "intersection", "truth", "predicted")
+            row = {"sample": f"s{index}"} | dict(zip(names, counts, strict=True))
             rows.append(row | ({} if cell is None else {"corruption": cell[0], "severity": cell[1]}))
     return rows
 

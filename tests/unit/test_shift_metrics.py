@@ -130,7 +130,8 @@ def unknown(known, strange, **columns):
     """Outcomes whose sureness in every way is as given."""
     sure = np.array([*known, *strange], float)
     rows = {"sample": [f"{i}" for i in range(len(sure))], "label": [0] * len(known) + [1] * len(strange)}
-    return Outcomes.from_columns(TASK.table("ood"), rows | dict.fromkeys([*TASK.table("ood").columns][2:], sure) | columns)
+    table = TASK.table("ood")
+    return Outcomes.from_columns(table, rows | dict.fromkeys([*table.columns][2:], sure) | columns)
 
 
 def test_unsure_means_unknown_and_chance_stands_beside():
