@@ -64,7 +64,9 @@ def _family(what: Shelf) -> Any:
     elif what is Shelf.data:
         from robustbench_kpca.data import DATASETS as FAMILY
     else:
-        from robustbench_kpca.metrics import METRICS as FAMILY
+        from robustbench_kpca.metrics import METRICS
+
+        return METRICS
     return FAMILY
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from robustbench_kpca.metrics.shared.calibration import expected_calibration_error, rms_calibration_error
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.metrics.calibration import expected_calibration_error, rms_calibration_error
 from robustbench_kpca.metrics.shared.bootstrap import bootstrap
 
 

@@ -19,6 +19,7 @@ from robustbench_kpca.attacks.spsa import SPSA
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.models.normalisation import normalise_inside
 from robustbench_kpca.protocols.threat import Threat
 
@@ -474,8 +475,8 @@ def test_a_curve_is_monotone_and_reuses_what_broke(tmp_path):
     assert whole.outcomes.digest() == records[-1].outcomes.digest()
     assert whole.spec.digest() == records[-1].spec.digest()
     for smaller, larger in itertools.pairwise(records):
-        broken = ~smaller.outcomes.correct
-        assert not larger.outcomes.correct[broken].any()
+        broken = ~correct(smaller.outcomes)
+        assert not correct(larger.outcomes)[broken].any()
         assert (larger.outcomes["forwards"][broken] == smaller.outcomes["forwards"][broken]).all()
         assert (larger.outcomes["linf"][broken] == smaller.outcomes["linf"][broken]).all()
     alone = evaluate(model, data, **how, eps="4/255", audit=False)
@@ -487,7 +488,7 @@ def test_a_curve_is_monotone_and_reuses_what_broke(tmp_path):
     images, labels = data.tensors()
     outcome = attack(model, images, labels, **how, eps="4/255", below=["1/255", "2/255"])
     same = evaluate(model, images, labels, **how, eps="4/255", below=["1/255", "2/255"], audit=False)
-    assert outcome.broken.tolist() == (~same.outcomes.correct).tolist()
+    assert outcome.broken.tolist() == (~correct(same.outcomes)).tolist()
     assert outcome.forwards.tolist() == same.outcomes["forwards"].tolist()
     assert torch.equal(model(outcome.images).argmax(1) != labels, outcome.broken)
 

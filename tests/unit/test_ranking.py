@@ -8,6 +8,7 @@ from robustbench_kpca.metrics.shared.ranking import Ranking
 from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.metrics.detection import Ranking
 from robustbench_kpca.metrics.shared.bootstrap import bootstrap
 
 # From the highest score down: OOD, in, OOD, in, in.

@@ -14,9 +14,11 @@ from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import safe_name
 from robustbench_kpca.metrics import measure
+from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.protocols.scenario import load_scenario
-from robustbench_kpca.records.outcomes import COLUMNS, Outcomes
+from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import find_records
+from robustbench_kpca.tasks.classification import TASK
 
 
 @pytest.fixture
@@ -43,11 +45,11 @@ ROW = st.fixed_dictionaries(
 @settings(max_examples=50)
 @given(st.lists(ROW, min_size=1, max_size=8))
 def test_outcomes_round_trip(rows):
-    table = Outcomes.from_rows("clean", rows)
-    again = Outcomes.from_file(table.to_file(), "here")
+    table = Outcomes.from_rows(TASK.table("clean"), rows)
+    again = Outcomes.from_file(table.to_file(), table.table, "here")
     assert again.kind == "clean"
     assert again.to_csv() == table.to_csv()
-    for name in COLUMNS["clean"]:
+    for name in TASK.table("clean").columns:
         assert again[name].tolist() == table[name].tolist()
 
 
@@ -110,7 +112,7 @@ def _edit(path, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c.update(schema_version=3), "schema 3.*upgrade"),
+        (lambda c: c.update(schema_version=4), "schema 4.*upgrade"),
         (lambda c: c.update(schema_version=1), "schema 1.*evaluate"),
         (lambda c: c.update(schema_version="x"), "schema x"),
         (lambda c: c.update(surprise=1), "'surprise'"),
@@ -258,5 +260,5 @@ def test_no_records(tmp_path):
 
 def test_outcomes_know_what_is_correct():
     row = {"sample": "a", "label": 1, "prediction": 1, "rank": 0, "confidence": 1.0}
-    table = Outcomes.from_rows("clean", [row, row | {"sample": "b", "prediction": 2}])
-    assert np.array_equal(table.correct, [True, False])
+    table = Outcomes.from_rows(TASK.table("clean"), [row, row | {"sample": "b", "prediction": 2}])
+    assert np.array_equal(correct(table), [True, False])

@@ -18,8 +18,7 @@ from robustbench_kpca.evaluation import segmentation
 from robustbench_kpca.inference.loader import pictures
 from robustbench_kpca.inference.sliding_window.windows import segment
 from robustbench_kpca.protocols.scenario import load_scenario, parse_scenario
-from robustbench_kpca.report.cells import along_severity, by_corruption, by_group, cells
-from robustbench_kpca.report.pixels import classes
+from robustbench_kpca.tasks.segmentation.pages import PAGES
 
 GRID = [
     {"corruptions": ["gaussian_noise", "zoom_blur"], "severities": [1, 5]},
@@ -237,26 +236,32 @@ def test_the_clean_protocol_is_the_clean_cell(scenes, small):
     assert [list(row.values()) for row in overlapping.outcomes.rows()] == counted(model, scenes, stride=20, flip=True)
 
 
+def unnamed(record):
+    """The same record without names of classes."""
+    data = record.spec.data.model_copy(update={"class_names": None})
+    return record.model_copy(update={"spec": record.spec.model_copy(update={"data": data})}).attach(record.outcomes)
+
+
 def test_tables_by_corruption_group_and_class(scenes, small):
     record = evaluate(ByColour(), scenes, protocol=small, audit=False)
-    entries = {(entry["corruption"], entry["severity"]): entry for entry in cells(record)}
+    entries = {(entry["corruption"], entry["severity"]): entry for entry in PAGES.cells(record)}
     assert list(entries) == CELLS
     assert entries["none", 0]["miou"] == pytest.approx(record.metrics["miou"].value)
     assert np.mean(entries["none", 0]["iou"]) == pytest.approx(record.metrics["miou"].value)
-    table = by_corruption(record)
+    table = PAGES.by_corruption(record)
     assert table.loc["zoom_blur", "5"] == pytest.approx(100 * (1 - entries["zoom_blur", 5]["miou"]))
     assert np.isnan(table.loc["jpeg_compression", "5"])
     assert 1 - table["mean"].mean() / 100 == pytest.approx(record.metrics["corrupted_miou"].value)
-    assert set(by_group(record)) == {"noise", "blur", "digital"}
-    curve = along_severity(record)
+    assert set(PAGES.by_group(record)) == {"noise", "blur", "digital"}
+    curve = PAGES.along_severity(record)
     assert set(curve) == {0, 1, 3, 5}
     assert curve[0].value == pytest.approx(record.metrics["miou"].value)
     assert curve[5].low < curve[5].value < curve[5].high
-    by_class = classes(record.outcomes)
+    by_class = PAGES.by_class(unnamed(record))
     assert by_class["pixels"].sum() == pytest.approx(100)
     assert by_class["clean IoU"].mean() == pytest.approx(100 * record.metrics["miou"].value)
     assert by_class["corrupted IoU"].mean() == pytest.approx(100 * record.metrics["corrupted_miou"].value)
-    named = classes(record.outcomes, record.spec.data.class_names)
+    named = PAGES.by_class(record)
     assert named.index.tolist() == list(NAMES)
     assert np.array_equal(named.to_numpy(), by_class.to_numpy())
 
@@ -264,8 +269,8 @@ def test_tables_by_corruption_group_and_class(scenes, small):
 def test_a_class_that_occurs_nowhere_has_a_row_where_it_has_a_name():
     dark = ArrayScenes([np.zeros((32, 32, 3), np.uint8)], [np.zeros((32, 32), np.int16)], NAMES)
     record = evaluate(ByColour(), dark, protocol="segmentation", audit=False)
-    assert classes(record.outcomes).index.tolist() == [0]
-    named = classes(record.outcomes, record.spec.data.class_names)
+    assert PAGES.by_class(unnamed(record)).index.tolist() == [0]
+    named = PAGES.by_class(record)
     assert named["clean IoU"].dropna().to_dict() == {"dark": 100}
     assert named.index.tolist() == list(NAMES)
 
