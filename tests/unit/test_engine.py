@@ -8,8 +8,10 @@ from torch import nn
 from robustbench_kpca import attack, evaluate, load_data, load_model
 from robustbench_kpca.attack_loop.engine import Engine
 from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca.metrics.accuracy import correct
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 EPS = 0.1
@@ -105,7 +107,7 @@ def test_order_refilling_and_workers_change_no_bit(name):
     model, data = load_model(name), load_data("digits", limit=40)
     how = {"protocol": "pgd20-linf-4_255", "batch_size": 16}
     whole = evaluate(model, data, **how, audit=False).outcomes
-    assert 3 < whole.correct.sum() < 37
+    assert 3 < correct(whole).sum() < 37
     rows = {row[0]: row for row in rows_of(whole)}
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0)).tolist()
     assert evaluate(model, data.take(order), **how, audit=False).outcomes.to_csv() == whole.to_csv()
@@ -249,6 +251,7 @@ def test_a_proposal_outside_is_refused_not_clipped(linear, move, message):
     engine = Engine(
         Runner(linear(torch.ones(1, 1, 1), -0.5).eval(), 4, torch.device("cpu")),
         scenario(),
+        attack_checks.MISCLASSIFIED,
         ["0"],
         0,
         lambda sample: None,
@@ -389,11 +392,9 @@ def test_corruption_protocols_check_images_too(linear, images):
 
 
 @pytest.mark.parametrize("seed", [0.0, True, "1", None])
-def test_a_seed_is_a_whole_number(linear, seed):
-    from robustbench_kpca.evaluation.trial import whole
-
+def test_a_seed_is_a_whole_number(seed):
     with pytest.raises(BadInputError, match="whole number"):
-        whole("seed", seed)
+        RunOptions(seed=seed)
 
 
 def test_equal_weights_are_not_yet_an_equal_model(linear, tmp_path):
@@ -427,9 +428,9 @@ def test_a_newer_record_is_never_replaced(linear, tmp_path):
     model = linear(torch.ones(1, 1, 1), -0.5).eval()
     evaluate(model, IMAGES, LABELS, protocol="clean", out=tmp_path, audit=False)
     (path,) = find_records(tmp_path)
-    newer = path.read_text().replace('"schema_version": 2', '"schema_version": 3')
+    newer = path.read_text().replace('"schema_version": 3', '"schema_version": 4')
     path.write_text(newer)
-    with pytest.raises(BadInputError, match="schema 3"):
+    with pytest.raises(BadInputError, match="schema 4"):
         evaluate(model, IMAGES, LABELS, protocol="clean", out=tmp_path, audit=False)
     assert path.read_text() == newer
 

@@ -119,7 +119,7 @@ def test_predicted_labels_are_left_and_true_ones_judged(linear):
     """Misclassified at 0.45, and pushed over the boundary to where it is right."""
     images, labels = pixels(0.45, 0.55, 0.3), torch.ones(3, dtype=torch.int64)
     samples = run(linear(ONE, -0.5), images, labels, policy="last", labels="predicted")
-    assert [sample.aim for sample in samples] == [0, 1, 0]
+    assert [sample.target for sample in samples] == [0, 1, 0]
     assert [float(sample.worst) for sample in samples] == pytest.approx([0.55, 0.45, 0.4])
     assert [sample.broken_by for sample in samples] == ["", "pgd", "clean"]
     assert [sample.backwards for sample in samples] == [10, 10, 10]
@@ -141,10 +141,10 @@ def test_a_target_is_the_only_thing_that_counts(target, name):
     samples = run(model, images, labels, stage, eps=0.15, target=target)
     order = model(images).argsort(1, descending=True).tolist()
     for sample, (first, second, third) in zip(samples, order, strict=True):
-        assert sample.aim in {"random": (second, third), "least_likely": (third,), "runner_up": (second,)}[target]
+        assert sample.target in {"random": (second, third), "least_likely": (third,), "runner_up": (second,)}[target]
         assert sample.label == first
         reached = int(model(sample.worst[None]).argmax())
-        assert bool(sample.broken_by) == (reached == sample.aim)
+        assert bool(sample.broken_by) == (reached == sample.target)
         assert sample.prediction == reached
     broken = sum(bool(sample.broken_by) for sample in samples)
     assert broken < 12 or target == "runner_up"
@@ -156,7 +156,7 @@ def test_random_targets_are_the_samples_own_and_spread():
     model, images = Wavy((1, 4, 4), dtype=torch.float32).eval(), rand(3, 24, 1, 4, 4, dtype=torch.float32)
     labels = model(images).argmax(1)
     targets = [sample.target for sample in run(model, images, labels, target="random", eps=0.001)]
-    fewer = [sample.aim for sample in run(model, images[:7], labels[:7], target="random", eps=0.001)]
+    fewer = [sample.target for sample in run(model, images[:7], labels[:7], target="random", eps=0.001)]
     assert targets[:7] == fewer
     assert len({(int(label), aim) for label, aim in zip(labels, targets, strict=True)}) > 3
 
