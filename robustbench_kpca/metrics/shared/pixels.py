@@ -25,7 +25,8 @@ from robustbench_kpca.records.estimate import Values
 from robustbench_kpca.records.outcomes import Outcomes
 
 Cell = tuple[str, int]
-Sums = NDArray[np.float64]
+Sums = NDArray[Any]
+"""Numbers of pixels, whole or weighted."""
 COLUMNS = ("intersection", "truth", "predicted")
 """Columns of outcomes that hold pixel counts."""
 PICTURE = "picture"
