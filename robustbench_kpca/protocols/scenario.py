@@ -317,8 +317,8 @@ def load_scenario(protocol: str, overrides: dict[str, Override] | None = None) -
     """Resolve a protocol's name or TOML path, with fields overridden; return its label and the scenario.
 
     An override names a field of the protocol (`eps`) or of its tables (`steps`, set in every stage that has it;
-    `severities`, in every part of a grid; `window`, in `[inference]`), and shows in the label (`pgd20-linf-8_255+eps=3_255`)
-    as it does in the digest.
+    `severities`, in every part of a grid; `window`, in `[inference]`), and shows in the label
+    (`pgd20-linf-8_255+eps=3_255`) as it does in the digest.
 
     Raises:
         BadInputError: unknown protocol, unknown or misspelt key, unusable value.

@@ -34,14 +34,16 @@ protocol = "pgd20-linf-8_255"
 metric = "robust_accuracy"
 """
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory):
+def records(few_resamples, tmp_path_factory):
     folder = tmp_path_factory.mktemp("records")
-    data = load_data("digits", limit=60)
+    data = load_data("digits", limit=40)
     for name in ("vit_digits", "vit_digits_adv"):
         for protocol in ("clean", "pgd20-linf-8_255"):
-            evaluate(load_model(name), data, protocol=protocol, name=name, out=folder)
+            evaluate(load_model(name), data, protocol=protocol, name=name, out=folder, audit=False)
     return folder
 
 
@@ -55,7 +57,7 @@ def board(tmp_path, records):
 def test_rows_are_ranked_and_bold_needs_a_paired_test(board):
     table = frame(board)
     assert table["Model"].tolist() == ["vit_digits_adv ○", "vit_digits ○", "nobody"]
-    assert table["PGD"][0].startswith("**")  # 90 % against 3 % of 60 images: no chance
+    assert table["PGD"][0].startswith("**")  # 90 % against 3 % of 40 images: no chance
     assert not any(cell.startswith("**") for cell in table["Clean"])  # 98 % against 98 %
     assert table["PGD"][2] == "—"
 
@@ -112,8 +114,8 @@ metric = "robust_accuracy"
 
 def test_a_worst_case_takes_each_image_at_its_worst(tmp_path, records):
     shutil.copytree(records, tmp_path / "more")
-    data, model = load_data("digits", limit=60), load_model("vit_digits_adv")
-    fgsm = evaluate(model, data, protocol="fgsm-linf-8_255", name="vit_digits_adv", out=tmp_path / "more")
+    data, model = load_data("digits", limit=40), load_model("vit_digits_adv")
+    fgsm = evaluate(model, data, protocol="fgsm-linf-8_255", name="vit_digits_adv", out=tmp_path / "more", audit=False)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "board.toml").write_text(TOML.replace('rank_by = "PGD"', 'rank_by = "Worst"') + WORST)
     board = load_board(str(tmp_path / "mine"), find_records(tmp_path / "more"))
@@ -127,7 +129,7 @@ def test_a_worst_case_takes_each_image_at_its_worst(tmp_path, records):
     assert "the worst case, image by image, of `pgd20-linf-8_255`, `fgsm-linf-8_255`" in markdown(board)
 
 
-@pytest.mark.parametrize(("limit", "state"), [(60, "ready"), (30, "missing")])
+@pytest.mark.parametrize(("limit", "state"), [(40, "ready"), (30, "missing")])
 def test_a_limit_is_of_every_number(limit, state, tmp_path, records):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "board.toml").write_text(TOML.replace("seed = 0", f"seed = 0\nlimit = {limit}"))
@@ -240,12 +242,12 @@ def test_rendering_is_deterministic(board):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('rank_by = "PGD"', 'rank_by = "PDG"', "rank_by = 'PDG'; expected one of Clean, PGD"),
+        ('rank_by = "PGD"', 'rank_by = "PDG"', "rank_by = 'PDG'.*Clean, PGD"),
         ("robust_accuracy", "robust_acuracy", "did you mean 'robust_accuracy'"),
         ("pgd20-linf-8_255", "pgd20-linf-9_255", "no protocol named"),
-        ('"nobody"', '"vit_digits"', "repeat themselves"),
-        ("seed = 0", "seed = 0\nsede = 1", "unknown key 'sede'; did you mean 'seed'"),
-        ("intro", "= intro", "is not valid TOML"),
+        ('"nobody"', '"vit_digits"', "repeat"),
+        ("seed = 0", "seed = 0\nsede = 1", "'sede'.*did you mean 'seed'"),
+        ("intro", "= intro", "TOML"),
     ],
 )
 def test_bad_boards(tmp_path, old, new, message):
@@ -262,8 +264,8 @@ def test_unknown_board():
 def test_records_of_other_images_are_not_ranked_together(tmp_path, records):
     (tmp_path / "board.toml").write_text(TOML)
     few = load_data("digits", limit=20)
-    evaluate(load_model("vit_digits"), few, protocol="clean", name="vit_digits", out=tmp_path / "few")
-    with pytest.raises(BadInputError, match=r"vit_digits.* is of other images than the rest \(n = 20\)"):
+    evaluate(load_model("vit_digits"), few, protocol="clean", name="vit_digits", out=tmp_path / "few", audit=False)
+    with pytest.raises(BadInputError, match=r"vit_digits.*n = 20"):
         load_board(str(tmp_path), [*find_records(records), *find_records(tmp_path / "few")])
 
 
@@ -277,7 +279,7 @@ def test_no_records_no_pages(tmp_path):
 def test_a_metric_the_record_does_not_have(tmp_path, records):
     text = TOML.replace('metric = "clean_accuracy"', 'metric = "robust_accuracy"')
     (tmp_path / "board.toml").write_text(text)
-    with pytest.raises(BadInputError, match=r"column 'Clean': protocol 'clean' .* no robust_accuracy"):
+    with pytest.raises(BadInputError, match=r"'Clean'.*robust_accuracy"):
         load_board(str(tmp_path), find_records(records))
 
 

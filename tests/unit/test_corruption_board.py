@@ -55,6 +55,7 @@ metric = "aupr"
 against = "photos"
 """
 MODELS = ("vit_digits", "vit_digits_adv")
+pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ def _mine(presets, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def records(presets, tmp_path_factory):
+def records(few_resamples, presets, tmp_path_factory):
     folder = tmp_path_factory.mktemp("records")
     digits, models = load_data("digits", limit=80), {name: load_model(name) for name in MODELS}
     with pytest.MonkeyPatch.context() as patch:
@@ -150,10 +151,10 @@ def test_a_record_by_cell_and_group(records):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (('against = "photos"', ""), "`against` where images of no known class"),
+        (('against = "photos"', ""), "against"),
         (('protocol = "foggy"\nmetric = "corr', 'against = "photos"\nprotocol = "foggy"\nmetric = "corr'), "against"),
-        (('reference = "vit_digits"', 'reference = "nobody"'), "reference = 'nobody'; expected one of vit_digits"),
-        (('metric = "aupr"', 'metric = "ece"'), "has no ece"),
+        (('reference = "vit_digits"', 'reference = "nobody"'), "reference = 'nobody'.*vit_digits"),
+        (('metric = "aupr"', 'metric = "ece"'), "ece"),
         (('protocol = "foggy"\nmetric = "mce"', 'protocol = ["foggy", "common-corruptions"]\nmetric = "mce"'), "worst"),
     ],
 )

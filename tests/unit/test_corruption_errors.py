@@ -155,7 +155,7 @@ def test_retention_by_hand_and_weighted():
     weights = np.array([0, 1, 0, 3])
     again = np.repeat(np.arange(4), weights)
     assert retention(corrupted, clean, weights) == pytest.approx(retention(corrupted[again], clean[again]))
-    with pytest.raises(BadInputError, match="clean accuracy of 0"):
+    with pytest.raises(BadInputError, match="clean accuracy"):
         retention(corrupted, clean, np.array([1, 0, 0, 0]))
 
 
@@ -209,7 +209,7 @@ def test_extra_constants_hold_over_all_five_severities_only():
     cells = {("saturate", severity): 2 for severity in (1, 2, 3, 4, 5)} | {("fog", s): 0 for s in (1, 2, 3, 4, 5)}
     table = grid_of(cells).table("model")
     assert corruption_errors(table, ALEXNET) == pytest.approx({"fog": 0, "saturate": 0.5 / 0.658248})
-    with pytest.raises(BadInputError, match="AlexNet has no error for saturate at severity 1, 5"):
+    with pytest.raises(BadInputError, match=r"saturate .*1, 5"):
         corruption_errors(grid_of({("saturate", 1): 2, ("saturate", 5): 2}).table("model"), ALEXNET)
 
 
@@ -231,13 +231,13 @@ def test_another_model_as_the_reference():
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda rows: [row for row in rows if row[1:3] != ("fog", 3)], "fog at severity 3 holds 0 of 2 images"),
-        (lambda rows: [row for row in rows if row[:3] != ("b", "fog", 3)], "fog at severity 3 holds 1 of 2 images"),
-        (lambda rows: [row for row in rows if row[:2] != ("b", "none")], "none at severity 0 holds 1 of 2 images"),
-        (lambda rows: [*rows, ("a", "snow", 1, True)], "snow at severity 1 holds 1 images more than once"),
-        (lambda rows: [row for row in rows if row[1] == "none"], "corruptions from severity 1 on"),
-        (lambda rows: [*rows, ("a", "snow", 0, True)], "'none' at severity 0 only"),
-        (lambda rows: [*rows, ("a", "none", 1, True)], "'none' at severity 0 only"),
+        (lambda rows: [row for row in rows if row[1:3] != ("fog", 3)], "fog .*3 .*0 of 2"),
+        (lambda rows: [row for row in rows if row[:3] != ("b", "fog", 3)], "fog .*3 .*1 of 2"),
+        (lambda rows: [row for row in rows if row[:2] != ("b", "none")], "none .*0 .*1 of 2"),
+        (lambda rows: [*rows, ("a", "snow", 1, True)], "snow .*1 .*1 images"),
+        (lambda rows: [row for row in rows if row[1] == "none"], "severity 1"),
+        (lambda rows: [*rows, ("a", "snow", 0, True)], "'none' .*severity 0"),
+        (lambda rows: [*rows, ("a", "none", 1, True)], "'none' .*severity 0"),
     ],
     ids=[
         "cell missing",
@@ -267,8 +267,8 @@ def test_a_long_list_of_faults_is_cut():
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        (ErrorTable("r", {("snow", 1): 0.5, ("snow", 2): 0.5}, 0.1), "r has no error for pixelate at severity 1, 2"),
-        (ErrorTable("r", {**REFERENCE.cells, ("snow", 1): 0.0, ("snow", 2): 0.0}, 0.1), "r makes no error under snow"),
+        (ErrorTable("r", {("snow", 1): 0.5, ("snow", 2): 0.5}, 0.1), "r .*pixelate .*1, 2"),
+        (ErrorTable("r", {**REFERENCE.cells, ("snow", 1): 0.0, ("snow", 2): 0.0}, 0.1), "r .*snow"),
     ],
     ids=["no constant", "no error"],
 )
@@ -282,7 +282,7 @@ def test_useless_references_are_refused(reference, message):
 @pytest.mark.parametrize("clean", [0.3, 0.6])
 def test_a_reference_that_does_not_degrade_is_refused(clean):
     reference = ErrorTable("r", REFERENCE.cells, clean)
-    with pytest.raises(BadInputError, match=r"r is no worse than on clean images under snow"):
+    with pytest.raises(BadInputError, match=r"r .*snow"):
         relative_corruption_errors(hand().table("model"), reference)
     with pytest.raises(BadInputError, match=r"under snow"):
         relative_mce_scores(hand(), reference)
@@ -294,9 +294,9 @@ def test_relative_needs_clean_errors():
         lambda: relative_mce_scores(without, ALEXNET),
         lambda: relative_corruption_errors(without.table("the model"), ALEXNET),
     ):
-        with pytest.raises(BadInputError, match="the model has no clean error"):
+        with pytest.raises(BadInputError, match=r"model .*clean error"):
             call()
-    with pytest.raises(BadInputError, match="r has no clean error"):
+    with pytest.raises(BadInputError, match=r"r .*clean error"):
         relative_mce_scores(hand(), ErrorTable("r", REFERENCE.cells))
 
 

@@ -53,7 +53,7 @@ def test_another_model_can_be_the_reference():
     assert mce.estimate(reference).value == pytest.approx(1)
     relative = metric_for("relative_mce").relative_to(reference)
     assert relative.estimate(model).value == pytest.approx(((0.3 - 0.1) / (0.6 - 0.2) + (0.2 - 0.1) / (0.4 - 0.2)) / 2)
-    with pytest.raises(BadInputError, match="divides by nothing"):
+    with pytest.raises(BadInputError, match="nothing"):
         metric_for("corruption_accuracy").relative_to(reference)
 
 
