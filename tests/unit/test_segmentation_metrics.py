@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from robustbench_kpca.evaluation.segmentation import pixel_counts
 from sklearn.metrics import accuracy_score, confusion_matrix, jaccard_score, recall_score
 
 from robustbench_kpca.errors import BadInputError
