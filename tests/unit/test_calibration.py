@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from robustbench_kpca.metrics.shared.calibration import expected_calibration_error, rms_calibration_error
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics.calibration import expected_calibration_error, rms_calibration_error

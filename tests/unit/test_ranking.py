@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from robustbench_kpca.metrics.shared.ranking import Ranking
 from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score
 
 from robustbench_kpca.errors import BadInputError
