@@ -1,9 +1,12 @@
-# Two commands set everything up: `make demo` and `make test`. Both need only Python >= 3.11, git and make.
+# Two commands set everything up: `make demo` and `make test`. Both need only Python >= 3.11, git, bash and make.
+# `make test-all` adds the tests that take long, and checks shapes and types on every call.
+SHELL       := bash
+.SHELLFLAGS := -o pipefail -c
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint types contracts unit clean
+.PHONY: demo test test-all static lint types contracts unit clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -19,7 +22,16 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 demo: $(VENV)/.installed
 	$(BIN)/rbk demo
 
-test: lint types contracts unit
+# The tests begin at once and are shown after the static checks, so that their summary comes last.
+STATIC_THEN_TESTS = { $(MAKE) --no-print-directory --keep-going static </dev/null; code=$$?; cat; exit $$code; }
+
+test: $(VENV)/.installed-dev
+	@$(BIN)/pytest | $(STATIC_THEN_TESTS)
+
+test-all: $(VENV)/.installed-dev
+	@RBK_TYPECHECK=1 $(BIN)/pytest -m "slow or not slow" | $(STATIC_THEN_TESTS)
+
+static: lint types contracts
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

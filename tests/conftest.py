@@ -1,13 +1,23 @@
-"""Shapes and types are checked on every call while tests run."""
+"""One thread for each process that tests, and what many tests share.
 
-from jaxtyping import install_import_hook
+With RBK_TYPECHECK=1 shapes and types are checked on every call.
+"""
 
-install_import_hook("robustbench_kpca", "typechecker.check")
+import os
+from functools import partial
 
-import numpy as np  # noqa: E402
-import pytest  # noqa: E402
-import torch  # noqa: E402
-from torch import nn  # noqa: E402
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch; also for the processes that tests start
+if os.environ.get("RBK_TYPECHECK") == "1":
+    from jaxtyping import install_import_hook
+
+    install_import_hook("robustbench_kpca", "typechecker.check")
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+torch.set_num_threads(1)
 
 
 class Linear(nn.Module):
@@ -45,6 +55,16 @@ def fork():
     """Let a test draw from torch's global generator (as building an untrained model does) and put it back."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
+        yield
+
+
+@pytest.fixture(scope="module")
+def few_resamples():
+    """Intervals of a hundred resamples where no interval is looked at: two thousand take a second a clean record."""
+    from robustbench_kpca.metrics.shared import metric
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metric, "bootstrap", partial(metric.bootstrap, resamples=100))
         yield
 
 

@@ -28,8 +28,11 @@ class ConsoleReporter:
 
     def recorded(self, record: "Record") -> None:
         """Print the numbers of a record, and whether it was kept."""
-        shown = {name: value for name, value in record.metrics.items() if name != "clean_accuracy"} or record.metrics
-        numbers = ", ".join(f"{name} {100 * value.value:.1f} %" for name, value in shown.items())
+        from robustbench_kpca.metrics import metric_for
+        from robustbench_kpca.tasks import task_named
+
+        names = task_named(record.spec.data.task).pages.headline(record)
+        numbers = ", ".join(f"{name} {metric_for(name).unit.text(record.metrics[name].value)}" for name in names)
         how = "kept" if record.created < self.begun else f"{record.seconds:.1f} s"
         spec = record.spec
         _console.note(f"{spec.model.name}  {spec.protocol.name}  {numbers}  ({how})", quiet=self.quiet)

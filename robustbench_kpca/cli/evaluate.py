@@ -125,24 +125,24 @@ def evaluate(
     if json:
         _console.show_json([record.model_dump(mode="json") for record in records])
         return
-    rows = [
-        (record.spec.model.name, record.spec.protocol.name, metric, *_cells(estimate), _chance(record, metric))
-        for record in records
-        for metric, estimate in record.metrics.items()
-    ]
-    _console.show_table("", ("Model", "Protocol", "Metric", "%", "95 % interval", "n", "chance"), rows)
+    _show(records)
     _console.note(f"{len(records)} records in {out}", quiet=quiet)
 
 
-def _chance(record: "Record", name: str) -> str:
-    from robustbench_kpca.metrics import metric_for
+def _show(records: "list[Record]") -> None:
+    """Print a row per record and metric; the column of values is named after their unit where all have the same."""
+    from robustbench_kpca.metrics import common_unit, metric_for
 
-    chance = metric_for(name).chance
-    return "" if chance is None else f"{100 * chance(record.outcomes):.1f}"
-
-
-def _cells(estimate: object) -> tuple[str, str, int]:
-    from robustbench_kpca.records.estimate import Estimate
-
-    assert isinstance(estimate, Estimate)
-    return f"{100 * estimate.value:.1f}", f"[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]", estimate.n
+    found = [(record, metric_for(name), value) for record in records for name, value in record.metrics.items()]
+    unit = common_unit(metric.unit for _, metric, _ in found)
+    rows = [
+        (
+            record.spec.model.name, record.spec.protocol.name, metric.name,
+            metric.unit.number(value.value) if unit else metric.unit.text(value.value),
+            metric.unit.interval(value.low, value.high), value.n,
+            "" if metric.chance is None else metric.unit.number(metric.chance(record.outcomes)),
+        )
+        for record, metric, value in found
+    ]  # fmt: skip
+    heading = unit.symbol if unit and unit.symbol else "Value"
+    _console.show_table("", ("Model", "Protocol", "Metric", heading, "95 % interval", "n", "chance"), rows)

@@ -9,6 +9,8 @@ import typer
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Json, Presets
 
+_FOLDERS = "A set that is not embedded lies in a folder: NAME:FOLDER, or NAME alone for the one in RBK_DATA."
+
 
 class Shelf(StrEnum):
     """What can be listed."""
@@ -33,7 +35,7 @@ def listing(
     if json:
         _console.show_json(rows)
     elif rows:
-        _console.show_table("", list(rows[0]), [list(row.values()) for row in rows])
+        _console.show_table(_FOLDERS if what is Shelf.data else "", list(rows[0]), [list(row.values()) for row in rows])
 
 
 def _rows(what: Shelf) -> list[dict[str, Any]]:
@@ -62,7 +64,9 @@ def _family(what: Shelf) -> Any:
     elif what is Shelf.data:
         from robustbench_kpca.data import DATASETS as FAMILY
     else:
-        from robustbench_kpca.metrics import METRICS as FAMILY
+        from robustbench_kpca.metrics import METRICS
+
+        return METRICS
     return FAMILY
 
 

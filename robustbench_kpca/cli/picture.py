@@ -78,8 +78,7 @@ def corruptions(
     from robustbench_kpca.data.io.reading import read_rgb
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.files import write_atomic
-    from robustbench_kpca.metrics.shared.alexnet import canonical
-    from robustbench_kpca.protocols.corruption_names import SEVERITIES
+    from robustbench_kpca.protocols.corruption_names import SEVERITIES, canonical
     from robustbench_kpca.report.pictures import grid, page
 
     if out.suffix not in (".png", ".html"):

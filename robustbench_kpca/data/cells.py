@@ -1,4 +1,4 @@
-"""Stored corruptions are a grid: the same images, in the same order, once for every corruption and severity."""
+"""Stored corruptions: the same images, in the same order, once for every corruption and severity (a cell)."""
 
 import hashlib
 from abc import abstractmethod
@@ -70,6 +70,10 @@ class CellSamples(Samples):
     def image(self, index: int) -> Image:
         """Image number `index`, unchanged."""
         return self.cell(*CLEAN).image(index)
+
+    def size(self, index: int) -> tuple[int, int]:
+        """Height and width of an image in pixels, the same in every cell."""
+        return self.cell(*self.places[0]).size(index)
 
     def fingerprint(self, index: int) -> str:
         """Hash of the image's fingerprints in all cells."""

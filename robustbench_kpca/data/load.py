@@ -33,15 +33,14 @@ def load_data(
             a `labels.csv`). A set that is not shipped is found by its name alone in the folder RBK_DATA.
         split: part of the set; by default the one that models are evaluated on, `test` or `val`. Folders of images have
             no splits: for them it is not used.
-        limit: keep only so many images, evenly spread over the set (every class keeps its share, where there are
-            labels).
+        limit: keep only so many images, evenly spread over the set and over its labels.
         view: how image files are resized and cropped; see `input_view` of `models.loading`. Scenes are not resized.
             Stored corruptions are not either: they are refused where their size is another.
         bad_images: what to do with image files that cannot be used: `fail` when one is met, or `skip` (see
             `Dataset.skipped`), for which every file is decoded first.
 
     Returns:
-        `Samples` (images with labels) or `Scenes` (images with masks); `task` of it says which.
+        `Samples` (images with labels) or `Scenes` (images with masks), as its `task` says.
 
     Raises:
         BadInputError: unknown name or split, unreadable folder, no images, a folder that is not the set it is said to

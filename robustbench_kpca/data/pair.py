@@ -1,4 +1,4 @@
-"""Two sets become one question: is an image of a known class (label 0), or of none (label 1)."""
+"""Two sets as one, for out-of-distribution detection: label 0 is an image of a known class, 1 is one of none."""
 
 from robustbench_kpca.data.samples import Image, Samples, to_pixels
 from robustbench_kpca.errors import BadInputError
@@ -16,7 +16,7 @@ class Pair(Samples):
     """
 
     def __init__(self, known: Samples, unknown: Samples) -> None:
-        _require_strangers(known, unknown)
+        _require_different(known, unknown)
         sizes = [to_pixels(samples.image(0)).shape[:2] for samples in (known, unknown)]
         if sizes[0] != sizes[1]:
             raise BadInputError(
@@ -49,7 +49,7 @@ class Pair(Samples):
         return (known, index) if index < len(known) else (unknown, index - len(known))
 
 
-def _require_strangers(known: Samples, unknown: Samples) -> None:
+def _require_different(known: Samples, unknown: Samples) -> None:
     if not known.classes:
         raise BadInputError(
             f"'{known.name}' as the known images: they are of no class that a model knows",

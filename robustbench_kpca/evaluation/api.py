@@ -102,10 +102,7 @@ def evaluate(
         EvaluationError: the evaluation started and could not finish.
 
     """
-    options = RunOptions(
-        seed, batch_size, workers, device, None if out is None else Path(out), fresh, tuple(allow),
-        None if frost_folder is None else Path(frost_folder),
-    )  # fmt: skip
+    options = RunOptions.of(seed, batch_size, workers, device, out, fresh, allow, frost_folder)
     label, scenario = prepare(protocol, overrides)
     named, data = NamedModel.of(model, name, source), as_dataset(images, labels).in_order()
     if not isinstance(scenario, Attack):
@@ -119,7 +116,13 @@ def evaluate_together(
     labels: Any = None,
     *,
     protocol: str,
-    options: RunOptions = RunOptions(),  # noqa: B008 (it is frozen)
+    seed: int = 0,
+    batch_size: int | None = None,
+    workers: int = 0,
+    device: str | None = None,
+    out: Path | str | None = None,
+    fresh: bool = False,
+    frost_folder: Path | str | None = None,
     sources: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     **overrides: Override,
@@ -128,10 +131,16 @@ def evaluate_together(
 
     Args:
         models: by name.
-        images: and `labels`, `progress` and `overrides` as in `evaluate`.
+        images: and every other argument as in `evaluate`.
         labels: see there.
         protocol: no attack.
-        options: see `RunOptions`.
+        seed: see there.
+        batch_size: see there.
+        workers: see there.
+        device: see there.
+        out: see there.
+        fresh: see there.
+        frost_folder: see there.
         sources: where each model came from, for its record.
         progress: see there.
         **overrides: see there.
@@ -143,6 +152,7 @@ def evaluate_together(
     label, scenario = prepare(protocol, overrides)
     if isinstance(scenario, Attack):
         raise BadInputError(f"protocol '{label}' is an attack", fix="evaluate models one by one")
+    options = RunOptions.of(seed, batch_size, workers, device, out, fresh, (), frost_folder)
     came_from = sources or {}
     named = [NamedModel(model, name, came_from.get(name, "python")) for name, model in models.items()]
     return measure_together(named, as_dataset(images, labels).in_order(), label, scenario, options, progress)

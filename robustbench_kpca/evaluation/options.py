@@ -1,6 +1,6 @@
 """How evaluations are run: what one command or call asks for, whatever the models and protocols."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,3 +44,19 @@ class RunOptions:
         for name, value in (("seed", self.seed), ("batch_size", 1 if self.batch_size is None else self.batch_size)):
             if type(value) is not int:
                 raise BadInputError(f"{name} = {value!r}", expected="a whole number")
+
+    @classmethod
+    def of(
+        cls,
+        seed: int,
+        batch_size: int | None,
+        workers: int,
+        device: str | None,
+        out: Path | str | None,
+        fresh: bool,
+        allow: Collection[str],
+        frost_folder: Path | str | None,
+    ) -> "RunOptions":
+        """Make options of what a caller gives: paths may be text."""
+        record_folder, frost = (None if folder is None else Path(folder) for folder in (out, frost_folder))
+        return cls(seed, batch_size, workers, device, record_folder, fresh, tuple(allow), frost)

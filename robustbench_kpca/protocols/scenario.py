@@ -4,7 +4,7 @@ A protocol file states every field: there are no defaults to drift, so equal dig
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -12,7 +12,6 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     Field,
-    SerializerFunctionWrapHandler,
     StrictBool,
     model_serializer,
     model_validator,
@@ -95,7 +94,7 @@ class _Common(BaseModel):
         return sha256(json.dumps(content, sort_keys=True).encode())
 
     @model_serializer(mode="wrap")
-    def _without_what_is_left_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_what_is_left_out(self, handler: Callable[[Any], Any]) -> dict[str, Any]:
         content: dict[str, Any] = handler(self)
         return {key: value for key, value in content.items() if key not in _OPTIONAL or value not in (None, [], ())}
 

@@ -23,7 +23,7 @@ from robustbench_kpca.metrics import METRICS
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.scenario import load_scenario
 from robustbench_kpca.registry import Family
-from robustbench_kpca.report.board import BoardSpec
+from robustbench_kpca.report.board_spec import BoardSpec
 from robustbench_kpca.strict import load_toml, validate
 from robustbench_kpca.training import recipes
 from robustbench_kpca.training.recipe import load_recipe
@@ -57,7 +57,7 @@ def test_every_protocol_resolves(name):
 @pytest.mark.parametrize("name", [*presets.find("leaderboards")])
 def test_every_board_reads(name):
     spec = validate(BoardSpec, load_toml(presets.find("leaderboards")[name]), name)
-    for protocol, _ in spec.tasks:
+    for protocol, _ in spec.evaluations:
         load_scenario(protocol)
 
 

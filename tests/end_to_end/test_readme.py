@@ -38,7 +38,14 @@ def test_the_commands_are_all_there():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.split()[1] in ("list", "plan", "picture", "doctor")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(c, marks=pytest.mark.slow) if c.split()[1] == "picture" else c
+        for c in COMMANDS
+        if c.split()[1] in ("list", "plan", "picture", "doctor")
+    ],
+)
 def test_a_command(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Image.fromarray(np.full((48, 64, 3), 128, np.uint8)).save("photo.jpg")

@@ -1,6 +1,8 @@
 """Training: resumed runs equal uninterrupted ones, and a recipe gives its bundled model again."""
 
+import importlib
 import shutil
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from full_disk import full_disk
 from safetensors.torch import load_file
 
 from robustbench_kpca import evaluate, load_model
+from robustbench_kpca.data import DATASETS
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.models.checkpoint import read_header
 from robustbench_kpca.training.loop import Options, train
@@ -15,8 +18,18 @@ from robustbench_kpca.training.recipe import Mixup, load_recipe
 from robustbench_kpca.training.source import shift
 
 
-@pytest.fixture
-def short(tmp_path):
+@contextmanager
+def few_digits():
+    """150 of every part: two whole batches and a rest."""
+    digits = importlib.import_module(f"{DATASETS.package}.digits")
+    load = digits.load
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(digits, "load", lambda split="test": load(split).take(range(150)))
+        yield
+
+
+@pytest.fixture(scope="module")
+def recipe_file(tmp_path_factory):
     text = load_recipe("symvit_digits_adv")[2]
     for old, new in (
         ("epochs = 120", "epochs = 3"),
@@ -25,61 +38,83 @@ def short(tmp_path):
     ):
         assert old in text
         text = text.replace(old, new)
-    path = tmp_path / "short.toml"
+    path = tmp_path_factory.mktemp("recipe") / "short.toml"
     path.write_text(text)
-    return load_recipe(str(path))
+    return str(path)
+
+
+@pytest.fixture
+def short(recipe_file):
+    with few_digits():
+        yield load_recipe(recipe_file)
 
 
 class _StoppedError(Exception):
     pass
 
 
-def test_a_killed_training_goes_on_bit_identically(tmp_path, short):
-    whole = load_file(train(*short, tmp_path / "whole"))
+def stop(epoch):
+    if epoch.epoch == 1:
+        raise _StoppedError
 
-    def stop(epoch):
-        if epoch.epoch == 1:
-            raise _StoppedError
 
-    with pytest.raises(_StoppedError):
-        train(*short, tmp_path / "parts", Options(on_epoch=stop))
-    assert {path.name for path in (tmp_path / "parts").iterdir()} == {"short.resume.pt", "short.csv"}
+@pytest.fixture(scope="module")
+def finished(recipe_file, tmp_path_factory):
+    """A folder with the whole run."""
+    folder = tmp_path_factory.mktemp("finished")
+    with few_digits():
+        train(*load_recipe(recipe_file), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def interrupted(recipe_file, tmp_path_factory):
+    """A folder with the run as it was stopped after its second epoch, before that was saved."""
+    folder = tmp_path_factory.mktemp("interrupted")
+    with few_digits(), pytest.raises(_StoppedError):
+        train(*load_recipe(recipe_file), folder, Options(on_epoch=stop))
+    return folder
+
+
+@pytest.fixture
+def begun(interrupted, tmp_path):
+    """A copy of one's own of the interrupted run."""
+    return shutil.copytree(interrupted, tmp_path / "begun")
+
+
+def test_a_killed_training_goes_on_bit_identically(finished, begun, short):
+    whole = load_file(finished / "short.safetensors")
+    assert {path.name for path in begun.iterdir()} == {"short.resume.pt", "short.csv"}
     seen = []
     options = Options(resume=True, on_epoch=lambda epoch: seen.append(epoch.epoch))
-    resumed = load_file(train(*short, tmp_path / "parts", options))
+    resumed = load_file(train(*short, begun, options))
     assert seen == [1, 2]  # epoch 1 had not been saved yet when the run stopped
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-    assert (tmp_path / "parts" / "short.csv").read_text() == (tmp_path / "whole" / "short.csv").read_text()
-    assert not list((tmp_path / "parts").glob("*.resume.pt"))
+    assert (begun / "short.csv").read_text() == (finished / "short.csv").read_text()
+    assert not list(begun.glob("*.resume.pt"))
 
 
-def test_nothing_is_overwritten_unasked(tmp_path, short):
-    def stop(epoch):
-        if epoch.epoch == 1:
-            raise _StoppedError
-
+def test_nothing_is_overwritten_unasked(begun, short):
     name, recipe, text = short
-    with pytest.raises(_StoppedError):
-        train(*short, tmp_path, Options(on_epoch=stop))
-    with pytest.raises(BadInputError, match="holds a run that was begun; add --resume, or --fresh"):
-        train(*short, tmp_path)
-    path = train(*short, tmp_path, Options(fresh=True))
+    with pytest.raises(BadInputError, match="--resume"):
+        train(*short, begun)
+    path = train(*short, begun, Options(fresh=True))
     done = path.read_bytes()
     seen = []
-    assert train(*short, tmp_path, Options(resume=True, on_epoch=seen.append)) == path
+    assert train(*short, begun, Options(resume=True, on_epoch=seen.append)) == path
     assert seen == []
     for again, options in ((text, Options()), (text + "#", Options(resume=True))):
-        with pytest.raises(BadInputError, match="is trained already; choose another --name"):
-            train(name, recipe, again, tmp_path, options)
+        with pytest.raises(BadInputError, match="--name"):
+            train(name, recipe, again, begun, options)
     assert path.read_bytes() == done
 
 
 def test_weights_that_are_not_finite_are_not_kept(tmp_path, short):
     name, recipe, text = short
     wild = {"lr": 3e38, "weight_decay": 1e9, "optimizer": "sgd", "adversarial": None, "warmup_epochs": 0, "epochs": 1}
-    with pytest.raises(EvaluationError, match="diverged in epoch 0"):
+    with pytest.raises(EvaluationError, match=r"diverged .*epoch 0"):
         train(name, recipe.model_copy(update=wild | {"batch_size": 5000}), text, tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["short.toml"]
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_environment_does_not_change_the_numbers(tmp_path, short, monkeypatch):
@@ -95,25 +130,19 @@ def test_pairs_need_whole_batches(tmp_path, short):
     name, recipe, text = short
     pairs = recipe.model_copy(update={"adversarial": None, "epochs": 1, "batch_size": 51, "mixup": Mixup(
         mixup=0.8, cutmix=1.0, prob=1.0, switch_prob=0.5)})  # fmt: skip
-    with pytest.raises(BadInputError, match="batch_size 51 for 1 processes in pairs; expected a multiple of 2"):
+    with pytest.raises(BadInputError, match="batch_size 51"):
         train(name, pairs, text, tmp_path)
-    with pytest.raises(BadInputError, match="an epoch without one whole batch; lower batch_size"):
+    with pytest.raises(BadInputError, match="batch_size"):
         train(name, pairs.model_copy(update={"batch_size": 5000}), text, tmp_path)
-    train(name, pairs.model_copy(update={"batch_size": 250 + 2}), text, tmp_path)  # 1,250 images: a rest of 242
+    train(name, pairs.model_copy(update={"batch_size": 102}), text, tmp_path)  # 150 images: a rest of 48
 
 
-def test_a_full_disk_leaves_the_last_good_epoch(tmp_path, short):
-    def stop(epoch):
-        if epoch.epoch == 1:
-            raise _StoppedError
-
-    with pytest.raises(_StoppedError):
-        train(*short, tmp_path, Options(on_epoch=stop))
-    last_good = (tmp_path / "short.resume.pt").read_bytes()
+def test_a_full_disk_leaves_the_last_good_epoch(begun, short):
+    last_good = (begun / "short.resume.pt").read_bytes()
     with pytest.raises(EvaluationError, match="cannot write"), full_disk():
-        train(*short, tmp_path, Options(resume=True))
-    assert {path.name for path in tmp_path.iterdir()} == {"short.resume.pt", "short.csv", "short.toml"}
-    assert (tmp_path / "short.resume.pt").read_bytes() == last_good
+        train(*short, begun, Options(resume=True))
+    assert {path.name for path in begun.iterdir()} == {"short.resume.pt", "short.csv"}
+    assert (begun / "short.resume.pt").read_bytes() == last_good
 
 
 def test_epochs_are_kept_and_written_for_tensorboard_on_request(tmp_path, short):
@@ -124,32 +153,18 @@ def test_epochs_are_kept_and_written_for_tensorboard_on_request(tmp_path, short)
     assert list((tmp_path / "short.tensorboard").iterdir())
 
 
-def test_another_recipes_run_is_not_resumed(tmp_path, short):
+def test_another_recipes_run_is_not_resumed(begun, short):
     name, recipe, text = short
-
-    def stop(epoch):
-        if epoch.epoch == 1:
-            raise _StoppedError
-
-    with pytest.raises(_StoppedError):
-        train(name, recipe, text, tmp_path, Options(on_epoch=stop))
-    with pytest.raises(BadInputError, match="belongs to another recipe"):
-        train(name, recipe, text + "# edited\n", tmp_path, Options(resume=True))
+    with pytest.raises(BadInputError, match="another recipe"):
+        train(name, recipe, text + "# edited\n", begun, Options(resume=True))
 
 
-def test_a_diverging_loss_stops_and_keeps_the_last_good_epoch(tmp_path, short):
+def test_a_diverging_loss_stops_and_keeps_the_last_good_epoch(begun, short):
     name, recipe, text = short
-
-    def stop(epoch):
-        if epoch.epoch == 1:
-            raise _StoppedError
-
-    with pytest.raises(_StoppedError):
-        train(name, recipe, text, tmp_path, Options(on_epoch=stop))
-    last_good = (tmp_path / "short.resume.pt").read_bytes()
-    with pytest.raises(EvaluationError, match=r"diverged in epoch 1 .*the last good epoch.* is in .*short.resume.pt"):
-        train(name, recipe.model_copy(update={"lr": 1e30}), text, tmp_path, Options(resume=True))
-    assert (tmp_path / "short.resume.pt").read_bytes() == last_good
+    last_good = (begun / "short.resume.pt").read_bytes()
+    with pytest.raises(EvaluationError, match=r"epoch 1 .*short\.resume\.pt"):
+        train(name, recipe.model_copy(update={"lr": 1e30}), text, begun, Options(resume=True))
+    assert (begun / "short.resume.pt").read_bytes() == last_good
 
 
 def test_shift_moves_every_image_by_its_own_offset():
@@ -163,8 +178,14 @@ def test_shift_moves_every_image_by_its_own_offset():
 @pytest.mark.slow
 def test_a_recipe_reproduces_its_bundled_model(tmp_path):
     path = train(*load_recipe("symvit_digits"), tmp_path)
-    bundled = evaluate(load_model("symvit_digits"), "digits", protocol="clean").metrics["clean_accuracy"].value
-    again = evaluate(load_model("symvit_digits", path), "digits", protocol="clean").metrics["clean_accuracy"].value
+    bundled = (
+        evaluate(load_model("symvit_digits"), "digits", protocol="clean", audit=False).metrics["clean_accuracy"].value
+    )
+    again = (
+        evaluate(load_model("symvit_digits", path), "digits", protocol="clean", audit=False)
+        .metrics["clean_accuracy"]
+        .value
+    )
     assert abs(again - bundled) <= 0.01
     assert float(read_header(path)["test_accuracy"]) == pytest.approx(again, abs=5e-5)
     shutil.rmtree(tmp_path)

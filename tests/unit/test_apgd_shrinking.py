@@ -142,8 +142,8 @@ def test_a_ball_larger_than_the_box():
 @pytest.mark.parametrize(
     ("threat", "message"),
     [
-        (Threat("l2", 0.5), "attack 'apgd_shrinking' in l2; expected norm = linf"),
-        (Threat("linf", 0.1, targeted=True), "attack 'apgd_shrinking' with a target"),
+        (Threat("l2", 0.5), "'apgd_shrinking' .*l2"),
+        (Threat("linf", 0.1, targeted=True), "'apgd_shrinking' .*target"),
     ],
 )
 def test_what_it_does_not_know_is_refused(threat, message):

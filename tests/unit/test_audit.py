@@ -13,7 +13,7 @@ from robustbench_kpca.audit import budgets as audit_budgets
 from robustbench_kpca.audit import preflight as preflighting
 from robustbench_kpca.audit import run as auditing
 from robustbench_kpca.audit.limits import samples_allowed
-from robustbench_kpca.audit.model_identity import audited_samples, subject_of
+from robustbench_kpca.audit.model_identity import subject_of
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
@@ -22,9 +22,11 @@ from robustbench_kpca.models import bundled
 from robustbench_kpca.models.mixing import rpc_layers
 from robustbench_kpca.records.audit import Audit, Check, audit_path, load_audit
 from robustbench_kpca.records.record import find_records
+from robustbench_kpca.tasks import task_named
 
 ADVERSARIAL = sorted(name for name in bundled() if name.endswith("_adv"))
 PLAIN = sorted(name for name in bundled() if name.endswith("_digits"))
+pytestmark = pytest.mark.usefixtures("few_resamples")
 PREFLIGHT = {"scale": "vanishing-loss", "noise": "stochastic", "batch": "batch"}  # who refuses these kinds
 FLAGGED = [(base, kind, strength) for base in BASES for kind in ("block", "nan", "quantise") for strength in range(3)]
 FLAGGED += [(BASES[0], kind, strength) for kind in ("saturate", "shatter", "straight-through") for strength in range(3)]
@@ -99,6 +101,19 @@ def tiny(monkeypatch):
     monkeypatch.setattr(audit_budgets, "BUDGETS", few)
 
 
+class Flat(nn.Module):
+    """A linear model, where the machinery is tested and not the verdict."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        weight = torch.randn(3 * 32 * 32, 10, generator=torch.Generator().manual_seed(seed))
+        self.weight = nn.Parameter(0.01 * weight)
+        self.eval()
+
+    def forward(self, x):
+        return x.flatten(1) @ self.weight
+
+
 class Counter(nn.Module):
     """A linear model that counts its passes in a buffer."""
 
@@ -155,8 +170,8 @@ def test_a_model_that_says_it_is_stochastic_is_flagged_and_not_asked(data, tmp_p
 
 @pytest.mark.usefixtures("tiny")
 def test_nothing_right_nothing_to_attack(data):
-    images, labels = data.tensors()
-    done = audit(load_model("vit_digits"), images, (labels + 1) % 10)
+    images, _ = data.tensors()
+    done = audit(Flat(), images, (Flat()(images).argmax(1) + 1) % 10)
     assert "runs" not in flags(done)
     assert "gradients" not in flags(done)
 
@@ -172,15 +187,15 @@ def test_two_classes_and_a_single_image(linear, data):
 
 @pytest.mark.usefixtures("tiny")
 def test_a_sibling_is_asked_for_its_images(data):
-    done = audit(load_model("vit_digits"), data, sibling=load_model("symvit_digits"), sibling_name="symvit_digits")
-    assert done.plan.sibling == "symvit_digits"
+    done = audit(Flat(), data, sibling=Flat(seed=1), sibling_name="flat")
+    assert done.plan.sibling == "flat"
     assert "sibling" in next(check for check in done.checks if check.name == "black-box").values
 
 
 @pytest.mark.usefixtures("tiny")
 def test_an_audit_is_repeatable_and_found_again(data, tmp_path, monkeypatch):
     monkeypatch.setattr(auditing, "revision", lambda: "a")
-    model = load_model("vit_digits")
+    model = Flat()
     first = audit(model, data, name="m", out=tmp_path)
     assert audit(model, data, name="m", out=tmp_path) == first
     path = audit_path(tmp_path, first.subject, first.plan)
@@ -211,16 +226,18 @@ class Blind(nn.Module):
 
 @pytest.mark.usefixtures("tiny")
 def test_a_model_that_hides_its_gradients_does_not_inherit_an_audit(data, tmp_path):
-    honest, masked = load_model("vit_digits"), Blind(load_model("vit_digits"))
-    first = audit(honest, data, name="m", out=tmp_path)
-    own = audit(masked, data, name="m", out=tmp_path)
+    honest, masked = Flat(), Blind(Flat())
+    images, _ = data.tensors()
+    shown = images, honest(images).argmax(1)
+    first = audit(honest, *shown, name="m", out=tmp_path)
+    own = audit(masked, *shown, name="m", out=tmp_path)
     for same in ("parameters_sha256", "probe_sha256", "data_digest"):
         assert getattr(own.subject, same) == getattr(first.subject, same)
     assert own.subject.gradient_sha256 != first.subject.gradient_sha256
     assert "gradients" in flags(own)
-    evaluate(masked, data, protocol="fgsm-linf-8_255", audit=own)
-    with pytest.raises(BadInputError, match="is of another model, other images or another device"):
-        evaluate(masked, data, protocol="fgsm-linf-8_255", audit=first)
+    evaluate(masked, *shown, protocol="fgsm-linf-8_255", audit=own)
+    with pytest.raises(BadInputError, match="another model"):
+        evaluate(masked, *shown, protocol="fgsm-linf-8_255", audit=first)
 
 
 class Unsteady(nn.Module):
@@ -239,14 +256,14 @@ class Unsteady(nn.Module):
 @pytest.mark.parametrize(("wrapper", "text"), [(Crash, "cannot be taken"), (Unsteady, "not repeatable")])
 def test_what_has_no_gradient_of_its_own_is_identified_all_the_same(wrapper, text, data):
     model = wrapper(load_model("vit_digits"))
-    samples = audited_samples(data, 8)
+    samples = task_named("classification").compute.audited(data, 8)
     subject = subject_of(Runner(model, 8, torch.device("cpu")), model, "m", samples, samples.tensors()[0])
     assert subject.gradient_sha256 == text
     assert len(subject.probe_sha256) == 64
 
 
 def test_a_kept_audit_is_renewed_on_request_and_for_other_code(data, tmp_path, monkeypatch):
-    model = load_model("vit_digits")
+    model = Flat()
     monkeypatch.setattr(auditing, "run_checks", lambda bench: [])
     monkeypatch.setattr(auditing, "revision", lambda: "a")
     path = audit(model, data, name="m", out=tmp_path).save(tmp_path)
@@ -271,7 +288,7 @@ def test_a_fresh_evaluation_renews_the_audit(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(auditing, "run_checks", lambda bench: asked.append(bench) or [])
     monkeypatch.setattr(auditing, "revision", lambda: "a")
-    command = ["eval", "-m", "vit_digits", "-p", "fgsm-linf-8_255", "--limit", "20", "-q", "-o", str(tmp_path)]
+    command = ["eval", "-m", "test_audit:Flat", "-p", "fgsm-linf-8_255", "--limit", "8", "-q", "-o", str(tmp_path)]
     for more, times in (([], 1), ([], 1), (["--fresh"], 2)):
         assert main([*command, *more]) == 0
         assert len(asked) == times
@@ -281,13 +298,13 @@ def test_a_fresh_evaluation_renews_the_audit(tmp_path, monkeypatch):
 def test_an_rpc_model_is_compared_with_smoother_copies_of_itself(data):
     model = load_model("rpc_symvit_digits")
     pursuits = [layer.pursuit for layer in rpc_layers(model)]
-    surrogate = next(check for check in audit(model, data).checks if check.name == "surrogate")
+    surrogate = next(check for check in audit(model, data, limit=4).checks if check.name == "surrogate")
     assert set(surrogate.values) == {"0 iterations", "2 iterations"}
     assert [layer.pursuit for layer in rpc_layers(model)] == pursuits
 
 
 def test_a_flag_must_follow_from_its_numbers(tmp_path):
-    with pytest.raises(BadInputError, match="its flag does not follow"):
+    with pytest.raises(BadInputError, match="flag"):
         Check(name="n", values={"a": 2}, limit=1, flag=False, saw="", why="")
 
 
@@ -298,28 +315,28 @@ def test_how_many_samples_may_answer_badly(n, allowed):
 
 @pytest.mark.usefixtures("tiny")
 def test_records_of_attacks_keep_the_audit_of_their_own_model(data, tmp_path):
-    model = load_model("vit_digits")
+    model = Flat()
     done = audit(model, data)
-    plain = evaluate(model, data, protocol="fgsm-linf-8_255", out=tmp_path)
+    plain = evaluate(model, data, protocol="fgsm-linf-8_255", out=tmp_path, audit=False)
     assert plain.audit is None
     kept = evaluate(model, data, protocol="fgsm-linf-8_255", out=tmp_path, audit=done)
     assert kept.audit == done
     assert (kept.created, kept.seconds) == (plain.created, plain.seconds)  # not measured again
     assert load_record(find_records(tmp_path)[0]).audit == done
     assert evaluate(model, data, protocol="fgsm-linf-8_255", audit=done).audit == done
-    with pytest.raises(BadInputError, match="which is no attack"):
+    with pytest.raises(BadInputError, match="attack"):
         evaluate(model, data, protocol="clean", audit=done)
-    for other in (load_model("symvit_digits"), Fake(model, before=lambda x: (x * 7).round() / 7)):
-        with pytest.raises(BadInputError, match="is of another model, other images or another device"):
+    for other in (Flat(seed=1), Fake(model, before=lambda x: (x * 7).round() / 7)):
+        with pytest.raises(BadInputError, match="another model"):
             evaluate(other, data, protocol="fgsm-linf-8_255", audit=done)
-    with pytest.raises(BadInputError, match="is of another model, other images"):
+    with pytest.raises(BadInputError, match="another model"):
         evaluate(model, load_data("digits", limit=20), protocol="fgsm-linf-8_255", audit=done)
 
 
 @pytest.mark.usefixtures("tiny")
 def test_the_commands(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    common = ["-m", "vit_digits", "-p", "clean", "-p", "fgsm-linf-8_255", "--limit", "20", "-q"]
+    common = ["-m", "test_audit:Flat", "-p", "clean", "-p", "fgsm-linf-8_255", "--limit", "20", "-q"]
     assert main(["eval", *common, "-o", "bare", "--no-audit"]) == 0
     assert not list(tmp_path.rglob("*.audit.json"))
     for _ in range(2):
@@ -329,20 +346,20 @@ def test_the_commands(tmp_path, monkeypatch, capsys):
     assert audited["clean"] is None
     assert audited["fgsm-linf-8_255"].plan.images == 20
     capsys.readouterr()
-    code = main(["audit", "vit_digits", "--images", "20", "--json", "-o", "kept"])
+    code = main(["audit", "test_audit:Flat", "--images", "20", "--json", "-o", "kept"])
     shown = json.loads(capsys.readouterr().out)
     assert code == int(any(check["flag"] for check in shown["checks"]))
     assert shown["plan"]["attacks"]["pgd-doubled"]["protocol"] == "pgd20-linf-8_255+eps=8_255+steps=2"
     planted = ["--set", "model.base=vit_digits", "--set", "model.kind=quantise", "--set", "model.strength=0"]
-    assert main(["audit", "fakes:fake", *planted, "--images", "20", "-q"]) == 1
+    assert main(["audit", "fakes:fake", *planted, "--images", "8", "-q"]) == 1
     assert "gradients" in capsys.readouterr().out
     for command in (["eval", *common[:6], "-o", "odd", "-q"], ["audit", "vit_digits"]):
         assert main([*command, "--device", "foo"]) == 2
         error = capsys.readouterr().err
         assert error.count("\n") == 1
-        assert error.startswith("rbk: error: device 'foo' cannot be used")
+        assert error.startswith("rbk: error: device 'foo'")
     assert main(["audit", "vit_digits", "--set", "eps=1/255"]) == 2
-    assert "'eps' cannot be set; expected model.KEY=VALUE" in capsys.readouterr().err
+    assert "model.KEY=VALUE" in capsys.readouterr().err
     assert main(["eval", "-m", "fakes:fake", *planted[:2], "--set", "model.kind=scale", "--set", "model.strength=1",
                  "-p", "fgsm-linf-8_255", "--limit", "20", "-o", "refused", "-q"]) == 2  # fmt: skip
     assert "would mean nothing" in capsys.readouterr().err

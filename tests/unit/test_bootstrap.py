@@ -129,9 +129,9 @@ def test_seeded():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: bootstrap(mean_of(np.zeros(0)), 0), "2000 resamples of 0 images"),
-        (lambda: bootstrap(mean_of(np.zeros(2)), 2, resamples=0), "0 resamples of 2 images"),
-        (lambda: bootstrap(lambda weights: 1.0 if weights[0] else math.nan, 3), r"not finite on \d+ of 2000"),
+        (lambda: bootstrap(mean_of(np.zeros(0)), 0), "0 images"),
+        (lambda: bootstrap(mean_of(np.zeros(2)), 2, resamples=0), "0 resamples"),
+        (lambda: bootstrap(lambda weights: 1.0 if weights[0] else math.nan, 3), r"\d+ of 2000"),
         (lambda: bootstrap(mean_of(np.zeros(3)), 3, strata=np.zeros(2)), "groups of 2 images"),
     ],
     ids=["no image", "no resample", "nan", "strata"],

@@ -144,13 +144,13 @@ def test_images_of_different_sizes_are_refused_and_nothing_stays(tmp_path):
 
     images = np.zeros((3, 4, 4, 3), np.uint8)
     samples = Odd(images, [0, 0, 0], name="odd", split="all", ids=["a", "b", "c"], classes=1)
-    with pytest.raises(BadInputError, match="'c' has another size than 'a'"):
+    with pytest.raises(BadInputError, match=r"'c' .*'a'"):
         cached(samples, tmp_path / "cache")
     assert [path.name for path in (tmp_path / "cache").iterdir() if not path.name.startswith(".")] == []
 
 
 def test_float_images_are_refused(tmp_path):
-    with pytest.raises(BadInputError, match="float tensors"):
+    with pytest.raises(BadInputError, match="float"):
         cached(as_dataset(torch.zeros(2, 3, 4, 4), [0, 1]), tmp_path / "cache")
 
 

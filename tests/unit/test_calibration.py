@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.metrics.calibration import expected_calibration_error, rms_calibration_error
 from robustbench_kpca.metrics.shared.bootstrap import bootstrap
-from robustbench_kpca.metrics.shared.calibration import expected_calibration_error, rms_calibration_error
 
 
 def simulated(seed, n, over=0.15):
@@ -115,7 +115,7 @@ def test_the_dropped_bin_matters_most_on_few_images():
 def test_fewer_images_than_a_bin():
     confidence, correct = np.full(99, 0.8), np.arange(99) < 33
     assert rms_calibration_error(confidence, correct) == pytest.approx(0.8 - 1 / 3, abs=1e-12)
-    with pytest.raises(BadInputError, match="99 images; expected at least 100"):
+    with pytest.raises(BadInputError, match="99 images"):
         rms_calibration_error(confidence, correct, compat=True)
     one_bin = rms_calibration_error(np.full(199, 0.8), np.arange(199) < 33, compat=True)
     assert one_bin == 0, "what the published code makes of a single bin"
@@ -157,9 +157,9 @@ def test_the_bootstrap_takes_them(error):
     ("confidence", "correct", "message"),
     [
         ([], [], "no images"),
-        ([0.5, 1.2], [True, True], r"1 confidences outside \[0, 1\]"),
-        ([0.5, math.nan], [True, True], r"1 confidences outside \[0, 1\]"),
-        ([0.5], [True, True], r"confidences of shape \(1,\) for predictions of shape \(2,\)"),
+        ([0.5, 1.2], [True, True], r"1 confidences .*\[0, 1\]"),
+        ([0.5, math.nan], [True, True], r"1 confidences .*\[0, 1\]"),
+        ([0.5], [True, True], r"\(1,\).*\(2,\)"),
     ],
     ids=["empty", "above 1", "nan", "lengths"],
 )

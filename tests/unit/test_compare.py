@@ -9,6 +9,8 @@ from robustbench_kpca import evaluate, load_data
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.report.compare import Rule, annotations, compare, junit, table
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 
 @pytest.fixture(scope="module")
 def data():
@@ -32,7 +34,9 @@ def record(linear, images, *, wrong=0, gain=0, seed=0, batch_size=64, protocol="
         model = Wrong(torch.ones(1, 4, 4), -8.0).eval()
     else:
         model = linear(torch.ones(1, 4, 4), -8.0).eval()
-    return evaluate(model, images, labels, protocol=protocol, name=name, seed=seed, batch_size=batch_size, **overrides)
+    return evaluate(
+        model, images, labels, protocol=protocol, name=name, seed=seed, batch_size=batch_size, **overrides, audit=False
+    )
 
 
 RULES = [Rule.parse("clean_accuracy:-2pp")]
@@ -74,7 +78,9 @@ def test_graded_scores_are_compared_by_sign_flips(linear):
 
     samples = load_data("digits", limit=60)
     good, bad = (
-        evaluate(load_model(name), samples, protocol="noise-blur-contrast-32px", name="m")
+        evaluate(
+            load_model(name), samples, protocol="noise-blur-contrast-32px", severities=[1, 3, 5], name="m", audit=False
+        )
         for name in ("rpc_symvit_digits_adv", "rpc_symvit_all_digits")
     )
     (done,) = compare([bad], [good], [Rule.parse("corruption_accuracy:-1pp")])
@@ -85,7 +91,7 @@ def test_graded_scores_are_compared_by_sign_flips(linear):
 @pytest.mark.parametrize(
     ("new", "message"),
     [
-        ({"protocol": "fgsm-linf-8_255"}, "the baseline has m on images"),
+        ({"protocol": "fgsm-linf-8_255"}, "m on images"),
     ],
 )
 def test_a_baseline_without_counterpart_is_an_error(linear, data, new, message):
@@ -102,7 +108,7 @@ def test_one_model_may_stand_against_one_other(linear, data):
 
 
 def test_other_images_or_protocols_are_not_like(linear, data):
-    with pytest.raises(BadInputError, match="the data digest is"):
+    with pytest.raises(BadInputError, match="data digest"):
         compare([record(linear, data.flip(3))], [record(linear, data)], RULES)
     old = record(linear, data, protocol="pgd20-linf-8_255")
     new = record(linear, data, protocol="pgd20-linf-8_255", steps=21)
@@ -113,16 +119,16 @@ def test_other_images_or_protocols_are_not_like(linear, data):
             )
         }
     ).attach(new.outcomes)
-    with pytest.raises(BadInputError, match="the protocol digest is"):
+    with pytest.raises(BadInputError, match="protocol digest"):
         compare([renamed], [old], [Rule.parse("robust_accuracy:-1pp")])
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("robust_accuracy", "expected METRIC:-POINTSpp"),
-        ("robust_accuracy:2pp", "expected METRIC:-POINTSpp"),
-        ("robust_accuracy:-2", "expected METRIC:-POINTSpp"),
+        ("robust_accuracy", "METRIC:-POINTSpp"),
+        ("robust_accuracy:2pp", "METRIC:-POINTSpp"),
+        ("robust_accuracy:-2", "METRIC:-POINTSpp"),
         ("robust_acuracy:-2pp", "did you mean 'robust_accuracy'"),
     ],
 )

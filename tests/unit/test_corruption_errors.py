@@ -9,11 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.metrics.shared import alexnet as alexnet
-from robustbench_kpca.metrics.shared.corruption_errors import (
-    ALEXNET,
-    ErrorTable,
-    Grid,
+from robustbench_kpca.metrics.corruption import (
     corruption_errors,
     mce_scores,
     mean_by_group,
@@ -24,7 +20,11 @@ from robustbench_kpca.metrics.shared.corruption_errors import (
     relative_mce_scores,
     retention,
 )
-from robustbench_kpca.protocols.corruption_names import SEVERITIES
+from robustbench_kpca.metrics.shared import alexnet as alexnet
+from robustbench_kpca.metrics.shared.alexnet import ALEXNET
+from robustbench_kpca.metrics.shared.corruption_grid import CorruptionGrid
+from robustbench_kpca.metrics.shared.error_table import ErrorTable
+from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA, SEVERITIES, canonical, group_of
 
 IMAGES = 50_000
 
@@ -39,7 +39,7 @@ def grid_of(cells, clean=None, n=4):
 
 def from_rows(rows):
     sample, corruption, severity, correct = zip(*rows, strict=True)
-    return Grid.from_rows(
+    return CorruptionGrid.from_rows(
         np.array(sample, dtype=object), np.array(corruption, dtype=object), np.array(severity), np.array(correct)
     )
 
@@ -47,13 +47,13 @@ def from_rows(rows):
 @pytest.fixture(scope="module")
 def alexnet_grid():
     """50,000 images of which AlexNet's own numbers are wrong, each cell's at another place."""
-    rows = np.array([alexnet.ALEXNET_ERRORS[name] for name in alexnet.COMMON])
+    rows = np.array([alexnet.ALEXNET_ERRORS[name] for name in COMMON])
     hits = np.round(rows * IMAGES).astype(int)
     assert np.abs(hits / IMAGES - rows).max() < 1e-12, "every error is of 50,000 images"
     start = np.arange(hits.size).reshape(hits.shape) * 613
     wrong = (np.arange(IMAGES)[:, None, None] - start) % IMAGES < hits
     ids = np.arange(IMAGES).astype(str).astype(object)
-    return Grid(ids, alexnet.COMMON, SEVERITIES, wrong, np.arange(IMAGES) < 21_739)
+    return CorruptionGrid(ids, COMMON, SEVERITIES, wrong, np.arange(IMAGES) < 21_739)
 
 
 def random_grid(seed, n=12, corruptions=("snow", "fog", "jpeg_compression"), severities=(1, 3)):
@@ -67,12 +67,12 @@ def random_grid(seed, n=12, corruptions=("snow", "fog", "jpeg_compression"), sev
 
 
 def test_alexnet_constants_are_exactly_the_means_of_its_rows():
-    assert set(alexnet.ALEXNET_ERRORS) == set(alexnet.ALEXNET_MEANS) == set(alexnet.COMMON)
+    assert set(alexnet.ALEXNET_ERRORS) == set(alexnet.ALEXNET_MEANS) == set(COMMON)
     for name, row in alexnet.ALEXNET_ERRORS.items():
         assert round(sum(row) / 5, 12) == alexnet.ALEXNET_MEANS[name]
-    assert len(alexnet.COMMON) == 15
+    assert len(COMMON) == 15
     assert round(sum(alexnet.ALEXNET_MEANS.values()) / 15, 6) == 0.788993
-    assert set(alexnet.ALEXNET_EXTRA_MEANS) == set(alexnet.EXTRA)
+    assert set(alexnet.ALEXNET_EXTRA_MEANS) == set(EXTRA)
 
 
 def test_alexnet_against_itself_is_100():
@@ -95,10 +95,10 @@ def test_the_reference_hardly_degrades_on_brightness():
 
 def test_groups():
     names = ("shot_noise", "zoom_blur", "fog", "pixelate", "saturate", "caustic")
-    assert [alexnet.group_of(name) for name in names] == [
+    assert [group_of(name) for name in names] == [
         "noise", "blur", "weather", "digital", "extra", "other",
     ]  # fmt: skip
-    assert alexnet.canonical(["caustic", "pixelate", "saturate", "fog", "fog"]) == (
+    assert canonical(["caustic", "pixelate", "saturate", "fog", "fog"]) == (
         "fog", "pixelate", "saturate", "caustic",
     )  # fmt: skip
 
@@ -155,7 +155,7 @@ def test_retention_by_hand_and_weighted():
     weights = np.array([0, 1, 0, 3])
     again = np.repeat(np.arange(4), weights)
     assert retention(corrupted, clean, weights) == pytest.approx(retention(corrupted[again], clean[again]))
-    with pytest.raises(BadInputError, match="clean accuracy of 0"):
+    with pytest.raises(BadInputError, match="clean accuracy"):
         retention(corrupted, clean, np.array([1, 0, 0, 0]))
 
 
@@ -189,9 +189,9 @@ def test_rows_may_come_in_any_order():
 
 
 def test_the_unnormalised_mean_is_not_mce_and_the_extra_four_do_not_count(alexnet_grid):
-    extra = Grid(
+    extra = CorruptionGrid(
         alexnet_grid.samples,
-        alexnet_grid.corruptions + alexnet.EXTRA,
+        alexnet_grid.corruptions + EXTRA,
         alexnet_grid.severities,
         np.concatenate([alexnet_grid.wrong, np.zeros((IMAGES, 4, 5), dtype=bool)], axis=1),
         alexnet_grid.clean_wrong,
@@ -209,7 +209,7 @@ def test_extra_constants_hold_over_all_five_severities_only():
     cells = {("saturate", severity): 2 for severity in (1, 2, 3, 4, 5)} | {("fog", s): 0 for s in (1, 2, 3, 4, 5)}
     table = grid_of(cells).table("model")
     assert corruption_errors(table, ALEXNET) == pytest.approx({"fog": 0, "saturate": 0.5 / 0.658248})
-    with pytest.raises(BadInputError, match="AlexNet has no error for saturate at severity 1, 5"):
+    with pytest.raises(BadInputError, match=r"saturate .*1, 5"):
         corruption_errors(grid_of({("saturate", 1): 2, ("saturate", 5): 2}).table("model"), ALEXNET)
 
 
@@ -231,13 +231,13 @@ def test_another_model_as_the_reference():
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda rows: [row for row in rows if row[1:3] != ("fog", 3)], "fog at severity 3 holds 0 of 2 images"),
-        (lambda rows: [row for row in rows if row[:3] != ("b", "fog", 3)], "fog at severity 3 holds 1 of 2 images"),
-        (lambda rows: [row for row in rows if row[:2] != ("b", "none")], "none at severity 0 holds 1 of 2 images"),
-        (lambda rows: [*rows, ("a", "snow", 1, True)], "snow at severity 1 holds 1 images more than once"),
-        (lambda rows: [row for row in rows if row[1] == "none"], "corruptions from severity 1 on"),
-        (lambda rows: [*rows, ("a", "snow", 0, True)], "'none' at severity 0 only"),
-        (lambda rows: [*rows, ("a", "none", 1, True)], "'none' at severity 0 only"),
+        (lambda rows: [row for row in rows if row[1:3] != ("fog", 3)], "fog .*3 .*0 of 2"),
+        (lambda rows: [row for row in rows if row[:3] != ("b", "fog", 3)], "fog .*3 .*1 of 2"),
+        (lambda rows: [row for row in rows if row[:2] != ("b", "none")], "none .*0 .*1 of 2"),
+        (lambda rows: [*rows, ("a", "snow", 1, True)], "snow .*1 .*1 images"),
+        (lambda rows: [row for row in rows if row[1] == "none"], "severity 1"),
+        (lambda rows: [*rows, ("a", "snow", 0, True)], "'none' .*severity 0"),
+        (lambda rows: [*rows, ("a", "none", 1, True)], "'none' .*severity 0"),
     ],
     ids=[
         "cell missing",
@@ -258,7 +258,7 @@ def test_incomplete_grids_are_refused(spoil, message):
 
 
 def test_a_long_list_of_faults_is_cut():
-    rows = [("a", name, severity, True) for name in alexnet.COMMON for severity in range(1, 6)]
+    rows = [("a", name, severity, True) for name in COMMON for severity in range(1, 6)]
     with pytest.raises(BadInputError, match="and 70 more") as caught:
         from_rows([*rows, ("b", "none", 0, True), ("a", "none", 0, True)])
     assert "\n" not in str(caught.value)
@@ -267,8 +267,8 @@ def test_a_long_list_of_faults_is_cut():
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        (ErrorTable("r", {("snow", 1): 0.5, ("snow", 2): 0.5}, 0.1), "r has no error for pixelate at severity 1, 2"),
-        (ErrorTable("r", {**REFERENCE.cells, ("snow", 1): 0.0, ("snow", 2): 0.0}, 0.1), "r makes no error under snow"),
+        (ErrorTable("r", {("snow", 1): 0.5, ("snow", 2): 0.5}, 0.1), "r .*pixelate .*1, 2"),
+        (ErrorTable("r", {**REFERENCE.cells, ("snow", 1): 0.0, ("snow", 2): 0.0}, 0.1), "r .*snow"),
     ],
     ids=["no constant", "no error"],
 )
@@ -282,7 +282,7 @@ def test_useless_references_are_refused(reference, message):
 @pytest.mark.parametrize("clean", [0.3, 0.6])
 def test_a_reference_that_does_not_degrade_is_refused(clean):
     reference = ErrorTable("r", REFERENCE.cells, clean)
-    with pytest.raises(BadInputError, match=r"r is no worse than on clean images under snow"):
+    with pytest.raises(BadInputError, match=r"r .*snow"):
         relative_corruption_errors(hand().table("model"), reference)
     with pytest.raises(BadInputError, match=r"under snow"):
         relative_mce_scores(hand(), reference)
@@ -294,9 +294,9 @@ def test_relative_needs_clean_errors():
         lambda: relative_mce_scores(without, ALEXNET),
         lambda: relative_corruption_errors(without.table("the model"), ALEXNET),
     ):
-        with pytest.raises(BadInputError, match="the model has no clean error"):
+        with pytest.raises(BadInputError, match=r"model .*clean error"):
             call()
-    with pytest.raises(BadInputError, match="r has no clean error"):
+    with pytest.raises(BadInputError, match=r"r .*clean error"):
         relative_mce_scores(hand(), ErrorTable("r", REFERENCE.cells))
 
 
@@ -324,7 +324,7 @@ def testbed():
             model,
             {
                 (name, severity): 1 - float(rows[model][f"imagenet-c.{name}.{severity}_on-disk"]) / 100
-                for name in alexnet.COMMON
+                for name in COMMON
                 for severity in SEVERITIES
             },
         )

@@ -1,6 +1,7 @@
 """Pages made of diagnoses: complete, escaped, deterministic, and without torch."""
 
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -31,6 +32,12 @@ def done() -> Diagnosis:
         load_model("rpc_symvit_digits"), source, environment(torch.device("cpu")), name="rpc_symvit_digits",
         claims=CLAIMS, layers=(0,), block=4,
     )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def small(done) -> Diagnosis:
+    """The same with one claim: fewer figures to draw."""
+    return done.model_copy(update={"claims": {"gamma": done.claims["gamma"]}})
 
 
 class Page(HTMLParser):
@@ -75,17 +82,18 @@ def test_the_page_of_a_model_says_everything(done):
     assert "SPLIT_RESIDUAL 0.1" in text
 
 
-def test_no_request_goes_anywhere(done):
-    for text in (pages.html(done), pages.comparison_html({"a": done})):
+def test_no_request_goes_anywhere(small):
+    for text in (pages.html(small), pages.comparison_html({"a": small})):
         page = Page(text)
         assert not page.outside
         assert all(link.startswith("#") for link in page.links)
         assert not re.search(r"@import|url\((?!#)|<script", text)
 
 
-def test_pages_are_made_twice_alike(done):
-    assert pages.html(done) == pages.html(done)
-    assert pages.comparison_html({"a": done, "b": done}) == pages.comparison_html({"a": done, "b": done})
+def test_pages_are_made_twice_alike(small):
+    assert pages.html(small) == pages.html(small)
+    both = {"a": small, "b": small}
+    assert pages.comparison_html(both) == pages.comparison_html(both)
 
 
 def test_markdown_keeps_its_tables_whole(done):
@@ -97,8 +105,8 @@ def test_markdown_keeps_its_tables_whole(done):
     assert "## The pursuit splits the keys: K = L + S: not supported" in pages.markdown(done)
 
 
-def test_names_are_escaped(done):
-    hostile = done.model_copy(update={"model": done.model.model_copy(update={"name": "<b>&`|x*"})})
+def test_names_are_escaped(small):
+    hostile = small.model_copy(update={"model": small.model.model_copy(update={"name": "<b>&`|x*"})})
     for text in (pages.html(hostile), pages.comparison_html({"<b>&`|x*": hostile})):
         assert "<b>" not in text
         assert "&lt;b&gt;&amp;" in text
@@ -163,45 +171,45 @@ def test_the_command_writes_pages_and_compares(tmp_path, capsys):
         assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_no_page_of_another_kind_is_replaced(done, tmp_path, capsys):
+def test_no_page_of_another_kind_is_replaced(small, tmp_path, capsys):
     own, both, foreign = (tmp_path / name for name in ("own", "both", "foreign"))
-    done.save(own)
-    pages.write_pages(done, own)
-    pages.write_pages(done, own)  # its own it replaces
+    small.save(own)
+    pages.write_pages(small, own)
+    pages.write_pages(small, own)  # its own it replaces
     before = (own / "index.html").read_bytes()
     assert main(["diagnose", "--compare", str(own), "-o", str(own), "-q"]) == 2
     assert (own / "index.html").read_bytes() == before
-    pages.write_comparison([done], both)
-    with pytest.raises(BadInputError, match="would be replaced"):
-        pages.write_pages(done, both)
+    pages.write_comparison([small], both)
+    with pytest.raises(BadInputError, match="replace"):
+        pages.write_pages(small, both)
     foreign.mkdir()
     for name in ("README.md", "index.html"):
         (foreign / name).write_text("mine")
         capsys.readouterr()
         assert main(["diagnose", "vit_digits", "--images", "2", "-o", str(foreign), "-q"]) == 2
         error = capsys.readouterr().err
-        assert "would be replaced" in error
+        assert "replace" in error
         assert error.count("\n") == 1
         assert (foreign / name).read_text() == "mine"
         assert not (foreign / "diagnosis.json").exists()
         (foreign / name).unlink()
 
 
-def test_a_comparison_says_what_is_not_alike(done):
+def test_a_comparison_says_what_is_not_alike(small):
     def changed(**update):
-        return done.model_copy(update={"protocol": done.protocol.model_copy(update=update)})
+        return small.model_copy(update={"protocol": small.protocol.model_copy(update=update)})
 
-    limits = done.protocol.thresholds | {"ALIGNED": 0.1}
-    assert "Same limits" in pages.comparison_markdown({"a": done, "b": done})
+    limits = small.protocol.thresholds | {"ALIGNED": 0.1}
+    assert "Same limits" in pages.comparison_markdown({"a": small, "b": small})
     for other, what in ((changed(thresholds=limits), "limits (ALIGNED)"), (changed(images=3), "numbers of samples")):
-        assert f"NOT ALIKE: different {what}." in " ".join(Page(pages.comparison_html({"a": done, "b": other})).text)
-    data = done.model_copy(update={"data": done.data.model_copy(update={"digest": "0" * 64})})
-    assert "NOT ALIKE: different data" in pages.comparison_markdown({"a": done, "b": data})
+        assert f"NOT ALIKE: different {what}." in " ".join(Page(pages.comparison_html({"a": small, "b": other})).text)
+    data = small.model_copy(update={"data": small.data.model_copy(update={"digest": "0" * 64})})
+    assert "NOT ALIKE: different data" in pages.comparison_markdown({"a": small, "b": data})
 
 
 @pytest.mark.parametrize("name", [r"m $\foo$ x", "模型 \U0001f600", "a_b^c"])
-def test_any_name_can_be_drawn(done, name):
-    assert figures.across_models({name: done}).startswith("<svg")
+def test_any_name_can_be_drawn(small, name):
+    assert figures.across_models({name: small}).startswith("<svg")
 
 
 def test_nothing_to_compare(tmp_path):
@@ -209,8 +217,8 @@ def test_nothing_to_compare(tmp_path):
         pages.write_comparison([], tmp_path)
 
 
-def test_pages_need_no_torch(done, tmp_path):
-    done.save(tmp_path)
+def test_pages_need_no_torch(small, tmp_path):
+    small.save(tmp_path)
     code = f"""
 import sys
 from robustbench_kpca.cli.main import main
@@ -266,9 +274,12 @@ def test_segmenters_are_paired_by_what_is_measured_of_scenes():
     assert 0.7 < found[0].paired.first < 0.9  # mIoU 81.5 %
 
 
-def test_the_bundled_records_make_an_ablation(tmp_path, done):
-    done.save(tmp_path)
-    folder = Path(__file__).parents[2] / "leaderboards/digits/records"
+def test_the_bundled_records_make_an_ablation(tmp_path, small):
+    small.save(tmp_path)
+    (folder := tmp_path / "records").mkdir()
+    for model in ("rpc_symvit_digits", "symvit_digits"):
+        for path in RECORDS.glob(f"{model}__*__pgd20-linf-4_255__*"):
+            shutil.copy(path, folder)
     arguments = [
         "diagnose",
         "--compare",

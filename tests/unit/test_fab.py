@@ -54,7 +54,11 @@ def unboxed_direction(x, norm, run):
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("random_start", [False, True])
 @pytest.mark.parametrize(
-    ("kind", "targets"), [*((kind, targets) for kind in ("linear", "mlp", "conv") for targets in (0, 2)), ("digits", 2)]
+    ("kind", "targets"),
+    [
+        *((kind, targets) for kind in ("linear", "mlp", "conv") for targets in (0, 2)),
+        pytest.param("digits", 2, marks=pytest.mark.slow),
+    ],
 )
 def test_iterates_equal_the_authors(kind, norm, targets, random_start, monkeypatch):
     """In double precision, also its tables and conversions: rounding a sum over the pixels would drift.

@@ -35,7 +35,7 @@ def test_it_comes_close_to_the_least_distance(norm, linear):
 def test_it_breaks_what_is_clearly_within_reach_and_nothing_beyond(norm, linear):
     weight = rand(0, 1, 3, 3, dtype=torch.float32) - 0.5
     x, y, bias, eps, needed = half_within_reach(weight, 1 if norm == "linf" else 2, n=20)
-    _, broken = passes(STAGE | {"queries": 300}, norm, eps, linear(weight, bias), x, y)
+    _, broken = passes(STAGE | {"queries": 300}, norm, eps, linear(weight, bias), x, y, batch_size=10)
     broken = torch.tensor(broken)
     assert not bool(broken[needed > eps].any())
     assert bool(broken[needed < 0.7 * eps].all())
@@ -109,5 +109,5 @@ def test_passes():
 
 
 def test_other_norms_are_refused():
-    with pytest.raises(BadInputError, match="attack 'hopskipjump' in l1"):
+    with pytest.raises(BadInputError, match=r"'hopskipjump' .*l1"):
         SMALL.start(rand(0, 1, 1, 2, 2), torch.tensor([0]), Threat("l1", 0.1), torch.tensor([0]))

@@ -184,6 +184,7 @@ def test_mixed_precision(x, form):
     assert torch.allclose(mixed.float(), built(x.float()), atol=0.1)
 
 
+@pytest.mark.slow
 def test_it_compiles_as_one_graph():
     code = f"""
         import torch
@@ -203,12 +204,12 @@ def test_it_compiles_as_one_graph():
 
 
 def test_bad_options_and_calls(x):
-    with pytest.raises(BadInputError, match="form = 'mean'; expected 'sum' or 'concatenate'"):
+    with pytest.raises(BadInputError, match="form = 'mean'"):
         layer("mean")
-    with pytest.raises(BadInputError, match="KEPSVGPAttention; expected none of"):
+    with pytest.raises(BadInputError, match="KEPSVGPAttention"):
         layer(qk_norm=True)
-    with pytest.raises(BadInputError, match="4 tokens; expected 5; build it with tokens=4"):
+    with pytest.raises(BadInputError, match=r"4 tokens.* 5"):
         layer()(x[:, :4])
     for call in ({"is_causal": True}, {"attn_mask": x}):
-        with pytest.raises(BadInputError, match="a mask for KEPSVGPAttention"):
+        with pytest.raises(BadInputError, match="mask"):
             layer()(x, **call)

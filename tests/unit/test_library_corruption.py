@@ -51,12 +51,17 @@ def test_the_native_exact_form_is_the_librarys(name, image, mended):
 def test_a_protocol_can_name_it(mended, tmp_path):
     how = {"corruptions": ["fog", "imagecorruptions:fog"], "severities": [3], "mode": "exact", "frost": "original"}
     record = evaluate(
-        load_model("vit_digits"), load_data("digits", limit=20), protocol="common-corruptions", out=tmp_path, **how
+        load_model("vit_digits"),
+        load_data("digits", limit=20),
+        protocol="common-corruptions",
+        out=tmp_path,
+        **how,
+        audit=False,
     )
     assert set(record.outcomes["corruption"]) == {"none", "fog", "imagecorruptions:fog"}
-    with pytest.raises(BadInputError, match="no corruption of imagecorruptions named 'fogg'; did you mean 'fog'"):
+    with pytest.raises(BadInputError, match=r"'fogg'.*did you mean 'fog'"):
         corruption_for("imagecorruptions:fogg")
-    with pytest.raises(BadInputError, match="has no profile 'cifar_c'; known: imagecorruptions"):
+    with pytest.raises(BadInputError, match=r"'cifar_c'.*imagecorruptions"):
         corrupt(np.zeros((1, 32, 32, 3), np.uint8), "imagecorruptions:fog", 1, profile="cifar_c")
 
 
@@ -65,7 +70,7 @@ def test_what_the_library_raises_is_one_line(mended, image):
         raise TypeError("gaussian() got an unexpected keyword argument 'multichannel'")
 
     mended.corrupt = broken
-    with pytest.raises(EvaluationError, match=r"imagecorruptions:fog failed \(TypeError: gaussian\(\) got an"):
+    with pytest.raises(EvaluationError, match=r"imagecorruptions:fog .*TypeError: gaussian"):
         corrupt(image[None], "imagecorruptions:fog", 1)
 
 
@@ -73,7 +78,7 @@ def test_a_library_that_cannot_be_imported_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "imagecorruptions", None)
     _library._library.cache_clear()
     corruption_for.cache_clear()
-    with pytest.raises(BadInputError, match=r"cannot be imported .*setuptools<82"):
+    with pytest.raises(BadInputError, match="setuptools<82"):
         corruption_for("imagecorruptions:fog")
     _library._library.cache_clear()
     corruption_for.cache_clear()

@@ -73,7 +73,7 @@ def test_penalties_are_weighed_and_must_be_stated(batch):
     weighed, _ = objective(model, penalties={"ksvd": 0.5})(model, batch, 0)
     mean = torch.stack([model.blocks[index].attn.penalties["ksvd"] for index in (1, 2)]).mean()
     assert torch.allclose(weighed, plain + 0.5 * mean, atol=1e-6)
-    with pytest.raises(BadInputError, match=r"adds the loss 'ksvd'; expected .*penalties.ksvd"):
+    with pytest.raises(BadInputError, match=r"'ksvd'.*penalties\.ksvd"):
         objective(model)(model, batch, 0)
 
 
@@ -123,10 +123,10 @@ def test_cifar10_reads_the_official_binary_version(tmp_path, monkeypatch):
 
 def test_cifar10_says_what_it_needs(tmp_path, monkeypatch):
     monkeypatch.delenv("RBK_DATA", raising=False)
-    with pytest.raises(BadInputError, match="set RBK_DATA"):
+    with pytest.raises(BadInputError, match="RBK_DATA"):
         cifar10.load("test")
     monkeypatch.setenv("RBK_DATA", str(tmp_path))
-    with pytest.raises(BadInputError, match="holds no CIFAR-10"):
+    with pytest.raises(BadInputError, match="CIFAR-10"):
         cifar10.load("test")
-    with pytest.raises(BadInputError, match="no split 'dev'"):
+    with pytest.raises(BadInputError, match="'dev'"):
         cifar10.load("dev")

@@ -29,9 +29,9 @@ def test_every_attention_in_chosen_layers(model, name):
 
 
 def test_bad_places(model):
-    with pytest.raises(BadInputError, match="expected a model with blocks"):
+    with pytest.raises(BadInputError, match="blocks"):
         place(torch.nn.Linear(2, 2), "rpc")
-    with pytest.raises(BadInputError, match="block indices from 0 to 2"):
+    with pytest.raises(BadInputError, match="0 to 2"):
         place(model, "rpc", [3])
-    with pytest.raises(BadInputError, match="cannot be built with"):
+    with pytest.raises(BadInputError, match="built"):
         place(model, "rpc", iteration=3)

@@ -171,7 +171,9 @@ def test_pictures_do_not_meet(x):
 
 
 @FORMS
-def test_gradients(x, causal):
+@pytest.mark.parametrize("fast", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_gradients(x, causal, fast):
+    """Fast: along one direction drawn at random, which meets every entry of the Jacobian."""
     built = layer(causal)
     names, values = zip(*((n, p.detach().clone().requires_grad_()) for n, p in built.named_parameters()), strict=True)
 
@@ -179,7 +181,7 @@ def test_gradients(x, causal):
         out = torch.func.functional_call(built, dict(zip(names, values, strict=True)), (x,))
         return out, built.penalties["ksvd"]
 
-    assert torch.autograd.gradcheck(run, (x[:1].clone().requires_grad_(), *values))
+    assert torch.autograd.gradcheck(run, (x[:1].clone().requires_grad_(), *values), fast_mode=fast)
 
 
 @FORMS
@@ -242,6 +244,7 @@ def test_the_penalty_is_there_while_training_only(x):
     assert "scores.landmarks" not in built.state_dict()
 
 
+@pytest.mark.slow
 def test_it_compiles_as_one_graph():
     code = f"""
         import torch
@@ -262,13 +265,13 @@ def test_it_compiles_as_one_graph():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tokens": None}, "primal attention without `tokens`; expected their number, or causal=True"),
-        ({"tokens": 0}, "tokens = 0, rank = 3, rank_multi = 10; expected whole numbers, at least 1"),
+        ({"tokens": None}, "tokens"),
+        ({"tokens": 0}, "tokens = 0"),
         ({"rank": 0}, "rank = 0"),
         ({"rank_multi": 0}, "rank_multi = 0"),
-        ({"qk_norm": True}, "qk_norm with PrimalAttention; expected none of attn_drop, qk_norm, scale_norm"),
-        ({"scale_norm": True}, "expected none of attn_drop"),
-        ({"attn_drop": 0.1}, "expected none of attn_drop"),
+        ({"qk_norm": True}, "qk_norm .*PrimalAttention"),
+        ({"scale_norm": True}, "attn_drop"),
+        ({"attn_drop": 0.1}, "attn_drop"),
     ],
 )
 def test_bad_options(fork, options, message):
@@ -285,8 +288,8 @@ def test_what_timm_passes_is_accepted(fork):
 
 
 def test_bad_calls(x):
-    with pytest.raises(BadInputError, match="5 tokens; expected 7; build it with tokens=5"):
+    with pytest.raises(BadInputError, match=r"5 tokens.* 7"):
         layer()(x[:, :5])
     for causal, call in ((False, {"is_causal": True}), (False, {"attn_mask": x}), (True, {"attn_mask": x})):
-        with pytest.raises(BadInputError, match="a mask for PrimalAttention; expected none"):
+        with pytest.raises(BadInputError, match="mask"):
             layer(causal)(x, **call)

@@ -1,12 +1,13 @@
 """A family is a folder, and what programs add to it."""
 
+import numpy as np
 import pytest
 
 from robustbench_kpca.data import DATASETS
 from robustbench_kpca.data.load import kind_of, load_data
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples, Samples
-from robustbench_kpca.data.scenes import Scenes
+from robustbench_kpca.data.scenes import ArrayScenes, Scenes
 from robustbench_kpca.errors import BadInputError, UnknownNameError
 from robustbench_kpca.registry import Family
 
@@ -18,8 +19,6 @@ def family():
 
 def load(request: Request) -> ArraySamples:
     """Four black images."""
-    import numpy as np
-
     split = request.split_of("black", ("test", "val"))
     return ArraySamples(
         np.zeros((4, 2, 2, 3), np.uint8), [0, 1, 0, 1], name="black", split=split, ids="abcd", classes=2
@@ -55,7 +54,7 @@ def test_names_have_hyphens_where_files_have_underscores(family):
 
 def test_an_added_data_set_is_loaded_by_name(monkeypatch):
     monkeypatch.setitem(DATASETS.added, "black", load)
-    assert load_data("black", limit=2).ids == ["a", "b"]
+    assert load_data("black", limit=2).ids == ["c", "d"], "one of each label"
     assert kind_of("black") is ArraySamples
     assert load_data("black", "val").split == "val"
     with pytest.raises(BadInputError, match="black has no split 'train'; known: test, val"):
@@ -70,6 +69,6 @@ def test_the_kind_of_data_is_known_without_reading_it():
 
 def test_data_of_another_kind_is_refused():
     with pytest.raises(BadInputError, match="data 'shapes' is for segmentation; expected data for classification"):
-        Samples.require(load_data("shapes", limit=1))
+        Samples.require(ArrayScenes([np.zeros((2, 2, 3), np.uint8)], [np.zeros((2, 2), int)], "a", name="shapes"))
     with pytest.raises(BadInputError, match="data 'digits' is for classification; expected data for segmentation"):
         Scenes.require(load_data("digits", limit=1))

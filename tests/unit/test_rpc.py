@@ -241,7 +241,7 @@ def test_the_asymmetric_layer_has_softmax_attentions_weights(n, x):
 
 @pytest.mark.parametrize("options", [{"scale_norm": True}, {"gated": True}])
 def test_the_asymmetric_layer_refuses_what_it_would_leave_out(fork, options):
-    with pytest.raises(BadInputError, match="with AsymmetricRPCAttention; expected none of scale_norm, gated"):
+    with pytest.raises(BadInputError, match="AsymmetricRPCAttention"):
         AsymmetricRPCAttention(DIM, HEADS, norm_layer=torch.nn.LayerNorm, **options)
 
 
@@ -350,7 +350,7 @@ def test_a_misspelt_option_is_no_option(fork):
 
 @pytest.mark.parametrize("name", ["symmetric", "identity", "rpc", "rpc_asymmetric"])
 def test_a_mask_is_refused(name, x):
-    with pytest.raises(BadInputError, match=r"a mask for \w+; expected no mask, or is_causal=True"):
+    with pytest.raises(BadInputError, match="is_causal=True"):
         layer(name)(x, attn_mask=torch.ones(TOKENS, TOKENS))
 
 

@@ -52,7 +52,7 @@ def test_gradients(x, form):
 
 
 def test_the_matrix_fits_one_length_only(x):
-    with pytest.raises(BadInputError, match="5 tokens; expected 7, the size of the learned matrix S"):
+    with pytest.raises(BadInputError, match=r"5 tokens.* 7"):
         layer("matrix")(x[:, :5])
     assert layer("alpha")(x[:, :5]).shape == (2, 5, DIM)
 
@@ -83,5 +83,5 @@ def test_identity_shares_its_weights_with_rpc(fork):
 
 @pytest.mark.parametrize("option", ["qk_norm", "scale_norm", "gated"])
 def test_scaled_attention_refuses_what_it_would_leave_out(fork, option):
-    with pytest.raises(BadInputError, match=f"{option} with ScaledAttention"):
+    with pytest.raises(BadInputError, match=f"{option} .*ScaledAttention"):
         ScaledAttention(DIM, HEADS, tokens=TOKENS, norm_layer=torch.nn.LayerNorm, **{option: True})

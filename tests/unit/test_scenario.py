@@ -49,14 +49,14 @@ def test_the_digest_ignores_words_and_sees_numbers():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"epsilon": 1}, "unknown key 'epsilon'; did you mean 'eps'"),
-        ({"eps": 8}, "8/255 if pixel levels were meant"),
-        ({"eps": "a lot"}, "expected a number or a fraction"),
+        ({"epsilon": 1}, "'epsilon'.*did you mean 'eps'"),
+        ({"eps": 8}, "8/255"),
+        ({"eps": "a lot"}, "fraction"),
         ({"norm": "l7"}, "norm = 'l7'"),
-        ({"below": ["8/255"]}, "expected ascending budgets between 0 and 0.0313"),
-        ({"below": ["4/255", "2/255"]}, "expected ascending"),
-        ({"below": [0]}, "expected ascending"),
-        ({"labels": "predicted"}, "expected policy = 'last' or 'strongest'"),
+        ({"below": ["8/255"]}, "ascending .*0.0313"),
+        ({"below": ["4/255", "2/255"]}, "ascending"),
+        ({"below": [0]}, "ascending"),
+        ({"labels": "predicted"}, "'last' or 'strongest'"),
         ({"policy": "first"}, "policy = 'first'"),
         ({"draws": 0}, "draws = 0"),
         ({"clip": "no"}, "clip = 'no'"),
@@ -71,7 +71,7 @@ def test_bad_protocols(change, message):
 
 
 def test_a_missing_key_is_named():
-    with pytest.raises(BadInputError, match="key 'eps' is missing"):
+    with pytest.raises(BadInputError, match="'eps'"):
         parse_scenario({key: value for key, value in PGD.items() if key != "eps"}, "here")
 
 
@@ -89,7 +89,7 @@ def test_unknown_override_suggests(key, message):
 
 
 def test_severity_six():
-    with pytest.raises(BadInputError, match="severity 6; expected 1, 2, 3, 4 or 5"):
+    with pytest.raises(BadInputError, match="severity 6"):
         load_scenario("noise-blur-contrast", {"severities": [1, 6]})
 
 

@@ -285,7 +285,7 @@ def test_the_polynomial_schedule_is_its_formula(small):
         rates.step_update(step)
         expected = 0.01 + 0.09 * (1 - step / 15) ** 0.9
         assert optimizer.param_groups[0]["lr"] == pytest.approx(expected)
-    with pytest.raises(BadInputError, match="polynomial schedule for data of unknown length"):
+    with pytest.raises(BadInputError, match="polynomial"):
         schedule(recipe, optimizer, 0)
 
 
@@ -366,13 +366,13 @@ def test_an_encoder_starts_from_a_classifier(tmp_path, small):
     halved = F.interpolate(grid, (4, 4), mode="bilinear").flatten(2).transpose(1, 2)
     assert torch.allclose(state["encoder.pos_embed"][:, 1:], halved, atol=1e-6)
     assert len(read_header(trained)["encoder_sha256"]) == 64
-    with pytest.raises(BadInputError, match=r"no checkpoint at missing.pth"):
+    with pytest.raises(BadInputError, match=r"missing\.pth"):
         train(name, recipe.model_copy(update={"encoder_checkpoint": "missing.pth"}), text, tmp_path / "other")
 
 
 def test_what_does_not_belong_together_is_refused(tmp_path, small):
     name, recipe, text = small
-    with pytest.raises(BadInputError, match="expected logits for every pixel"):
+    with pytest.raises(BadInputError, match="segmenter"):
         train(
             name,
             recipe.model_copy(update={"model": "symvit_digits", "model_options": {"img_size": 16}}),
@@ -380,24 +380,24 @@ def test_what_does_not_belong_together_is_refused(tmp_path, small):
             tmp_path,
         )
     few = recipe.model_options | {"num_classes": 2}
-    with pytest.raises(BadInputError, match="a model of 2 classes; expected at least 3"):
+    with pytest.raises(BadInputError, match=r"2 classes.* 3"):
         train(name, recipe.model_copy(update={"model_options": few}), text, tmp_path)
     with pytest.raises(UnknownNameError, match=r"\[scenes\]"):
         train(name, recipe.model_copy(update={"scenes": None}), text, tmp_path)
-    with pytest.raises(BadInputError, match="10 training scenes; expected at least 16, a batch; lower batch_size"):
+    with pytest.raises(BadInputError, match=r"10 training scenes.* 16"):
         train(name, recipe.model_copy(update={"batch_size": 16}), text, tmp_path)
     start = {"model": "symvit_digits", "model_options": {}, "encoder_checkpoint": "c.pth"}
-    with pytest.raises(BadInputError, match="encoder_checkpoint for model 'symvit_digits'; expected a segmenter"):
+    with pytest.raises(BadInputError, match="'symvit_digits'"):
         train(name, recipe.model_copy(update=start), text, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("scenes.resize", [512], r"resize is \[\] or \[short, long\]"),
+        ("scenes.resize", [512], r"resize .*\[short, long\]"),
         ("scenes.scale", [2.0, 0.5], "least, greatest"),
-        ("hflip", 0.5, r"with \[scenes\] there is no"),
-        ("scenes.cropp", 4, "unknown key 'scenes.cropp'"),
+        ("hflip", 0.5, r"\[scenes\]"),
+        ("scenes.cropp", 4, "'scenes.cropp'"),
         ("schedule", "linear", "cannot be used"),
     ],
 )
@@ -443,5 +443,5 @@ def test_a_folder_of_ones_own_is_trained_on(tmp_path, small, monkeypatch):
     )
     trained = train(name, own, text, tmp_path / "runs", Options(data=tmp_path / "town"))
     assert float(read_header(trained)["val_miou"]) > 0.8
-    with pytest.raises(BadInputError, match="masks without a folder; give masks:FOLDER, or, to train, --data FOLDER"):
+    with pytest.raises(BadInputError, match="masks:FOLDER"):
         train(name, own, text, tmp_path / "none")

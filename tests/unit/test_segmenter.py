@@ -95,9 +95,9 @@ def test_official_layouts_load_strictly(fork, name, layout, millions):
 def test_what_does_not_fit_is_named_with_a_remedy(fork):
     state = state_of(official_layout(dim=192, depth=12, projections=2, decoder="mask"))
     model = create_model("symvit_segmenter_tiny", num_classes=19)
-    with pytest.raises(BadInputError, match=r"3 mis-shaped .*; give num_classes=150"):
+    with pytest.raises(BadInputError, match=r"3 mis-shaped .*num_classes=150"):
         load_strictly(model, state, "checkpoint")
-    with pytest.raises(BadInputError, match=r"mis-shaped \(encoder.pos_embed .*; give --resize-positions"):
+    with pytest.raises(BadInputError, match=r"mis-shaped \(encoder.pos_embed .*--resize-positions"):
         load_strictly(create_model("symvit_segmenter_tiny", img_size=640), state, "checkpoint")
     with pytest.raises(BadInputError, match="28 mis-shaped"):  # Q, K and V of 14 blocks
         load_strictly(create_model("vit_segmenter_tiny"), state, "checkpoint")
@@ -226,7 +226,7 @@ def test_rates_of_dropping_are_the_authors(fork):
 def test_normalisations_go_by_the_authors_names(fork):
     assert create_model("vit_shapes", normalisation="vit").pixel_mean.flatten().tolist() == [0.5, 0.5, 0.5]
     assert create_model("vit_shapes").pixel_std.flatten().tolist() == pytest.approx([0.229, 0.224, 0.225])
-    with pytest.raises(BadInputError, match="normalisation = 'none'; expected 'deit' or 'vit'"):
+    with pytest.raises(BadInputError, match="normalisation = 'none'"):
         create_model("vit_shapes", normalisation="none")
 
 
@@ -253,12 +253,12 @@ def test_attentions_of_a_fixed_number_of_tokens_are_not_offered():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"decoder": "mlp"}, "decoder = 'mlp'; expected 'mask' or 'linear'"),
+        ({"decoder": "mlp"}, "decoder = 'mlp'"),
         ({"decoder_depth": 0}, "decoder_depth = 0"),
         ({"decoder_dropout": 1.0}, "decoder_dropout = 1.0"),
-        ({"img_size": 30}, "img_size = 30; expected a multiple of 8"),
-        ({"decoder_layers": "frist"}, "expected 'first', 'last', 'all' or block indices from 0 to 0"),
-        ({"decoder": "linear", "decoder_layers": "first"}, "a LinearDecoder; expected a model with blocks"),
+        ({"img_size": 30}, "img_size = 30"),
+        ({"decoder_layers": "frist"}, "'first', 'last', 'all' .*0 to 0"),
+        ({"decoder": "linear", "decoder_layers": "first"}, "LinearDecoder"),
     ],
 )
 def test_bad_options(fork, options, message):

@@ -170,7 +170,7 @@ def test_rows_are_independent():
 
 def test_a_target_is_refused():
     attack = SegPGD(10, "0.2 eps", random_start=True)
-    with pytest.raises(BadInputError, match="attack 'segpgd' with a target"):
+    with pytest.raises(BadInputError, match=r"'segpgd' .*target"):
         attack.start(
             rand(0, 1, 3, 4, 4), torch.zeros(1).long(), Threat("linf", 0.1, targeted=True), torch.zeros(1).long()
         )

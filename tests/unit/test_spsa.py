@@ -100,7 +100,7 @@ def test_it_breaks_what_is_clearly_within_reach_and_nothing_beyond(norm, linear)
     weight = rand(0, 1, 4, 4, dtype=torch.float32) - 0.5
     x, y, bias, eps, needed = half_within_reach(weight, 1 if norm == "linf" else 2, n=20)
     stage = STAGE | {"steps": 15, "lr": 0.1 * eps, "delta": 0.1 * eps}
-    _, broken = passes(stage, norm, eps, linear(weight, bias), x, y)
+    _, broken = passes(stage, norm, eps, linear(weight, bias), x, y, batch_size=10)
     broken = torch.tensor(broken)
     assert not bool(broken[needed > eps].any())
     assert bool(broken[needed < 0.75 * eps].all())

@@ -120,7 +120,7 @@ def test_every_image_gets_the_class_of_its_folder(collections, name):
 def test_a_set_is_not_taken_for_another(collections, name, claimed):
     if claimed == name or (claimed == "imagenet-sketch" and name == "imagenet-sketch"):
         return
-    with pytest.raises(BadInputError, match=f"is not {claimed}: ") as caught:
+    with pytest.raises(BadInputError, match=f"not {claimed}") as caught:
         load_data(f"{claimed}:{collections / name}", view=VIEW)
     assert len(str(caught.value)) < 500
 
@@ -130,9 +130,7 @@ def test_missing_and_foreign_classes_are_named(collections, tmp_path):
     shutil.rmtree(root / "n01498041")
     (root / "n01531178" / "imagenet-a_0.jpg").unlink()
     (root / "n01440764").mkdir()
-    with pytest.raises(
-        BadInputError, match=r"2 classes are missing \(n01498041, n01531178\) and 1 folders are foreign \(n01440764\)"
-    ):
+    with pytest.raises(BadInputError, match=r"2 classes .*n01498041, n01531178.* 1 folders .*n01440764"):
         load_data(f"imagenet-a:{root}", view=VIEW)
 
 
@@ -141,30 +139,30 @@ def test_images_of_no_class_have_no_labels(collections):
     assert (len(samples), samples.classes) == (50, 0)
     assert len({file.partition("/")[0] for file in samples.ids}) == 50, "a limit is spread over the folders"
     for ask in (lambda: samples.labels, samples.tensors, lambda: samples.take([0]).labels):
-        with pytest.raises(BadInputError, match="imagenet-o' has no labels"):
+        with pytest.raises(BadInputError, match="imagenet-o'"):
             ask()
     assert len(samples.digest()) == 64
 
 
 def test_a_validation_folder_is_no_sketch(validation, tmp_path):
     files = [f"{wnid}/ILSVRC2012_val_00000001.JPEG" for wnid in WNIDS]
-    with pytest.raises(BadInputError, match=r"is not imagenet-sketch: .* is an ImageNet validation image"):
+    with pytest.raises(BadInputError, match=r"imagenet-sketch.*validation image"):
         load_data(f"imagenet-sketch:{put(tmp_path / 's', files)}", view=VIEW)
 
 
 def test_names_alone_are_looked_up(collections, monkeypatch):
     monkeypatch.setenv("RBK_DATA", str(collections))
     assert len(load_data("imagenet-a", view=VIEW)) == 200
-    with pytest.raises(BadInputError, match=r"there is no folder .*imagenet-c"):
+    with pytest.raises(BadInputError, match="imagenet-c"):
         load_data("imagenet-c")
     monkeypatch.delenv("RBK_DATA")
-    with pytest.raises(BadInputError, match=r"imagenet-a is not shipped.*imagenet-a:FOLDER, or set RBK_DATA"):
+    with pytest.raises(BadInputError, match=r"imagenet-a:FOLDER.*RBK_DATA"):
         load_data("imagenet-a")
     with pytest.raises(UnknownNameError, match="did you mean 'imagenet-v2'"):
         load_data("imagenetv2")
     with pytest.raises(UnknownNameError):
         load_data("imagenet-a:")
-    with pytest.raises(BadInputError, match="no split 'train'"):
+    with pytest.raises(BadInputError, match="'train'"):
         load_data(f"imagenet-a:{collections / 'imagenet-a'}", "train")
 
 
@@ -215,7 +213,7 @@ def test_a_flat_folder_with_its_labels(validation, tmp_path, form):
     nested = load_data(f"imagenet:{validation}", view=VIEW)
     assert set(samples.ids) <= set(nested.ids), "an image has one id whatever the layout"
     (root / "ILSVRC2012_val_00049999.JPEG").write_bytes(PICTURE)
-    with pytest.raises(BadInputError, match=r"no label for 'ILSVRC2012_val_00049999\.JPEG'"):
+    with pytest.raises(BadInputError, match=r"'ILSVRC2012_val_00049999\.JPEG'"):
         load_data(f"imagenet:{tmp_path}", view=VIEW)
 
 
@@ -239,11 +237,11 @@ def test_flat_folders_with_wrong_labels(tmp_path, rows, message):
 
 
 def test_training_images_and_misplaced_images_are_refused(tmp_path):
-    with pytest.raises(BadInputError, match=r"n01440764_10026\.JPEG' is no validation image"):
+    with pytest.raises(BadInputError, match=r"n01440764_10026\.JPEG'"):
         load_data(f"imagenet:{put(tmp_path / 'a', ['n01440764/n01440764_10026.JPEG'])}", view=VIEW)
     stem, wnid = next(iter(robustbench_validation().items()))
     other = next(name for name in WNIDS if name != wnid)
-    with pytest.raises(BadInputError, match=f"the class {other}; it is of {wnid}"):
+    with pytest.raises(BadInputError, match=f"{other}.*{wnid}"):
         load_data(f"imagenet:{put(tmp_path / 'b', [f'{other}/{stem}.JPEG'])}", view=VIEW)
 
 
@@ -253,9 +251,9 @@ def test_training_images_and_misplaced_images_are_refused(tmp_path):
 def test_the_published_subset(validation, tmp_path):
     samples = load_data(f"imagenet:{validation}", view=VIEW)
     assert sorted(published_subset(samples.in_order(), 5000).ids) == sorted(samples.ids)
-    with pytest.raises(BadInputError, match="lacks 2 of the 5000"):
+    with pytest.raises(BadInputError, match="2 of the 5000"):
         published_subset(samples.take(range(4998)), 5000)
-    with pytest.raises(BadInputError, match="expected 5000"):
+    with pytest.raises(BadInputError, match="5000"):
         published_subset(samples, 1000)
     with pytest.raises(BadInputError, match=r"\(imagenet-a\)"):
         published_subset(load_data(f"imagenet:{validation}", "imagenet-a", view=VIEW), 5000)
@@ -309,13 +307,13 @@ def test_the_digest_covers_every_cell(tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda root: (root / "frog").mkdir(), "'frog', which is no corruption"),
-        (lambda root: (root / "fog" / "6").mkdir(), "fog holds folder '6'"),
-        (lambda root: shutil.rmtree(root / "fog" / "3"), "fog has the severities 1, gaussian_noise has 1, 3"),
-        (lambda root: next((root / "fog" / "3").rglob("*.JPEG")).unlink(), r"'n\d+/ILSVRC\w+\.JPEG' is in .*1 only"),
+        (lambda root: (root / "frog").mkdir(), "'frog'"),
+        (lambda root: (root / "fog" / "6").mkdir(), "fog .*'6'"),
+        (lambda root: shutil.rmtree(root / "fog" / "3"), "fog .*1, gaussian_noise .*1, 3"),
+        (lambda root: next((root / "fog" / "3").rglob("*.JPEG")).unlink(), r"'n\d+/ILSVRC\w+\.JPEG' .*1 only"),
         (lambda root: put(root / "fog" / "3", ["n01440764/ILSVRC2012_val_00000293.JPEG"]), "is in .*fog/3 only"),
-        (lambda root: (root / "fog" / "1" / "cat").mkdir(), r"1 folders are foreign \(cat\)"),
-        (lambda root: (root / "manifest.json").write_text('{"finished": false}'), "is not finished"),
+        (lambda root: (root / "fog" / "1" / "cat").mkdir(), r"1 folders .*cat"),
+        (lambda root: (root / "manifest.json").write_text('{"finished": false}'), "finished"),
     ],
     ids=["corruption", "severity", "severities", "missing", "extra", "class", "unfinished"],
 )  # fmt: skip
@@ -329,19 +327,19 @@ def test_grids_that_do_not_fit(tmp_path, spoil, message):
 def test_cells_that_are_not_there(tmp_path):
     samples = load_data(f"imagenet-c:{grid(tmp_path / 'c')}", view=VIEW)
     for place in [("snow", 1), ("fog", 2), ("none", 0)]:
-        with pytest.raises(BadInputError, match=f"no cell {place[0]} at severity {place[1]}"):
+        with pytest.raises(BadInputError, match=f"{place[0]} .*severity {place[1]}"):
             samples.cell(*place)
-    with pytest.raises(BadInputError, match="no unchanged images"):
+    with pytest.raises(BadInputError, match="unchanged"):
         samples.image(0)
 
 
 def test_stored_pictures_are_never_resized(tmp_path):
     root = grid(tmp_path / "c")
-    with pytest.raises(BadInputError, match=r"has 8 x 8 pixels, the model wants 224 x 224.*never resized"):
+    with pytest.raises(BadInputError, match=r"8 x 8 .*224 x 224"):
         load_data(f"imagenet-c:{root}")
     samples = load_data(f"imagenet-c:{root}", view=VIEW)
     (root / "fog" / "1" / samples.ids[3]).write_bytes(jpeg((9, 8)))
-    with pytest.raises(BadInputError, match="has 9 x 8 pixels"):
+    with pytest.raises(BadInputError, match="9 x 8"):
         samples.cell("fog", 1).image(3)
 
 
@@ -358,7 +356,7 @@ def test_the_unchanged_images_are_resized(tmp_path):
     digest = samples.digest()
     assert digest != load_data(f"imagenet-c:{root}", view=View(8, interpolation="bilinear")).digest()
     next((root / "clean").rglob("*.png")).unlink()
-    with pytest.raises(BadInputError, match="holds other images"):
+    with pytest.raises(BadInputError, match="other images"):
         load_data(f"imagenet-c:{root}", view=VIEW)
 
 
@@ -383,12 +381,12 @@ def test_a_picture_that_cannot_be_read_is_left_out_of_every_cell(tmp_path):
 def test_the_other_set_of_corruptions(tmp_path):
     root = grid(tmp_path / "bar", ("sparkles", "perlin_noise"))
     assert load_data(f"imagenet-c-bar:{root}", view=VIEW).corruptions == ("perlin_noise", "sparkles")
-    with pytest.raises(BadInputError, match="is not imagenet-c: "):
+    with pytest.raises(BadInputError, match="imagenet-c"):
         load_data(f"imagenet-c:{root}", view=VIEW)
 
 
 def test_cells_are_not_cached(tmp_path):
-    with pytest.raises(BadInputError, match="read as they are"):
+    with pytest.raises(BadInputError, match="as they are"):
         cached(load_data(f"imagenet-c:{grid(tmp_path / 'c')}", view=VIEW), tmp_path / "cache")
 
 
@@ -429,14 +427,14 @@ def test_cifar10_c(cifar):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda root: np.save(root / "frog.npy", np.zeros(3)), r"'frog\.npy', which is no corruption"),
+        (lambda root: np.save(root / "frog.npy", np.zeros(3)), r"'frog\.npy'"),
         (lambda root: np.save(root / "snow.npy", np.zeros((10, 32, 32, 3), np.uint8)), r"shape \(10, 32, 32, 3\)"),
         (lambda root: np.save(root / "snow.npy", np.zeros((5, 5))), "float64"),
-        (lambda root: (root / "snow.npy").write_bytes(b"x"), r"snow\.npy cannot be read"),
-        (lambda root: np.save(root / "snow.npy", np.array([{}]), allow_pickle=True), r"snow\.npy cannot be read"),
-        (lambda root: np.save(root / "labels.npy", np.arange(50_000) % 7), "does not repeat"),
-        (lambda root: np.save(root / "labels.npy", np.zeros(10_000, int)), r"labels\.npy is int64 of shape"),
-        (lambda root: (root / "labels.npy").unlink(), r"labels\.npy cannot be read"),
+        (lambda root: (root / "snow.npy").write_bytes(b"x"), r"snow\.npy"),
+        (lambda root: np.save(root / "snow.npy", np.array([{}]), allow_pickle=True), r"snow\.npy"),
+        (lambda root: np.save(root / "labels.npy", np.arange(50_000) % 7), "repeat"),
+        (lambda root: np.save(root / "labels.npy", np.zeros(10_000, int)), r"labels\.npy .*int64"),
+        (lambda root: (root / "labels.npy").unlink(), r"labels\.npy"),
     ],
 )
 def test_arrays_that_do_not_fit(cifar, tmp_path, spoil, message):
@@ -458,13 +456,13 @@ def test_the_names_are_those_of_hendrycks():
 def test_photographs():
     samples = load_data("photos")
     assert (len(samples), samples.classes, len(set(samples.ids))) == (320, 0, 320)
-    with pytest.raises(BadInputError, match="'photos' has no labels"):
+    with pytest.raises(BadInputError, match="'photos'"):
         _ = samples.labels
     assert samples.image(0).shape == (32, 32, 3)
     patch = load_sample_image("flower.jpg")[40:80, 600:640]
     shrunk = np.rint(cv2.resize(patch.astype(np.float64), (32, 32), interpolation=cv2.INTER_AREA))
     assert np.array_equal(samples.image(samples.ids.index("photos/flower/01-15")), shrunk)
-    with pytest.raises(BadInputError, match="no split 'train'"):
+    with pytest.raises(BadInputError, match="'train'"):
         load_data("photos", "train")
 
 
@@ -486,6 +484,7 @@ def test_a_pair():
     assert np.array_equal(pair.image(49), pair.image(-1))
     assert np.array_equal(pair.image(30), unknown.image(0))
     assert pair.known_classes == tuple(range(10)) == pair.take([0]).known_classes
+    assert (pair.known, pair.take([40, 0]).known, known.known) == (30, 1, None)
     assert pair.digest() not in (known.digest(), unknown.digest())
     ordered = pair.in_order()
     assert ordered.digest() == pair.digest()
@@ -499,7 +498,7 @@ def test_a_pair_with_images_of_no_class(collections):
     known = load_data(f"imagenet-a:{collections / 'imagenet-a'}", view=VIEW)
     pair = Pair(known, unknown)
     assert (sum(pair.labels), pair.expected) == (200, 9_500)
-    with pytest.raises(BadInputError, match="are 32 x 32, those of 'imagenet-o' 8 x 8"):
+    with pytest.raises(BadInputError, match=r"32 x 32.*'imagenet-o'.*8 x 8"):
         Pair(load_data("digits"), unknown)
 
 

@@ -10,6 +10,7 @@ from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attacks.foreign import build
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.api import evaluate, prepare
+from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.scenario import load_scenario
 from robustbench_kpca.protocols.threat import Threat
@@ -59,9 +60,9 @@ def test_the_reference_of_every_protocol(protocol, tmp_path):
 
 def test_the_table_knows_every_attack_but_those_that_nobody_else_is_trusted_with():
     assert set(ATTACKS.names()) - set(REFERENCES) == {"sld", "segpgd", "apgd_shrinking"}
-    with pytest.raises(BadInputError, match="no other program is trusted for attack 'sld' in l1"):
+    with pytest.raises(BadInputError, match="'sld'"):
         programs("sld-l1-10")
-    with pytest.raises(BadInputError, match="'mim' in l2"):
+    with pytest.raises(BadInputError, match=r"'mim' .*l2"):
         programs("mim-linf-8_255", norm="l2")
 
 
@@ -73,7 +74,7 @@ def test_a_cascade_that_is_no_ensemble_is_translated_stage_by_stage():
 def test_draws_are_averaged_by_apgd_alone():
     other = reference_of(load_scenario("apgd-ce-linf-8_255", {"draws": 5})[1])
     assert other.stage[0].options["eot_iter"] == 5
-    with pytest.raises(BadInputError, match="'pgd' in linf with 5 draws"):
+    with pytest.raises(BadInputError, match=r"'pgd' .*5 draws"):
         programs("pgd20-linf-8_255", draws=5)
 
 
@@ -110,8 +111,9 @@ def test_native_attacks_are_as_strong(protocol):
     for stage in EXPECTED[protocol]:
         pytest.importorskip(stage.partition(":")[0])
     changes = CASES[protocol] | ({"eps": "16/255"} if "linf" in protocol else {})
-    found = verify(load_model(MODEL), load_data("digits", limit=48), protocol=protocol, overrides=changes)
-    assert found.both + found.only_native + found.only_reference + found.neither == 48
+    data = load_data("digits", limit=24)
+    found = verify(load_model(MODEL), data, protocol=protocol, overrides=changes, batch_size=24)
+    assert found.both + found.only_native + found.only_reference + found.neither == 24
     assert found.only_reference <= 1, "the draws differ"
     deterministic = ("fgsm", "mim", "noise", "ddn")
     assert found.as_strong or not protocol.startswith(deterministic)
@@ -120,8 +122,8 @@ def test_native_attacks_are_as_strong(protocol):
 def test_a_weaker_attack_is_found_out():
     """Noise is no projected gradient descent."""
     model, samples = load_model("vit_digits"), load_data("digits", limit=64)
-    weak = evaluate(model, samples, protocol="noise-linf-8_255")
-    strong = evaluate(model, samples, protocol="pgd20-linf-8_255")
+    weak = evaluate(model, samples, protocol="noise-linf-8_255", audit=False)
+    strong = evaluate(model, samples, protocol="pgd20-linf-8_255", audit=False)
     found = Agreement(weak, strong)
     assert not found.as_strong
     assert found.only_reference > 20
@@ -134,21 +136,19 @@ def test_a_weaker_attack_is_found_out():
 
 def test_the_numbers_of_an_agreement_are_those_of_its_records(tmp_path):
     pytest.importorskip("torchattacks")
-    model = load_model(MODEL)
-    found = verify(
-        model, "digits", protocol="fgsm-linf-8_255", overrides={"eps": "16/255"}, out=tmp_path, seed=1, name="m"
-    )
+    model, data = load_model(MODEL), load_data("digits", limit=60)
+    found = verify(model, data, protocol="fgsm-linf-8_255", overrides={"eps": "16/255"}, out=tmp_path, seed=1, name="m")
     assert found.native.spec.protocol.name == "fgsm-linf-8_255+eps=16_255"
     name = found.reference.spec.protocol.name
     assert name == "fgsm-linf-8_255-eps-16_255__torchattacks"
     assert found.native.spec.data == found.reference.spec.data
-    right = [record.outcomes.correct for record in (found.native, found.reference)]
+    right = [correct(record.outcomes) for record in (found.native, found.reference)]
     assert found.neither == int(np.logical_and(*right).sum())
     assert found.p_value == mcnemar(*right)
     values = found.as_dict()
     assert values["verdicts"]["neither"] == found.neither
     assert values["as_strong"] is found.as_strong
-    again = evaluate(model, "digits", protocol=str(tmp_path / f"{name}.toml"), out=tmp_path, seed=1, name="m")
+    again = evaluate(model, data, protocol=str(tmp_path / f"{name}.toml"), out=tmp_path, seed=1, name="m", audit=False)
     assert again.created == found.reference.created, "the protocol beside the records is the reference's"
 
 
@@ -168,17 +168,17 @@ def test_hopskipjump_is_roughly_foolbox():
 
 
 REFUSED = [
-    ("clean", None, {}, "is no attack"),
-    ("sld-l1-10", None, {}, "no other program"),
-    ("teo2024-cut-off", None, {}, "without stages has no attack to verify"),
-    ("teo2024-cut-off", "torchattacks:PGD", {}, "without stages has no attack to verify"),
-    ("pgd20-linf-8_255", "noise", {}, "reference 'noise' is no attack of another program; expected LIBRARY:NAME"),
-    ("pgd20-linf-8_255", "torchattacks:", {}, "'torchattacks:' is no attack of another program"),
+    ("clean", None, {}, "attack"),
+    ("sld-l1-10", None, {}, "program"),
+    ("teo2024-cut-off", None, {}, "stages"),
+    ("teo2024-cut-off", "torchattacks:PGD", {}, "stages"),
+    ("pgd20-linf-8_255", "noise", {}, "'noise'.*LIBRARY:NAME"),
+    ("pgd20-linf-8_255", "torchattacks:", {}, "'torchattacks:'"),
     ("pgd20-linf-8_255", "torchattack:PGD", {}, "did you mean 'torchattacks'"),
     ("pgd20-linf-8_255", "torchattacks:PDG", {}, "did you mean 'PGD'"),
-    ("pgd20-l2-128_255", "torchattacks:PGD", {}, "attack 'torchattacks:PGD' in l2; expected norm = linf"),
-    ("pgd20-linf-8_255", None, {"target": "random"}, "attack 'torchattacks:PGD' with a target"),
-    ("pgd20-linf-8_255", None, {"clip": False}, "attack 'torchattacks:PGD' without clipping"),
+    ("pgd20-l2-128_255", "torchattacks:PGD", {}, "'torchattacks:PGD' .*l2.*linf"),
+    ("pgd20-linf-8_255", None, {"target": "random"}, "'torchattacks:PGD' .*target"),
+    ("pgd20-linf-8_255", None, {"clip": False}, "'torchattacks:PGD' .*clip"),
 ]
 
 

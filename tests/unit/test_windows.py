@@ -225,8 +225,8 @@ class Odd(Pixelwise):
 @pytest.mark.parametrize(
     ("answer", "error", "match"),
     [
-        (lambda z: z.mean((2, 3)), BadInputError, r"the model returned \(1, 5\) for windows of 8 x 8"),
-        (lambda z: z[:, :, ::2], BadInputError, r"the model returned \(16, 5, 4, 8\)"),
+        (lambda z: z.mean((2, 3)), BadInputError, r"\(1, 5\).*8 x 8"),
+        (lambda z: z[:, :, ::2], BadInputError, r"\(16, 5, 4, 8\)"),
         (lambda z: torch.where(z == z.amax(), torch.nan, z), EvaluationError, "NaN or infinite logits"),
     ],
 )
@@ -238,7 +238,7 @@ def test_what_is_no_segmenter_is_refused(answer, error, match):
 def test_windows_must_meet():
     with pytest.raises(BadInputError, match="0 < stride <= window"):
         segment(Pixelwise(), picture(8, 8), stride=9)
-    with pytest.raises(BadInputError, match="does not say at which window it was trained"):
+    with pytest.raises(BadInputError, match="window"):
         segment(nn.Identity().eval(), picture(8, 8))
     assert batch_size_for(150, 512, 64) == 1
     assert batch_size_for(8, 64, 64) == 64

@@ -1,4 +1,4 @@
-"""A folder of images is made from another: whatever the number of workers the same bytes, and resumable at any file."""
+"""Make a folder of images from another: the same bytes for any number of workers, resumable at any file."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

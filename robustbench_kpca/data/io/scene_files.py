@@ -1,4 +1,4 @@
-"""An image file and its mask file are a scene only if their names agree, and their sizes do."""
+"""Images and masks in two folders: an image and a mask of the same name and size are a scene."""
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor

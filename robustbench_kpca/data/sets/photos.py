@@ -5,7 +5,7 @@ Source: the two photographs that scikit-learn bundles, `china.jpg` (by danielbue
 squares of 40 x 40 (the lowest 27 rows of pixels are left out), and every square is shrunk by exact area averaging: each
 pixel becomes 4 x 4, and blocks of 5 x 5 of those are averaged and rounded. No two patches overlap.
 
-They have no labels, so that nobody takes an accuracy on them for anything: they are the unknown half of a pair.
+They have no labels, so that nobody computes an accuracy on them by mistake: they are the unknown half of a pair.
 """
 
 import numpy as np

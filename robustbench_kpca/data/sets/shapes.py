@@ -5,9 +5,10 @@ is the same on every machine. It is 64 x 64: two grounds, `meadow` and `water`, 
 seven shapes, each turned, and drawn over the earlier ones, of which at least half always stays visible. Masks are
 exact: no pixel is a mixture.
 
-What a class looks like is a matter of probability. Each thing takes one of three colours of eight, and every colour is
-taken by three classes, so that colour does not decide; it wears its class's texture nineteen times of twenty, else any.
-Texture is the easiest to learn, and what blur and noise take first: then outline and colour are left.
+Colour and texture are drawn at random. Each thing takes one of three colours out of eight, and every colour is shared
+by three classes, so that colour alone does not tell the class. The texture is that of the class 19 times in 20, and
+any of the eight otherwise. Texture is the easiest to learn, and blur and noise remove it first: then outline and colour
+are left.
 """
 
 from functools import cache
