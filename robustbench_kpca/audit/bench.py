@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_kpca.attack_loop.engine import Engine, Sample, build_attack
+from robustbench_kpca.attack_loop.follow import PlainQuery, run_to_end
 from robustbench_kpca.attack_loop.success import Success
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.attacks.shared.losses import pixelwise_cross_entropy
@@ -18,7 +19,7 @@ from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.randomness import sample_key
 from robustbench_kpca.tasks.task import Task
-from robustbench_kpca.types import IGNORE, Images, Keys, Labels, Logits, Loss, Mask, PerSample
+from robustbench_kpca.types import IGNORE, Images, Keys, Labels, Logits, Mask, PerSample
 
 T = TypeVar("T")
 
@@ -42,27 +43,6 @@ class Slopes:
     gradient: Images
     lost: PerSample
     finite: Mask
-
-
-class _Listener:
-    """A `Query` that keeps the losses and stops nothing."""
-
-    def __init__(self, runner: Runner) -> None:
-        self.runner, self.losses = runner, list[Tensor]()
-
-    def logits(self, x: Images, *, outside: bool = False) -> Logits:  # noqa: ARG002
-        return self.runner.logits(x)
-
-    def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:  # noqa: ARG002
-        losses, gradient, _ = self.runner.gradient(x, loss)
-        self.losses.append(losses)
-        return losses, gradient
-
-    def rows(self, mask: Mask) -> "_Listener":  # noqa: ARG002
-        return self
-
-    def module(self) -> nn.Module:
-        return self.runner.model
 
 
 @dataclass
@@ -162,11 +142,11 @@ class Bench:
         return Climb(images, [torch.cat(step) for step in zip(*(part.losses for part in parts), strict=True)])
 
     def _climb(self, runner: Runner, scenario: Attack, rows: Labels) -> Climb:
-        algorithm, query = build_attack(scenario.stage[0]), _Listener(runner)
+        algorithm, query = build_attack(scenario.stage[0]), PlainQuery(runner)
         with frozen(runner.model):
-            state = algorithm.start(self.images[rows], self.labels[rows], self.threat, self.keys[rows])
-            while not bool(state["finished"].all()):
-                state = algorithm.step(state, self.threat, query)
+            state = run_to_end(
+                algorithm, query, self.images[rows], self.labels[rows], self.threat, self.keys[rows]
+            )  # fmt: skip
         return Climb(state["x"], query.losses)
 
     def _scenario(self, name: str) -> Attack:

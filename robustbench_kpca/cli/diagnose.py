@@ -172,7 +172,7 @@ def _load(request: "ModelRequest", data: str, split: str | None, images: int) ->
 
 def _is_run(model: str) -> bool:
     """Tell a folder of checkpoints from a model; a folder that happens to be called like a model is none."""
-    from robustbench_kpca.models.build import ARCHITECTURES
+    from robustbench_kpca.models.families import ARCHITECTURES
     from robustbench_kpca.models.loading import bundled
 
     return Path(model).is_dir() and model not in {*ARCHITECTURES, *bundled()}

@@ -70,29 +70,26 @@ def _family(what: Shelf) -> Any:
     return FAMILY
 
 
-def _model(name: str, weights: str, accuracy: str = "", density: str = "", remark: str = "") -> dict[str, Any]:
-    found = {"name": name, "weights": weights, "test accuracy": accuracy}
+def _model(name: str, task: str, weights: str, scores: str = "", density: str = "", remark: str = "") -> dict[str, Any]:
+    found = {"name": name, "task": task, "weights": weights, "held-out scores": scores}
     return found | {"density of S in each RPC block": density, "remark": remark}
-
-
-def _quality(header: dict[str, str]) -> str:
-    if "test_accuracy" in header:
-        return f"{100 * float(header['test_accuracy']):.1f} %"
-    return f"val mIoU {100 * float(header['val_miou']):.1f} %"
 
 
 def _models() -> list[dict[str, Any]]:
     from robustbench_kpca.models import ARCHITECTURES, bundled
-    from robustbench_kpca.models.build import is_stochastic
     from robustbench_kpca.models.checkpoint import read_header
+    from robustbench_kpca.models.families import is_stochastic, task_of
+    from robustbench_kpca.tasks import task_named
 
     rows = []
     for name, path in bundled().items():
         header = read_header(path)
         density = ", ".join(f"{100 * share:.2g} %" for share in json.loads(header["density_of_S"]))
-        rows.append(_model(name, "bundled", _quality(header), density))
+        task = task_named(task_of(json.loads(header["config"])["name"]))
+        scores = task.describe("test", header) or task.describe("val", header)
+        rows.append(_model(name, task.name, "bundled", scores, density))
     for name in ARCHITECTURES:
         if name not in bundled():
             remark = "stochastic: needs expectation over transformation" if is_stochastic(name) else ""
-            rows.append(_model(name, "none", remark=remark))
+            rows.append(_model(name, task_of(name), "none", remark=remark))
     return rows

@@ -12,13 +12,13 @@ from robustbench_kpca.audit.model_identity import require_subject
 from robustbench_kpca.audit.preflight import Finding
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.model_info import model_info
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.files import require_writable, sha256
 from robustbench_kpca.inference.environment import environment
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner, device_for
 from robustbench_kpca.metrics import measure
-from robustbench_kpca.models import model_info
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.outcomes import Outcomes

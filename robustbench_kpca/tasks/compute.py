@@ -19,6 +19,7 @@ from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.tasks.audit_plan import AuditPlan
 from robustbench_kpca.tasks.drawing import Drawing
 from robustbench_kpca.tasks.results import ModelResults
+from robustbench_kpca.tasks.training import Training
 from robustbench_kpca.types import Images, Labels
 
 BATCH_SIZE = 64
@@ -33,11 +34,13 @@ class Compute(ABC, Generic[Data]):
 
     Attributes:
         success: what a successful attack is.
+        training: the loss of a batch, and the scores on held-out data.
         audit: which attacks an audit makes, on how many samples, and what it compares.
 
     """
 
     success: Success
+    training: Training
     audit: AuditPlan
 
     # --- model, data and protocol belong together ---

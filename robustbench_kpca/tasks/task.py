@@ -25,6 +25,7 @@ class Task:
         name: such as `classification`; data sets name their task by it.
         unit: what is right or wrong, in the singular: `image`, `pixel`.
         tables: the columns of its outcomes, by kind of protocol. A kind without a table cannot be measured.
+        scores: what training computes on held-out data: name -> title. The first is the main one.
         compute_at: where its computing half is, as `module:NAME`.
         pages_at: where its reporting half is, as `module:NAME`.
 
@@ -33,6 +34,7 @@ class Task:
     name: str
     unit: str
     tables: Mapping[str, Table]
+    scores: Mapping[str, str]
     compute_at: str
     pages_at: str
 
@@ -47,6 +49,18 @@ class Task:
         """The half that reads records; it needs no torch."""
         found: Pages = _at(self.pages_at)
         return found
+
+    def describe(self, part: str, scores: Mapping[str, float | str]) -> str:
+        """Return the scores of one part of the data as text: `test accuracy 97.5 %`; empty where there is none.
+
+        Args:
+            part: `val`, `test` or `ema_val`.
+            scores: part and name of a score -> a number in [0, 1], under keys such as `val_accuracy`.
+
+        """
+        found = {title: scores[f"{part}_{name}"] for name, title in self.scores.items() if f"{part}_{name}" in scores}
+        where = part.replace("_", " ")
+        return ", ".join(f"{where} {title} {100 * float(value):.1f} %" for title, value in found.items())
 
     def table(self, kind: str) -> Table:
         """Return the columns of outcomes under a kind of protocol.

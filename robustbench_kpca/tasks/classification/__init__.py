@@ -48,6 +48,7 @@ TASK = Task(
     name="classification",
     unit="image",
     tables={kind: Table("classification", kind, columns) for kind, columns in _COLUMNS.items()},
+    scores={"accuracy": "accuracy"},
     compute_at=f"{__name__}.compute:COMPUTE",
     pages_at=f"{__name__}.pages:PAGES",
 )

@@ -25,6 +25,7 @@ from robustbench_kpca.tasks.classification import TASK
 from robustbench_kpca.tasks.classification.answers import Answers
 from robustbench_kpca.tasks.classification.requirements import first_cell, require_images
 from robustbench_kpca.tasks.classification.success import Misclassified
+from robustbench_kpca.tasks.classification.training import ClassificationTraining
 from robustbench_kpca.tasks.compute import Compute, Place, Row
 from robustbench_kpca.types import Images, Labels
 
@@ -40,6 +41,7 @@ class Classification(Compute[Samples]):
     """Images with one label each."""
 
     success = Misclassified()
+    training = ClassificationTraining()
     audit = AuditPlan(
         samples=64,
         attacks={

@@ -27,6 +27,7 @@ TASK = Task(
     name="segmentation",
     unit="pixel",
     tables={kind: Table("segmentation", kind, columns) for kind, columns in _COLUMNS.items()},
+    scores={"accuracy": "pixel accuracy", "miou": "mIoU"},
     compute_at=f"{__name__}.compute:COMPUTE",
     pages_at=f"{__name__}.pages:PAGES",
 )

@@ -36,6 +36,7 @@ from robustbench_kpca.tasks.segmentation.attacked import rows_of, worse_of
 from robustbench_kpca.tasks.segmentation.counts import PixelResults, windowing_of
 from robustbench_kpca.tasks.segmentation.drawing import draw_scenes
 from robustbench_kpca.tasks.segmentation.success import FewerRight
+from robustbench_kpca.tasks.segmentation.training import SegmentationTraining
 from robustbench_kpca.types import Images
 
 Picture = tuple[int, Pixels, Mask]
@@ -46,6 +47,7 @@ class Segmentation(Compute[Scenes]):
     """Scenes: images of any size with a label for every pixel."""
 
     success = FewerRight()
+    training = SegmentationTraining()
     audit = AuditPlan(
         samples=16,  # every attack goes on to its end on every one
         attacks={**SHARED_ATTACKS, "segpgd": ("segpgd20-linf-8_255", {"steps": 40})},
