@@ -14,7 +14,7 @@ from robustbench_kpca.corruptions import Cell, corrupt
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation import segmentation
+from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.loader import pictures
 from robustbench_kpca.inference.sliding_window.windows import segment
 from robustbench_kpca.protocols.scenario import load_scenario, parse_scenario
@@ -175,7 +175,7 @@ def test_a_models_seconds_are_its_own_and_its_share_of_making_pictures(scenes, m
 
 @pytest.mark.parametrize("fail_at", [2, 7, 15])
 def test_an_interrupted_run_goes_on_where_it_stopped(scenes, small, tmp_path, monkeypatch, fail_at):
-    monkeypatch.setattr(segmentation.Journal, "due", lambda self: True)
+    monkeypatch.setattr(Journal, "due", lambda self: True)
     asked = {"protocol": small, "batch_size": 4, "name": "m", "out": tmp_path / "out"}
     whole = evaluate(ByColour(), scenes, **{**asked, "out": None}, audit=False)
     with pytest.raises(KeyboardInterrupt):
@@ -207,7 +207,7 @@ def test_a_sick_segmenter_is_named_and_the_others_keep_what_they_counted(scenes,
 
 
 def test_memory_that_ran_out_is_flagged_after_a_resumption_too(scenes, small, tmp_path, monkeypatch):
-    monkeypatch.setattr(segmentation.Journal, "due", lambda self: True)
+    monkeypatch.setattr(Journal, "due", lambda self: True)
 
     class Small(ByColour):
         def forward(self, x):
