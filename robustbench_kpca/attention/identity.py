@@ -1,8 +1,8 @@
 """Identity attention: every token keeps its own value. It is the ablation without any mixing of tokens.
 
-The softmax of Principal Attention Pursuit can become the identity: Algorithm 1 of arXiv:2406.13762 does so on random keys
-within four to six iterations. So a gain of RPC attention means something only if it is larger than the gain of identity
-attention in the same layer.
+The softmax of Principal Attention Pursuit can become the identity: that of Algorithm 1 of arXiv:2406.13762 does so on
+random keys within four to six iterations. So a gain of RPC attention means something only if it is larger than the gain
+of identity attention in the same layer.
 """
 
 from robustbench_kpca.attention.symmetric import Heads, SymmetricAttention

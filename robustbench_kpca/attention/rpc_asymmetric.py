@@ -1,7 +1,7 @@
 """Asymmetric RPC attention: the pursuit splits the keys, the queries do not change: softmax(Q M^T / sqrt(D)) V.
 
-Teo & Nguyen (2024), arXiv:2406.13762, appendix E.10, first form. The second form has symmetric RPC attention in the first
-layer and softmax attention in the others: see the family `rpc_vit_sym` in models/families.py.
+Teo & Nguyen (2024), arXiv:2406.13762, appendix E.10, first form. The second form has symmetric RPC attention in the
+first layer and softmax attention in the others: see the family `rpc_vit_sym` in models/families.py.
 """
 
 from typing import Any

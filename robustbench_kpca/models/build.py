@@ -3,7 +3,7 @@
 from typing import Any
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.models.families import SEGMENTER, normalisation_of, parts_of, shape_of
+from robustbench_kpca.models.families import normalisation_of, parts_of, shape_of
 from robustbench_kpca.models.normalisation import normalise_inside
 from robustbench_kpca.models.placement import place
 from robustbench_kpca.strict import did_you_mean
@@ -36,7 +36,7 @@ def create_model(name: str, **options: Any) -> Any:
     family, backbone = parts_of(name)
     special = dict(family.options)
     placed = {"layers": family.layers} if family.special else {}
-    if family.special and backbone is SEGMENTER:
+    if family.special and "decoder" in shape:
         placed["decoder_layers"] = family.layers if shape["decoder"] == "mask" else "none"
     known = [*shape, *special, *placed]
     for option in options:
