@@ -63,7 +63,7 @@ def call(model: nn.Module, x: Images) -> Any:
 
 
 ANY_LOGITS = Presentation(
-    call, lambda logits, x: logits.ndim > 1 and len(logits) == len(x), "logits of shape (batch, classes, ...)"
+    call, lambda answer, x: answer.ndim > 1 and len(answer) == len(x), "logits of shape (batch, classes, ...)"
 )
 """For models of which only the answers count, whatever their places."""
 

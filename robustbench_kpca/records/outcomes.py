@@ -1,4 +1,4 @@
-"""What happened to every sample, as columns: every metric can be recomputed from these without model or torch."""
+"""Outcomes: what happened to every sample, as columns. Every metric can be recomputed from them without a model."""
 
 import csv
 import gzip

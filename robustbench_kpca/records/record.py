@@ -1,6 +1,6 @@
-"""The record of one evaluation: enough to run it again, to trust it, and to compare it with another.
+"""The record of one evaluation: what is needed to run it again, to check it, and to compare it with another.
 
-The compute half writes records, the report half reads them; this file, torch-free, is where the two meet.
+The compute half writes records, and the report half reads them. This file imports no torch.
 """
 
 import json
@@ -22,7 +22,7 @@ SUFFIX = ".record.json"
 
 
 class ModelInfo(BaseModel):
-    """Which network was evaluated.
+    """The network that was evaluated.
 
     `parameters_sha256` identifies its weights whatever file they came from; `probe_sha256`, of its logits on the first
     batch, its function: code and settings that are no parameters show there. `pixel_std` is that of the normalisation
@@ -40,7 +40,7 @@ class ModelInfo(BaseModel):
 
 
 class DataInfo(BaseModel):
-    """Which samples.
+    """The samples that it was evaluated on.
 
     digest: over ids, labels and contents, in any order.
     known: of a pair for out-of-distribution detection, how many samples are of known classes.
@@ -141,7 +141,7 @@ class OutcomesFile(BaseModel):
 class Record(BaseModel):
     """One evaluation. Saved as `<stem>.record.json` beside `<stem>.outcomes.csv.gz`.
 
-    A robust accuracy without an `audit` is one that nobody has looked behind; other records need none.
+    Records of attacks should have an `audit` of the model; other records need none.
     """
 
     model_config = STRICT

@@ -1,7 +1,7 @@
-"""Records of schema 2 are read as records of schema 3: classification's differ in two fields that can be filled in.
+"""Records of classification in schema 2 are read as records of schema 3: two fields are filled in.
 
-Schema 3 names the task of the data and the types of the columns. Records of segmentation are not converted: their
-protocols were of a kind of their own, and their digests would not be those of the same protocols today.
+Schema 3 adds the task of the data and the types of the columns. Records of segmentation are not converted: their
+protocols had another kind, so their digests differ from those of the same protocols today.
 """
 
 from typing import Any

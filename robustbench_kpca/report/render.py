@@ -78,7 +78,7 @@ def audit_marks(board: Board, model: str) -> dict[str, list[str]]:
 
 
 def audit_lines(board: Board) -> list[tuple[str, str, str]]:
-    """Spell out every mark: the mark, the model or models, what was seen."""
+    """Explain every mark: the mark, the model or models, and what the audit found."""
     marks = {model: audit_marks(board, model) for model in board.spec.models}
     lines = [(FLAGGED, model, flag) for model, found in marks.items() for flag in found.get(FLAGGED, [])]
     if without := [model for model, found in marks.items() if UNAUDITED in found]:
@@ -87,7 +87,7 @@ def audit_lines(board: Board) -> list[tuple[str, str, str]]:
 
 
 def audit_summary(board: Board) -> str:
-    """Say what it means that there are no marks."""
+    """Return the sentence that stands in place of marks where there are none."""
     return _AUDITED if any(board.audits(model) for model in board.spec.models) else _NOTHING
 
 
@@ -99,7 +99,7 @@ def heading(board: Board, column: Column) -> str:
 
 
 def frame(board: Board) -> pd.DataFrame:
-    """Table the board as text, best in bold only where `Board.clear_winner` says so."""
+    """Return the board as a table of text; the best value is bold only where it is a clear winner."""
     table = [
         {"#": row["rank"], "Model": " ".join([row["model"], *row["marks"]])}
         | {
@@ -232,7 +232,7 @@ def _windows(inference: Inference) -> str:
 
 
 def _budget(scenario: Attack, std: tuple[float, ...]) -> str:
-    """Spell eps in the protocol's space and, if the model's normalisation is known, in the other one."""
+    """Write eps in the protocol's space and, if the model's normalisation is known, in the other one."""
     text = f"{scenario.threat} in {scenario.space} space"
     if not std:
         return text

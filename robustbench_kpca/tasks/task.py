@@ -5,7 +5,7 @@ Its two halves are loaded when they are first used: `pages` reads records and ne
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -25,18 +25,19 @@ class Task:
         name: such as `classification`; data sets name their task by it.
         unit: what is right or wrong, in the singular: `image`, `pixel`.
         tables: the columns of its outcomes, by kind of protocol. A kind without a table cannot be measured.
-        scores: what training computes on held-out data: name -> title. The first is the main one.
         compute_at: where its computing half is, as `module:NAME`.
         pages_at: where its reporting half is, as `module:NAME`.
+        scores: what training computes on held-out data: name -> title. The first is the main one; none where the task
+            cannot be trained here.
 
     """
 
     name: str
     unit: str
     tables: Mapping[str, Table]
-    scores: Mapping[str, str]
     compute_at: str
     pages_at: str
+    scores: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def compute(self) -> "Compute[Any]":

@@ -36,7 +36,7 @@ def test_the_report_half_runs_where_torch_cannot_be_imported(tmp_path):
         + f"""
 from robustbench_kpca.cli.main import main
 assert main(["leaderboard", "digits", "--out", {str(tmp_path)!r}, "--quiet"]) == 0
-assert main(["plan", "digits"]) == 0
+assert main(["plan", "shapes"]) == 0
 records = {str(ROOT / "leaderboards/digits/records")!r}
 assert main(["check", records, "--baseline", records, "--fail", "robust_accuracy:-2pp"]) == 0
 import pathlib
@@ -125,7 +125,7 @@ def test_the_wheel_works_without_the_checkout(wheel, tmp_path):
         assert robustbench_kpca.__file__.startswith({str(tmp_path)!r}), robustbench_kpca.__file__
         from robustbench_kpca.cli.main import main
         assert main(["eval", "-m", "vit_digits", "-p", "fgsm-linf-8_255", "--limit", "20", "-o", "runs"]) == 0
-        assert main(["leaderboard", "digits", "-o", "board"]) == 0
+        assert main(["plan", "shapes"]) == 0
         from robustbench_kpca import load_record
         from robustbench_kpca.records.record import find_records
         print(load_record(find_records("runs")[0]).environment.revision)

@@ -28,7 +28,7 @@ def rbk(*arguments):
     return main(["diagnose", *map(str, arguments)])
 
 
-FEW = ("rpc_symvit_all_digits_adv", "symfan_digits", "symvit_digits", "vit_digits")
+FEW = ("fan_digits", "rpc_symvit_digits", "symvit_shapes", "vit_digits")
 
 
 @pytest.mark.parametrize(

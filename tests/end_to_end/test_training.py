@@ -1,31 +1,21 @@
 """Training: resumed runs equal uninterrupted ones, and a recipe gives its bundled model again."""
 
-import importlib
 import shutil
-from contextlib import contextmanager
 
 import pytest
 import torch
 from full_disk import full_disk
 from safetensors.torch import load_file
+from stand_ins import few_digits
 
 from robustbench_kpca import evaluate, load_model
-from robustbench_kpca.data import DATASETS
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.models.checkpoint import read_header
 from robustbench_kpca.training.loop import Options, train
 from robustbench_kpca.training.recipe import Mixup, load_recipe
 from robustbench_kpca.training.source import shift
 
-
-@contextmanager
-def few_digits():
-    """150 of every part: two whole batches and a rest."""
-    digits = importlib.import_module(f"{DATASETS.package}.digits")
-    load = digits.load
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(digits, "load", lambda split="test": load(split).take(range(150)))
-        yield
+FEW = 150  # two whole batches and a rest
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +35,7 @@ def recipe_file(tmp_path_factory):
 
 @pytest.fixture
 def short(recipe_file):
-    with few_digits():
+    with few_digits(FEW):
         yield load_recipe(recipe_file)
 
 
@@ -62,7 +52,7 @@ def stop(epoch):
 def finished(recipe_file, tmp_path_factory):
     """A folder with the whole run."""
     folder = tmp_path_factory.mktemp("finished")
-    with few_digits():
+    with few_digits(FEW):
         train(*load_recipe(recipe_file), folder)
     return folder
 
@@ -71,7 +61,7 @@ def finished(recipe_file, tmp_path_factory):
 def interrupted(recipe_file, tmp_path_factory):
     """A folder with the run as it was stopped after its second epoch, before that was saved."""
     folder = tmp_path_factory.mktemp("interrupted")
-    with few_digits(), pytest.raises(_StoppedError):
+    with few_digits(FEW), pytest.raises(_StoppedError):
         train(*load_recipe(recipe_file), folder, Options(on_epoch=stop))
     return folder
 

@@ -99,8 +99,9 @@ def curves(path):
         return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(file)]
 
 
-def test_the_whole_augmentation_resumes_bit_identically(tmp_path, folder, recipe):
-    loaded = load_recipe(recipe, AUGMENTED)
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_whole_augmentation_resumes_bit_identically(tmp_path, folder, recipe, workers):
+    loaded = load_recipe(recipe, AUGMENTED | {"images.workers": workers})
     whole = train(*loaded, tmp_path / "whole", Options(data=folder))
 
     class StoppedError(Exception):

@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 import torch
-from attack_checks import batch, network, rows_are_independent
+from attack_checks import batch, network
 from plain_query import PlainQuery
 from torch import nn
 
@@ -191,12 +191,6 @@ def test_passes_of_a_sample_that_is_never_broken(protocol, classes, steps, runs)
     assert not bool(result.broken.any())
     assert result.backwards.tolist() == [runs * (steps + 1)] * 3
     assert result.forwards.tolist() == [runs * (steps + 1) + (2 if runs > 1 else 1)] * 3
-
-
-@pytest.mark.parametrize("loss", ["ce", "dlr", "dlr_targeted"])
-def test_rows_are_independent(loss):
-    targets = 2 if loss.endswith("targeted") else 1
-    rows_are_independent(APGD(steps=9, loss=loss, targets=targets, rho=0.75), Threat("linf", 0.05), 5 * targets)
 
 
 @pytest.mark.usefixtures("fork")

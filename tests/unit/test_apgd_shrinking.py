@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from attack_checks import drive, rand, rows_are_independent
+from attack_checks import drive, rand
 from plain_query import PlainQuery
 from torch.nn import functional as F  # noqa: N812
 
@@ -123,12 +123,6 @@ def test_balls_shrink_and_only_the_last_is_bound():
         assert {outside for _, outside in seen[:count]} == {phase < 2}
         del seen[:count]
     assert not seen
-
-
-def test_rows_are_independent():
-    """Sixteen steps in all, so that rows of different phases are asked about in one step."""
-    for name in LOSSES:
-        rows_are_independent(ShrinkingAPGD(steps=13, loss=name, rho=0.75), LINF, 8)
 
 
 def test_a_ball_larger_than_the_box():

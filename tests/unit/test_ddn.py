@@ -4,11 +4,10 @@ import math
 
 import pytest
 import torch
-from attack_checks import Wavy, drive, rand, rows_are_independent, stands, where_the_box_binds
+from attack_checks import Wavy, drive, rand, where_the_box_binds
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.attacks.ddn import DDN
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.threat import Threat
 
 EVERYWHERE = Threat("l2", 100.0)
@@ -76,19 +75,3 @@ def test_only_a_find_in_the_ball_is_proposed():
     near = found <= eps
     assert 0 < int(near.sum()) < 6
     assert torch.allclose((state["x"] - x).flatten(1).norm(dim=1), torch.where(near, found, 0.0), atol=1e-9)
-
-
-def test_rows_are_independent():
-    rows_are_independent(DDN(steps=20, gamma=0.1, init_norm=0.5), Threat("l2", 1.0), 9)
-
-
-def test_passes():
-    stage = {"attack": "ddn", "restarts": 1, "steps": 25, "gamma": 0.05, "init_norm": 1.0}
-    assert stands(stage, "l2", 0.5) == (26, 25)
-
-
-def test_other_norms_are_refused():
-    with pytest.raises(BadInputError, match=r"'ddn' .*l1"):
-        DDN(steps=1, gamma=0.1, init_norm=1.0).start(
-            rand(0, 1, 1, 2, 2), torch.tensor([0]), Threat("l1", 0.1), torch.tensor([0])
-        )

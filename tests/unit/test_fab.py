@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from attack_checks import batch, network, rows_are_independent
+from attack_checks import batch, network
 from plain_query import PlainQuery
 from scipy.optimize import linprog, minimize
 from torch import nn
@@ -261,12 +261,6 @@ def test_passes_of_a_sample_that_is_never_broken(classes, targets, steps, forwar
     assert not bool(result.broken.any())
     assert result.backwards.tolist() == [backwards] * 3
     assert result.forwards.tolist() == [forwards + 2] * 3  # the clean logits, and the loop's check
-
-
-@pytest.mark.parametrize("targets", [0, 2])
-@pytest.mark.parametrize("norm", NORMS)
-def test_rows_are_independent(norm, targets):
-    rows_are_independent(FAB(steps=4, targets=targets, **CONSTANTS, random_start=True), Threat(norm, EPS[norm]), 4)
 
 
 @pytest.mark.parametrize("norm", NORMS)

@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from attack_checks import Wavy, drive, half_within_reach, minimal_l2, passes, rand, rows_are_independent, stands
+from attack_checks import Wavy, drive, half_within_reach, minimal_l2, passes, rand
 from plain_query import PlainQuery
 from torch import nn
 
 from robustbench_kpca.attacks.hopskipjump import HopSkipJump
 from robustbench_kpca.attacks.shared.ball import distance
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.threat import Threat
 
 STAGE = {"attack": "hopskipjump", "restarts": 1, "queries": 60, "probes": 10, "max_probes": 100, "gamma": 1.0}
@@ -96,18 +95,3 @@ def test_answers_that_are_all_equal_give_a_direction_too():
     assert bool((state["iteration"] >= 2).all())
     assert bool(torch.isfinite(state["answered"]).all())
     assert float(state["best_distance"].max()) < 0.01
-
-
-@pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_rows_are_independent(norm):
-    rows_are_independent(SMALL, Threat(norm, 1.0), 50, shape=(1, 4, 4))
-
-
-def test_passes():
-    assert stands(STAGE, shape=(1, 3, 3)) == (61, 0)
-    assert stands(STAGE, "l2", 0.1, shape=(1, 3, 3)) == (61, 0)
-
-
-def test_other_norms_are_refused():
-    with pytest.raises(BadInputError, match=r"'hopskipjump' .*l1"):
-        SMALL.start(rand(0, 1, 1, 2, 2), torch.tensor([0]), Threat("l1", 0.1), torch.tensor([0]))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from attack_checks import Wavy, drive, rand, rows_are_independent
+from attack_checks import Wavy, drive, rand
 from plain_query import PlainQuery
 
 from robustbench_kpca.attacks.pgd import PGD
@@ -16,7 +16,6 @@ from robustbench_kpca.attacks.shared.dense_losses import (
     masked_by_class,
 )
 from robustbench_kpca.attacks.shared.losses import cross_entropy
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.threat import Threat
 
 LINF = Threat("linf", 0.1)
@@ -162,15 +161,3 @@ def test_with_one_label_an_image_it_walks_where_pgd_does():
     theirs = drive(PGD(*options), model, x, labels, LINF, 5)
     assert torch.all(model(mine["x"]).argmax(1) == labels), "the steps are too short to lead anywhere wrong"
     assert torch.equal(mine["x"], theirs["x"])
-
-
-def test_rows_are_independent():
-    rows_are_independent(SegPGD(10, "0.2 eps", random_start=True), LINF, 4)
-
-
-def test_a_target_is_refused():
-    attack = SegPGD(10, "0.2 eps", random_start=True)
-    with pytest.raises(BadInputError, match=r"'segpgd' .*target"):
-        attack.start(
-            rand(0, 1, 3, 4, 4), torch.zeros(1).long(), Threat("linf", 0.1, targeted=True), torch.zeros(1).long()
-        )

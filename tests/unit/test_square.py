@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from attack_checks import Wavy, drive, half_within_reach, passes, rand, rows_are_independent, stands
+from attack_checks import Wavy, drive, half_within_reach, passes, rand
 from plain_query import PlainQuery
 
 from robustbench_kpca.attacks import square
@@ -141,14 +141,3 @@ def test_it_breaks_what_is_clearly_within_reach_and_nothing_beyond(norm, linear)
         return
     assert bool(broken[needed < 0.5 * eps].all())
     assert int((needed < 0.5 * eps).sum()) >= 4
-
-
-@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
-def test_rows_are_independent(norm):
-    rows_are_independent(Square(queries=60, p_init=0.8), Threat(norm, 0.1), 12)
-
-
-def test_passes():
-    assert stands(STAGE) == (31, 0)
-    assert stands(STAGE, "l2", 0.5) == (31, 0)
-    assert stands(STAGE, "l1", 5.0) == (31, 0)

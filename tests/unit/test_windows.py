@@ -75,7 +75,7 @@ def test_windows_cover_an_axis_and_stay_inside(length, window, stride):
     assert all(after - before <= stride for before, after in pairwise(places))
 
 
-@pytest.mark.parametrize("size", [(8, 8), (1, 1), (3, 20), (20, 3), (17, 23), (8, 16), (40, 31)])
+@pytest.mark.parametrize("size", [(8, 8), (1, 1), (3, 20), (20, 3), (17, 23), (8, 16), (26, 19)])
 @pytest.mark.parametrize("stride", [8, 5, 3, 1])
 def test_a_position_independent_model_sees_the_whole_picture(size, stride):
     model, image = Pixelwise(), picture(*size)
@@ -87,7 +87,7 @@ def test_a_position_independent_model_sees_the_whole_picture(size, stride):
         assert np.array_equal(segment(model, image, stride=stride, flip=flip, scales=scales), whole)
 
 
-@pytest.mark.parametrize("size", [(8, 8), (5, 5), (17, 23), (31, 9), (40, 31)])
+@pytest.mark.parametrize("size", [(8, 8), (5, 5), (17, 23), (31, 9), (26, 19)])
 @pytest.mark.parametrize("stride", [8, 5, 1])
 def test_overlapping_logits_are_averaged(size, stride):
     model, image = Positioned(), picture(*size)

@@ -42,7 +42,7 @@ ALEXNET_MEANS: dict[str, float] = {
     "pixelate": 0.717840,
     "jpeg_compression": 0.606500,
 }
-"""Means over the five severities: the constants everybody divides by; source: README of hendrycks/robustness.
+"""Means over the five severities: the constants that papers divide by; source: README of hendrycks/robustness.
 
 They are exactly the means of `ALEXNET_ERRORS`; rounded to three digits, as some codes hold them, they move mCE.
 """

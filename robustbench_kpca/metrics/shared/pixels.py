@@ -25,7 +25,8 @@ from robustbench_kpca.records.estimate import Values
 from robustbench_kpca.records.outcomes import Outcomes
 
 Cell = tuple[str, int]
-Sums = NDArray[np.float64]
+Sums = NDArray[Any]
+"""Numbers of pixels, whole or weighted."""
 COLUMNS = ("intersection", "truth", "predicted")
 """Columns of outcomes that hold pixel counts."""
 PICTURE = "picture"
@@ -65,7 +66,7 @@ def fewest_right(pictures: "PixelCounts") -> NDArray[np.int64]:
 
 
 def worst_for_miou(pictures: "PixelCounts") -> NDArray[np.int64]:
-    """Choose of each image the picture that makes mIoU low, number by number (Croce et al. 2024, arXiv:2306.12941).
+    """Choose of each image the picture that makes mIoU low; return their numbers (Croce et al. 2024, arXiv:2306.12941).
 
     From the pictures of fewest right pixels on, one image after the other takes the picture that lowers the mIoU of all
     the most, until none lowers it: a low mIoU, though there may be a lower one.

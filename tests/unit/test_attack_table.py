@@ -1,0 +1,95 @@
+"""What every attack is asked alike, in tables: rows that stand for themselves, the passes of a sample that stands, and
+threats that are refused.
+"""
+
+import attack_checks
+import pytest
+import torch
+
+from robustbench_kpca.attacks import ATTACKS
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols.threat import Threat
+
+APGD = {"steps": 9, "rho": 0.75}
+APGD_L1 = {"steps": 50, "loss": "ce", "targets": 1}
+CW = {"steps": 12, "lr": 0.05, "binary_steps": 3, "initial_const": 0.3, "confidence": 0.0}
+DDN = {"steps": 20, "gamma": 0.1, "init_norm": 0.5}
+FAB = {"steps": 4, "alpha_max": 0.1, "eta": 1.05, "beta": 0.9, "random_start": True}
+HOP = {"queries": 400, "probes": 20, "max_probes": 100, "gamma": 1.0}
+MIM = {"steps": 10, "step_size": "0.1 eps", "decay": 1.0}
+PGD = {"steps": 10, "step_size": "0.2 eps", "random_start": True}
+SLD = {"steps": 20, "step_size": "0.1 eps", "sparsity": 91.0, "skip_clipped": False, "random_start": False}
+SPSA = {"steps": 8, "samples": 32, "delta": 0.01, "lr": 0.02, "random_start": False}
+SQUARE = {"queries": 60, "p_init": 0.8}
+SMALL = (1, 4, 4)  # the shape of an image, where the usual one would take long
+EPS = {"linf": 8 / 255, "l2": 0.5, "l1": 2.0}
+
+ROWS = [  # attack, options, norm, eps, steps before and after rows are taken out, shape
+    *(("apgd", APGD | {"loss": loss, "targets": 1}, "linf", 0.05, 5, None) for loss in ("ce", "dlr")),
+    ("apgd", APGD | {"loss": "dlr_targeted", "targets": 2}, "linf", 0.05, 10, None),
+    ("apgd_l1", APGD_L1 | {"steps": 9}, "l1", 1.0, 6, None),
+    ("apgd_l1", {"steps": 9, "loss": "dlr_targeted", "targets": 2}, "l1", 1.0, 12, None),
+    *(  # sixteen steps in all, so that rows of different phases are asked about in one step
+        ("apgd_shrinking", {"steps": 13, "loss": loss, "rho": 0.75}, "linf", 0.1, 8, None)
+        for loss in ("ce_masked_by_class", "ce_masked", "js")
+    ),
+    ("cw", CW, "l2", 1.0, 15, None),
+    ("ddn", DDN, "l2", 1.0, 9, None),
+    *(("fab", FAB | {"targets": targets}, norm, EPS[norm], 4, None) for targets in (0, 2) for norm in EPS),
+    *(("hopskipjump", HOP, norm, 1.0, 50, SMALL) for norm in ("linf", "l2")),
+    *(("mim", MIM, norm, 0.1, 4, None) for norm in ("linf", "l2")),
+    ("pgd", PGD, "linf", 0.1, 4, None),
+    ("segpgd", PGD, "linf", 0.1, 4, None),
+    *(("sld", SLD | {"random_start": start}, "l1", 0.5, 5, None) for start in (False, True)),
+    *(("spsa", SPSA | {"samples": 6, "random_start": start}, "linf", 0.1, 3, None) for start in (False, True)),
+    *(("square", SQUARE, norm, 0.1, 12, None) for norm in EPS),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "norm", "eps", "steps", "shape"), ROWS)
+def test_rows_are_independent(name, options, norm, eps, steps, shape):
+    how = {} if shape is None else {"shape": shape}
+    attack_checks.rows_are_independent(ATTACKS.get(name)(**options), Threat(norm, eps), steps, **how)
+
+
+TINY_HOP = {"queries": 60, "probes": 10, "max_probes": 100, "gamma": 1.0}
+PASSES = [  # attack, options, restarts, norm, eps, forward and backward passes of a sample that is never broken
+    # one forward pass is the loop's check; with targets one more is for the clean logits, and two classes are wrong
+    ("apgd_l1", APGD_L1, 1, "l1", 1.0, 50 + 3 + 1, 50 + 3),
+    ("apgd_l1", APGD_L1 | {"steps": 10}, 5, "l1", 1.0, 5 * (10 + 3 + 1), 5 * (10 + 3)),
+    ("apgd_l1", {"steps": 7, "loss": "dlr_targeted", "targets": 5}, 1, "l1", 1.0, 2 * (7 + 3) + 2, 2 * (7 + 3)),
+    ("ddn", {"steps": 25, "gamma": 0.05, "init_norm": 1.0}, 1, "l2", 0.5, 26, 25),
+    ("hopskipjump", TINY_HOP, 1, "linf", 0.1, 61, 0),
+    ("hopskipjump", TINY_HOP, 1, "l2", 0.1, 61, 0),
+    ("mim", MIM, 1, "linf", 0.1, 11, 10),
+    ("noise", {}, 1, "linf", 0.1, 1, 0),
+    ("noise", {}, 3, "linf", 0.1, 3, 0),
+    ("sld", SLD, 1, "l1", 0.5, 21, 20),
+    ("spsa", SPSA, 1, "linf", 0.1, 8 * 33 + 1, 0),
+    ("square", SQUARE | {"queries": 30}, 1, "linf", 0.1, 31, 0),
+    ("square", SQUARE | {"queries": 30}, 1, "l2", 0.5, 31, 0),
+    ("square", SQUARE | {"queries": 30}, 1, "l1", 5.0, 31, 0),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "restarts", "norm", "eps", "forwards", "backwards"), PASSES)
+def test_passes(name, options, restarts, norm, eps, forwards, backwards):
+    stage = {"attack": name, "restarts": restarts} | options
+    shape = (1, 3, 3) if name == "hopskipjump" else (2, 6, 6)
+    assert attack_checks.stands(stage, norm, eps, shape=shape) == (forwards, backwards)
+
+
+REFUSED = [
+    ("cw", CW, Threat("linf", 0.1), "linf"),
+    ("ddn", DDN, Threat("l1", 0.1), "l1"),
+    ("hopskipjump", HOP, Threat("l1", 0.1), "l1"),
+    ("segpgd", PGD, Threat("linf", 0.1, targeted=True), "target"),
+    ("sld", SLD, Threat("linf", 0.1), "linf"),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "threat", "what"), REFUSED)
+def test_a_threat_that_an_attack_does_not_know_is_refused(name, options, threat, what):
+    label = torch.tensor([0])
+    with pytest.raises(BadInputError, match=f"'{name}' .*{what}"):
+        ATTACKS.get(name)(**options).start(attack_checks.rand(0, 1, 1, 2, 2), label, threat, label)
