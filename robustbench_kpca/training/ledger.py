@@ -62,7 +62,7 @@ def columns() -> list[str]:
     Each score that some task has is a column, and so is the main score of each task for averaged weights.
     """
     tasks = [list(TASKS.get(name).scores) for name in TASKS.names()]
-    main = [names[0] for names in tasks]
+    main = [names[0] for names in tasks if names]
     held_out: list[str] = []
     for name in dict.fromkeys(name for names in tasks for name in names):
         held_out += [f"val_{name}", f"ema_val_{name}"] if name in main else [f"val_{name}"]

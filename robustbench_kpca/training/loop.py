@@ -111,12 +111,12 @@ class _Run:
         self.plain = create_model(recipe.model, **recipe.model_options)
         self.origin = start(self.plain, recipe)
         self.source = source_of(recipe, options.data, self.accelerator)
-        self.compute = self.source.task.compute
+        self.training = self.source.training
         self.classes = self._require_fit()
         optimizer = self._optimizer()
         self.scheduler = schedule(recipe, optimizer, math.ceil(self.source.length / recipe.batch_size))
         self.model, self.optimizer = self.accelerator.prepare(self.plain, optimizer)
-        self.objective = Objective(recipe, self.plain, self.compute.training, self.classes)
+        self.objective = Objective(recipe, self.plain, self.training, self.classes)
         self.ema = ModelEmaV3(self.plain, decay=recipe.ema_decay) if recipe.ema_decay is not None else None
 
     def _require_fit(self) -> int:
@@ -127,7 +127,7 @@ class _Run:
 
         """
         image, largest = self.source.sample()
-        shown = self.compute.presentation(self.plain, attacked=False)
+        shown = self.source.task.compute.presentation(self.plain, attacked=False)
         try:
             with torch.no_grad():
                 logits = shown.show(self.plain, image.cpu())
@@ -236,8 +236,8 @@ class _Run:
         """Return the task's scores on `val` or `test`, over all processes; empty if there is no such part."""
         sums = self._sums(3, self.classes)
         for x, y in self.source.held_out(part):
-            sums += self.compute.training.counts(model(x), y).to(sums)
-        return self.compute.training.score(self.accelerator.reduce(sums).cpu())
+            sums += self.training.counts(model(x), y).to(sums)
+        return self.training.score(self.accelerator.reduce(sums).cpu())
 
     def restore(self) -> None:
         """Continue after the last finished epoch, if `resume` is set and there is one."""

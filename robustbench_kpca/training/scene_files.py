@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from robustbench_kpca.data.load import load_data
-from robustbench_kpca.data.scenes import Scenes
+from robustbench_kpca.data.scenes import Mask, Pixels, Scenes
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.families import normalisation_of
 from robustbench_kpca.randomness import generator, sample_key
-from robustbench_kpca.training.augmentation import Mask, Pixels, Window, resize
+from robustbench_kpca.training.augmentation import Window, resize
 from robustbench_kpca.training.generators import epoch_seed
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.source import Batch, Source

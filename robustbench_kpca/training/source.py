@@ -17,6 +17,7 @@ from robustbench_kpca.data.samples import ArraySamples, Samples
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.task import Task
+from robustbench_kpca.tasks.training import Training
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.types import Images, Labels
 
@@ -72,6 +73,18 @@ class Source(ABC):
     def task(self) -> Task:
         """What a model is trained to do with these images."""
         return task_named(self.reads.task)
+
+    @property
+    def training(self) -> Training:
+        """The losses and scores of the task.
+
+        Raises:
+            BadInputError: no model can be trained for it.
+
+        """
+        if self.task.compute.training is None:
+            raise BadInputError(f"training for {self.task.name}", expected="a task that models can be trained for")
+        return self.task.compute.training
 
     @abstractmethod
     def epoch(self, number: int) -> Iterator[Batch]:
