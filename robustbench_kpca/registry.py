@@ -5,11 +5,11 @@ import importlib
 import importlib.util
 import pkgutil
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from robustbench_kpca.errors import UnknownNameError
+from robustbench_kpca.errors import BadInputError, UnknownNameError
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> UnknownNameError:
@@ -22,11 +22,26 @@ def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> 
 
 @dataclass(frozen=True)
 class Family:
-    """The members of the folder `package`; each module exposes its member as the constant `member`."""
+    """The members of the folder `package`; each public module exposes its member as the constant `member`.
+
+    Sub-folders hold what members share; with `folders` it is they that are the members.
+
+    Attributes:
+        kind: what a member is called in messages.
+        package: full name of the folder.
+        member: name of the constant.
+        folders: whether sub-folders are the members.
+        separator: what stands in names where module names have an underscore.
+        added: members from outside the package, by name; see `add`.
+
+    """
 
     kind: str
     package: str
     member: str
+    folders: bool = False
+    separator: str = "_"
+    added: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def names(self) -> list[str]:
         """Names of all members, sorted; imports none of them."""
@@ -34,22 +49,41 @@ class Family:
         assert spec is not None
         assert spec.submodule_search_locations is not None
         found = pkgutil.iter_modules(list(spec.submodule_search_locations))
-        return sorted(one.name for one in found if not one.ispkg and not one.name.startswith("_"))
+        modules = [one.name for one in found if one.ispkg == self.folders and not one.name.startswith("_")]
+        return sorted([name.replace("_", self.separator) for name in modules] + list(self.added))
+
+    def add(self, name: str, member: Any) -> None:
+        """Add a member that is no file of the folder, for as long as the program runs.
+
+        Raises:
+            BadInputError: there is another member of that name.
+
+        """
+        if self.added.get(name) is not member and name in self.names():
+            raise BadInputError(f"a second {self.kind} named '{name}'", fix="choose another name")
+        self.added[name] = member
 
     def get(self, name: str) -> Any:
         """Return the member called `name`.
 
         Raises:
-            UnknownNameError: no such module; the message suggests the closest name.
+            UnknownNameError: no such member; the message suggests the closest name.
 
         """
+        if name in self.added:
+            return self.added[name]
         if name not in self.names():
             raise unknown_name(self.kind, name, self.names())
-        return getattr(importlib.import_module(f"{self.package}.{name}"), self.member)
+        return getattr(importlib.import_module(self._module(name)), self.member)
 
     def summary(self, name: str) -> str:
-        """First line of the module's docstring, read without importing it."""
-        spec = importlib.util.find_spec(f"{self.package}.{name}")
+        """First line of the module's docstring, read without importing it; of an added member, of its own docstring."""
+        if name in self.added:
+            return (self.added[name].__doc__ or "").partition("\n")[0]
+        spec = importlib.util.find_spec(self._module(name))
         assert spec is not None
         assert spec.origin is not None
         return Path(spec.origin).read_text("utf-8").removeprefix('"""').partition("\n")[0].rstrip('"')
+
+    def _module(self, name: str) -> str:
+        return f"{self.package}.{name.replace(self.separator, '_')}"

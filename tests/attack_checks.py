@@ -10,6 +10,7 @@ from robustbench_kpca import load_data, load_model
 from robustbench_kpca.attack_loop.engine import Engine
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.scenario import parse_scenario
+from robustbench_kpca.tasks import task_named
 
 
 def rand(seed, *shape, dtype=torch.float64):
@@ -77,6 +78,7 @@ def rows_are_independent(attack, threat, steps, shape=(2, 6, 6)):
         assert torch.equal(late[name], rows[2:]), name
 
 
+MISCLASSIFIED = task_named("classification").compute.success
 USUAL = """title = "t"
 citations = []
 kind = "attack"
@@ -104,6 +106,7 @@ def passes(stage, norm, eps, model, x, y, batch_size=4):
     engine = Engine(
         Runner(model.eval(), batch_size, torch.device("cpu")),
         scenario([stage], norm=norm, eps=eps),
+        MISCLASSIFIED,
         [str(row) for row in range(len(y))],
         0,
         lambda sample: found.update({sample.index: sample}),

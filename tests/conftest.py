@@ -61,10 +61,10 @@ def fork():
 @pytest.fixture(scope="module")
 def few_resamples():
     """Intervals of a hundred resamples where no interval is looked at: two thousand take a second a clean record."""
-    from robustbench_kpca import metrics
+    from robustbench_kpca.metrics.shared import metric
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "bootstrap", partial(metrics.bootstrap, resamples=100))
+        patch.setattr(metric, "bootstrap", partial(metric.bootstrap, resamples=100))
         yield
 
 

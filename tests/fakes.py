@@ -13,14 +13,13 @@ from torch import Tensor, nn
 
 from robustbench_kpca import attack, load_data, load_model
 from robustbench_kpca.audit.bench import Bench
-from robustbench_kpca.audit.model_identity import audited_samples
 from robustbench_kpca.audit.preflight import CHECKS, preflight
 from robustbench_kpca.audit.run import audit
-from robustbench_kpca.data.scenes import Scenes, load_scenes
+from robustbench_kpca.data.scenes import Scenes
 from robustbench_kpca.errors import BadInputError, BenchmarkError
-from robustbench_kpca.evaluation.dense import scene_batch
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.threat import Threat, parse_fraction
+from robustbench_kpca.tasks import task_named
 
 BASES = ("vit_digits", "symvit_digits_adv")
 
@@ -144,6 +143,7 @@ FAKES: dict[str, tuple[Callable, tuple]] = {
     "nan": (nan, ("loss", "logits", "gradient")),
     "shatter": (shatter, (1.0, 3.0, 10.0)),
 }
+SEGMENTATION = task_named("segmentation")
 PER_PIXEL: dict[str, tuple[Callable, tuple]] = FAKES | {
     "scale": (scale, (3.0, 10.0, 100.0)),
     "shuffle": (shuffle, (0.5, 0.9, 1.0)),
@@ -203,9 +203,11 @@ def shares(model: nn.Module, base: nn.Module, scenes: Scenes, eps: str) -> tuple
 
     The base's are those of SegPGD-40.
     """
-    images, labels = scene_batch(scenes, len(scenes))
+    images, labels = SEGMENTATION.compute.tensors(scenes)
     threat, cpu = Threat("linf", parse_fraction(eps)), torch.device("cpu")
-    own, honest = (Bench(one, Runner(one, len(labels), cpu), images, labels, eps, threat, 0) for one in (model, base))
+    own, honest = (
+        Bench(SEGMENTATION, one, Runner(one, len(labels), cpu), images, labels, eps, threat, 0) for one in (model, base)
+    )
     left = own.left("pgd")
     truth = torch.minimum(left, own.shares(honest.climb("segpgd").images, labels))
     return "fails" if "pgd" in own.failures else f"{100 * float(left.mean()):.0f}", 100 * float(truth.mean())
@@ -213,8 +215,8 @@ def shares(model: nn.Module, base: nn.Module, scenes: Scenes, eps: str) -> tuple
 
 def table_per_pixel(base="symvit_shapes", kinds=tuple(PER_PIXEL), count: int = 8, eps: str = "8/255") -> None:
     """Print the same of segmenters, in percent of the pixels."""
-    scenes = audited_samples(load_scenes("shapes"), count)
-    images, labels = scene_batch(scenes, count)
+    scenes = SEGMENTATION.compute.audited(load_data("shapes"), count)
+    images, labels = SEGMENTATION.compute.tensors(scenes)
     print("| fake | strength | PGD-20 | truth at most | refused by preflight | else flagged by the audit |")
     print("|---|---|---|---|---|---|")
     for kind in kinds:

@@ -18,8 +18,8 @@ _NOTHING = 1e-30  # the gradient of a cross-entropy whose other probabilities ar
 
 
 @dataclass(frozen=True)
-class Tally:
-    """Per sample, what a meter counts; written in place."""
+class Counters:
+    """What is counted of each sample; written in place."""
 
     forwards: Counts
     backwards: Counts
@@ -27,7 +27,7 @@ class Tally:
     zero_gradients: Counts
 
 
-class BareModel(nn.Module):
+class CountedModel(nn.Module):
     """`answer`, counted: a forward pass for every image shown, a backward pass for every image of a gradient.
 
     Whose images they are, the caller does not say. The total is spread evenly over the samples of the batch (those
@@ -44,9 +44,9 @@ class BareModel(nn.Module):
     The network is not a submodule: nothing that is done to this module's mode, parameters or device reaches it.
     """
 
-    def __init__(self, answer: Callable[[Tensor], Tensor], attack: str, tally: Tally, rows: Rows) -> None:
+    def __init__(self, answer: Callable[[Tensor], Tensor], attack: str, counters: Counters, rows: Rows) -> None:
         super().__init__()
-        self.answer, self.attack, self.tally, self.rows = answer, attack, tally, rows
+        self.answer, self.attack, self.counters, self.rows = answer, attack, counters, rows
         self.spent: dict[Kind, int] = {"forwards": 0, "backwards": 0, "nonfinite": 0, "zero_gradients": 0}
         self.failure: EvaluationError | None = None
         self.place = nn.Parameter(torch.empty(0, device=rows.device), requires_grad=False)  # shows the device
@@ -100,7 +100,7 @@ class BareModel(nn.Module):
         self._add(kind, after - before)
 
     def _add(self, kind: Kind, counts: Rows) -> None:
-        total: Counts = getattr(self.tally, kind)
+        total: Counts = getattr(self.counters, kind)
         with torch.inference_mode(total.is_inference()):  # the caller's mode, which may not be that here
             total[self.rows] += counts
 

@@ -12,13 +12,13 @@ import torch
 
 from robustbench_kpca.attack_loop.pool import Claim, Pool
 from robustbench_kpca.attack_loop.pool import Sample as Sample  # who takes an engine takes its samples
-from robustbench_kpca.attack_loop.query import Meter, Worst, check_clean, check_proposal
-from robustbench_kpca.attack_loop.success import Answer, beaten, join, judge, split, unanswered
-from robustbench_kpca.attack_loop.targets import aims_of, check_budget, check_per_pixel
+from robustbench_kpca.attack_loop.query import CountingQuery, Worst, check_clean, check_proposal
+from robustbench_kpca.attack_loop.success import Answer, Success
+from robustbench_kpca.attack_loop.targets import check_budget, targets_of
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attacks.foreign import build as foreign_attack
 from robustbench_kpca.errors import EvaluationError
-from robustbench_kpca.inference.input_space import Space
+from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.scenario import Attack as AttackScenario
 from robustbench_kpca.protocols.scenario import Stage
@@ -53,13 +53,21 @@ class Engine:
     """
 
     def __init__(
-        self, runner: Runner, scenario: AttackScenario, ids: list[str], seed: int, sink: Callable[[Sample], None]
+        self,
+        runner: Runner,
+        scenario: AttackScenario,
+        success: Success,
+        ids: list[str],
+        seed: int,
+        sink: Callable[[Sample], None],
     ) -> None:
-        self.runner, self.scenario, self.ids, self.seed, self.sink = runner, scenario, ids, seed, sink
+        self.runner, self.scenario, self.success = runner, scenario, success
+        self.ids, self.seed, self.sink = ids, seed, sink
         self.threat = scenario.threat
-        self.space = Space.of(runner.model, scenario.space)
+        self.space = InputSpace.of(runner.model, scenario.space)
         self.stops = scenario.policy == "stop_at_first"
         self.pools = [Pool(stage.attack, build_attack(stage), stage.restarts) for stage in scenario.stage]
+        success.check_protocol(scenario, {pool.name: pool.attack for pool in self.pools})
         self.claims: deque[Claim] = deque()
 
     def run(self, source: Iterator[CleanBatch], pulse: Callable[[], None] = lambda: None) -> None:
@@ -91,8 +99,6 @@ class Engine:
     def _admit(self, indices: list[int], images: Images, labels: Labels) -> None:
         """Run the one clean forward pass; with true labels, what is misclassified already is never attacked."""
         labels = labels.to(self.runner.device)
-        if labels.ndim > 1:
-            check_per_pixel(self.scenario, {pool.name: pool.attack for pool in self.pools})
         logits = self.runner.logits(images.to(self.runner.device))
         check_clean(logits, labels)
         check_budget(self.scenario, images)
@@ -100,18 +106,20 @@ class Engine:
         if self.scenario.clip and self.scenario.space == "normalised":
             given = given.clamp(0, 1)
             logits = self.runner.logits(self.space.leave(given).to(self.runner.device))
-        aims = aims_of(self.scenario, self.seed, [self.ids[index] for index in indices], logits, labels)
-        prediction, margins = judge(logits, aims, self.threat.sign)
-        wrong_at_once, wrong = (beaten(answer, labels, targeted=False).tolist() for answer in (predicted, prediction))
-        columns = zip(*(split(part) for part in (labels, predicted, aims, prediction)), margins.tolist(), strict=True)
-        for row, (label, first, aim, answer, margin) in enumerate(columns):
+        targets = targets_of(self.scenario, self.seed, [self.ids[index] for index in indices], logits, labels)
+        prediction, margins = self.success.judge(logits, targets, self.threat.sign)
+        wrong_at_once, wrong = (
+            self.success.reached(answer, labels, targeted=False).tolist() for answer in (predicted, prediction)
+        )
+        answers = (self.success.split(part) for part in (labels, predicted, targets, prediction))
+        for row, (label, first, target, answer, margin) in enumerate(zip(*answers, margins.tolist(), strict=True)):
             before = "" if not wrong[row] else CLEAN if wrong_at_once[row] else CLAMP
             own = given[row].clone()  # not a view that keeps its whole batch
             sample = Sample(
-                indices[row], self.ids[indices[row]], label, own, first, aim, before,
+                indices[row], self.ids[indices[row]], label, own, first, target, before,
                 worst=own, worst_margin=margin, prediction=answer,
             )  # fmt: skip
-            if sample.per_pixel:
+            if self.success.graded:
                 sample.given = own, margin, answer, ""
             if before and self.scenario.labels == "true":
                 sample.broken_by = before
@@ -133,7 +141,7 @@ class Engine:
     def _start(self, pool: Pool, samples: list[Sample]) -> State:
         device = self.runner.device
         clean = torch.stack([sample.clean for sample in samples]).to(device)
-        labels = join([sample.aim for sample in samples], device)
+        labels = self.success.join([sample.target for sample in samples], device)
         keys = [sample_key(self.seed, f"{sample.stage}/{pool.name}/{sample.restart}", sample.id) for sample in samples]
         state = pool.attack.start(clean, labels, self.threat, torch.tensor(keys, device=device))
         return state | {
@@ -143,7 +151,7 @@ class Engine:
             "loop.margin": torch.tensor(
                 [sample.worst_margin for sample in samples], device=device, dtype=torch.float64
             ),
-            "loop.prediction": join([sample.prediction for sample in samples], device),
+            "loop.prediction": self.success.join([sample.prediction for sample in samples], device),
         }
 
     def _step(self, pool: Pool) -> None:
@@ -151,32 +159,27 @@ class Engine:
         own = {key: rows for key, rows in pool.state.items() if key.startswith("loop.")}
         state = {key: rows for key, rows in pool.state.items() if key not in own}
         worst = Worst(own["loop.worst"], own["loop.margin"], own["loop.prediction"])
-        meter = Meter(
-            self.runner,
-            self.space,
-            pool.name,
-            self.threat,
-            own["loop.clean"],
-            own["loop.label"],
-            worst,
+        query = CountingQuery(
+            self.runner, self.space, self.success, pool.name, self.threat, own["loop.clean"], own["loop.label"], worst,
             stops=self.stops,
-        )
-        state = pool.attack.step(state, self.threat, meter)
+        )  # fmt: skip
+        state = pool.attack.step(state, self.threat, query)
         pool.state = state | own
         for count in ("forwards", "backwards", "nonfinite", "zero_gradients"):
-            for sample, seen in zip(pool.active, getattr(meter, count).tolist(), strict=True):
+            for sample, seen in zip(pool.active, getattr(query, count).tolist(), strict=True):
                 setattr(sample, count, getattr(sample, count) + seen)
-        self._release(pool, meter)
+        self._release(pool, query)
 
-    def _release(self, pool: Pool, meter: Meter) -> None:
+    def _release(self, pool: Pool, query: CountingQuery) -> None:
         """Turn what looks broken (if that ends the search) or has spent its budget into claims."""
-        stopped = meter.broken & self.stops
+        stopped = query.broken & self.stops
         leaving = stopped | pool.state["finished"]
         for row in leaving.nonzero()[:, 0].tolist():
             sample, margin = pool.active[row], float(pool.state["loop.margin"][row])
             if margin < sample.worst_margin or bool(stopped[row]):
                 sample.worst, sample.worst_margin = pool.state["loop.worst"][row].to("cpu", copy=True), margin
-                sample.prediction, sample.worst_by = split(pool.state["loop.prediction"][row : row + 1])[0], pool.name
+                prediction = self.success.split(pool.state["loop.prediction"][row : row + 1])[0]
+                sample.prediction, sample.worst_by = prediction, pool.name
             if bool(stopped[row]):
                 state = {key: rows[row : row + 1].clone() for key, rows in pool.state.items()}
                 self.claims.append(Claim(sample, sample.worst, state))
@@ -190,10 +193,11 @@ class Engine:
         claims = [self.claims.popleft() for _ in range(min(self.runner.batch_size, len(self.claims)))]
         images = torch.stack([claim.image for claim in claims]).to(device)
         clean = torch.stack([claim.sample.clean for claim in claims]).to(device)
-        aims = join([claim.sample.aim for claim in claims], device)
+        targets = self.success.join([claim.sample.target for claim in claims], device)
         check_proposal(images, clean, self.threat, self.pools[claims[0].sample.stage].name)
-        prediction, margins = judge(self.runner.logits(self.space.leave(images)), aims, self.threat.sign)
-        for claim, answer, margin in zip(claims, split(prediction), margins.tolist(), strict=True):
+        logits = self.runner.logits(self.space.leave(images))
+        prediction, margins = self.success.judge(logits, targets, self.threat.sign)
+        for claim, answer, margin in zip(claims, self.success.split(prediction), margins.tolist(), strict=True):
             self._answer(claim, answer, margin)
 
     def _answer(self, claim: Claim, prediction: Answer, margin: float) -> None:
@@ -206,7 +210,7 @@ class Engine:
         """
         sample, policy = claim.sample, self.scenario.policy
         sample.forwards += self.runner.draws
-        sample.nonfinite += bool(unanswered(join([prediction])))
+        sample.nonfinite += bool(self.success.unanswered(self.success.join([prediction])))
         broken = self._broken(sample, prediction)
         looked_broken = claim.state is not None or (claim.final and self._broken(sample, sample.prediction))
         if looked_broken and not broken:
@@ -216,7 +220,7 @@ class Engine:
                     fix="a gradient attack cannot judge such a model",
                 )
             sample.retracted += 1
-        if (broken or sample.per_pixel) and (sample.confirmed is None or margin < sample.confirmed[1]):
+        if (broken or self.success.graded) and (sample.confirmed is None or margin < sample.confirmed[1]):
             by = sample.worst_by if claim.final else self.pools[sample.stage].name
             sample.confirmed = (claim.image, margin, prediction, by)
         if claim.final and not broken and sample.confirmed is not None:  # another image is surely as bad, or broken
@@ -229,7 +233,7 @@ class Engine:
         if broken and decides:
             sample.broken_by = sample.before or sample.worst_by
             self._decide(sample)
-        elif claim.final and sample.per_pixel:
+        elif claim.final and self.success.graded:
             self._enter(sample, sample.stage + 1)
         elif claim.final:
             self._decide(sample)
@@ -241,7 +245,12 @@ class Engine:
     def _broken(self, sample: Sample, prediction: Answer) -> bool:
         """Whether a prediction is what the attacker wants; NaN or infinite logits (-1) always are."""
         targeted = self.threat.targeted
-        return bool(beaten(join([prediction]), join([sample.aim if targeted else sample.label]), targeted=targeted))
+        return self._reached(prediction, sample.target if targeted else sample.label, targeted=targeted)
+
+    def _reached(self, prediction: Answer, target: Answer, *, targeted: bool) -> bool:
+        """`Success.reached` of one sample."""
+        rows = (self.success.join([answer]) for answer in (prediction, target))
+        return bool(self.success.reached(*rows, targeted=targeted))
 
     def _search_on(self, claim: Claim, state: State, margin: float) -> None:
         """Put a sample back where it looked broken: in the pass that gave the gradient it did, in a plain one not."""
@@ -257,7 +266,7 @@ class Engine:
         if sample.restart + 1 < self.pools[sample.stage].restarts:
             sample.restart += 1
             self.pools[sample.stage].waiting.append((sample, None))
-        elif sample.per_pixel and sample.worst_by:
+        elif self.success.graded and sample.worst_by:
             self.claims.append(Claim(sample, sample.worst, final=True))
         else:
             self._enter(sample, sample.stage + 1)
@@ -265,20 +274,20 @@ class Engine:
     def _enter(self, sample: Sample, stage: int) -> None:
         """Put a sample in line for a stage; after the last, it is decided."""
         if stage < len(self.pools):
-            if sample.per_pixel:
+            if self.success.graded:
                 self._begin_anew(sample)
             sample.stage, sample.restart = stage, 0
             self.pools[stage].waiting.append((sample, None))
         elif self._unsure(sample):
             self.claims.append(Claim(sample, sample.worst, final=True))
         else:
-            wrong = bool(beaten(join([sample.prediction]), join([sample.label]), targeted=False))
+            wrong = self._reached(sample.prediction, sample.label, targeted=False)
             sample.broken_by = sample.before if wrong else ""
             self._decide(sample)
 
     def _unsure(self, sample: Sample) -> bool:
         """Whether the worst image, which a gradient pass may have found, decides and needs an answer of its own."""
-        strongest = self.scenario.policy == "strongest" and not sample.per_pixel
+        strongest = self.scenario.policy == "strongest" and not self.success.graded
         return strongest and (sample.worst_margin <= 0 or sample.before != "")
 
     def _begin_anew(self, sample: Sample) -> None:
@@ -291,7 +300,7 @@ class Engine:
 
     def _decide(self, sample: Sample) -> None:
         """Hand a sample over; a scene with the worst image of all stages."""
-        if sample.per_pixel:
+        if self.success.graded:
             self._begin_anew(sample)
             if sample.found:
                 sample.take(min(sample.found.values(), key=lambda found: found[1]))

@@ -18,11 +18,17 @@ Confirmed: TypeAlias = tuple[Tensor, float, Answer, str]
 class Sample:
     """One image on its way through the stages, with what is known about it. Its tensors have no batch axis.
 
-    `clean` is the image as attacks are given it, `aim` the class they are to leave (or, targeted, to reach), `before`
-    what made the model wrong on it before any attack, and `worst` the image of lowest margin found (or the last one,
-    where the protocol judges that), found by `worst_by`. Where every pixel has a label, `label`, `aim` and the
-    predictions are maps, and margins are the scores of `verdict.judge`; every stage then searches for a worst image of
-    its own, as if there were no other: `given` is where all begin, and `found` what each found, by number from 1 on.
+    Attributes:
+        clean: the image as attacks are given it.
+        target: the class that attacks are to leave or, in targeted attacks, to reach.
+        before: what made the model wrong before any attack; "" where it was right.
+        worst: the image of lowest score found (or the last one, where the protocol judges that), found by `worst_by`.
+        worst_margin: its score, as `Success.judge` gives it.
+        confirmed: an image that a plain forward pass confirmed: a success or, where success is graded, the worst one of
+            the stage.
+        given: where success is graded, what every stage begins with.
+        found: where success is graded, the worst image of each stage, by its number from 1 on.
+
     """
 
     index: int
@@ -30,13 +36,13 @@ class Sample:
     label: Answer
     clean: Tensor
     clean_prediction: Answer
-    aim: Answer
+    target: Answer
     before: str
     worst: Tensor
     worst_margin: float
     prediction: Answer
     worst_by: str = ""
-    confirmed: Confirmed | None = None  # a sure success; where every pixel has a label, the surely worst of a stage
+    confirmed: Confirmed | None = None
     stage: int = 0
     restart: int = 0
     forwards: int = 0
@@ -48,13 +54,8 @@ class Sample:
     given: Confirmed | None = None
     found: dict[int, Confirmed] = field(default_factory=dict)
 
-    @property
-    def per_pixel(self) -> bool:
-        """Whether every pixel has a label of its own."""
-        return isinstance(self.label, Tensor)
-
     def take(self, which: Confirmed) -> None:
-        """Let this be the worst image."""
+        """Make this the worst image."""
         self.worst, self.worst_margin, self.prediction, self.worst_by = which
 
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from robustbench_kpca.attack_loop.counted_model import BareModel, Tally
-from robustbench_kpca.attack_loop.success import beaten, judge, unanswered
+from robustbench_kpca.attack_loop.counted_model import CountedModel, Counters
+from robustbench_kpca.attack_loop.success import Success
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.errors import BadInputError, EvaluationError
-from robustbench_kpca.inference.input_space import Space
+from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Labels, Logits, Loss, Mask, PerSample
@@ -30,7 +30,7 @@ Rows = Labels | slice
 ALL = slice(None)
 
 
-class Meter:
+class CountingQuery:
     """A `Query` for one step of one batch of samples; everything it counts is per sample.
 
     Images come in the coordinates of `space`; `labels` are the classes to get away from or, targeted, to be reached.
@@ -40,7 +40,8 @@ class Meter:
     def __init__(
         self,
         runner: Runner,
-        space: Space,
+        space: InputSpace,
+        success: Success,
         attack: str,
         threat: Threat,
         clean: Images,
@@ -49,7 +50,7 @@ class Meter:
         *,
         stops: bool,
     ) -> None:
-        self.runner, self.space, self.attack, self.threat = runner, space, attack, threat
+        self.runner, self.space, self.success, self.attack, self.threat = runner, space, success, attack, threat
         self.clean, self.labels, self.worst, self.stops = clean, labels, worst, stops
         none = labels.new_zeros(len(labels))
         self.forwards, self.backwards = none.clone(), none.clone()
@@ -109,8 +110,8 @@ class Meter:
             logits: Tensor = self.runner.model(self.space.leave(x))
             return logits.float()
 
-        tally = Tally(self.forwards, self.backwards, self.nonfinite, self.zero_gradients)
-        return BareModel(answer, self.attack, tally, rows)
+        counters = Counters(self.forwards, self.backwards, self.nonfinite, self.zero_gradients)
+        return CountedModel(answer, self.attack, counters, rows)
 
     def _check(self, rows: Rows, x: Images, outside: bool) -> None:
         if outside:
@@ -120,17 +121,17 @@ class Meter:
 
     def _note(self, rows: Rows, x: Images, logits: Logits, outside: bool) -> None:
         self.forwards[rows] += self.runner.draws
-        prediction, margins = judge(logits, self.labels[rows], self.threat.sign)
-        success = beaten(prediction, self.labels[rows], targeted=self.threat.targeted)
+        prediction, margins = self.success.judge(logits, self.labels[rows], self.threat.sign)
+        broken = self.success.reached(prediction, self.labels[rows], targeted=self.threat.targeted)
         if outside:
             far = distance(x, self.clean[rows], self.threat.norm) > self.threat.eps
-            success &= ~far
+            broken &= ~far
             margins = torch.where(far, torch.inf, margins)
         better = margins < self.worst.margin[rows]
         if self.stops:
-            better |= success & ~self.broken[rows]
-        self.broken[rows] |= success
-        self.nonfinite[rows] += unanswered(prediction).long()
+            better |= broken & ~self.broken[rows]
+        self.broken[rows] |= broken
+        self.nonfinite[rows] += self.success.unanswered(prediction).long()
         at = better.nonzero()[:, 0]
         if not len(at):
             return
@@ -141,22 +142,22 @@ class Meter:
 
 
 class _Rows:
-    """Some rows of a meter."""
+    """Some rows of a `CountingQuery`."""
 
-    def __init__(self, meter: Meter, rows: Labels) -> None:
-        self.meter, self.index = meter, rows
+    def __init__(self, whole: CountingQuery, rows: Labels) -> None:
+        self.whole, self.index = whole, rows
 
     def logits(self, x: Images, *, outside: bool = False) -> Logits:
-        return self.meter.logits_of(self.index, x, outside)
+        return self.whole.logits_of(self.index, x, outside)
 
     def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:
-        return self.meter.gradient_of(self.index, x, loss, outside)
+        return self.whole.gradient_of(self.index, x, loss, outside)
 
     def rows(self, mask: Mask) -> "_Rows":
-        return _Rows(self.meter, self.index[mask])
+        return _Rows(self.whole, self.index[mask])
 
     def module(self) -> nn.Module:
-        return self.meter.module_of(self.index)
+        return self.whole.module_of(self.index)
 
 
 def _in_box(x: Tensor, threat: Threat) -> bool:

@@ -1,4 +1,4 @@
-"""Before an attack begins, it is settled what each sample is to leave or reach, and that the question makes sense."""
+"""What an attack is to reach, settled before it begins; a budget that allows every image is refused."""
 
 import math
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ import torch
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.scenario import Attack as AttackScenario
 from robustbench_kpca.randomness import generator, sample_key
-from robustbench_kpca.types import Attack, Images, Labels, Logits
+from robustbench_kpca.types import Images, Labels, Logits
 
 
-def aims_of(scenario: AttackScenario, seed: int, ids: Sequence[str], logits: Logits, labels: Labels) -> Labels:
+def targets_of(scenario: AttackScenario, seed: int, ids: Sequence[str], logits: Logits, labels: Labels) -> Labels:
     """Return the class that each sample is to leave or, targeted, to reach; `ids` are of these rows."""
     target, classes = scenario.target, logits.shape[1]
     if target == "random":
@@ -35,21 +35,3 @@ def check_budget(scenario: AttackScenario, images: Images) -> None:
             f"eps = {threat.eps:g} in {threat.norm.upper()}, while no two images are further apart than {furthest:.3g}",
             fix=f"write {threat.eps:g}/255 if pixel levels were meant",
         )
-
-
-def check_per_pixel(scenario: AttackScenario, attacks: dict[str, Attack]) -> None:
-    """Refuse a protocol that has no meaning, or no attack, where every pixel has a label of its own."""
-    asked = (scenario.labels, scenario.target, scenario.space)
-    if asked != ("true", "none", "pixel") or scenario.policy == "last":
-        raise BadInputError(
-            "labels = '{}', target = '{}', space = '{}' and policy = '{}' with one label a pixel".format(
-                *asked, scenario.policy
-            ),
-            expected="labels = 'true', target = 'none', space = 'pixel', and policy = 'strongest' or 'stop_at_first'",
-        )
-    for name, attack in attacks.items():
-        if not getattr(attack, "per_pixel", False):
-            raise BadInputError(
-                f"attack '{name}' with one label a pixel",
-                fix="choose pgd, segpgd, apgd_shrinking, apgd, mim, fgsm or noise",
-            )

@@ -4,7 +4,7 @@ Croce & Hein (2020), "Reliable evaluation of adversarial robustness with an ense
 attacks", arXiv:2003.01690, section 3 (algorithm) and 4 (DLR loss).
 """
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -15,7 +15,6 @@ from robustbench_kpca.attacks._targets import aim, require_one_target, runs_of, 
 from robustbench_kpca.attacks.shared.ball import per_sample, project, require_norm, require_untargeted
 from robustbench_kpca.attacks.shared.draws import on_sphere
 from robustbench_kpca.attacks.shared.losses import LossName, objective
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
@@ -37,7 +36,6 @@ class APGD:
     of the last proposal (the point of highest loss of the last run), and, if targeted, 1 forward for the clean logits.
     """
 
-    per_pixel: ClassVar[bool] = True
     steps: Annotated[int, Field(ge=1, strict=True)]
     loss: LossName
     targets: Annotated[int, Field(ge=1, strict=True)]
@@ -50,17 +48,19 @@ class APGD:
     def _targeted(self) -> bool:
         return self.loss.endswith("_targeted")
 
+    @property
+    def many_labels(self) -> bool:
+        """Whether samples may have one label a pixel: not with a loss that needs other classes to aim at."""
+        return not self._targeted
+
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Draw x_0. Only `step` can ask which classes to aim at: until then `classes` is 0.
 
         Raises:
-            BadInputError: the norm is L1, for which the authors' variant is another algorithm; classes to aim at where
-                every pixel has a label of its own.
+            BadInputError: the norm is L1, for which the authors' variant is another algorithm.
 
         """
         require_norm(threat, "apgd", "linf", "l2")
-        if self._targeted and y.ndim > 1:
-            raise BadInputError(f"apgd with loss {self.loss} on one label a pixel", expected="an untargeted loss")
         if self.loss != "ce":
             require_untargeted(threat, f"apgd with loss {self.loss}")
         count = torch.zeros_like(keys)

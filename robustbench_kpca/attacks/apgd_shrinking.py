@@ -37,7 +37,7 @@ class ShrinkingAPGD:
     A sample costs `steps` + 3 forward and backward passes, and 1 forward for the loop's check.
     """
 
-    per_pixel: ClassVar[bool] = True
+    many_labels: ClassVar[bool] = True
     steps: Annotated[int, Field(ge=4, strict=True)]
     loss: DenseLossName
     rho: Annotated[float, Field(ge=0, le=1)]

@@ -22,7 +22,7 @@ class FGSM:
     Spends one backward pass; two forward passes, one of them the loop's check of x'.
     """
 
-    per_pixel: ClassVar[bool] = True
+    many_labels: ClassVar[bool] = True
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:  # noqa: ARG002
         """Begin at the clean image; FGSM has no randomness."""

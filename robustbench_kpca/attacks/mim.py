@@ -27,7 +27,7 @@ class MIM:
     A sample that is never broken costs `steps` backward and `steps` + 1 forward passes.
     """
 
-    per_pixel: ClassVar[bool] = True
+    many_labels: ClassVar[bool] = True
     steps: Annotated[int, Field(ge=1, strict=True)]
     step_size: str | float
     decay: Annotated[float, Field(ge=0)]

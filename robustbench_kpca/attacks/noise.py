@@ -22,7 +22,7 @@ class Noise:
     A sample that is never broken costs 1 forward pass a restart, the loop's check of x'.
     """
 
-    per_pixel: ClassVar[bool] = True
+    many_labels: ClassVar[bool] = True
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:  # noqa: ARG002
         """Draw x'."""

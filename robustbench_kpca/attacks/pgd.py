@@ -27,7 +27,7 @@ class PGD:
     loop's check of x_steps).
     """
 
-    per_pixel: ClassVar[bool] = True
+    many_labels: ClassVar[bool] = True
     steps: Annotated[int, Field(ge=1, strict=True)]
     step_size: str | float
     random_start: StrictBool

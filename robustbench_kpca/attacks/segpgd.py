@@ -28,7 +28,7 @@ class SegPGD:
     `steps` backward and `steps` + 1 forward passes a restart.
     """
 
-    per_pixel: ClassVar[bool] = True
+    many_labels: ClassVar[bool] = True
     steps: Annotated[int, Field(ge=1, strict=True)]
     step_size: str | float
     random_start: StrictBool

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from robustbench_kpca.audit.bench import Bench
-from robustbench_kpca.audit.limits import SLACK, samples_allowed
+from robustbench_kpca.audit.limits import samples_allowed
 from robustbench_kpca.records.audit import Check
+from robustbench_kpca.tasks.audit_plan import SLACK
 from robustbench_kpca.types import Images, Mask, PerSample
 
 
@@ -28,7 +29,7 @@ def transferred(bench: Bench, images: Images) -> Tensor:
 
 def by_more(bench: Bench, slack: float = SLACK) -> str:
     """Say by how much, where that is a question."""
-    return f", by more than {100 * slack:.0f} % of their pixels" if bench.per_pixel else ""
+    return f", by more than {100 * slack:.0f} % of their {bench.task.unit}s" if bench.success.graded else ""
 
 
 def samples(name: str, bench: Bench, values: dict[str, float] | dict[str, int], saw: str, why: str) -> Check:

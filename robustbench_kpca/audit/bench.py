@@ -9,16 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_kpca.attack_loop.engine import Engine, Sample, build_attack
-from robustbench_kpca.attack_loop.success import join, judge, right
+from robustbench_kpca.attack_loop.follow import PlainQuery, run_to_end
+from robustbench_kpca.attack_loop.success import Success
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.attacks.shared.losses import pixelwise_cross_entropy
-from robustbench_kpca.audit.budgets import budget, budgets
-from robustbench_kpca.evaluation.api import prepare
+from robustbench_kpca.audit.budgets import budget
 from robustbench_kpca.inference.runner import Runner, frozen
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.randomness import sample_key
-from robustbench_kpca.types import IGNORE, Images, Keys, Labels, Logits, Loss, Mask, PerSample
+from robustbench_kpca.tasks.task import Task
+from robustbench_kpca.types import IGNORE, Images, Keys, Labels, Logits, Mask, PerSample
 
 T = TypeVar("T")
 
@@ -44,27 +45,6 @@ class Slopes:
     finite: Mask
 
 
-class _Listener:
-    """A `Query` that keeps the losses and stops nothing."""
-
-    def __init__(self, runner: Runner) -> None:
-        self.runner, self.losses = runner, list[Tensor]()
-
-    def logits(self, x: Images, *, outside: bool = False) -> Logits:  # noqa: ARG002
-        return self.runner.logits(x)
-
-    def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:  # noqa: ARG002
-        losses, gradient, _ = self.runner.gradient(x, loss)
-        self.losses.append(losses)
-        return losses, gradient
-
-    def rows(self, mask: Mask) -> "_Listener":  # noqa: ARG002
-        return self
-
-    def module(self) -> nn.Module:
-        return self.runner.model
-
-
 @dataclass
 class Bench:
     """What the checks ask. An attack that fails breaks nothing here; the failure is kept, and flagged at the end.
@@ -74,6 +54,7 @@ class Bench:
     attacked.
     """
 
+    task: Task
     model: nn.Module
     runner: Runner
     images: Images
@@ -93,9 +74,9 @@ class Bench:
         return len(self.labels)
 
     @property
-    def per_pixel(self) -> bool:
-        """Whether every pixel has a label of its own."""
-        return self.labels.ndim > 1
+    def success(self) -> Success:
+        """What a successful attack is."""
+        return self.task.compute.success
 
     @property
     def few_classes(self) -> bool:
@@ -105,7 +86,7 @@ class Bench:
     @property
     def attacks(self) -> list[str]:
         """The attacks that can be run."""
-        return [name for name in budgets(self.per_pixel) if not (name == "apgd-dlr" and self.few_classes)]
+        return [name for name in self.task.compute.audit.attacks if not (name == "apgd-dlr" and self.few_classes)]
 
     @property
     def keys(self) -> Keys:
@@ -129,11 +110,12 @@ class Bench:
         numbers, size = list(range(len(labels))), self.runner.batch_size
         runner = _beside(self.runner, self.model)
         ids = [str(number) for number in numbers]
-        engine = Engine(runner, self._scenario(name), ids, self.seed, lambda done: found.update({done.index: done}))
+        sink = partial(_keep, found)
+        engine = Engine(runner, self._scenario(name), self.success, ids, self.seed, sink)
         parts = (part.split(size) for part in (torch.tensor(numbers), images.cpu(), labels.cpu()))
         with frozen(self.model):
             engine.run((rows.tolist(), x, y) for rows, x, y in zip(*parts, strict=True))
-        return torch.stack([_left(found[number]) for number in numbers]).to(labels.device)
+        return torch.stack([self._left_of(found[number]) for number in numbers]).to(labels.device)
 
     def attempt(self, what: str, work: Callable[[], T]) -> T | None:
         """Do it, or keep why it failed."""
@@ -160,17 +142,22 @@ class Bench:
         return Climb(images, [torch.cat(step) for step in zip(*(part.losses for part in parts), strict=True)])
 
     def _climb(self, runner: Runner, scenario: Attack, rows: Labels) -> Climb:
-        algorithm, query = build_attack(scenario.stage[0]), _Listener(runner)
+        algorithm, query = build_attack(scenario.stage[0]), PlainQuery(runner)
         with frozen(runner.model):
-            state = algorithm.start(self.images[rows], self.labels[rows], self.threat, self.keys[rows])
-            while not bool(state["finished"].all()):
-                state = algorithm.step(state, self.threat, query)
+            state = run_to_end(
+                algorithm, query, self.images[rows], self.labels[rows], self.threat, self.keys[rows]
+            )  # fmt: skip
         return Climb(state["x"], query.losses)
 
     def _scenario(self, name: str) -> Attack:
-        scenario = prepare(*budget(name, self.eps, self.per_pixel))[1]
-        assert isinstance(scenario, Attack)
-        return scenario
+        return budget(self.task.compute.audit, name, self.eps)[1]
+
+    def _left_of(self, sample: Sample) -> Tensor:
+        """Return what is left right of an attacked sample."""
+        if not self.success.graded:
+            return torch.tensor(0.0 if sample.broken_by else 1.0, dtype=torch.float64)
+        answers = (self.success.join([answer]) for answer in (sample.prediction, sample.label))
+        return self.success.share(*answers)[0]
 
     def ask(self, images: Images, labels: Labels, what: Callable[[Logits, Labels], Tensor]) -> Tensor:
         """Return `what` of logits and labels, batch by batch: whole maps of logits may be too large to be kept."""
@@ -179,7 +166,7 @@ class Bench:
 
     def shares(self, images: Images, labels: Labels) -> PerSample:
         """Which share of the labels is right (NaN and infinite logits are wrong)."""
-        return self.ask(images, labels, lambda logits, own: _share(judge(logits, own)[0], own))
+        return self.ask(images, labels, lambda logits, own: self.success.share(self.success.judge(logits, own)[0], own))
 
     def slopes(self, images: Images, labels: Labels, loss: Callable[[Tensor, Tensor], Tensor]) -> Slopes:
         """Return per-sample losses and gradients, whatever the number of images."""
@@ -198,24 +185,15 @@ def all_finite(logits: Logits, labels: Labels) -> Mask:  # noqa: ARG001 (what `B
 
 def _beside(runner: Runner, model: nn.Module) -> Runner:
     """Return what runs a model as the audited one is run."""
-    return Runner(model, runner.batch_size, runner.device, window=runner.window)
+    return Runner(model, runner.batch_size, runner.device, presentation=runner.presentation)
 
 
 def _swapped(loss: Callable[[Tensor, Tensor], Tensor], labels: Labels, logits: Tensor) -> Tensor:
     return loss(logits, labels)
 
 
-def _share(prediction: Labels, labels: Labels) -> PerSample:
-    """Divide the right labels by those that count."""
-    counted = right(labels, labels).clamp_min(1) if labels.ndim > 1 else 1
-    return right(prediction, labels).double() / counted
-
-
-def _left(sample: Sample) -> Tensor:
-    """Return what is left of an attacked sample."""
-    if not sample.per_pixel:
-        return torch.tensor(0.0 if sample.broken_by else 1.0, dtype=torch.float64)
-    return _share(join([sample.prediction]), join([sample.label]))[0]
+def _keep(found: dict[int, Sample], sample: Sample) -> None:
+    found[sample.index] = sample
 
 
 def _lost(logits: Logits, labels: Labels) -> PerSample:

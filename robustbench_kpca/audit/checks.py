@@ -26,7 +26,6 @@ from robustbench_kpca.audit.comparisons import (
 from robustbench_kpca.audit.limits import (
     FLAT,
     SAME_DIRECTION,
-    SLACK,
     SLOPE_DIRECTIONS,
     SLOPE_ERROR,
     SLOPE_STEP,
@@ -34,6 +33,7 @@ from robustbench_kpca.audit.limits import (
 )
 from robustbench_kpca.audit.preflight import BATCH_MATES, LOST, inspect
 from robustbench_kpca.records.audit import Check
+from robustbench_kpca.tasks.audit_plan import SLACK
 from robustbench_kpca.types import Images, Mask
 
 
@@ -61,8 +61,11 @@ def gradients(bench: Bench) -> Check:
     stands = bench.shares(bench.path.images, labels) > SLACK
     places = {"start": (start, labels), "end": (bench.path.images[stands], labels[stands])}
     values: dict[str, float] = {}
+    losses = [("ce", cross_entropy)]
+    if not (bench.success.graded or bench.few_classes):
+        losses.append(("dlr", dlr))
     for where, (images, own) in places.items():
-        for name, loss in (("ce", cross_entropy), *(() if bench.per_pixel or bench.few_classes else (("dlr", dlr),))):
+        for name, loss in losses:
             if len(images):
                 found = bench.slopes(images, own, loss)
                 reach = bench.threat.eps * found.gradient.flatten(1).abs().sum(1)
@@ -124,7 +127,7 @@ def neighbours(bench: Bench) -> Check:
 
     (Of maps of logits, no more than a batch is kept.)
     """
-    images = bench.images[: bench.runner.batch_size] if bench.per_pixel else bench.images
+    images = bench.images[: bench.runner.batch_size] if bench.success.graded else bench.images
     logits = bench.runner.logits(images)
     spread = float((logits - logits.mean(1, keepdim=True)).abs().amax().clamp_min(1e-30))
     half = (min(len(images), bench.runner.batch_size) + 1) // 2  # the runner fills the batch up with the last image

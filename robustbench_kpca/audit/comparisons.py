@@ -4,10 +4,9 @@ import torch
 
 from robustbench_kpca.audit.answers import by_more, count, does_not_apply, samples, transferred, worse
 from robustbench_kpca.audit.bench import Bench
-from robustbench_kpca.audit.budgets import HUGE_EPS, ONE_LABEL, WHITE_BOX
-from robustbench_kpca.audit.limits import GAIN, SLACK
 from robustbench_kpca.models.mixing import at_most, rpc_layers
 from robustbench_kpca.records.audit import Check
+from robustbench_kpca.tasks.audit_plan import GAIN, HUGE_EPS, SLACK
 from robustbench_kpca.types import PerSample
 
 
@@ -29,10 +28,11 @@ def huge_eps(bench: Bench) -> Check:
     Grey is in it. One label must be lost there, be it grey's own; of the pixels, grey's own may stay.
     """
     allowed = torch.zeros_like(bench.clean)
-    if bench.per_pixel:
+    if bench.success.graded:
         allowed = bench.shares(torch.full_like(bench.images, 0.5), bench.labels)
     standing = {"standing": worse(allowed, bench.left("huge-eps"))}
-    more = f": more than {100 * SLACK:.0f} % of their pixels that are wrong on grey" if bench.per_pixel else ""
+    more = f": more than {100 * SLACK:.0f} % of their {bench.task.unit}s that are wrong on grey"
+    more = more if bench.success.graded else ""
     return samples(
         "huge-eps", bench, standing, f"{{}} stand in a ball of eps = {HUGE_EPS}{more}",
         "there every image can be made plain grey, so whatever stands is an attack that fails",
@@ -55,7 +55,7 @@ def other_loss(bench: Bench) -> Check:
     loses to SegPGD on honest segmenters (Gu et al. 2022, arXiv:2207.12391): it is SegPGD that is not to lose.
     """
     every = white_box(bench)
-    strong = ("segpgd",) if bench.per_pixel else ("pgd-doubled", "apgd-doubled")
+    strong = bench.task.compute.audit.strongest
     values = {name: worse(every, bench.left(name)) for name in strong}
     return samples(
         "other-loss", bench, values, f"one gradient attack leaves {{}} that another breaks{by_more(bench)}",
@@ -65,12 +65,12 @@ def other_loss(bench: Bench) -> Check:
 
 def black_box(bench: Bench) -> Check:
     """Attacks without gradients, and a sibling's adversarial images, against all gradient attacks together."""
-    white = white_box(bench)
-    values = {name: worse(bench.left(name), white) for name in ("noise", *ONE_LABEL) if name in bench.attacks}
+    plan, white = bench.task.compute.audit, white_box(bench)
+    values = {name: worse(bench.left(name), white) for name in plan.black_box}
     if bench.sibling is not None and bool(bench.right.any()):
         images = bench.climb("apgd-doubled", bench.sibling).images
         values["sibling"] = worse(transferred(bench, images), white)
-    missing = "; Square and SPSA do not apply to labels of pixels" if bench.per_pixel else ""
+    missing = f"; {plan.left_out}" if plan.left_out else ""
     saw = "attacks without its gradients break {} that gradient attacks do not"
     return samples(
         "black-box", bench, values, f"{saw}{by_more(bench)}{missing}", "gradients that lose to guesses are masked"
@@ -113,4 +113,4 @@ def order(bench: Bench) -> Check:
 
 def white_box(bench: Bench) -> PerSample:
     """Return what all gradient attacks together leave."""
-    return bench.left(*(name for name in WHITE_BOX if name in bench.attacks))
+    return bench.left(*(name for name in bench.task.compute.audit.white_box if name in bench.attacks))

@@ -4,6 +4,7 @@ They were fixed before any planted fake was written, and none was moved after.
 """
 
 import math
+from collections.abc import Mapping
 
 from robustbench_kpca.audit.preflight import BATCH_MATES, LOST, REPEATED, ROUNDING
 
@@ -11,13 +12,6 @@ from robustbench_kpca.audit.preflight import BATCH_MATES, LOST, REPEATED, ROUNDI
 # or more then differ by chance in fewer than 1 of 100 audits, and so do 3 or more of 32: what is flagged is no luck.
 LEAST_SAMPLES = 3
 LEAST_SHARE = 0.05
-# Of an image with one label an attack leaves all or nothing right; of one with a label a pixel, a share. There another
-# attack finds more only if it leaves less by this part of the pixels: on the bundled segmenters, at 8/255, another seed
-# of PGD or APGD moves the share of one or two images of 16 by 0.05, but of one of 40 by 0.1.
-SLACK = 0.1
-# And twice the steps find more only beyond this part: 40 steps against thousands of pixels at once have not converged
-# on honest segmenters. There they took 0.1 more than 20 from 4 of 64 images, and 0.2 from one.
-GAIN = 0.2
 # A gradient is flat if, to first order, even the furthest point of the ball changes DLR by less than this: a ratio of
 # logit gaps, 1 at most for a right answer, which must change by its own size before the answer is wrong.
 FLAT = 1e-3
@@ -42,9 +36,8 @@ def slopes_allowed(n: int) -> int:
     return max(LEAST_SAMPLES, math.ceil(SLOPE_SHARE * n)) - 1
 
 
-def limits(n: int, *, per_pixel: bool = False) -> dict[str, float]:
-    """Every number a value is compared with, as the plan of an audit states it."""
-    shares = {"slack": SLACK, "gain": GAIN} if per_pixel else {}
+def limits(n: int, own: Mapping[str, float]) -> dict[str, float]:
+    """Every number a value is compared with, as the record of an audit states it; `own` are those of the task."""
     return {
         "samples": samples_allowed(n),
         "slopes": slopes_allowed(n),
@@ -57,5 +50,5 @@ def limits(n: int, *, per_pixel: bool = False) -> dict[str, float]:
         "repeated_logits": REPEATED,
         "rounding": ROUNDING,
         "lost_losses": LOST,
-        **shares,
+        **own,
     }

@@ -3,72 +3,30 @@
 import torch
 from torch import nn
 
-from robustbench_kpca.attack_loop.query import check_clean
-from robustbench_kpca.data.load import spread
-from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.data.scenes import Scenes
+from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.runner import Runner, frozen, is_stochastic
-from robustbench_kpca.inference.sliding_window.windows import Windowing, first_window
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.records.audit import Audit, Subject
-from robustbench_kpca.types import Images, Labels, Logits, PerSample
+from robustbench_kpca.tasks import task_named
+from robustbench_kpca.types import Images, Logits, PerSample
 
 # What stands in place of a gradient's digest
 NOT_REPEATABLE = "not repeatable"
 NONE = "cannot be taken"
 
 
-def audited_samples(data: Samples | Scenes, images: int) -> Samples | Scenes:
-    """Return those of an evaluation's images that its audit looks at, evenly spread; of scenes, those of one size."""
-    data = data.in_order()
-    if isinstance(data, Samples):
-        return spread(data, images)
-    if images < 1:
-        raise BadInputError(f"limit {images}", expected="at least 1")
-    alike = max(data.by_size(range(len(data))), key=len)
-    chosen = min(images, len(alike))
-    return data.take([alike[(2 * k + 1) * len(alike) // (2 * chosen)] for k in range(chosen)])
-
-
-def first_images(data: Samples | Scenes, batch_size: int) -> Images:
-    """Return the first batch as records of attacks show it to identify a model: of scenes one square window each."""
-    count = min(batch_size, len(data))
-    if isinstance(data, Samples):
-        return data.take(list(range(count))).tensors()[0]
-    scenes = [data.image(index) for index in range(count)]
-    side = min(scenes[0].shape[:2])
-    return torch.stack([first_window(scene, Windowing(side, side)) for scene in scenes])
-
-
-def require_answers(runner: Runner, data: Samples | Scenes, images: Images, labels: Labels) -> None:
-    """Refuse a model that is not for such data; `images` and `labels` are at most one batch of them.
-
-    Raises:
-        BadInputError: answers for images where pixels have labels, or the other way round; classes of other scenes.
-
-    """
-    logits = runner.logits(images)
-    if logits.shape[2:] != labels.shape[1:]:
-        check_clean(logits, labels)
-    if isinstance(data, Scenes) and logits.shape[1] != data.classes:
-        raise BadInputError(
-            f"a model of {logits.shape[1]} classes for the {data.classes} of data '{data.name}'",
-            fix="choose a segmenter that was trained on such scenes",
-        )
-
-
-def subject_of(runner: Runner | None, model: nn.Module, name: str, samples: Samples | Scenes, first: Images) -> Subject:
+def subject_of(runner: Runner | None, model: nn.Module, name: str, data: Dataset, first: Images) -> Subject:
     """Identify model and images; `first` is the first batch of them. Without a runner no answer is asked for."""
     answers = "" if runner is None else tensor_sha256(runner.logits(first))
     return Subject(
         model=name, parameters_sha256=parameters_sha256(model), probe_sha256=answers,
         gradient_sha256=NOT_REPEATABLE if runner is None else _gradient_sha256(runner, first),
-        data=samples.name, split=samples.split, data_digest=samples.digest(),
+        data=data.name, split=data.split, data_digest=data.digest(),
     )  # fmt: skip
 
 
-def require_subject(audit: Audit, runner: Runner, samples: Samples | Scenes) -> None:
+def require_subject(audit: Audit, runner: Runner, data: Dataset) -> None:
     """Refuse an audit that is not of this model and these samples.
 
     Raises:
@@ -76,9 +34,10 @@ def require_subject(audit: Audit, runner: Runner, samples: Samples | Scenes) -> 
 
     """
     model, device = runner.model, runner.device
-    chosen = audited_samples(samples, audit.plan.images)
-    first = first_images(chosen, audit.plan.batch_size).to(device)
-    own = None if is_stochastic(model) else Runner(model, audit.plan.batch_size, device, window=runner.window)
+    compute, size = task_named(data.task).compute, audit.plan.batch_size
+    chosen = compute.audited(data, audit.plan.images)
+    first = compute.first_inputs(model, chosen, None, size).to(device)
+    own = None if is_stochastic(model) else Runner(model, size, device, presentation=runner.presentation)
     if subject_of(own, model, audit.subject.model, chosen, first) != audit.subject:
         raise BadInputError(
             f"the audit of '{audit.subject.model}' is of another model, other images or another device",

@@ -142,9 +142,8 @@ def _vanishing(logits: Logits, labels: Labels) -> Finding | None:
     share = float((losses == 0).float().mean())
     if share <= LOST:
         return None
-    counted = "images" if labels.ndim == 1 else "pixels"
     return Finding(
         "vanishing-loss",
-        f"the cross-entropy of {100 * share:.0f} % of the {counted} is rounded to zero, and its gradient with it",
+        f"the cross-entropy of {100 * share:.0f} % of the labels is rounded to zero, and its gradient with it",
         "divide the logits by a temperature, which changes no prediction",
     )

@@ -11,24 +11,17 @@ from robustbench_kpca.audit.bench import Bench
 from robustbench_kpca.audit.budgets import resolved
 from robustbench_kpca.audit.checks import run_checks
 from robustbench_kpca.audit.limits import limits
-from robustbench_kpca.audit.model_identity import audited_samples, first_images, require_answers, subject_of
+from robustbench_kpca.audit.model_identity import subject_of
 from robustbench_kpca.audit.preflight import preflight
-from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.data.scenes import Scenes
+from robustbench_kpca.data.load import as_dataset
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.api import as_data
-from robustbench_kpca.evaluation.dense import scene_batch
-from robustbench_kpca.evaluation.trial import BATCH_SIZE
 from robustbench_kpca.inference.environment import revision, version
-from robustbench_kpca.inference.runner import Runner, device_for, is_stochastic, own_window
-from robustbench_kpca.inference.sliding_window.windows import batch_size_for
+from robustbench_kpca.inference.runner import Runner, device_for, is_stochastic
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.protocols.threat import Threat, parse_fraction
 from robustbench_kpca.records.audit import Audit, Check, Plan, Subject, audit_path, load_audit
-from robustbench_kpca.types import Images, Labels
+from robustbench_kpca.tasks import task_named
 
-IMAGES = 64
-SCENES = 16  # every attack goes on to its end on every one
 EPS = "8/255"
 
 
@@ -56,10 +49,9 @@ def audit(
         images: as in `evaluate`.
         labels: as in `evaluate`.
         eps: radius of the L-infinity ball.
-        limit: how many of the images, spread over the set; by default 64, and 16 scenes.
+        limit: how many of the samples, spread over the set; by default as the task says: 64 images, or 16 scenes.
         seed: of all randomness.
-        batch_size: at which the model always runs; by default 64, and of scenes no more than there are, fewer where
-            the logits of their pixels would take much memory.
+        batch_size: the one size at which the model runs; by default the task's.
         device: such as "cuda"; by default the model's own.
         name: of the model; by default its class.
         sibling: another model of the same task, whose adversarial images are shown to this one.
@@ -72,25 +64,26 @@ def audit(
         BadInputError: nothing can be asked: images that cannot be used, a model that fails on clean ones.
 
     """
-    data = as_data(images, labels)
-    samples = audited_samples(data, (SCENES if isinstance(data, Scenes) else IMAGES) if limit is None else limit)
-    size = _batch_size(model, samples) if batch_size is None else batch_size
+    data = as_dataset(images, labels)
+    task = task_named(data.task)
+    compute, chosen = task.compute, task.compute.audited(data, limit)
+    size = compute.batch_size(model, chosen, None) if batch_size is None else batch_size
     where = device_for(model, device)
-    x, y = (part.to(where) for part in _tensors(samples))
+    x, y = (part.to(where) for part in compute.tensors(chosen))
     started = time.perf_counter()
     other = None if sibling is None else (sibling_name or type(sibling).__name__)
     plan = Plan(
-        norm="linf", eps=parse_fraction(eps), images=len(samples), seed=seed, batch_size=size,
-        attacks=resolved(eps, per_pixel=y.ndim > 1), limits=limits(len(samples), per_pixel=y.ndim > 1), sibling=other,
+        norm="linf", eps=parse_fraction(eps), images=len(chosen), seed=seed, batch_size=size,
+        attacks=resolved(compute.audit, eps), limits=limits(len(chosen), compute.audit.limits), sibling=other,
     )  # fmt: skip
     name = name or type(model).__name__
-    noisy = is_stochastic(model)
-    runner = None if noisy else Runner(model.to(where), size, where, window=own_window(model) if y.ndim > 1 else 0)
+    presentation = compute.presentation(model, attacked=True)
+    runner = None if is_stochastic(model) else Runner(model.to(where), size, where, presentation=presentation)
     if runner is not None:
-        require_answers(runner, samples, x[:size], y[:size])
+        compute.require_classes(runner.logits(x[:size]).shape[1], chosen)
     if runner is not None and allow is not None:
         preflight(runner, x[:size], y[:size], allow)
-    subject = subject_of(runner, model, name, samples, first_images(samples, size).to(where))
+    subject = subject_of(runner, model, name, chosen, compute.first_inputs(model, chosen, None, size).to(where))
     code = version("robustbench-kpca"), revision()
     kept = None if out is None or fresh else _kept(out, subject, plan)
     if kept is not None and (kept.version, kept.revision) == code:
@@ -99,7 +92,7 @@ def audit(
         checks = [_stochastic()]
     else:
         before = _state(model)
-        bench = Bench(model, runner, x, y, eps, Threat("linf", plan.eps), seed, sibling)
+        bench = Bench(task, model, runner, x, y, eps, Threat("linf", plan.eps), seed, sibling)
         checks = [*run_checks(bench), _untouched(before, _state(model))]
     done = Audit(
         subject=subject, plan=plan, plan_digest=plan.digest(), checks=tuple(checks), version=code[0],
@@ -108,17 +101,6 @@ def audit(
     if out is not None:
         done.save(out)
     return done
-
-
-def _tensors(data: Samples | Scenes) -> tuple[Images, Labels]:
-    return data.tensors() if isinstance(data, Samples) else scene_batch(data, len(data))
-
-
-def _batch_size(model: nn.Module, data: Samples | Scenes) -> int:
-    if isinstance(data, Samples):
-        return BATCH_SIZE
-    side = max(own_window(model), *data.size(0))
-    return batch_size_for(data.classes, side, min(BATCH_SIZE, len(data)))
 
 
 def _stochastic() -> Check:

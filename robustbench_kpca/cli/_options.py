@@ -44,7 +44,10 @@ Frost = Annotated[
 Data = Annotated[
     str, typer.Option(help="A data set of `rbk list data`, NAME:FOLDER for one that is stored, or a folder of images.")
 ]
-Split = Annotated[str, typer.Option(help="Part of a named data set.")]
+Split = Annotated[
+    str | None,
+    typer.Option(help="Part of a named data set; by default test, or val where there is no test.", show_default=False),
+]
 Limit = Annotated[int | None, typer.Option(min=1, help="Only so many images, spread over the set.")]
 Untrained = Annotated[bool, typer.Option(help="Allow a model without weights.")]
 Seed = Annotated[int, typer.Option(help="Of all randomness.")]

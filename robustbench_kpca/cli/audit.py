@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._evaluating import Job, Source, best_device, model_name, say_flags, split_settings
+from robustbench_kpca.cli._evaluating import best_device, say_flags, split_settings
 from robustbench_kpca.cli._options import (
     Checkpoint,
     Data,
@@ -63,6 +63,7 @@ def audit(
     """Ask a model what an honestly evaluated one answers in a known way; exit 1 if an answer is flagged."""
     from robustbench_kpca.audit.run import audit as ask
     from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
     from robustbench_kpca.files import require_writable
     from robustbench_kpca.models.loading import input_view, load_model
     from robustbench_kpca.strict import parse_assignments
@@ -70,15 +71,14 @@ def audit(
     options, others = split_settings(parse_assignments(set_))
     if others:
         raise BadInputError(f"'{next(iter(others))}' cannot be set", expected="model.KEY=VALUE")
-    job = Job(model, (), checkpoint, ema, resize_positions, untrained, name, options)
-    loaded = job.load()
-    source = Source(data, split)
-    samples = source.load_scenes() if source.are_scenes else source.load(input_view(loaded), lambda _: lambda *_: None)
+    request = ModelRequest(model, checkpoint, ema, resize_positions, untrained, name, options)
+    loaded = request.load()
+    samples = DataRequest(data, split).load(input_view(loaded))
     if out is not None:
         require_writable(out)
     done = ask(
         loaded, samples, eps=eps, limit=images, seed=seed, batch_size=batch_size,
-        device=device or best_device(), name=name or model_name(job),
+        device=device or best_device(), name=request.label,
         sibling=None if sibling is None else load_model(sibling), sibling_name=sibling, out=out,
     )  # fmt: skip
     if json:

@@ -13,7 +13,13 @@ from robustbench_kpca.cli._options import Json, Quiet
 def check(
     records: Annotated[Path, typer.Argument(help="A folder of records, or one record.")],
     baseline: Annotated[Path, typer.Option(help="The records to defend.")],
-    fail: Annotated[list[str], typer.Option(help="Rule METRIC:-POINTSpp, such as robust_accuracy:-2pp. Repeatable.")],
+    fail: Annotated[
+        list[str],
+        typer.Option(
+            help="Rule METRIC:-POINTSpp, such as robust_accuracy:-2pp; without `pp` where a metric is not in percent. "
+            "Repeatable."
+        ),
+    ],
     alpha: Annotated[float, typer.Option(min=0, max=1, help="Level of the paired test, per comparison.")] = 0.05,
     partial: Annotated[bool, typer.Option(help="Allow baseline records without counterpart.")] = False,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,

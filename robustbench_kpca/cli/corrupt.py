@@ -14,7 +14,7 @@ from robustbench_kpca.cli._options import BadImages, Frost, Json, Quiet, Seed, W
 if TYPE_CHECKING:
     from robustbench_kpca.corruptions import Cell
     from robustbench_kpca.data.io.derived import Pixels
-    from robustbench_kpca.data.io.folder import View
+    from robustbench_kpca.data.request import View
 
 _GROWING = "corruptions"
 _PACKAGES = ("robustbench-kpca", "numpy", "scipy", "opencv-python-headless", "pillow")
@@ -159,7 +159,7 @@ def _try(make: Stored, files: list[Path], view: "View | None") -> None:
 
 
 def _view(size: int | None, crop: float | None, interpolation: str | None) -> "View | None":
-    from robustbench_kpca.data.io.folder import View
+    from robustbench_kpca.data.request import View
     from robustbench_kpca.errors import BadInputError
 
     if size is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._evaluating import Job, best_device, model_name, source_of, split_settings
+from robustbench_kpca.cli._evaluating import best_device, split_settings
 from robustbench_kpca.cli._options import (
     Checkpoint,
     Data,
@@ -26,6 +26,7 @@ from robustbench_kpca.cli._options import (
 if TYPE_CHECKING:
     from robustbench_kpca.diagnostics.diagnosis import Diagnosis
     from robustbench_kpca.diagnostics.sources import Source
+    from robustbench_kpca.evaluation.requests import ModelRequest
 
 _TEXT = "transformers:"
 _OF_TEXTS = ("data", "images", "claim", "layers", "heads", "block", "name", "out", "seed", "device", "json", "quiet")
@@ -40,7 +41,7 @@ def diagnose(
         ),
     ] = None,
     data: Data = "digits",
-    split: Split = "test",
+    split: Split = None,
     images: Annotated[int, typer.Option(min=1, help="How many images, spread over the set, or texts.")] = 100,
     claim: Annotated[list[str], typer.Option(help="A claim of diagnostics/claims; by default all. Repeatable.")] = [],  # noqa: B006 (typer reads the default)
     layers: Annotated[str | None, typer.Option(help="Attention layers from 0, such as 0,5-7; by default all.")] = None,
@@ -88,6 +89,7 @@ def diagnose(
     from robustbench_kpca.diagnostics.diagnosis import BLOCK
     from robustbench_kpca.diagnostics.pages import require_own, write_pages
     from robustbench_kpca.diagnostics.run import diagnose as measure
+    from robustbench_kpca.evaluation.requests import ModelRequest
     from robustbench_kpca.files import require_writable
     from robustbench_kpca.inference.environment import environment
     from robustbench_kpca.strict import parse_assignments
@@ -101,12 +103,12 @@ def diagnose(
     if _is_run(model):
         _over_training(Path(model), data, split, images, out, seed=seed, json=json)
         return
-    job = Job(model, (), checkpoint, ema, resize_positions, untrained, name, options)
-    network, source = _load(job, data, split, images)
+    request = ModelRequest(model, checkpoint, ema, resize_positions, untrained, name, options)
+    network, source = _load(request, data, split, images)
     where = device or best_device()
     with _console.progress(quiet=quiet) as start:
         done = measure(
-            network, source, environment(torch.device(where)), name=name or model_name(job), origin=source_of(job),
+            network, source, environment(torch.device(where)), name=request.label, origin=request.source,
             claims=claim or None, layers=_numbers(layers), heads=_numbers(heads), block=block or BLOCK, seed=seed,
             device=where, progress=start(name or model),
         )  # fmt: skip
@@ -155,27 +157,29 @@ def _compare(
         _console.show_json(verdicts)
 
 
-def _load(job: Job, data: str, split: str, images: int) -> "tuple[Any, Source]":
+def _load(request: "ModelRequest", data: str, split: str | None, images: int) -> "tuple[Any, Source]":
     from robustbench_kpca.data.load import load_data
+    from robustbench_kpca.data.samples import Samples
     from robustbench_kpca.diagnostics.sources import ImageSource, load_text_model
     from robustbench_kpca.models.loading import input_view
 
-    if job.model.startswith(_TEXT):
-        return load_text_model(job.model.removeprefix(_TEXT), Path(data), images)
-    network = job.load()
-    return network, ImageSource(load_data(data, split, images, view=input_view(network)).in_order())
+    if request.model.startswith(_TEXT):
+        return load_text_model(request.model.removeprefix(_TEXT), Path(data), images)
+    network = request.load()
+    samples = Samples.require(load_data(data, split, images, view=input_view(network)))
+    return network, ImageSource(samples.in_order())
 
 
 def _is_run(model: str) -> bool:
     """Tell a folder of checkpoints from a model; a folder that happens to be called like a model is none."""
-    from robustbench_kpca.models.build import ARCHITECTURES
+    from robustbench_kpca.models.families import ARCHITECTURES
     from robustbench_kpca.models.loading import bundled
 
     return Path(model).is_dir() and model not in {*ARCHITECTURES, *bundled()}
 
 
 def _over_training(
-    folder: Path, data: str, split: str, images: int, out: Path | None, *, seed: int, json: bool
+    folder: Path, data: str, split: str | None, images: int, out: Path | None, *, seed: int, json: bool
 ) -> None:
     from robustbench_kpca.diagnostics.epochs import COLUMNS
     from robustbench_kpca.diagnostics.trajectory import over_training

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._evaluating import Job, Source, check_unique, run_jobs, split_settings
+from robustbench_kpca.cli._evaluating import best_device, carry_out, split_settings
 from robustbench_kpca.cli._options import (
     Allow,
     BadImages,
@@ -100,6 +100,9 @@ def evaluate(
     Finished records are kept, an interrupted evaluation goes on where it stopped. An audit is kept beside them.
     """
     from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca.evaluation.options import RunOptions
+    from robustbench_kpca.evaluation.plan import Job, make_plan
+    from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
     from robustbench_kpca.protocols.threat import parse_fraction
     from robustbench_kpca.strict import parse_assignments
 
@@ -110,36 +113,36 @@ def evaluate(
     if len({parse_fraction(part) for part in budgets}) != len(budgets) or (budgets and "eps" in overrides):
         raise BadInputError(f"--curve {curve}", expected="different budgets, and no --set eps=… beside them")
     jobs = [
-        Job(one, protocol, checkpoint, ema, resize_positions, untrained, name, model_options, overrides, budgets)
+        Job(
+            ModelRequest(one, checkpoint, ema, resize_positions, untrained, name, model_options),
+            protocol, overrides, budgets,
+        )
         for one in model
-    ]
-    check_unique(jobs)
-    records = run_jobs(
-        jobs, out, Source(data, split, limit, against, subset, bad_images.value, cache), seed=seed,
-        batch_size=batch_size, workers=workers, device=device, fresh=fresh, quiet=quiet or json, audited=audited,
-        allow=allow, frost=frost,
-    )  # fmt: skip
+    ]  # fmt: skip
+    options = RunOptions(seed, batch_size, workers, device or best_device(), out, fresh, tuple(allow), frost)
+    request = DataRequest(data, split, limit, against, subset, bad_images.value, cache)
+    records = carry_out(make_plan(jobs, request, options, audited=audited), quiet=quiet or json)
     if json:
         _console.show_json([record.model_dump(mode="json") for record in records])
         return
-    rows = [
-        (record.spec.model.name, record.spec.protocol.name, metric, *_cells(estimate), _chance(record, metric))
-        for record in records
-        for metric, estimate in record.metrics.items()
-    ]
-    _console.show_table("", ("Model", "Protocol", "Metric", "%", "95 % interval", "n", "chance"), rows)
+    _show(records)
     _console.note(f"{len(records)} records in {out}", quiet=quiet)
 
 
-def _chance(record: "Record", name: str) -> str:
-    from robustbench_kpca.metrics import metric_for
+def _show(records: "list[Record]") -> None:
+    """Print a row per record and metric; the column of values is named after their unit where all have the same."""
+    from robustbench_kpca.metrics import common_unit, metric_for
 
-    chance = metric_for(name).chance
-    return "" if chance is None else f"{100 * chance(record.outcomes):.1f}"
-
-
-def _cells(estimate: object) -> tuple[str, str, int]:
-    from robustbench_kpca.records.estimate import Estimate
-
-    assert isinstance(estimate, Estimate)
-    return f"{100 * estimate.value:.1f}", f"[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]", estimate.n
+    found = [(record, metric_for(name), value) for record in records for name, value in record.metrics.items()]
+    unit = common_unit(metric.unit for _, metric, _ in found)
+    rows = [
+        (
+            record.spec.model.name, record.spec.protocol.name, metric.name,
+            metric.unit.number(value.value) if unit else metric.unit.text(value.value),
+            metric.unit.interval(value.low, value.high), value.n,
+            "" if metric.chance is None else metric.unit.number(metric.chance(record.outcomes)),
+        )
+        for record, metric, value in found
+    ]  # fmt: skip
+    heading = unit.symbol if unit and unit.symbol else "Value"
+    _console.show_table("", ("Model", "Protocol", "Metric", heading, "95 % interval", "n", "chance"), rows)

@@ -9,6 +9,8 @@ import typer
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Json, Presets
 
+_FOLDERS = "A set that is not embedded lies in a folder: NAME:FOLDER, or NAME alone for the one in RBK_DATA."
+
 
 class Shelf(StrEnum):
     """What can be listed."""
@@ -33,7 +35,7 @@ def listing(
     if json:
         _console.show_json(rows)
     elif rows:
-        _console.show_table("", list(rows[0]), [list(row.values()) for row in rows])
+        _console.show_table(_FOLDERS if what is Shelf.data else "", list(rows[0]), [list(row.values()) for row in rows])
 
 
 def _rows(what: Shelf) -> list[dict[str, Any]]:
@@ -51,20 +53,7 @@ def _rows(what: Shelf) -> list[dict[str, Any]]:
 
         return [{"name": name, "title": load_toml(path).get("title", "")} for name, path in recipes().items()]
     family = _family(what)
-    rows = [{"name": name, "what": family.summary(name)} for name in family.names()]
-    return rows + _scenes() + _stored() if what is Shelf.data else rows
-
-
-def _scenes() -> list[dict[str, Any]]:
-    from robustbench_kpca.data.scene_sets import SCENES
-
-    return [{"name": name, "what": SCENES.summary(name)} for name in SCENES.names()]
-
-
-def _stored() -> list[dict[str, Any]]:
-    from robustbench_kpca.data.io.stored import STORED
-
-    return [{"name": f"{name}:FOLDER", "what": "As published; it must be what it claims to be."} for name in STORED]
+    return [{"name": name, "what": family.summary(name)} for name in family.names()]
 
 
 def _family(what: Shelf) -> Any:
@@ -75,33 +64,32 @@ def _family(what: Shelf) -> Any:
     elif what is Shelf.data:
         from robustbench_kpca.data import DATASETS as FAMILY
     else:
-        from robustbench_kpca.metrics import METRICS as FAMILY
+        from robustbench_kpca.metrics import METRICS
+
+        return METRICS
     return FAMILY
 
 
-def _model(name: str, weights: str, accuracy: str = "", density: str = "", remark: str = "") -> dict[str, Any]:
-    found = {"name": name, "weights": weights, "test accuracy": accuracy}
+def _model(name: str, task: str, weights: str, scores: str = "", density: str = "", remark: str = "") -> dict[str, Any]:
+    found = {"name": name, "task": task, "weights": weights, "held-out scores": scores}
     return found | {"density of S in each RPC block": density, "remark": remark}
-
-
-def _quality(header: dict[str, str]) -> str:
-    if "test_accuracy" in header:
-        return f"{100 * float(header['test_accuracy']):.1f} %"
-    return f"val mIoU {100 * float(header['val_miou']):.1f} %"
 
 
 def _models() -> list[dict[str, Any]]:
     from robustbench_kpca.models import ARCHITECTURES, bundled
-    from robustbench_kpca.models.build import is_stochastic
     from robustbench_kpca.models.checkpoint import read_header
+    from robustbench_kpca.models.families import is_stochastic, task_of
+    from robustbench_kpca.tasks import task_named
 
     rows = []
     for name, path in bundled().items():
         header = read_header(path)
         density = ", ".join(f"{100 * share:.2g} %" for share in json.loads(header["density_of_S"]))
-        rows.append(_model(name, "bundled", _quality(header), density))
+        task = task_named(task_of(json.loads(header["config"])["name"]))
+        scores = task.describe("test", header) or task.describe("val", header)
+        rows.append(_model(name, task.name, "bundled", scores, density))
     for name in ARCHITECTURES:
         if name not in bundled():
             remark = "stochastic: needs expectation over transformation" if is_stochastic(name) else ""
-            rows.append(_model(name, "none", remark=remark))
+            rows.append(_model(name, task_of(name), "none", remark=remark))
     return rows

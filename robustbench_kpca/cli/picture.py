@@ -26,7 +26,7 @@ def adversarial(
     model: Annotated[str, typer.Option("--model", "-m", help="As in `rbk eval`.")],
     protocol: Annotated[str, typer.Option("--protocol", "-p", help="An attack protocol.")] = "pgd20-linf-8_255",
     data: Annotated[str, typer.Option(help="A data set, or a folder of images.")] = "digits",
-    split: Split = "test",
+    split: Split = None,
     checkpoint: Checkpoint = None,
     ema: Ema = False,
     resize_positions: ResizePositions = False,
@@ -39,13 +39,15 @@ def adversarial(
     import torch
 
     from robustbench_kpca.data.load import load_data
+    from robustbench_kpca.data.samples import Samples
     from robustbench_kpca.evaluation.api import attack
     from robustbench_kpca.files import write_atomic
     from robustbench_kpca.models.loading import input_view, load_model
     from robustbench_kpca.report.pictures import grid
 
     network = load_model(model, checkpoint, ema=ema, resize_positions=resize_positions)
-    clean, labels = load_data(data, split, images, view=input_view(network)).tensors()
+    samples = Samples.require(load_data(data, split, images, view=input_view(network)))
+    clean, labels = samples.tensors()
     result = attack(network, clean, labels, protocol, seed=seed)
     with torch.no_grad():
         before, after = network(clean).argmax(1).tolist(), network(result.images).argmax(1).tolist()
@@ -76,8 +78,7 @@ def corruptions(
     from robustbench_kpca.data.io.reading import read_rgb
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.files import write_atomic
-    from robustbench_kpca.metrics.shared.alexnet import canonical
-    from robustbench_kpca.protocols.corruption_names import SEVERITIES
+    from robustbench_kpca.protocols.corruption_names import SEVERITIES, canonical
     from robustbench_kpca.report.pictures import grid, page
 
     if out.suffix not in (".png", ".html"):
@@ -103,8 +104,8 @@ def segmentation(
     protocol: Annotated[
         str, typer.Option("--protocol", "-p", help="One of segmentation: how models look, and images are corrupted.")
     ] = "segmentation",
-    data: Annotated[str, typer.Option(help="A scene set: shapes, or NAME:FOLDER.")] = "shapes",
-    split: Annotated[str, typer.Option(help="Part of the set.")] = "val",
+    data: Annotated[str, typer.Option(help="A data set with masks: shapes, or NAME:FOLDER.")] = "shapes",
+    split: Split = None,
     checkpoint: Checkpoint = None,
     untrained: Untrained = False,
     set_: Settings = [],  # noqa: B006 (typer reads the default)
@@ -118,21 +119,28 @@ def segmentation(
 ) -> None:
     """Draw scenes, their classes, and what a model sees in them, clean and corrupted, as a protocol has it."""
     from robustbench_kpca.cli._evaluating import split_settings
-    from robustbench_kpca.cli._scenes_drawn import drawn, to_draw
-    from robustbench_kpca.data.scenes import load_scenes
+    from robustbench_kpca.data.load import load_data
     from robustbench_kpca.errors import BadInputError
-    from robustbench_kpca.evaluation.plain import frost_of
     from robustbench_kpca.files import write_atomic
+    from robustbench_kpca.inference.corrupted import frost_of
     from robustbench_kpca.models.loading import load_model
+    from robustbench_kpca.protocols.scenario import to_draw
+    from robustbench_kpca.report.pictures import render
     from robustbench_kpca.strict import parse_assignments
+    from robustbench_kpca.tasks import task_named
+    from robustbench_kpca.tasks.prepare import prepare
 
     if out.suffix not in (".png", ".html"):
         raise BadInputError(f"--out {out}", expected="a name that ends in .png or .html")
     options, overrides = split_settings(parse_assignments(set_))
-    scenario = to_draw(protocol, overrides, [] if corruption is None else [(corruption, severity)])
+    odd = next((key for key in overrides if key in ("clean", "corruptions", "severities")), None)
+    if odd is not None:
+        raise BadInputError(f"--set {odd}", expected="--corruption and --severity: one corruption is drawn")
+    label, asked = prepare(protocol, overrides)
+    scenario = to_draw(label, asked, None if corruption is None else (corruption, severity))
     pictures = frost_of(scenario, frost)
-    scenes = load_scenes(data, split, images)
+    samples = load_data(data, split, images)
     network = load_model(model, checkpoint, untrained=untrained, **options)
-    picture, right = drawn(network, scenes, scenario, seed=seed, frost=pictures, html=out.suffix == ".html")
-    write_atomic(out, picture)
-    _console.out.print(f"{out}: {len(scenes)} scenes, of whose pixels {right} are right", markup=False)
+    drawing = task_named(samples.task).compute.draw(network, samples, scenario, seed=seed, frost=pictures)
+    write_atomic(out, render(drawing, html=out.suffix == ".html"))
+    _console.out.print(f"{out}: {drawing.summary}", markup=False)

@@ -1,7 +1,7 @@
-"""`rbk show`: records for human eyes, their metrics remade from their outcomes."""
+"""`rbk show`: print records, with their metrics computed again from their outcomes."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,8 +11,10 @@ from robustbench_kpca.cli._options import Json
 if TYPE_CHECKING:
     import pandas as pd
 
+    from robustbench_kpca.metrics import Unit
     from robustbench_kpca.protocols.scenario import Scenario
     from robustbench_kpca.records.record import Record
+    from robustbench_kpca.tasks.pages import Pages
 
 
 def show(
@@ -25,37 +27,22 @@ def show(
 
     loaded = [load_consistent(path) for place in records for path in find_records(place)]
     if json:
-        _console.show_json([record.model_dump(mode="json") | _cells(record) for record in loaded])
+        _console.show_json([record.model_dump(mode="json") | _pages(record).details(record) for record in loaded])
         return
     for record in loaded:
         _console.show_table("", ("", ""), _rows(record))
-        _show_cells(record)
+        for title, table in _pages(record).tables(record):
+            _console.show_frame(title, _spell(table, _pages(record).unit))
 
 
-def _show_cells(record: "Record") -> None:
-    """Print what a record says by corruption, by group and by class, in percent."""
-    scenes = record.outcomes.kind in ("segmentation", "segmentation-attack")
-    if _has_cells(record):
-        from robustbench_kpca.report.cells import by_corruption, by_group
+def _pages(record: "Record") -> "Pages":
+    from robustbench_kpca.tasks import task_named
 
-        error = "1 - mIoU" if scenes else "Error"
-        _console.show_frame(f"{error} by corruption and severity, percent", _spell(by_corruption(record)))
-        if scenes:
-            groups = [(group, f"{100 * value:.1f}") for group, value in by_group(record).items()]
-            _console.show_table(f"{error} by group, percent", ("group", "mean"), groups)
-    if scenes:
-        from robustbench_kpca.report.pixels import classes
-
-        _console.show_frame("By class, percent", _spell(classes(record.outcomes, record.spec.data.class_names)))
+    return task_named(record.spec.data.task).pages
 
 
-def _has_cells(record: "Record") -> bool:
-    outcomes = record.outcomes
-    return outcomes.kind in ("corruption", "segmentation") and bool((outcomes["severity"] > 0).any())
-
-
-def _spell(table: "pd.DataFrame") -> "pd.DataFrame":
-    return table.map(lambda value: f"{value:.1f}").replace("nan", "–").reset_index()
+def _spell(table: "pd.DataFrame", unit: "Unit") -> "pd.DataFrame":
+    return table.map(lambda value: f"{value:.{unit.digits}f}").replace("nan", "–").reset_index()
 
 
 def _chance(record: "Record", name: str) -> str:
@@ -65,24 +52,10 @@ def _chance(record: "Record", name: str) -> str:
     return "" if chance is None else f", chance {chance(record.outcomes):.4f}"
 
 
-def _cells(record: "Record") -> dict[str, Any]:
-    from robustbench_kpca.report.cells import by_group, cells
-    from robustbench_kpca.report.pixels import classes
-
-    kind = record.outcomes.kind
-    found: dict[str, Any] = {}
-    if kind in ("corruption", "segmentation"):
-        found = {"cells": cells(record)} | ({"groups": by_group(record)} if _has_cells(record) else {})
-    if kind in ("segmentation", "segmentation-attack"):
-        table = (classes(record.outcomes, record.spec.data.class_names) / 100).reset_index()
-        found["classes"] = table.astype(object).where(table.notna(), None).to_dict("records")
-    return found
-
-
 def _pictures(scenario: "Scenario") -> list[tuple[str, str]]:
-    from robustbench_kpca.protocols.scenario import Corruption, Segmentation
+    from robustbench_kpca.protocols.scenario import Corruption
 
-    if isinstance(scenario, Corruption | Segmentation) and scenario.corruptions:
+    if isinstance(scenario, Corruption):
         return [("pictures", f"{scenario.made}, {scenario.mode}")]
     return []
 

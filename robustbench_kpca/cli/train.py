@@ -31,13 +31,16 @@ def train(
     from robustbench_kpca.files import safe_name
     from robustbench_kpca.inference.environment import revision
     from robustbench_kpca.models.checkpoint import read_header
+    from robustbench_kpca.models.families import task_of
     from robustbench_kpca.strict import parse_assignments
+    from robustbench_kpca.tasks import task_named
     from robustbench_kpca.training.ledger import Epoch
     from robustbench_kpca.training.loop import Options
     from robustbench_kpca.training.loop import train as run
     from robustbench_kpca.training.recipe import load_recipe
 
     stem, parsed, text = load_recipe(recipe, parse_assignments(set_ or []))
+    task = task_named(task_of(parsed.model))
     title = safe_name(name) if name else stem
     first = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun or accelerate started
     quiet = quiet or not first
@@ -46,7 +49,7 @@ def train(
         def on_epoch(epoch: Epoch) -> None:
             each = max(1, parsed.epochs // 10)
             if (epoch.epoch + 1) % each == 0 or epoch.epoch + 1 == parsed.epochs:
-                _console.note(_describe(epoch, parsed.epochs), quiet=quiet)
+                _console.note(_describe(epoch, parsed.epochs, task), quiet=quiet)
 
         options = Options(
             resume=resume, fresh=fresh, data=data, keep_every=keep_every, tensorboard=tensorboard, revision=revision(),
@@ -55,21 +58,13 @@ def train(
         path = run(title, parsed, text, out, options)
     if first:
         header = read_header(path)
-        part = "test" if "test_accuracy" in header else "val"
-        found = f"{path}: {part} accuracy {100 * float(header[f'{part}_accuracy']):.2f} %"
-        if f"{part}_miou" in header:
-            found += f", mIoU {100 * float(header[f'{part}_miou']):.2f} %"
+        found = f"{path}: {task.describe('test', header) or task.describe('val', header)}"
         if "unreadable" in header:
             found += f"; {header['unreadable']} unreadable files were skipped: see {title}.unreadable.txt"
         _console.out.print(found, markup=False)
 
 
-def _describe(epoch: Any, epochs: int) -> str:
+def _describe(epoch: Any, epochs: int, task: Any) -> str:
     text = f"epoch {epoch.epoch + 1}/{epochs}: loss {epoch.loss:.3f}, train {100 * epoch.train_accuracy:.1f} %"
-    if epoch.val_accuracy is not None:
-        text += f", val {100 * epoch.val_accuracy:.1f} %"
-    if epoch.val_miou is not None:
-        text += f", mIoU {100 * epoch.val_miou:.1f} %"
-    if epoch.ema_val_accuracy is not None:
-        text += f" (average {100 * epoch.ema_val_accuracy:.1f} %)"
-    return text
+    scores = (task.describe(part, epoch.scores) for part in ("val", "ema_val"))
+    return ", ".join([text, *(score for score in scores if score)])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._evaluating import Job, best_device, model_name, source_of, split_settings
+from robustbench_kpca.cli._evaluating import best_device, split_settings
 from robustbench_kpca.cli._options import (
     Allow,
     BatchSize,
@@ -41,7 +41,7 @@ def verify(
         typer.Option(help="LIBRARY:NAME of torchattacks, pyautoattack or foolbox; by default the most trusted one."),
     ] = None,
     data: Data = "digits",
-    split: Split = "test",
+    split: Split = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for both records; none by default.")] = None,
     checkpoint: Checkpoint = None,
     ema: Ema = False,
@@ -65,19 +65,20 @@ def verify(
     Weaker: its robust accuracy is more than half a point above the reference's. Needs the extra `reference`.
     """
     from robustbench_kpca.data.load import load_data
+    from robustbench_kpca.evaluation.requests import ModelRequest
     from robustbench_kpca.models.loading import input_view
     from robustbench_kpca.strict import parse_assignments
     from robustbench_kpca.verification.run import verify as compare
 
     options, overrides = split_settings(parse_assignments(set_))
-    job = Job(model, [protocol], checkpoint, ema, resize_positions, untrained, name, options, overrides)
-    network = job.load()
+    request = ModelRequest(model, checkpoint, ema, resize_positions, untrained, name, options)
+    network = request.load()
     samples = load_data(data, split, limit, view=input_view(network))
     with _console.progress(quiet=quiet or json) as start:
         found = compare(
             network, samples, protocol=protocol, reference=reference, out=out, overrides=overrides, seed=seed,
             batch_size=batch_size, workers=workers, device=device or best_device(),
-            name=job.name or model_name(job), source=source_of(job), fresh=fresh, allow=allow, progress=start(model),
+            name=request.label, source=request.source, fresh=fresh, allow=allow, progress=start(model),
         )  # fmt: skip
     if json:
         _console.show_json(found.as_dict())

@@ -1,5 +1,5 @@
-"""The data sets, one file each: images in [0, 1] with labels, stable ids and a digest."""
+"""Data sets: images with labels or masks, stable ids and a digest. Each set is one file in `sets/`."""
 
 from robustbench_kpca.registry import Family
 
-DATASETS = Family("data set", f"{__name__}.sets", "load")
+DATASETS = Family("data set", f"{__name__}.sets", "load", separator="-")

@@ -1,5 +1,6 @@
 """One way to every data set: a name, a folder, tensors or a loader."""
 
+import inspect
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,8 +10,9 @@ import torch
 from torch import Tensor
 
 from robustbench_kpca.data import DATASETS
-from robustbench_kpca.data.io.folder import BadImages, Folder, View
-from robustbench_kpca.data.io.stored import STORED, load_stored
+from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.data.io.folder import Folder
+from robustbench_kpca.data.request import BadImages, Request, View
 from robustbench_kpca.data.samples import ArraySamples, Samples
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.registry import unknown_name
@@ -18,61 +20,73 @@ from robustbench_kpca.registry import unknown_name
 
 def load_data(
     source: str,
-    split: str = "test",
+    split: str | None = None,
     limit: int | None = None,
     view: View = View(),  # noqa: B008
     bad_images: BadImages = "fail",
-) -> Samples:
+) -> Dataset:
     """Load a data set by name, or a folder of images.
 
     Args:
-        source: a name of `rbk list data`; the path of a folder (one sub-folder a class, or a `labels.csv`); or a
-            stored set as `NAME:FOLDER` (`imagenet-a:/data/imagenet-a`), or as `NAME` if it lies in RBK_DATA. Stored
-            sets are imagenet, imagenet-a, -r, -o, -v2, -sketch, -c, -c-bar and cifar10-c.
-        split: part of a named data set; folders have none. `imagenet` has `val`, and its images of the 200 classes of
-            `imagenet-a`, `imagenet-r` or `imagenet-o`.
-        limit: keep only so many images, evenly spread over the set (every class keeps its share).
-        view: how image files are resized and cropped; see `input_view` of `models.loading`. Stored corruptions are
-            not, and are refused where their size is another.
-        bad_images: what to do with image files that cannot be read: `fail` when one is met, or `skip` (see
-            `Samples.skipped`), for which every file is decoded first.
+        source: a name of `rbk list data`, followed by `:FOLDER` where its files lie in a folder of your choice
+            (`imagenet-a:/data/imagenet-a`, `masks:town`); or the path of a folder of images (one sub-folder a class, or
+            a `labels.csv`). A set that is not shipped is found by its name alone in the folder RBK_DATA.
+        split: part of the set; by default the one that models are evaluated on, `test` or `val`. Folders of images have
+            no splits: for them it is not used.
+        limit: keep only so many images, evenly spread over the set and over its labels.
+        view: how image files are resized and cropped; see `input_view` of `models.loading`. Scenes are not resized.
+            Stored corruptions are not either: they are refused where their size is another.
+        bad_images: what to do with image files that cannot be used: `fail` when one is met, or `skip` (see
+            `Dataset.skipped`), for which every file is decoded first.
+
+    Returns:
+        `Samples` (images with labels) or `Scenes` (images with masks), as its `task` says.
 
     Raises:
-        BadInputError: unknown name, unreadable folder, no images, a folder that is not the set it is said to be.
+        BadInputError: unknown name or split, unreadable folder, no images, a folder that is not the set it is said to
+            be, a limit below 1.
 
     """
-    if bad_images not in ("fail", "skip"):
-        raise BadInputError(f"bad_images '{bad_images}'", expected="fail or skip")
     name, colon, folder = source.partition(":")
-    if source in DATASETS.names():
-        samples: Samples = DATASETS.get(source)(split)
-    elif name in STORED and (folder or not colon):
-        samples = load_stored(name, folder, split, view, bad_images)
+    request = Request(folder, split, view, bad_images)
+    if name in DATASETS.names() and (folder or not colon):
+        data: Dataset = DATASETS.get(name)(request)
     elif source and Path(source).is_dir():
-        samples = Folder(Path(source), view, bad_images)
+        data = Folder(Path(source), view, bad_images)
     else:
-        known = [*DATASETS.names(), *STORED]
-        raise unknown_name("data set", source, known, "(or give an existing folder, or NAME:FOLDER)")
-    return samples if limit is None else spread(samples, limit)
+        raise unknown_name(
+            "data set", name if folder else source, DATASETS.names(), "(or give an existing folder, or NAME:FOLDER)"
+        )
+    return data if limit is None else data.spread(limit)
 
 
-def spread(samples: Samples, limit: int) -> Samples:
-    """Keep `limit` samples, evenly spread after a stable sort by label or stratum: deterministic and stratified."""
-    if limit < 1:
-        raise BadInputError(f"limit {limit}", expected="at least 1")
-    if limit >= len(samples):
-        return samples
-    order = sorted(range(len(samples)), key=lambda i: samples.strata[i])
-    chosen = sorted(order[(2 * k + 1) * len(samples) // (2 * limit)] for k in range(limit))
-    return samples.take(chosen)
+def kind_of(source: str) -> type[Dataset]:
+    """Tell what `load_data` would return, without reading any data.
 
-
-def as_samples(images: Any, labels: Any = None, *, name: str = "images") -> Samples:
-    """Wrap what a caller has: `Samples`, a data name, tensors in [0, 1] with labels, or a loader of such pairs.
-
-    Ids are "0", "1", ... in the order given.
+    It is the declared result of the set's `load`, or `Dataset` where nothing is declared. A source that is no name of a
+    data set is taken for a folder of images.
     """
-    if isinstance(images, Samples):
+    name = source.partition(":")[0]
+    if name not in DATASETS.names():
+        return Samples
+    kind: type[Dataset] = inspect.get_annotations(DATASETS.get(name), eval_str=True).get("return", Dataset)
+    return kind
+
+
+def as_dataset(images: Any, labels: Any = None, *, name: str = "images") -> Dataset:
+    """Return what a caller has as a data set.
+
+    Args:
+        images: a `Dataset`, a data name, float tensors (batch, channels, height, width) in [0, 1], or a loader of pairs
+            of such tensors and labels.
+        labels: one integer label an image, where `images` are tensors.
+        name: of the set that tensors become. Their ids are "0", "1", ... in the order given.
+
+    Raises:
+        BadInputError: images or labels of another type or shape, a name as `load_data` refuses it.
+
+    """
+    if isinstance(images, Dataset):
         return images
     if isinstance(images, str):
         return load_data(images)

@@ -1,65 +1,53 @@
-"""What every scene set is: RGB images of any size with a class for each pixel, stable ids and a digest of all three."""
+"""Images of any size with a class for every pixel, for segmentation."""
 
-import hashlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.data.io.folder import BadImages
+from robustbench_kpca.data.base import Dataset, Part, array_fingerprint
 from robustbench_kpca.data.io.palette import distinct_colours
-from robustbench_kpca.data.samples import array_fingerprint
-from robustbench_kpca.data.scene_sets import SCENES
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.registry import unknown_name
 from robustbench_kpca.types import IGNORE
 
-__all__ = ["IGNORE", "SCENES", "ArrayScenes", "Mask", "Pixels", "Scenes", "load_scenes"]
+__all__ = ["IGNORE", "ArrayScenes", "Mask", "Pixels", "Scenes"]
 
 Pixels = NDArray[np.uint8]
 Mask = NDArray[np.int16]
+Self = TypeVar("Self", bound="Scenes")
 
 
-class Scenes(ABC):
-    """Images with masks that can be indexed (and pickled, for the loader's workers); sizes may differ.
+class Scenes(Dataset):
+    """Images with masks; sizes may differ from image to image.
 
-    Attributes:
+    Args:
         name: of the set.
         split: part of the set.
         ids: one a scene, all different.
-        classes: how many there are.
         class_names: of the classes, in their order.
-        palette: their colours, uint8 (classes, 3).
-        skipped: what was left out because it could not be used, and why: one line a scene.
-        expected: how many scenes the published set has, None where that is unknown or a part was asked for.
+        palette: their colours, uint8 (classes, 3); by default some that differ.
 
     Raises:
-        BadInputError: no scenes, repeated ids, a name or colour too many or too few.
+        BadInputError: no scenes, repeated ids, no classes, a palette of another shape.
 
     """
 
-    skipped: tuple[str, ...] = ()
-    expected: int | None = None
+    task = "segmentation"
+    class_names: tuple[str, ...]
 
     def __init__(
         self, name: str, split: str, ids: Sequence[str], class_names: Sequence[str], palette: Pixels | None = None
     ) -> None:
-        if not len(ids):
-            raise BadInputError(f"scenes '{name}' ({split}) hold no images", fix="choose another split or folder")
-        if len(set(ids)) != len(ids):
-            raise BadInputError(f"scenes '{name}' have {len(ids)} ids, {len(set(ids))} of them different")
-        self.name, self.split, self.ids = name, split, list(ids)
-        self.class_names, self.classes = tuple(class_names), len(class_names)
+        super().__init__(name, split, ids, len(class_names))
+        self.class_names = tuple(class_names)
         self.palette = distinct_colours(self.classes) if palette is None else palette
         if not self.classes or self.palette.shape != (self.classes, 3):
             raise BadInputError(
-                f"scenes '{name}' have {self.classes} classes and a palette of shape {self.palette.shape}",
-                expected="one colour a class, and a class at least",
+                f"data '{name}' has {self.classes} classes and a palette of shape {self.palette.shape}",
+                expected="at least one class, and one colour a class",
             )
-        self._digest: str | None = None
 
     @abstractmethod
     def image(self, index: int) -> Pixels:
@@ -69,64 +57,27 @@ class Scenes(ABC):
     def mask(self, index: int) -> Mask:
         """Its classes: int16 (height, width), 0 to `classes` - 1 or IGNORE, never IGNORE alone."""
 
-    @abstractmethod
-    def fingerprint(self, index: int) -> str:
-        """Name the content of an image and its mask, without decoding them where that is costly."""
-
-    def size(self, index: int) -> tuple[int, int]:
-        """Height and width of an image, without decoding it where that is costly."""
-        height, width, _ = self.image(index).shape
-        return height, width
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def take(self, indices: Sequence[int]) -> "Scenes":
+    def take(self: Self, indices: Sequence[int]) -> Self:
         """Keep the scenes at `indices`, in that order."""
-        return _Part(self, indices)
+        return cast("Self", _ScenesPart(self, indices))
 
-    def by_size(self, indices: Sequence[int]) -> list[list[int]]:
-        """Group scenes by the size of their images, in order of appearance: only such can share a batch."""
-        groups: dict[tuple[int, ...], list[int]] = {}
-        for index in indices:
-            groups.setdefault(self.size(index), []).append(index)
-        return list(groups.values())
-
-    def in_order(self) -> "Scenes":
-        """Sort by id (shorter ones first), the order in which outcomes are written."""
-        order = sorted(range(len(self)), key=lambda i: (len(self.ids[i]), self.ids[i]))
-        return self if order == list(range(len(self))) else self.take(order)
-
-    def digest(self) -> str:
-        """SHA-256 over the number of classes, ids and contents, whatever the order; computed once."""
-        if self._digest is None:
-            with ThreadPoolExecutor() as pool:
-                prints = list(pool.map(self.fingerprint, range(len(self))))
-            rows = sorted(f"{name}\t{content}" for name, content in zip(self.ids, prints, strict=True))
-            text = "\n".join([str(self.classes), *rows])
-            self._digest = hashlib.sha256(text.encode()).hexdigest()
-        return self._digest
+    def digest_rows(self, prints: Sequence[str]) -> list[str]:
+        """Return the number of classes, then id and fingerprint of every scene."""
+        return [
+            str(self.classes),
+            *sorted(f"{name}\t{content}" for name, content in zip(self.ids, prints, strict=True)),
+        ]
 
 
-class _Part(Scenes):
+class _ScenesPart(Part, Scenes):
+    whole: Scenes
+
     def __init__(self, whole: Scenes, indices: Sequence[int]) -> None:
-        self.whole, self.indices = whole, [int(i) for i in indices]
-        ids = [whole.ids[i] for i in self.indices]
-        super().__init__(whole.name, whole.split, ids, whole.class_names, whole.palette)
-        self.skipped = whole.skipped
-        self.expected = whole.expected if len(self) == len(whole) else None
-
-    def image(self, index: int) -> Pixels:
-        return self.whole.image(self.indices[index])
+        super().__init__(whole, indices)
+        self.palette = whole.palette
 
     def mask(self, index: int) -> Mask:
         return self.whole.mask(self.indices[index])
-
-    def size(self, index: int) -> tuple[int, int]:
-        return self.whole.size(self.indices[index])
-
-    def fingerprint(self, index: int) -> str:
-        return self.whole.fingerprint(self.indices[index])
 
 
 class ArrayScenes(Scenes):
@@ -195,31 +146,3 @@ def _require_scene(key: str, image: NDArray[Any], mask: NDArray[Any], classes: i
         )
     if high == IGNORE:
         raise BadInputError(f"the mask of '{key}' is empty: all of it is to be ignored", fix="leave the image out")
-
-
-def load_scenes(source: str, split: str = "val", limit: int | None = None, bad_images: BadImages = "fail") -> Scenes:
-    """Load a scene set.
-
-    Args:
-        source: `shapes` (embedded), `ade20k:FOLDER`, `camvid:FOLDER` or `masks:FOLDER`; `ade20k` and `camvid` alone are
-            those in RBK_DATA.
-        split: `val`, or another part of the set.
-        limit: keep only so many scenes, evenly spread over the set.
-        bad_images: what to do with scenes that cannot be used: `fail` when one is met, or `skip` (see
-            `Scenes.skipped`), for which every file is decoded first.
-
-    Raises:
-        BadInputError: unknown name, no such folder or split, or it is not the set that it is said to be.
-
-    """
-    if bad_images not in ("fail", "skip"):
-        raise BadInputError(f"bad_images '{bad_images}'", expected="fail or skip")
-    name, _, folder = source.partition(":")
-    if name not in SCENES.names():
-        raise unknown_name("scene set", name, SCENES.names(), "(with a folder: NAME:FOLDER)")
-    scenes: Scenes = SCENES.get(name)(folder, split, bad_images)
-    if limit is not None and limit < 1:
-        raise BadInputError(f"limit {limit}", expected="at least 1")
-    if limit is None or limit >= len(scenes):
-        return scenes
-    return scenes.take([(2 * k + 1) * len(scenes) // (2 * limit) for k in range(limit)])

@@ -17,7 +17,7 @@ from robustbench_kpca.diagnostics.sources import Source
 from robustbench_kpca.diagnostics.taps import Tap, find_taps
 from robustbench_kpca.diagnostics.totals import Totals, block_orders, draws_for
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.models.loading import model_info
+from robustbench_kpca.evaluation.model_info import model_info
 from robustbench_kpca.records.record import Environment
 
 

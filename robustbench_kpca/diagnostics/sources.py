@@ -46,7 +46,7 @@ class ImageSource:
     def info(self) -> DataInfo:
         """Identify the images."""
         s = self.samples
-        return DataInfo(name=s.name, split=s.split, n=len(s), classes=s.classes, digest=s.digest())
+        return DataInfo(name=s.name, split=s.split, n=len(s), classes=s.classes, digest=s.digest(), task=s.task)
 
     def blocks(self, size: int) -> Iterator[Block]:
         """Yield float images in [0, 1]."""
@@ -66,7 +66,7 @@ class TextSource:
     def info(self) -> DataInfo:
         """Identify the token ids."""
         digest = sha256(repr(self.sequences).encode())
-        return DataInfo(name=self.name, split="all", n=len(self.sequences), classes=0, digest=digest)
+        return DataInfo(name=self.name, split="all", n=len(self.sequences), classes=0, digest=digest, task="text")
 
     def blocks(self, size: int) -> Iterator[Block]:
         """Yield `input_ids` and `attention_mask`."""

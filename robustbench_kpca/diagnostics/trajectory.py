@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.diagnostics.claims import CLAIMS
 from robustbench_kpca.diagnostics.diagnosis import BLOCK, Measured
 from robustbench_kpca.diagnostics.epochs import EpochTerms, Trajectory
@@ -24,7 +25,7 @@ from robustbench_kpca.models.loading import input_view
 _EPOCH = re.compile(r"(?P<name>.+)\.epoch-(?P<epoch>\d+)\.safetensors")
 
 
-def over_training(folder: Path, data: str, split: str, images: int, *, seed: int = 0) -> Trajectory:
+def over_training(folder: Path, data: str, split: str | None, images: int, *, seed: int = 0) -> Trajectory:
     """Measure the projection loss at every `<name>.epoch-NNN.safetensors` of a folder.
 
     Raises:
@@ -42,7 +43,8 @@ def over_training(folder: Path, data: str, split: str, images: int, *, seed: int
             model = create_model(**json.loads(read_header(path)["config"]))
         load_strictly(model, read_state(path), f"checkpoint {path}")
         if source is None:
-            source = ImageSource(load_data(data, split, images, view=input_view(model)).in_order())
+            samples = Samples.require(load_data(data, split, images, view=input_view(model)))
+            source = ImageSource(samples.in_order())
         epochs.append(
             EpochTerms(epoch=epoch, parameters_sha256=parameters_sha256(model), by_layer=_terms(model, source, seed))
         )

@@ -1,4 +1,4 @@
-"""`evaluate` and `attack`: from any module that maps images in [0, 1] to logits, to records and adversarial images."""
+"""`evaluate` and `attack`: from any module that maps samples in [0, 1] to logits, to records and adversarial images."""
 
 import contextlib
 import time
@@ -10,35 +10,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from robustbench_kpca.attack_loop.engine import Sample, build_attack
+from robustbench_kpca.attack_loop.pool import Sample
 from robustbench_kpca.audit.preflight import preflight
-from robustbench_kpca.corruptions import require_profile
-from robustbench_kpca.data.load import as_samples
-from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.data.scenes import SCENES, Scenes, load_scenes
+from robustbench_kpca.audit.run import audit as audit_model
+from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.data.load import as_dataset
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.compatibility import try_cells
-from robustbench_kpca.evaluation.dense import measure_dense, scene_batch
-from robustbench_kpca.evaluation.measure import measure_attack
-from robustbench_kpca.evaluation.plain import Lane, Progress, cells_of, frost_of, measure_plain
-from robustbench_kpca.evaluation.segmentation import SceneLane, measure_scenes
-from robustbench_kpca.evaluation.trial import BATCH_SIZE, Trial, first_batch, runner_for
-from robustbench_kpca.inference.input_space import Space
-from robustbench_kpca.inference.runner import Runner, device_for, frozen
-from robustbench_kpca.protocols.scenario import (
-    Attack,
-    Corruption,
-    Override,
-    Plain,
-    Scenario,
-    Segmentation,
-    along_curve,
-    load_scenario,
-)
+from robustbench_kpca.evaluation.attacked import attack_all
+from robustbench_kpca.evaluation.forward_only import show_all
+from robustbench_kpca.evaluation.options import Progress, RunOptions
+from robustbench_kpca.evaluation.trial import NamedModel, Trial, runner_for
+from robustbench_kpca.inference.corrupted import frost_of
+from robustbench_kpca.inference.input_space import InputSpace
+from robustbench_kpca.inference.runner import device_for, frozen
+from robustbench_kpca.protocols.scenario import Attack, Override, Scenario, along_curve
 from robustbench_kpca.protocols.threat import parse_fraction
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record, Spec
+from robustbench_kpca.tasks import task_named
+from robustbench_kpca.tasks.compute import BATCH_SIZE, first_batch
+from robustbench_kpca.tasks.prepare import prepare, try_cells
 from robustbench_kpca.types import Images, Labels, Mask
 
 
@@ -47,32 +39,13 @@ class AttackResult:
     """Per sample, in the order given.
 
     `images`, in pixel space, are the broken image where there is one, else the worst one found (or the one attacks were
-    given, where none was attacked);
-    `broken` includes clean errors; passes exclude the one clean forward.
+    given, where none was attacked); `broken` includes clean errors; passes exclude the one clean forward pass.
     """
 
     images: Images
     broken: Mask
     forwards: Tensor
     backwards: Tensor
-
-
-def prepare(protocol: str, overrides: dict[str, Override]) -> tuple[str, Scenario]:
-    """Resolve a protocol, and check that everything it names exists and can be used.
-
-    Raises:
-        BadInputError: unknown protocol, attack or corruption; unknown or unusable option.
-
-    """
-    label, scenario = load_scenario(protocol, overrides)
-    if isinstance(scenario, Attack):
-        image, zero = torch.full((1, 3, 32, 32), 0.5), torch.zeros(1, dtype=torch.int64)
-        for stage in scenario.stage:
-            build_attack(stage).start(image, zero, scenario.threat, zero)  # refuses a norm or target it does not know
-    elif isinstance(scenario, Corruption | Segmentation) and scenario.mode != "stored":
-        for name in scenario.corruptions:
-            require_profile(name, scenario.profile)
-    return label, scenario
 
 
 def evaluate(
@@ -85,41 +58,40 @@ def evaluate(
     batch_size: int | None = None,
     workers: int = 0,
     device: str | None = None,
-    name: str | None = None,
-    source: str = "python",
     out: Path | str | None = None,
     fresh: bool = False,
     allow: Collection[str] = (),
-    progress: Progress | None = None,
-    smaller: Record | None = None,
-    audit: Audit | None = None,
     frost_folder: Path | str | None = None,
+    name: str | None = None,
+    source: str = "python",
+    audit: Audit | bool = True,
+    smaller: Record | None = None,
+    progress: Progress | None = None,
     **overrides: Override,
 ) -> Record:
     """Evaluate a model under a protocol.
 
     Args:
-        model: any module in evaluation mode that maps images in [0, 1] to logits, one row an image or, to be shown
-            scenes, one a pixel.
+        model: any module in evaluation mode that maps samples in [0, 1] to logits: one row an image or, for scenes, one
+            row a pixel.
         images: float tensor (batch, channels, height, width) in [0, 1] with `labels`, a loader of such pairs, a data
-            name (`"digits"`, `"shapes"`), `Samples` or `Scenes`.
+            name (`"digits"`, `"shapes"`), or a data set.
         labels: one integer a sample, where `images` is a tensor.
         protocol: name of a preset (`rbk list protocols`) or path of a TOML file.
-        seed: of all randomness.
-        batch_size: at which the model always runs; part of the record, since another size may flip a verdict. By
-            default 64; fewer windows of scenes, if the logits of all their pixels take much memory.
-        workers: processes that decode and corrupt; no influence on the result.
-        device: such as "cuda"; by default the model's own.
+        seed: and `batch_size`, `workers`, `device`, `out`, `fresh`, `allow`, `frost_folder`: see `RunOptions`.
+        batch_size: see there.
+        workers: see there.
+        device: see there.
+        out: see there.
+        fresh: see there.
+        allow: see there.
+        frost_folder: see there.
         name: of the model in the record; by default its class.
         source: where the model came from, for the record.
-        out: folder for the record; also makes the run resumable. A finished record of the same specification is
-            returned as it is.
-        fresh: evaluate again even if such a record is there.
-        allow: checks of `evaluation.preflight` that may fail; each that does is a flag of the record.
-        progress: called with (done, total).
+        audit: of the model, for the record of an attack: True makes one first, as `rbk eval` does (about a minute);
+            False leaves it out; or one that was made before (`audit.run.audit`).
         smaller: the record of the same at the next smaller budget of `below`, which then is not measured again.
-        audit: of this model on this data (`evaluation.audit.audit`), to be kept in the record of an attack.
-        frost_folder: of the original frost pictures, for protocols with `frost = "original"`.
+        progress: called with (done, total).
         **overrides: fields of the protocol, such as `eps="3/255"`.
 
     Returns:
@@ -130,27 +102,12 @@ def evaluate(
         EvaluationError: the evaluation started and could not finish.
 
     """
+    options = RunOptions.of(seed, batch_size, workers, device, out, fresh, allow, frost_folder)
     label, scenario = prepare(protocol, overrides)
-    data = as_data(images, labels)
-    how: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "device": device, "fresh": fresh}
-    folder = None if out is None else Path(out)
-    trial = Trial.begin(
-        model, data, label, scenario, **how, name=name, source=source, out=folder, audit=audit
-    )  # fmt: skip
-    if trial.finished is not None:
-        return trial.finished
+    named, data = NamedModel.of(model, name, source), as_dataset(images, labels).in_order()
     if not isinstance(scenario, Attack):
-        return _measure_together([trial], scenario, workers=workers, frost_folder=frost_folder, progress=progress)[0]
-    carried = None if smaller is None else _carried(trial.spec, scenario, smaller)
-    findings = preflight(trial.runner, *_first(trial.runner, data), allow)
-    asked: dict[str, Any] = {"seed": seed, "workers": workers, "journal": trial.journal, "progress": progress}
-    started = time.perf_counter()
-    with frozen(model):
-        if isinstance(data, Scenes):
-            outcomes = measure_dense(trial.runner, data, scenario, **asked, carried=carried)
-        else:
-            outcomes = measure_attack(trial.runner, data, scenario, **asked, carried=carried)
-    return trial.finish(outcomes, time.perf_counter() - started, findings, smaller, shown=len(data))
+        return measure_together([named], data, label, scenario, options, progress)[0]
+    return measure_attack(named, data, label, scenario, options, audit=audit, smaller=smaller, progress=progress)
 
 
 def evaluate_together(
@@ -163,28 +120,28 @@ def evaluate_together(
     batch_size: int | None = None,
     workers: int = 0,
     device: str | None = None,
-    sources: Mapping[str, str] | None = None,
     out: Path | str | None = None,
     fresh: bool = False,
     frost_folder: Path | str | None = None,
+    sources: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     **overrides: Override,
 ) -> list[Record]:
-    """Evaluate several models on the same pictures, each made once: the same records as one by one, sooner.
+    """Evaluate several models on the same samples, each made once: the same records as one by one, sooner.
 
     Args:
         models: by name.
-        images: and everything else as in `evaluate`; the protocol is no attack.
+        images: and every other argument as in `evaluate`.
         labels: see there.
-        protocol: see there.
+        protocol: no attack.
         seed: see there.
         batch_size: see there.
         workers: see there.
         device: see there.
-        sources: where each model came from, for its record.
         out: see there.
         fresh: see there.
         frost_folder: see there.
+        sources: where each model came from, for its record.
         progress: see there.
         **overrides: see there.
 
@@ -195,101 +152,10 @@ def evaluate_together(
     label, scenario = prepare(protocol, overrides)
     if isinstance(scenario, Attack):
         raise BadInputError(f"protocol '{label}' is an attack", fix="evaluate models one by one")
-    data = as_data(images, labels)
-    how: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "device": device, "fresh": fresh}
-    folder, came_from = None if out is None else Path(out), sources or {}
-    trials = [
-        Trial.begin(model, data, label, scenario, **how, name=name, source=came_from.get(name, "python"), out=folder)
-        for name, model in models.items()
-    ]
-    open_ = [trial for trial in trials if trial.finished is None]
-    measured = iter(_measure_together(open_, scenario, workers=workers, frost_folder=frost_folder, progress=progress))
-    return [next(measured) if trial.finished is None else trial.finished for trial in trials]
-
-
-def _first(runner: Runner, data: Samples | Scenes) -> tuple[Images, Labels]:
-    """Return the first batch that an attack is made on."""
-    if not isinstance(data, Scenes):
-        return first_batch(runner, data)
-    images, masks = scene_batch(data, runner.batch_size)
-    return images.to(runner.device), masks.to(runner.device)
-
-
-def as_data(images: Any, labels: Any) -> Samples | Scenes:
-    """Return images with labels or masks, in the order of outcomes."""
-    if isinstance(images, str) and images.partition(":")[0] in SCENES.names():
-        return load_scenes(images).in_order()
-    return images.in_order() if isinstance(images, Scenes) else as_samples(images, labels).in_order()
-
-
-def _measure_together(
-    trials: Sequence[Trial],
-    scenario: Plain | Segmentation,
-    *,
-    workers: int,
-    frost_folder: Path | str | None,
-    progress: Progress | None,
-) -> list[Record]:
-    """Show every picture to every trial's model; return their records."""
-    if not trials:
-        return []
-    data, spec = trials[0].data, trials[0].spec
-    how: dict[str, Any] = {"seed": spec.seed, "workers": workers, "progress": progress}
-    how["frost"] = frost_of(scenario, frost_folder)
-    if isinstance(scenario, Corruption | Segmentation) and scenario.mode != "stored":
-        try_cells(data, scenario, spec.seed, how["frost"])
-    with contextlib.ExitStack() as stack:
-        for trial in trials:
-            stack.enter_context(frozen(trial.runner.model))
-        if isinstance(data, Scenes):
-            assert isinstance(scenario, Segmentation)
-            scene_lanes = [SceneLane(t.spec.model.name, t.runner, scenario, t.journal) for t in trials]
-            outcomes = measure_scenes(scene_lanes, data, scenario, **how)
-            return [
-                trial.finish(found, lane.seconds, shown=lane.forwards)
-                for trial, found, lane in zip(trials, outcomes, scene_lanes, strict=True)
-            ]
-        assert isinstance(scenario, Plain)
-        rows = len(cells_of(scenario)) * len(data)
-        lanes = [Lane(t.spec.model.name, t.runner, scenario, rows, t.journal) for t in trials]
-        outcomes = measure_plain(lanes, data, scenario, batch_size=spec.batch_size, **how)
-    return [trial.finish(found, lane.seconds) for trial, found, lane in zip(trials, outcomes, lanes, strict=True)]
-
-
-def attack(
-    model: nn.Module,
-    images: Images,
-    labels: Labels,
-    protocol: str,
-    *,
-    seed: int = 0,
-    batch_size: int = BATCH_SIZE,
-    device: str | None = None,
-    allow: Collection[str] = (),
-    **overrides: Override,
-) -> AttackResult:
-    """Attack a batch; arguments as in `evaluate`, sample i being named by its position "i"."""
-    label, scenario = prepare(protocol, overrides)
-    if not isinstance(scenario, Attack):
-        raise BadInputError(f"protocol '{label}' is no attack", fix="see: rbk list attacks, rbk list protocols")
-    samples = as_samples(images, labels)
-    where = device_for(model, device)
-    decided: dict[int, Sample] = {}
-    runner = runner_for(model, scenario, batch_size, where)
-    preflight(runner, *first_batch(runner, samples), allow)
-    with frozen(model):
-        outcomes = measure_attack(
-            runner, samples, scenario,
-            seed=seed, workers=0, journal=None, progress=None,
-            keep=lambda sample: decided.update({sample.index: sample}),
-        )  # fmt: skip
-    ordered = [decided[index] for index in range(len(samples))]
-    return AttackResult(
-        Space.of(model, scenario.space).leave(torch.stack([sample.worst for sample in ordered])),
-        torch.from_numpy(~outcomes.correct),
-        torch.from_numpy(outcomes["forwards"]),
-        torch.from_numpy(outcomes["backwards"]),
-    )
+    options = RunOptions.of(seed, batch_size, workers, device, out, fresh, (), frost_folder)
+    came_from = sources or {}
+    named = [NamedModel(model, name, came_from.get(name, "python")) for name, model in models.items()]
+    return measure_together(named, as_dataset(images, labels).in_order(), label, scenario, options, progress)
 
 
 def evaluate_curve(
@@ -316,9 +182,116 @@ def evaluate_curve(
     return records
 
 
-def _carried(spec: Spec, scenario: Scenario, smaller: Record) -> Outcomes:
+def attack(
+    model: nn.Module,
+    images: Images,
+    labels: Labels,
+    protocol: str,
+    *,
+    seed: int = 0,
+    batch_size: int = BATCH_SIZE,
+    device: str | None = None,
+    allow: Collection[str] = (),
+    **overrides: Override,
+) -> AttackResult:
+    """Attack a batch; arguments as in `evaluate`, sample i being named by its position "i"."""
+    label, scenario = prepare(protocol, overrides)
+    if not isinstance(scenario, Attack):
+        raise BadInputError(f"protocol '{label}' is no attack", fix="see: rbk list attacks, rbk list protocols")
+    data = as_dataset(images, labels)
+    decided: dict[int, Sample] = {}
+    runner = runner_for(model, data, scenario, batch_size, device_for(model, device))
+    preflight(runner, *first_batch(task_named(data.task).compute, data, runner), allow)
+    with frozen(model):
+        outcomes = attack_all(
+            runner, data, scenario, seed=seed, keep=lambda sample: decided.update({sample.index: sample})
+        )
+    ordered = [decided[index] for index in range(len(data))]
+    return AttackResult(
+        InputSpace.of(model, scenario.space).leave(torch.stack([sample.worst for sample in ordered])),
+        torch.from_numpy(outcomes["broken_by"] != ""),
+        torch.from_numpy(outcomes["forwards"]),
+        torch.from_numpy(outcomes["backwards"]),
+    )
+
+
+def measure_attack(
+    named: NamedModel,
+    data: Dataset,
+    label: str,
+    scenario: Attack,
+    options: RunOptions,
+    *,
+    audit: Audit | bool,
+    smaller: Record | None = None,
+    progress: Progress | None = None,
+) -> Record:
+    """Attack one model; return its record. Arguments as in `evaluate`, `data` in the order of outcomes."""
+    if audit is True:
+        finished = Trial.begin(named, data, label, scenario, options).finished
+        if finished is not None and finished.audit is not None:
+            return finished
+        audit = audit_for(named, data, options)
+    trial = Trial.begin(named, data, label, scenario, options, audit or None)
+    if trial.finished is not None:
+        return trial.finished
+    carried = None if smaller is None else _carried(trial.spec, scenario, smaller)
+    findings = preflight(
+        trial.runner, *first_batch(task_named(data.task).compute, data, trial.runner), options.allow
+    )  # fmt: skip
+    started = time.perf_counter()
+    with frozen(named.model):
+        outcomes = attack_all(
+            trial.runner, data, scenario, seed=options.seed, workers=options.workers, journal=trial.journal,
+            progress=progress, smaller=carried,
+        )  # fmt: skip
+    return trial.finish(outcomes, time.perf_counter() - started, len(data), findings, smaller)
+
+
+def audit_for(named: NamedModel, data: Dataset, options: RunOptions) -> Audit:
+    """Audit a model for its records of attacks on these data; one that is kept in the folder is taken as it is."""
+    return audit_model(
+        named.model, data, seed=options.seed, batch_size=options.batch_size, device=options.device, name=named.name,
+        allow=options.allow, out=options.out, fresh=options.fresh,
+    )  # fmt: skip
+
+
+def measure_together(
+    models: Sequence[NamedModel],
+    data: Dataset,
+    label: str,
+    scenario: Scenario,
+    options: RunOptions,
+    progress: Progress | None = None,
+) -> list[Record]:
+    """Show every sample, made once, to every model; return their records. `data` are in the order of outcomes."""
+    trials = [Trial.begin(named, data, label, scenario, options) for named in models]
+    waiting = [trial for trial in trials if trial.finished is None]
+    if waiting:
+        made = iter(_measure(waiting, options, progress))
+        return [next(made) if trial.finished is None else trial.finished for trial in trials]
+    return [trial.finished for trial in trials if trial.finished is not None]
+
+
+def _measure(trials: Sequence[Trial], options: RunOptions, progress: Progress | None) -> list[Record]:
+    data, scenario = trials[0].data, trials[0].scenario
+    frost = frost_of(scenario, options.frost_folder)
+    try_cells(data, scenario, options.seed, frost)
+    compute = task_named(data.task).compute
+    results = [compute.results(t.spec.model.name, t.runner, data, scenario, t.journal) for t in trials]
+    with contextlib.ExitStack() as stack:
+        for trial in trials:
+            stack.enter_context(frozen(trial.runner.model))
+        show_all(
+            results, data, scenario, batch_size=trials[0].spec.batch_size, seed=options.seed, workers=options.workers,
+            frost=frost, progress=progress,
+        )  # fmt: skip
+    return [trial.finish(one.outcomes(), one.seconds, one.forwards) for trial, one in zip(trials, results, strict=True)]
+
+
+def _carried(spec: Spec, scenario: Attack, smaller: Record) -> Outcomes:
     """Return the outcomes at the next smaller budget, having seen that they are of the same run otherwise."""
-    below = scenario.smaller().digest() if isinstance(scenario, Attack) and scenario.below else ""
+    below = scenario.smaller().digest() if scenario.below else ""
     protocol = spec.protocol.model_copy(update={"digest": below})
     wanted = spec.model_copy(update={"protocol": protocol})
     met = smaller.spec.model_copy(update={"protocol": protocol})

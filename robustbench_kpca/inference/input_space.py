@@ -11,14 +11,14 @@ from robustbench_kpca.types import Images
 
 
 @dataclass(frozen=True)
-class Space:
+class InputSpace:
     """Coordinates u = (x - mean) / std of pixels x; `None` for pixels themselves, which then are left to the bit."""
 
     mean: Float[Tensor, "channel 1 1"] | None = None
     std: Float[Tensor, "channel 1 1"] | None = None
 
     @classmethod
-    def of(cls, model: nn.Module, name: Literal["pixel", "normalised"]) -> "Space":
+    def of(cls, model: nn.Module, name: Literal["pixel", "normalised"]) -> "InputSpace":
         """Return the space called `name`.
 
         Raises:
@@ -51,6 +51,3 @@ class Space:
     def _std(self, like: Images) -> Tensor:
         assert self.std is not None
         return self.std.to(like)
-
-
-PIXELS = Space()

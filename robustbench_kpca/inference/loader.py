@@ -1,148 +1,80 @@
-"""Images on their way to the model: decoded and corrupted in worker processes, checked before they are used."""
+"""Samples on their way to the model: fetched in worker processes, in order, and checked before they are used."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from robustbench_kpca.corruptions import Cell, corrupt_one
-from robustbench_kpca.corruptions.shared.storage import store
-from robustbench_kpca.data.samples import Samples, to_pixels, to_tensor
-from robustbench_kpca.data.scenes import Scenes
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.types import Images, Labels
 
-Item = tuple[int, Tensor, int]
-Pixels = NDArray[np.uint8]
-Picture = tuple[int, Pixels, NDArray[np.int16]]
+Item = TypeVar("Item")
+Batch = TypeVar("Batch")
 
 
-def corrupted(image: Pixels, cell: Cell, sample: str, storage: str = "none") -> Pixels:
-    """Corrupt one image, and send it through a file where `storage` says so.
-
-    Raises:
-        BadInputError: it cannot be corrupted like this; the message names the sample.
-
-    """
-    try:
-        image = corrupt_one(image, cell, sample)
-    except BadInputError as error:
-        raise BadInputError(f"image '{sample}': {error}") from None
-    return store(image) if storage == "jpeg-q85" else image
-
-
-class _Fetch(Dataset[Item | BadInputError]):
-    def __init__(self, samples: Samples, indices: Sequence[int], cell: Cell | None, storage: str) -> None:
-        self.samples, self.indices, self.cell, self.storage = samples, indices, cell, storage
+class _Fetch(Dataset[Item | BadInputError], Generic[Item]):
+    def __init__(self, fetch: Callable[[int], Item], indices: Sequence[int]) -> None:
+        self.fetch, self.indices = fetch, indices
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def __getitem__(self, position: int) -> Item | BadInputError:
         try:
-            return self._item(self.indices[position])
+            return self.fetch(self.indices[position])
         except BadInputError as error:  # raised in a worker it would arrive with the worker's whole trace
             return error
 
-    def _item(self, index: int) -> Item:
-        image = self.samples.image(index)
-        if isinstance(image, Tensor):
-            check_images(image[None])
-        if self.cell is not None:
-            image = corrupted(to_pixels(image), self.cell, self.samples.ids[index], self.storage)
-        return index, to_tensor(image), self.samples.labels[index]
+
+class _Collate(Generic[Item, Batch]):
+    def __init__(self, collate: Callable[[list[Item]], Batch]) -> None:
+        self.collate = collate
+
+    def __call__(self, items: list[Item | BadInputError]) -> Batch | BadInputError:
+        good: list[Item] = []
+        for item in items:
+            if isinstance(item, BadInputError):
+                return item
+            good.append(item)
+        try:
+            return self.collate(good)
+        except BadInputError as error:
+            return error
 
 
-def batches(
-    samples: Samples,
+def in_batches(
+    fetch: Callable[[int], Item],
+    collate: Callable[[list[Item]], Batch],
     indices: Sequence[int],
     *,
     batch_size: int,
     workers: int = 0,
-    cell: Cell | None = None,
-    storage: str = "none",
-) -> Iterator[tuple[list[int], Images, Labels]]:
-    """Yield (indices, images in [0, 1], labels), corrupted where `cell` says how; the same bytes for any `workers`.
+) -> Iterator[Batch]:
+    """Yield what `collate` makes of `batch_size` fetched samples at a time; the same for any number of workers.
+
+    Args:
+        fetch: makes sample number i; with workers it must be picklable, and so must `collate`.
+        collate: makes a batch of samples.
+        indices: numbers of the samples, in order.
+        batch_size: samples in a batch; the last one may have fewer.
+        workers: processes that fetch; 0 fetches in this one.
 
     Raises:
-        BadInputError: images that are not finite, not float, or outside [0, 1].
+        BadInputError: what `fetch` or `collate` raised.
 
     """
     loader = DataLoader(
-        _Fetch(samples, indices, cell, storage),
+        _Fetch(fetch, indices),
         batch_size=batch_size,
         num_workers=workers,
-        collate_fn=_collate,
+        collate_fn=_Collate(collate),
         generator=torch.Generator(),  # else the loader draws from the global one
     )
     for batch in loader:
         if isinstance(batch, BadInputError):
             raise batch
         yield batch
-
-
-def _collate(items: list[Item | BadInputError]) -> tuple[list[int], Images, Labels] | BadInputError:
-    good: list[Item] = []
-    for item in items:
-        if isinstance(item, BadInputError):
-            return item
-        good.append(item)
-    index, images, labels = zip(*good, strict=True)
-    if len({image.shape for image in images}) > 1:
-        return BadInputError("images of different sizes", expected="one size")
-    return list(index), torch.stack(images), torch.tensor(labels)
-
-
-class _FetchScene(Dataset[Picture | BadInputError]):
-    def __init__(self, scenes: Scenes, indices: Sequence[int], cell: Cell | None, storage: str) -> None:
-        self.scenes, self.indices, self.cell, self.storage = scenes, indices, cell, storage
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def __getitem__(self, position: int) -> Picture | BadInputError:
-        index = self.indices[position]
-        try:
-            image, mask = self.scenes.image(index), self.scenes.mask(index)
-            if mask.shape != image.shape[:2]:
-                name = self.scenes.ids[index]
-                return BadInputError(
-                    f"the mask of '{name}' is {mask.shape}", expected=f"{image.shape[:2]}, as its image"
-                )
-            if self.cell is not None:
-                image = corrupted(image, self.cell, self.scenes.ids[index], self.storage)
-        except BadInputError as error:  # as above
-            return error
-        return index, image, mask
-
-
-def pictures(
-    scenes: Scenes, indices: Sequence[int], *, workers: int = 0, cell: Cell | None = None, storage: str = "none"
-) -> Iterator[Picture]:
-    """Yield (index, image, mask) one by one, corrupted at full resolution where `cell` says how.
-
-    Raises:
-        BadInputError: a scene that cannot be used.
-
-    """
-    loader = DataLoader(
-        _FetchScene(scenes, indices, cell, storage),
-        batch_size=1,
-        num_workers=workers,
-        collate_fn=_only,
-        generator=torch.Generator(),
-    )
-    for picture in loader:
-        if isinstance(picture, BadInputError):
-            raise picture
-        yield picture
-
-
-def _only(items: list[Picture | BadInputError]) -> Picture | BadInputError:
-    return items[0]
 
 
 def check_images(images: Tensor) -> None:

@@ -3,13 +3,13 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
-from robustbench_kpca.inference.sliding_window.tiles import through_windows
 from robustbench_kpca.types import Images, Logits, Loss, PerSample
 
 T = TypeVar("T")
@@ -28,10 +28,44 @@ def frozen(model: nn.Module) -> Iterator[None]:
             parameter.requires_grad_(needed)
 
 
-def own_window(model: nn.Module) -> int:
-    """Return the side of the windows that a segmenter was trained at, 0 where it does not say."""
-    side = getattr(model, "window", 0)
-    return side if isinstance(side, int) and side > 0 else 0
+@dataclass(frozen=True)
+class Presentation:
+    """How a model is shown a batch, and what its answer must look like.
+
+    Attributes:
+        show: calls the model.
+        fits: whether logits have the right shape for these inputs.
+        expected: that shape in words, for errors.
+        fix: what to do where the shape is another one.
+
+    """
+
+    show: Callable[[nn.Module, Images], Any]
+    fits: Callable[[Tensor, Images], bool]
+    expected: str
+    fix: str = ""
+
+    def require(self, logits: object, x: Images) -> None:
+        """Refuse an answer of another shape.
+
+        Raises:
+            BadInputError: what the model returned, and what was expected.
+
+        """
+        if not isinstance(logits, Tensor) or not self.fits(logits, x):
+            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            raise BadInputError(f"the model returned {shape}", expected=self.expected, fix=self.fix)
+
+
+def call(model: nn.Module, x: Images) -> Any:
+    """Show a model the whole batch at once."""
+    return model(x)
+
+
+ANY_LOGITS = Presentation(
+    call, lambda answer, x: answer.ndim > 1 and len(answer) == len(x), "logits of shape (batch, classes, ...)"
+)
+"""For models of which only the answers count, whatever their places."""
 
 
 def is_stochastic(model: nn.Module) -> bool:
@@ -70,7 +104,7 @@ class Runner:
 
     `search` is the precision in which gradients, and the logits asked for with `search`, are computed.
 
-    With `window` > 0 images are shown through windows of that side, as scenes are that are not attacked.
+    `presentation` calls the model and says which shape its logits must have.
     """
 
     def __init__(
@@ -80,7 +114,7 @@ class Runner:
         device: torch.device,
         draws: int = 1,
         search: torch.dtype = torch.float32,
-        window: int = 0,
+        presentation: Presentation = ANY_LOGITS,
     ) -> None:
         if any(module.training for module in model.modules()):
             raise BadInputError("the model, or a part of it, is in training mode", fix="call model.eval() first")
@@ -93,7 +127,7 @@ class Runner:
         if batch_size < 1:
             raise BadInputError(f"batch size {batch_size}", expected="at least 1")
         self.model, self.batch_size, self.device = model, batch_size, device
-        self.draws, self.search, self.window = draws, search, window
+        self.draws, self.search, self.presentation = draws, search, presentation
         self.classes: int | None = None
 
     def logits(self, x: Images, *, search: bool = False) -> Logits:
@@ -143,18 +177,14 @@ class Runner:
             x = torch.cat([x, x[-1:].detach().expand(self.batch_size - count, *x.shape[1:])])
         try:
             with self._noise(x, draw):
-                logits = through_windows(self.model, x, self.window) if self.window else self.model(x)
+                logits: Tensor = self.presentation.show(self.model, x)
         except BenchmarkError:
             raise
         except Exception as error:  # foreign code
             if _out_of_memory(error):
                 raise
             raise _failure(f"the model failed on images of shape {tuple(x.shape)} and {x.dtype}", error) from error
-        if not isinstance(logits, Tensor) or not _answers(logits, x):
-            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-            raise BadInputError(
-                f"the model returned {shape}", expected=f"logits of shape ({len(x)}, classes), or so for every pixel"
-            )
+        self.presentation.require(logits, x)
         if self.classes is None:
             self.classes = logits.shape[1]
         return logits[:count].float()
@@ -194,11 +224,6 @@ class Runner:
                 if self.batch_size == 1:
                     raise EvaluationError("out of memory with a single image", fix="use a larger device") from error
             self.batch_size = (self.batch_size + 1) // 2
-
-
-def _answers(logits: Tensor, x: Images) -> bool:
-    """Whether there is a row of logits for every image, or one for every pixel of it."""
-    return logits.ndim in (2, x.ndim) and len(logits) == len(x) and logits.shape[2:] in (x.shape[2:], ())
 
 
 def _slope(value: Tensor, x: Images) -> Images:

@@ -1,175 +1,98 @@
-"""The metrics, one file each: functions of outcomes, so every number can be recomputed without model or torch."""
+"""The metrics: functions of outcomes, so that every number can be recomputed without model or torch.
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+Every file of this folder is a table of related metrics, the constant `METRICS`; files are read when a metric is first
+asked for.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.metrics.shared.bootstrap import bootstrap, paired_difference
+from robustbench_kpca.metrics.shared.metric import Mean, Metric, Paired, Scores, Statistic, Weighted, aligned
+from robustbench_kpca.metrics.shared.unit import PERCENT, PLAIN, Unit, common_unit
 from robustbench_kpca.protocols.scenario import Scenario
-from robustbench_kpca.records.estimate import Estimate, Values, mean, paired_p_value
-from robustbench_kpca.records.outcomes import Kind, Outcomes
-from robustbench_kpca.registry import Family
+from robustbench_kpca.records.estimate import Estimate
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.registry import Family, unknown_name
 
-METRICS = Family("metric", __name__, "METRIC")
-
-
-@dataclass(frozen=True)
-class Scores:
-    """One score per sample, in the order of `samples`; a metric's value is their mean."""
-
-    samples: NDArray[np.object_]
-    values: Values
+__all__ = [
+    "METRICS", "PERCENT", "PLAIN", "Mean", "Metric", "Paired", "Scores", "Statistic", "Unit", "Weighted", "aligned",
+    "answers", "common_unit", "measure", "metric_for",
+]  # fmt: skip
+TABLES = Family("table of metrics", __name__, "METRICS")
 
 
-@dataclass(frozen=True)
-class Paired:
-    """Two values of one metric on the same samples. `lost` and `gained` count samples that score worse and better.
+@dataclass
+class Catalogue:
+    """All metrics by name."""
 
-    Both are None where a sample has no score of its own.
-    """
+    kind: str = "metric"
+    _members: dict[str, Metric] = field(default_factory=dict)
+    _read: bool = False
 
-    first: float
-    second: float
-    p_value: float
-    lost: int | None
-    gained: int | None
-
-
-def _always(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
-    return True
-
-
-@dataclass(frozen=True, kw_only=True)
-class Metric(ABC):
-    """A number with its uncertainty. `applies` says of which outcomes of its kinds it can be computed."""
-
-    name: str
-    title: str
-    kinds: tuple[Kind, ...]
-    lower_is_better: bool = False
-    applies: Callable[[Outcomes, Scenario], bool] = field(default=_always)
-    chance: Callable[[Outcomes], float] | None = None
-    """What a score that knows nothing gets, where that is not zero."""
-    needs_reference: bool = False
-    """Whether it is no number until it is `relative_to` another model."""
-
-    @abstractmethod
-    def estimate(self, outcomes: Outcomes) -> Estimate:
-        """Value and 95 % interval."""
-
-    @abstractmethod
-    def paired(self, first: Outcomes, second: Outcomes) -> Paired:
-        """Compare two models on the same samples.
+    def add(self, metric: Metric) -> Metric:
+        """Add a metric and return it.
 
         Raises:
-            BadInputError: they are not of the same samples.
+            BadInputError: there is another one of that name.
 
         """
+        if self._known().get(metric.name, metric) != metric:
+            raise BadInputError(f"metric '{metric.name}' is there already", fix="choose another name")
+        self._members[metric.name] = metric
+        return metric
 
-    def better(self, first: float, second: float) -> bool:
-        """Whether the first value is strictly better."""
-        return first < second if self.lower_is_better else first > second
+    def names(self) -> list[str]:
+        """Names of all metrics, sorted."""
+        return sorted(self._known())
 
-    def relative_to(self, reference: Outcomes) -> "Metric":  # noqa: ARG002
-        """Return this metric with another model's errors to divide by, for those that divide by errors."""
-        raise BadInputError(f"metric '{self.name}' divides by nothing", fix="leave `reference` out")
+    def get(self, name: str) -> Metric:
+        """Return the metric called `name`.
 
+        Raises:
+            UnknownNameError: there is none; the message suggests the closest name.
 
-@dataclass(frozen=True, kw_only=True)
-class Mean(Metric):
-    """A mean of per-sample scores."""
+        """
+        if name not in self._known():
+            raise unknown_name(self.kind, name, self._known())
+        return self._known()[name]
 
-    scores: Callable[[Outcomes], Scores]
+    def summary(self, name: str) -> str:
+        """One sentence about a metric."""
+        metric = self.get(name)
+        return metric.what or metric.title
 
-    def estimate(self, outcomes: Outcomes) -> Estimate:
-        """Value and 95 % interval."""
-        return mean(self.scores(outcomes).values)
-
-    def paired(self, first: Outcomes, second: Outcomes) -> Paired:
-        """Compare two models: McNemar's exact test, or sign flips where scores are graded."""
-        return self.paired_scores(self.scores(first), self.scores(second))
-
-    def paired_scores(self, first: Scores, second: Scores) -> Paired:
-        """Compare two vectors of scores."""
-        a, b = aligned(first, second)
-        worse, better = int((b < a).sum()), int((b > a).sum())
-        lost, gained = (better, worse) if self.lower_is_better else (worse, better)
-        return Paired(float(a.mean()), float(b.mean()), paired_p_value(a, b), lost, gained)
-
-
-@dataclass(frozen=True)
-class Weighted:
-    """A number of some samples as a function of how often each counts (None: once).
-
-    `strata` numbers groups that are resampled each by itself, such as images of known and of unknown classes. `many` is
-    the same of many rows of weights at once, shape (resamples, n), where that is sooner done.
-    """
-
-    samples: NDArray[np.object_]
-    value: Callable[[NDArray[np.int64] | None], float]
-    strata: NDArray[np.int64] | None = None
-    many: Callable[[NDArray[np.int64]], Values] | None = None
+    def _known(self) -> dict[str, Metric]:
+        if not self._read:
+            tables: list[Iterable[Metric]] = [TABLES.get(name) for name in TABLES.names()]
+            self._members = {metric.name: metric for table in tables for metric in table} | self._members
+            self._read = True
+        return self._members
 
 
-@dataclass(frozen=True, kw_only=True)
-class Statistic(Metric):
-    """A number that is no mean of scores; its uncertainty is the bootstrap's over samples."""
-
-    weighted: Callable[[Outcomes], Weighted]
-
-    def estimate(self, outcomes: Outcomes) -> Estimate:
-        """Value and 95 % interval."""
-        found = self.weighted(outcomes)
-        low, high = bootstrap(found.value, len(found.samples), strata=found.strata, many=found.many)
-        return Estimate(found.value(None), low, high, len(found.samples), "bootstrap")
-
-    def paired(self, first: Outcomes, second: Outcomes) -> Paired:
-        """Compare two models over the same resampled samples."""
-        a, b = self.weighted(first.sorted()), self.weighted(second.sorted())
-        _require_same(a.samples, b.samples)
-        many = None if a.many is None or b.many is None else (a.many, b.many)
-        found = paired_difference(a.value, b.value, len(a.samples), strata=a.strata, many=many)
-        return Paired(a.value(None), b.value(None), found.p_value, None, None)
+METRICS = Catalogue()
 
 
 def metric_for(name: str) -> Metric:
-    """Return the metric called `name`."""
-    metric: Metric = METRICS.get(name)
-    return metric
+    """Return the metric called `name`.
+
+    Raises:
+        UnknownNameError: there is none; the message suggests the closest name.
+
+    """
+    return METRICS.get(name)
 
 
 def answers(metric: Metric, kind: str) -> bool:
-    """Whether a metric can be asked of a protocol of this kind, on some data: attacks are made on scenes, too."""
-    return not {kind, f"segmentation-{kind}"}.isdisjoint(metric.kinds)
+    """Whether a metric can be asked of protocols of this kind."""
+    return kind in metric.kinds
 
 
 def measure(outcomes: Outcomes, scenario: Scenario) -> dict[str, Estimate]:
-    """Every metric that applies to these outcomes of this scenario."""
-    metrics = [metric_for(name) for name in METRICS.names()]
+    """Return every metric of the outcomes' task and kind that applies to them."""
+    metrics = [METRICS.get(name) for name in METRICS.names()]
     return {
         metric.name: metric.estimate(outcomes)
         for metric in metrics
-        if outcomes.kind in metric.kinds and metric.applies(outcomes, scenario)
+        if metric.task == outcomes.task and answers(metric, outcomes.kind) and metric.applies(outcomes, scenario)
     }
-
-
-def aligned(a: Scores, b: Scores) -> tuple[Values, Values]:
-    """Return two score vectors in the same order of samples.
-
-    Raises:
-        BadInputError: they are not of the same samples.
-
-    """
-    first, second = np.argsort(a.samples), np.argsort(b.samples)
-    _require_same(a.samples[first], b.samples[second])
-    return a.values[first], b.values[second]
-
-
-def _require_same(first: NDArray[np.object_], second: NDArray[np.object_]) -> None:
-    if len(first) != len(second) or (first != second).any():
-        odd = len(set(first.tolist()) ^ set(second.tolist()))
-        raise BadInputError(f"{odd} sample ids are in one record only", fix="evaluate both on the same samples")

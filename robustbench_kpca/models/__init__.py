@@ -1,8 +1,11 @@
-"""Every model of the benchmark: images in [0, 1] in, logits out; built, loaded and identified here."""
+"""Every model of the benchmark: images in [0, 1] in, logits out; built and loaded here."""
 
-from robustbench_kpca.models.build import ARCHITECTURES, create_model, place, register_with_timm
-from robustbench_kpca.models.loading import bundled, load_model, model_info
+from robustbench_kpca.models.build import create_model
+from robustbench_kpca.models.families import ARCHITECTURES
+from robustbench_kpca.models.loading import bundled, load_model
+from robustbench_kpca.models.placement import place
+from robustbench_kpca.models.registration import register_with_timm
 
-__all__ = ["ARCHITECTURES", "bundled", "create_model", "load_model", "model_info", "place"]
+__all__ = ["ARCHITECTURES", "bundled", "create_model", "load_model", "place"]
 
 register_with_timm()

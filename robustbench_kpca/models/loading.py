@@ -8,21 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from robustbench_kpca.data.io.folder import View
+from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError, BenchmarkError
-from robustbench_kpca.models.build import ARCHITECTURES, create_model
-from robustbench_kpca.models.checkpoint import (
-    load_strictly,
-    parameters_sha256,
-    read_header,
-    read_state,
-    silent_hub,
-    tensor_sha256,
-)
+from robustbench_kpca.models.build import create_model
+from robustbench_kpca.models.checkpoint import load_strictly, read_header, read_state, silent_hub
+from robustbench_kpca.models.families import ARCHITECTURES
 from robustbench_kpca.models.normalisation import normalise_inside
-from robustbench_kpca.records.record import ModelInfo
 from robustbench_kpca.registry import unknown_name
-from robustbench_kpca.types import Logits
 
 WEIGHTS = Path(__file__).parent / "weights"
 
@@ -72,27 +64,6 @@ def load_model(
         option = "--ema" if ema else "--resize-positions"
         raise BadInputError(f"{option} without a checkpoint", fix="give --checkpoint FILE, or leave it out")
     return model.eval()
-
-
-def model_info(model: nn.Module, name: str, source: str, probe: Logits) -> ModelInfo:
-    """Identify a model for its record; `probe` are its logits on a fixed batch."""
-    config, std = getattr(model, "config", None), getattr(model, "pixel_std", None)
-    return ModelInfo(
-        name=name,
-        source=source,
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        parameters_sha256=parameters_sha256(model),
-        probe_sha256=tensor_sha256(probe),
-        pixel_std=tuple(round(value, 6) for value in std.flatten().tolist()) if isinstance(std, torch.Tensor) else (),
-        config=config if isinstance(config, dict) and _is_plain(config) else {},
-    )
-
-
-def _is_plain(config: dict[Any, Any]) -> bool:
-    try:
-        return bool(json.loads(json.dumps(config)) == config)
-    except (TypeError, ValueError):
-        return False
 
 
 def _own(

@@ -1,8 +1,12 @@
-"""Which corruptions papers mean: their names, groups and order, said once.
+"""The names of the corruptions in papers, their groups and their order.
 
 Hendrycks & Dietterich (2019), "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations",
 arXiv:1903.12261, figure 1.
 """
+
+from collections.abc import Iterable
+
+from robustbench_kpca.errors import BadInputError
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
@@ -16,3 +20,27 @@ EXTRA = GROUPS["extra"]
 COMMON: tuple[str, ...] = tuple(name for group, names in GROUPS.items() if group != "extra" for name in names)
 """The 15 corruptions that mCE is the mean over."""
 SEVERITIES = (1, 2, 3, 4, 5)
+
+
+def group_of(corruption: str) -> str:
+    """Return the group of a corruption: `noise`, `blur`, `weather`, `digital`, `extra`; `other` for unknown names."""
+    return next((group for group, names in GROUPS.items() if corruption in names), "other")
+
+
+def canonical(corruptions: Iterable[str]) -> tuple[str, ...]:
+    """Return the distinct names in the order of `GROUPS`; others after them, as they come."""
+    order = {name: place for place, name in enumerate(COMMON + EXTRA)}
+    return tuple(sorted(dict.fromkeys(corruptions), key=lambda name: order.get(name, len(order))))
+
+
+def counted(corruptions: Iterable[str]) -> tuple[str, ...]:
+    """Return the names that means over corruptions count: all but the extra ones, unless there are no others.
+
+    Raises:
+        BadInputError: there is none.
+
+    """
+    names = tuple(corruptions)
+    if not names:
+        raise BadInputError("no corruption", expected="one at least")
+    return tuple(name for name in names if name not in EXTRA) or names

@@ -4,10 +4,18 @@ A protocol file states every field: there are no defaults to drift, so equal dig
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, StrictBool, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    model_serializer,
+    model_validator,
+)
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import sha256
@@ -23,6 +31,8 @@ CLEAN_CELL = "none"
 """Name of the corruption that is none."""
 _UNHASHED = {"title", "citations"}
 _TABLES = ("stage", "grid")
+_OPTIONAL: dict[str, Any] = {"inference": None, "corruptions": [], "severities": [], "grid": []}
+"""Fields that a protocol may leave out, and what they are then: left out of the digest and of records, too."""
 
 
 class Stage(BaseModel):
@@ -43,6 +53,35 @@ class Stage(BaseModel):
         return data
 
 
+Scale = Annotated[float, Field(gt=0, le=16, allow_inf_nan=False)]
+
+
+class Inference(BaseModel):
+    """How pictures of any size are shown to a model, for tasks that use windows (`inference.sliding_window`).
+
+    window: side of the windows, in pixels; 0: the side at which the model was trained.
+    stride: distance from one window to the next; 0: the window's side.
+    scales: sizes of the picture relative to its own, one pass each; at most 16.
+    flip: whether each pass is repeated with the mirrored picture.
+    resize: `short-side`: the picture is first resized so that its short side is a window's; `none`: it keeps its size.
+    """
+
+    model_config = STRICT
+    window: Annotated[int, Field(ge=0, strict=True)]
+    stride: Annotated[int, Field(ge=0, strict=True)]
+    scales: Annotated[tuple[Scale, ...], Field(min_length=1)]
+    flip: StrictBool
+    resize: Literal["none", "short-side"]
+
+    @model_validator(mode="after")
+    def _check(self) -> "Inference":
+        if self.stride > self.window > 0:
+            raise BadInputError(
+                f"stride = {self.stride} with window = {self.window}", expected="a stride of at most the window's side"
+            )
+        return self
+
+
 class _Common(BaseModel):
     model_config = STRICT
     title: str
@@ -54,11 +93,17 @@ class _Common(BaseModel):
         content = self.model_dump(mode="json", exclude=_UNHASHED)
         return sha256(json.dumps(content, sort_keys=True).encode())
 
+    @model_serializer(mode="wrap")
+    def _without_what_is_left_out(self, handler: Callable[[Any], Any]) -> dict[str, Any]:
+        content: dict[str, Any] = handler(self)
+        return {key: value for key, value in content.items() if key not in _OPTIONAL or value not in (None, [], ())}
+
 
 class Clean(_Common):
-    """Accuracy on the images as they are."""
+    """Quality on the samples as they are. `inference`: see `Inference`."""
 
     kind: Literal["clean"]
+    inference: Inference | None = None
 
 
 Fraction = Annotated[float, BeforeValidator(parse_fraction)]
@@ -161,60 +206,6 @@ Corruptions = Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_di
 Severities = Annotated[tuple[int, ...], Field(min_length=1), AfterValidator(_known)]
 
 
-class Corruption(_Common):
-    """Accuracy on the grid of corruptions x severities.
-
-    profile: the parameter set: `imagenet_c` (224 px), `imagecorruptions` (any size), `cifar_c` (32 px); of stored
-        pictures also `imagenet_c_bar`.
-    mode: how pictures are made: `fast`, or `exact` (bit for bit as by the library `imagecorruptions`); or `stored`:
-        they are read.
-    storage: `jpeg-q85` where pictures go through a JPEG file of quality 85, as those of ImageNet-C went, or `none`; of
-        stored pictures `published`.
-    frost: whose pictures of frost: `generated` by this project, or the `original` ones; of stored pictures `published`.
-    clean: whether the images as they are count as a cell, too (corruption `none`, severity 0).
-    reference: whose errors mCE divides by, where they are published: `alexnet`, or `none`.
-    """
-
-    kind: Literal["corruption"]
-    profile: Literal["imagenet_c", "imagecorruptions", "cifar_c", "imagenet_c_bar"]
-    mode: Literal["fast", "exact", "stored"]
-    storage: Literal["none", "jpeg-q85", "published"]
-    frost: Literal["generated", "original", "published"]
-    clean: StrictBool
-    reference: Literal["none", "alexnet"]
-    corruptions: Corruptions
-    severities: Severities
-
-    @property
-    def cells(self) -> list[tuple[str, int]]:
-        """Every (corruption, severity), in the order evaluated; the images as they are come first."""
-        clean = [(CLEAN_CELL, 0)] if self.clean else []
-        return clean + [(name, severity) for name in self.corruptions for severity in self.severities]
-
-    @property
-    def made(self) -> str:
-        """How the pictures came to be, for tables: numbers of different making do not compare."""
-        if self.storage == "published":
-            return "stored"
-        return "generated+q85" if self.storage == "jpeg-q85" else "generated"
-
-    @model_validator(mode="after")
-    def _check(self) -> "Corruption":
-        published = {self.storage == "published", self.frost == "published"}
-        if len(published) > 1 or (published == {True} and self.mode != "stored"):
-            raise BadInputError(
-                f"mode = '{self.mode}' with storage = '{self.storage}' and frost = '{self.frost}'",
-                expected="'published' for both of stored pictures, or for none",
-            )
-        if self.reference == "alexnet" and (self.profile != "imagenet_c" or self.storage == "none"):
-            raise BadInputError(
-                f"reference = 'alexnet' with profile = '{self.profile}' and storage = '{self.storage}'",
-                expected="profile = 'imagenet_c', and pictures stored as JPEG: AlexNet's errors are of ImageNet-C",
-            )
-        _require_own_frost(self.mode, self.frost, self.corruptions)
-        return self
-
-
 class Cells(BaseModel):
     """A part of a grid: every one of these corruptions at every one of these severities."""
 
@@ -228,92 +219,106 @@ class Cells(BaseModel):
         return [(name, severity) for name in self.corruptions for severity in self.severities]
 
 
-Scale = Annotated[float, Field(gt=0, le=16, allow_inf_nan=False)]
+class Corruption(_Common):
+    """Quality on a grid of corruptions x severities. Pictures are corrupted before anything else is done to them.
 
-
-class Segmentation(_Common):
-    """How well pixels are classified, on the images as they are and under corruption; both at their own size.
-
-    Images are corrupted before anything else. They are then looked at through windows: see `evaluation.windows`.
-
-    window: side of the windows, in pixels; 0: that at which the model was trained.
-    stride: from one window to the next; 0: the window.
-    scales: of the image, one pass each; at most 16.
-    flip: whether each pass is also made of the mirrored image.
-    resize: `short-side`: the image is made so large that its short side is a window's; `none`: it is taken as it is.
-    profile: and `mode`, `storage`, `frost`, `clean` as in `Corruption`; no pictures are stored.
-    grid: the corruptions; with none, the images as they are count alone.
+    profile: the parameter set: `imagenet_c` (224 px), `imagecorruptions` (any size), `cifar_c` (32 px); of stored
+        pictures also `imagenet_c_bar`.
+    mode: how pictures are made: `fast`, or `exact` (bit for bit as by the library `imagecorruptions`); or `stored`:
+        they are read.
+    storage: `jpeg-q85` where pictures go through a JPEG file of quality 85, as those of ImageNet-C went, or `none`; of
+        stored pictures `published`.
+    frost: whose pictures of frost: `generated` by this project, or the `original` ones; of stored pictures `published`.
+    clean: whether the images as they are count as a cell, too (corruption `none`, severity 0).
+    reference: whose errors mCE divides by, where they are published: `alexnet`, or `none`.
+    corruptions: the corruptions of the grid, each of which is shown at every one of the `severities`.
+    grid: in place of these two, parts of a grid in which corruptions have different severities.
+    inference: see `Inference`.
     """
 
-    kind: Literal["segmentation"]
-    window: Annotated[int, Field(ge=0, strict=True)]
-    stride: Annotated[int, Field(ge=0, strict=True)]
-    scales: Annotated[tuple[Scale, ...], Field(min_length=1)]
-    flip: StrictBool
-    resize: Literal["none", "short-side"]
-    profile: Literal["imagenet_c", "imagecorruptions", "cifar_c"]
-    mode: Literal["fast", "exact"]
-    storage: Literal["none", "jpeg-q85"]
-    frost: Literal["generated", "original"]
+    kind: Literal["corruption"]
+    profile: Literal["imagenet_c", "imagecorruptions", "cifar_c", "imagenet_c_bar"]
+    mode: Literal["fast", "exact", "stored"]
+    storage: Literal["none", "jpeg-q85", "published"]
+    frost: Literal["generated", "original", "published"]
     clean: StrictBool
-    grid: tuple[Cells, ...]
+    reference: Literal["none", "alexnet"]
+    corruptions: Annotated[tuple[str, ...], AfterValidator(_distinct)] = ()
+    severities: Annotated[tuple[int, ...], AfterValidator(_known)] = ()
+    grid: tuple[Cells, ...] = ()
+    inference: Inference | None = None
 
     @property
     def cells(self) -> list[tuple[str, int]]:
         """Every (corruption, severity), in the order evaluated; the images as they are come first."""
         clean = [(CLEAN_CELL, 0)] if self.clean else []
-        return clean + [cell for part in self.grid for cell in part.all]
+        own = [(name, severity) for name in self.corruptions for severity in self.severities]
+        return clean + own + [cell for part in self.grid for cell in part.all]
 
     @property
-    def corruptions(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """Every corruption of the grid, once."""
-        return tuple(dict.fromkeys(name for part in self.grid for name in part.corruptions))
+        return tuple(dict.fromkeys(name for name, severity in self.cells if severity))
 
     @property
-    def severities(self) -> tuple[int, ...]:
+    def levels(self) -> tuple[int, ...]:
         """Every severity of the grid, ascending."""
-        return tuple(sorted({severity for part in self.grid for severity in part.severities}))
+        return tuple(sorted({severity for _, severity in self.cells if severity}))
 
     @property
     def made(self) -> str:
-        """How the pictures came to be, for tables."""
+        """How the pictures came to be, for tables: numbers of different making do not compare."""
+        if self.storage == "published":
+            return "stored"
         return "generated+q85" if self.storage == "jpeg-q85" else "generated"
 
     @model_validator(mode="after")
-    def _check(self) -> "Segmentation":
-        if not self.cells:
-            raise BadInputError("clean = false without a grid", expected="something to be measured")
-        _distinct(tuple(self.cells))
-        if self.stride > self.window > 0:
-            raise BadInputError(f"stride = {self.stride} with window = {self.window}", expected="windows that meet")
-        _require_own_frost(self.mode, self.frost, self.corruptions)
+    def _check(self) -> "Corruption":
+        self._check_grid()
+        published = {self.storage == "published", self.frost == "published"}
+        if len(published) > 1 or (published == {True} and self.mode != "stored"):
+            raise BadInputError(
+                f"mode = '{self.mode}' with storage = '{self.storage}' and frost = '{self.frost}'",
+                expected="'published' for both of stored pictures, or for none",
+            )
+        if self.reference == "alexnet" and (self.profile != "imagenet_c" or self.storage == "none"):
+            raise BadInputError(
+                f"reference = 'alexnet' with profile = '{self.profile}' and storage = '{self.storage}'",
+                expected="profile = 'imagenet_c', and pictures stored as JPEG: AlexNet's errors are of ImageNet-C",
+            )
+        if self.mode == "exact" and self.frost == "generated" and "frost" in self.names:
+            raise BadInputError("mode = 'exact' with frost = 'generated'", fix="set frost = 'original'")
         return self
 
-
-def _require_own_frost(mode: str, frost: str, corruptions: tuple[str, ...]) -> None:
-    if mode == "exact" and frost == "generated" and "frost" in corruptions:
-        raise BadInputError("mode = 'exact' with frost = 'generated'", fix="set frost = 'original'")
+    def _check_grid(self) -> None:
+        one_part = bool(self.corruptions) and bool(self.severities)
+        if one_part == bool(self.grid) or bool(self.corruptions) != bool(self.severities):
+            raise BadInputError(
+                f"corruptions = {list(self.corruptions)}, severities = {list(self.severities)} and {len(self.grid)} "
+                "[[grid]] tables",
+                expected="`corruptions` with `severities`, or [[grid]] tables that have both",
+            )
+        _distinct(tuple(self.cells))
 
 
 Plain = Clean | Corruption | Shift | Ood
 """What needs forward passes only."""
-Scenario = Plain | Segmentation | Attack
+Scenario = Plain | Attack
 _KINDS: dict[str, type[Scenario]] = {
     "clean": Clean,
     "attack": Attack,
     "corruption": Corruption,
     "shift": Shift,
     "ood": Ood,
-    "segmentation": Segmentation,
 }
 
 
 def load_scenario(protocol: str, overrides: dict[str, Override] | None = None) -> tuple[str, Scenario]:
     """Resolve a protocol's name or TOML path, with fields overridden; return its label and the scenario.
 
-    An override names a field of the protocol (`eps`) or of its tables (`steps`, set in every stage that has it; or
-    `severities`, in every part of a grid), and shows in the label (`pgd20-linf-8_255+eps=3_255`) as it does in the
-    digest.
+    An override names a field of the protocol (`eps`) or of its tables (`steps`, set in every stage that has it;
+    `severities`, in every part of a grid; `window`, in `[inference]`), and shows in the label
+    (`pgd20-linf-8_255+eps=3_255`) as it does in the digest.
 
     Raises:
         BadInputError: unknown protocol, unknown or misspelt key, unusable value.
@@ -326,6 +331,28 @@ def load_scenario(protocol: str, overrides: dict[str, Override] | None = None) -
         name += f"+{key}={shown.replace('/', '_').replace(' ', '')}"
         data["title"] = f"{data.get('title', name)}, with {key} = {shown}"
     return name, parse_scenario(data, f"protocol '{name}'")
+
+
+def to_draw(label: str, scenario: Scenario, cell: tuple[str, int] | None) -> Scenario:
+    """Return what a protocol shows of the images as they are and, where one is given, in one cell alone.
+
+    Raises:
+        BadInputError: an attack, shift or OOD protocol; a cell, and the protocol corrupts nothing.
+
+    """
+    if not isinstance(scenario, Clean | Corruption):
+        raise BadInputError(
+            f"protocol '{label}' ({scenario.kind})", expected="a protocol of kind clean or corruption",
+            fix="choose 'segmentation', say",
+        )  # fmt: skip
+    fields = scenario.model_dump(mode="json")
+    if cell is None:
+        return Clean(**{key: fields[key] for key in Clean.model_fields if key in fields} | {"kind": "clean"})
+    made = {"profile": "imagecorruptions", "mode": "fast", "storage": "none", "frost": "generated", "clean": True}
+    made |= {"reference": "none"} | fields
+    made |= {"kind": "corruption", "clean": True, "grid": [{"corruptions": [cell[0]], "severities": [cell[1]]}]}
+    made = {key: value for key, value in made.items() if key not in ("corruptions", "severities")}
+    return parse_scenario(made, f"protocol '{label}'")
 
 
 def along_curve(eps: Iterable[str | float]) -> list[dict[str, Override]]:
@@ -345,15 +372,15 @@ def parse_scenario(data: dict[str, Any], where: str) -> Scenario:
 def _override(data: dict[str, Any], key: str, value: Override, name: str) -> None:
     found = [data.get(name, []) for name in _TABLES]
     tables = [table for parts in found if isinstance(parts, list) for table in parts if isinstance(table, dict)]
-    stages = [stage for stage in tables if key in stage and key != "attack"]
-    fixed = {"kind", *_TABLES, *_UNHASHED}
+    tables += [data["inference"]] if isinstance(data.get("inference"), dict) else []
+    fixed = {"kind", "inference", *_TABLES, *_UNHASHED}
+    having = [table for table in tables if key in table and key != "attack"]
     if key in data and key not in fixed:
-        data[key] = value
-    elif stages:
-        for stage in stages:
-            stage[key] = value
-    else:
+        having = [data]
+    for table in having:
+        table[key] = value
+    if not having:
         known = [field for field in data if field not in fixed]
-        known += [field for stage in tables for field in stage if field != "attack"]
+        known += [field for table in tables for field in table if field != "attack"]
         hint = did_you_mean(key, known) if known else "nothing in it can be set"
         raise BadInputError(f"protocol '{name}' has no field '{key}'", fix=hint)

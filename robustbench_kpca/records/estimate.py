@@ -1,4 +1,4 @@
-"""Every number comes with its uncertainty, and two models are compared sample by sample."""
+"""Estimates with their uncertainty, and tests that compare two models sample by sample."""
 
 from dataclasses import dataclass
 
@@ -26,12 +26,12 @@ class Estimate:
         return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}], n = {self.n}"
 
 
-def proportion(hits: int, n: int) -> Estimate:
-    """Wilson's score interval (Wilson 1927) for `hits` of `n`: never leaves [0, 1], sound at 0 and n."""
-    if not 0 <= hits <= n or n == 0:
-        raise ValueError(f"{hits} of {n} is no proportion")
-    interval = stats.binomtest(hits, n).proportion_ci(CONFIDENCE, method="wilson")
-    return Estimate(hits / n, float(interval.low), float(interval.high), n, "wilson")
+def proportion(successes: int, n: int) -> Estimate:
+    """Return `successes` of `n` with Wilson's score interval (Wilson 1927): inside [0, 1], also valid at 0 and n."""
+    if not 0 <= successes <= n or n == 0:
+        raise ValueError(f"{successes} of {n} is no proportion")
+    interval = stats.binomtest(successes, n).proportion_ci(CONFIDENCE, method="wilson")
+    return Estimate(successes / n, float(interval.low), float(interval.high), n, "wilson")
 
 
 def bootstrap_mean(values: Values, seed: int = 0) -> Estimate:

@@ -1,6 +1,6 @@
-"""The record of one evaluation: enough to run it again, to trust it, and to compare it with another.
+"""The record of one evaluation: what is needed to run it again, to check it, and to compare it with another.
 
-The compute half writes records, the report half reads them; this file, torch-free, is where the two meet.
+The compute half writes records, and the report half reads them. This file imports no torch.
 """
 
 import json
@@ -13,15 +13,16 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import safe_name, sha256, write_atomic
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
-from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.outcomes import ColumnType, Outcomes, Table
+from robustbench_kpca.records.schema_2 import from_schema_2
 from robustbench_kpca.strict import STRICT, validate_json
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 SUFFIX = ".record.json"
 
 
 class ModelInfo(BaseModel):
-    """Which network was evaluated.
+    """The network that was evaluated.
 
     `parameters_sha256` identifies its weights whatever file they came from; `probe_sha256`, of its logits on the first
     batch, its function: code and settings that are no parameters show there. `pixel_std` is that of the normalisation
@@ -39,10 +40,13 @@ class ModelInfo(BaseModel):
 
 
 class DataInfo(BaseModel):
-    """Which images. `digest` covers ids, labels and pixels, in any order.
+    """The samples that it was evaluated on.
 
-    `known`: of a pair for out-of-distribution detection, how many are of known classes. `class_names`: of classes 0, 1,
-    ..., where the data knows them; names change no outcome, so no specification is another because of them.
+    digest: over ids, labels and contents, in any order.
+    known: of a pair for out-of-distribution detection, how many samples are of known classes.
+    class_names: of classes 0, 1, ..., where the data knows them.
+    task: what the samples are for, such as `classification`. Neither it nor the names are part of a specification's
+        digest: they change no outcome.
 
     Raises:
         pydantic.ValidationError: names, but not one a class.
@@ -57,6 +61,7 @@ class DataInfo(BaseModel):
     digest: str
     known: int | None = None
     class_names: tuple[str, ...] | None = None
+    task: str
 
     @model_validator(mode="after")
     def _check_names(self) -> "DataInfo":
@@ -85,8 +90,8 @@ class Spec(BaseModel):
     batch_size: int
 
     def digest(self) -> str:
-        """SHA-256 over the whole specification, names of classes aside."""
-        content = self.model_dump(mode="json", exclude={"data": {"class_names"}})
+        """SHA-256 over the whole specification, but for the task and names of classes."""
+        content = self.model_dump(mode="json", exclude={"data": {"class_names", "task"}})
         return sha256(json.dumps(content, sort_keys=True).encode())
 
     def stem(self) -> str:
@@ -118,22 +123,29 @@ class Passes(BaseModel):
 
 
 class OutcomesFile(BaseModel):
-    """The per-sample table beside the record; `sha256` is of its uncompressed text."""
+    """The per-sample table beside the record; `sha256` is of its uncompressed text, `columns` names and types."""
 
     model_config = STRICT
     file: str
     sha256: str
     rows: int
+    columns: dict[str, ColumnType]
+
+    @classmethod
+    def of(cls, outcomes: Outcomes, spec: "Spec") -> "OutcomesFile":
+        """Describe the table that lies beside the record of `spec`."""
+        columns = dict(outcomes.table.columns)
+        return cls(file=outcomes_name(spec), sha256=outcomes.digest(), rows=len(outcomes), columns=columns)
 
 
 class Record(BaseModel):
     """One evaluation. Saved as `<stem>.record.json` beside `<stem>.outcomes.csv.gz`.
 
-    A robust accuracy without an `audit` is one that nobody has looked behind; other records need none.
+    Records of attacks should have an `audit` of the model; other records need none.
     """
 
     model_config = STRICT
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     spec: Spec
     metrics: dict[str, Estimate]
     passes: Passes
@@ -145,6 +157,11 @@ class Record(BaseModel):
     seconds: float
     audit: Audit | None = None
     _outcomes: Outcomes | None = PrivateAttr(default=None)
+
+    @property
+    def kind(self) -> str:
+        """The kind of its protocol, such as `attack`."""
+        return str(self.spec.protocol.resolved.get("kind"))
 
     @property
     def outcomes(self) -> Outcomes:
@@ -186,7 +203,7 @@ class Record(BaseModel):
             BadInputError: the audit is of another model or other data, or the record claims no robustness.
 
         """
-        if not self.outcomes.kind.endswith("attack"):
+        if self.kind != "attack":
             raise BadInputError(f"an audit for {self.spec.stem()}, which is no attack", fix="leave it out")
         theirs, ours = audit.subject, self.spec
         same = theirs.parameters_sha256 == ours.model.parameters_sha256
@@ -240,14 +257,14 @@ def load_record(path: Path | str) -> Record:
         text = path.read_bytes()
     except OSError as error:
         raise BadInputError(f"cannot read record {path} ({error.strerror})", fix="check the path") from None
-    _check_version(text, path)
-    record = validate_json(Record, text, str(path))
+    record = validate_json(Record, _current(text, path), str(path))
     table = path.parent / safe_file(record.outcomes_file.file)
     try:
         data = table.read_bytes()
     except OSError:
         raise BadInputError(f"{table} is missing beside {path.name}", fix="restore it, or evaluate again") from None
-    record.attach(Outcomes.from_file(data, str(table)))
+    columns = Table(record.spec.data.task, record.kind, record.outcomes_file.columns)
+    record.attach(Outcomes.from_file(data, columns, str(table)))
     if record.audit is not None:
         record.require_own(record.audit)
     return record
@@ -271,7 +288,14 @@ def find_records(folder: Path | str) -> list[Path]:
     return found
 
 
-def _check_version(text: bytes, path: Path) -> None:
+def _current(text: bytes, path: Path) -> bytes:
+    """Return a record's JSON in the current schema.
+
+    Raises:
+        NewerSchemaError: it was written by a later version.
+        OlderSchemaError: it was written by a version too old to be converted.
+
+    """
     try:
         content = json.loads(text)
         version = content["schema_version"]
@@ -283,5 +307,9 @@ def _check_version(text: bytes, path: Path) -> None:
             expected=f"schema {SCHEMA_VERSION}",
             fix="upgrade robustbench-kpca",
         )
-    if version < SCHEMA_VERSION:
+    if version == SCHEMA_VERSION:
+        return text
+    converted = from_schema_2(content) if version == 2 else None
+    if converted is None:
         raise OlderSchemaError(path, content)
+    return json.dumps(converted).encode()

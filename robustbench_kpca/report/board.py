@@ -1,84 +1,26 @@
-"""A leaderboard is a TOML file that names models, protocols and metrics, and the records that fill it."""
+"""A leaderboard: what its `board.toml` asks for, and the records that fill it."""
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, Field, model_validator
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.metrics import METRICS, Mean, Metric, Paired, Scores, aligned, answers, metric_for
+from robustbench_kpca.metrics import Mean, Metric, Paired, Scores, aligned, answers, metric_for
 from robustbench_kpca.protocols.presets import board_path
 from robustbench_kpca.protocols.scenario import load_scenario
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate, holm, mean
 from robustbench_kpca.records.record import SUFFIX, OlderSchemaError, Record
+from robustbench_kpca.report.board_spec import BoardSpec, Column
 from robustbench_kpca.report.consistency import load_consistent
-from robustbench_kpca.strict import STRICT, load_toml, validate
+from robustbench_kpca.strict import load_toml, validate
 
 ALPHA = 0.05
-
-
-class Column(BaseModel):
-    """One number of the table: a metric under a protocol, or in the worst case of several, sample by sample.
-
-    reference: the model whose errors a corruption error is divided by, in place of AlexNet's where that is a choice.
-    against: the data of no known class, for out-of-distribution detection.
-    """
-
-    model_config = STRICT
-    title: str
-    protocol: str | Annotated[tuple[str, ...], Field(min_length=2)]
-    metric: str
-    reference: str | None = None
-    against: str | None = None
-
-    @property
-    def protocols(self) -> tuple[str, ...]:
-        """The protocols needed."""
-        return (self.protocol,) if isinstance(self.protocol, str) else self.protocol
-
-
-class BoardSpec(BaseModel):
-    """What `board.toml` says. Rows are sorted by the column titled `rank_by`, best first.
-
-    With a `limit`, every number is of so many images, spread over the split.
-    """
-
-    model_config = STRICT
-    title: str
-    intro: str
-    data: str
-    split: str
-    seed: int
-    limit: Annotated[int, Field(ge=1)] | None = None
-    models: Annotated[tuple[str, ...], Field(min_length=1)]
-    rank_by: str
-    column: Annotated[tuple[Column, ...], Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def _check(self) -> "BoardSpec":
-        titles = [column.title for column in self.column]
-        if self.rank_by not in titles:
-            raise BadInputError(f"rank_by = '{self.rank_by}'", expected=f"one of {', '.join(titles)}")
-        for what, names in (("models", list(self.models)), ("column titles", titles)):
-            if len(set(names)) != len(names):
-                raise BadInputError(f"{what} {names} repeat themselves", expected="each once")
-        for column in self.column:
-            METRICS.get(column.metric)
-            if column.reference is not None and column.reference not in self.models:
-                raise BadInputError(f"reference = '{column.reference}'", expected=f"one of {', '.join(self.models)}")
-        return self
-
-    @property
-    def tasks(self) -> list[tuple[str, str | None]]:
-        """Every (protocol, data it is held against) needed, in order of first use."""
-        return list(
-            dict.fromkeys((protocol, column.against) for column in self.column for protocol in column.protocols)
-        )
 
 
 @dataclass(frozen=True)
@@ -97,7 +39,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Board:
-    """A board with the records it could find."""
+    """A board with the records it could find; its numbers are computed once, when they are first asked for."""
 
     name: str
     spec: BoardSpec
@@ -113,17 +55,64 @@ class Board:
         found = [self.record(model, protocol, column.against) for protocol in column.protocols]
         return [] if None in found else [record for record in found if record is not None]
 
-    def metric(self, column: Column) -> Metric | None:
-        """Return a column's metric; None where the model whose errors it divides by has no record."""
+    @cached_property
+    def metrics(self) -> dict[str, Metric | None]:
+        """Metrics by column title, with the errors of the reference model where a column names one.
+
+        None where that model has no record.
+        """
+        return {column.title: self._metric(column) for column in self.spec.column}
+
+    @cached_property
+    def estimates(self) -> dict[tuple[str, str], Estimate | None]:
+        """The number of every cell, by model and column title; None where a record is missing."""
+        return {
+            (model, column.title): self._estimate(model, column)
+            for model in self.spec.models
+            for column in self.spec.column
+        }
+
+    @cached_property
+    def winners(self) -> dict[str, str | None]:
+        """By column title, the model that is better than every other in this column beyond chance, or None."""
+        return {column.title: self._clear_winner(column) for column in self.spec.column}
+
+    def estimate(self, model: str, column: Column) -> Estimate | None:
+        """Return the number of a cell."""
+        return self.estimates[model, column.title]
+
+    def clear_winner(self, column: Column) -> str | None:
+        """Return the model that is better than every other in this column beyond chance, or None.
+
+        Paired tests on the same samples (McNemar exact, sign flips for graded scores, the bootstrap for what is not a
+        mean) against each other model, Holm-adjusted, all below 0.05.
+        """
+        return self.winners[column.title]
+
+    def ranked(self) -> list[str]:
+        """Model names, best first by `rank_by`; those without a number last."""
+        return list(self._ranked)
+
+    @cached_property
+    def _ranked(self) -> list[str]:
+        column = next(column for column in self.spec.column if column.title == self.spec.rank_by)
+        sign = 1 if metric_for(column.metric).lower_is_better else -1
+
+        def key(model: str) -> tuple[bool, float, str]:
+            estimate = self.estimate(model, column)
+            return (estimate is None, 0 if estimate is None else sign * estimate.value, model)
+
+        return sorted(self.spec.models, key=key)
+
+    def _metric(self, column: Column) -> Metric | None:
         metric = metric_for(column.metric)
         if column.reference is None:
             return metric
         records = self.records(column.reference, column)
         return metric.relative_to(records[0].outcomes) if records else None
 
-    def estimate(self, model: str, column: Column) -> Estimate | None:
-        """Return the number of a cell."""
-        metric, records = self.metric(column), self.records(model, column)
+    def _estimate(self, model: str, column: Column) -> Estimate | None:
+        metric, records = self.metrics[column.title], self.records(model, column)
         if metric is None or not records:
             return None
         if len(records) > 1:
@@ -133,7 +122,7 @@ class Board:
 
     def paired(self, model: str, other: str, column: Column) -> Paired | None:
         """Compare two models in one column, sample by sample."""
-        metric, mine, theirs = self.metric(column), self.records(model, column), self.records(other, column)
+        metric, mine, theirs = self.metrics[column.title], self.records(model, column), self.records(other, column)
         if metric is None or not mine or not theirs:
             return None
         if len(mine) == 1:
@@ -145,27 +134,11 @@ class Board:
         """Return the audits in a model's records of attacks, each once; None stands for records without one."""
         found: list[Audit | None] = []
         for run in self.runs:
-            if run.model == model and run.record and "forwards" in run.record.outcomes.columns:
+            if run.model == model and run.record and run.record.kind == "attack":
                 found += [] if run.record.audit in found else [run.record.audit]
         return found
 
-    def ranked(self) -> list[str]:
-        """Model names, best first by `rank_by`; those without a number last."""
-        column = next(column for column in self.spec.column if column.title == self.spec.rank_by)
-        sign = 1 if metric_for(column.metric).lower_is_better else -1
-
-        def key(model: str) -> tuple[bool, float, str]:
-            estimate = self.estimate(model, column)
-            return (estimate is None, 0 if estimate is None else sign * estimate.value, model)
-
-        return sorted(self.spec.models, key=key)
-
-    def clear_winner(self, column: Column) -> str | None:
-        """Return the model that beats every other in this column beyond chance, or None.
-
-        Paired tests on the same samples (McNemar exact, sign flips for graded scores, the bootstrap for what is no
-        mean) against each other model, Holm-adjusted, all below 0.05.
-        """
+    def _clear_winner(self, column: Column) -> str | None:
         metric = metric_for(column.metric)
         values = {model: found.value for model in self.spec.models if (found := self.estimate(model, column))}
         if len(values) < 2:
@@ -199,9 +172,14 @@ def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
         _require_metric(column, path)
     files = sorted((path.parent / "records").glob(f"*{SUFFIX}")) if records is None else list(records)
     loaded, older = _load(files)
-    runs = [_run(spec, model, *task, loaded, older) for model in spec.models for task in spec.tasks]
+    runs = [
+        _run(spec, model, protocol, against, loaded, older)
+        for model in spec.models
+        for protocol, against in spec.evaluations
+    ]
     for against in {run.against for run in runs}:
         _require_one_data_set([run.record for run in runs if run.record and run.against == against])
+    _require_one_task(spec, path, [run.record for run in runs if run.record])
     return Board(path.parent.name, spec, tuple(runs))
 
 
@@ -228,7 +206,7 @@ def _require_metric(column: Column, path: Path) -> None:
         if (kind == "ood") != (column.against is not None):
             raise BadInputError(
                 f"board {path}: column '{column.title}': against = {column.against!r} with protocol '{protocol}'",
-                expected="`against` where images of no known class are to be told, and only there",
+                expected="`against` where images of no known class are to be detected, and only there",
             )
     if metric.needs_reference and column.reference is None:
         raise BadInputError(
@@ -250,6 +228,19 @@ def _require_one_data_set(records: list[Record]) -> None:
             raise BadInputError(
                 f"record {record.spec.stem()} is of other images than the rest (n = {record.spec.data.n})",
                 fix="evaluate every model on the same images",
+            )
+
+
+def _require_one_task(spec: BoardSpec, path: Path, records: list[Record]) -> None:
+    """Refuse metrics of several tasks, or of another task than the data's."""
+    tasks = {record.spec.data.task for record in records}
+    for column in spec.column:
+        tasks.add(metric_for(column.metric).task)
+        if len(tasks) > 1:
+            raise BadInputError(
+                f"board {path}: column '{column.title}': {column.metric} beside {' and '.join(sorted(tasks))}",
+                expected="metrics of one task, that of the data",
+                fix="see: rbk list metrics",
             )
 
 

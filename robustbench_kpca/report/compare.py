@@ -1,4 +1,4 @@
-"""The regression gate: like is compared with like, sample by sample, and only a drop that is large and real fails."""
+"""The regression gate: records are compared with a baseline sample by sample; only a large and real drop fails."""
 
 import re
 from collections.abc import Sequence
@@ -9,37 +9,41 @@ from xml.etree import ElementTree as ET
 import pandas as pd
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.metrics import METRICS, metric_for
+from robustbench_kpca.metrics import Unit, metric_for
 from robustbench_kpca.records.record import Record
-from robustbench_kpca.registry import unknown_name
 
-_RULE = re.compile(r"(?P<metric>\w+):(?P<sign>[+-])(?P<points>\d+(?:\.\d+)?)pp")
+_RULE = re.compile(r"(?P<metric>\w+):(?P<sign>[+-])(?P<points>\d+(?:\.\d+)?)(?P<unit>[a-z%]*)")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Fail where `metric` gets worse by more than `drop` (a share, not points) and the paired test agrees."""
+    """Fail where `metric` gets worse by more than `drop` (in the metric's own scale) and the paired test agrees."""
 
     metric: str
     drop: float
 
     @classmethod
     def parse(cls, text: str) -> "Rule":
-        """Parse `robust_accuracy:-2pp` or, for errors, `mce:+2pp`.
+        """Parse `robust_accuracy:-2pp` or, for errors, `mce:+2pp`; for metrics without unit `NAME:+0.5`.
 
         Raises:
-            BadInputError: another form, an unknown metric, or the sign of a change for the better.
+            BadInputError: another form, an unknown metric, another unit than the metric's, or the sign of a change for
+                the better.
 
         """
         match = _RULE.fullmatch(text.strip())
         if match is None:
             raise BadInputError(f"rule '{text}'", expected="METRIC:-POINTSpp, such as robust_accuracy:-2pp")
-        if match["metric"] not in METRICS.names():
-            raise unknown_name("metric", match["metric"], METRICS.names())
-        worse = "+" if metric_for(match["metric"]).lower_is_better else "-"
+        metric = metric_for(match["metric"])
+        worse = "+" if metric.lower_is_better else "-"
+        if match["unit"] != metric.unit.points:
+            expected = f"METRIC:{worse}POINTS{metric.unit.points}, such as {metric.name}:{worse}2{metric.unit.points}"
+            raise BadInputError(f"rule '{text}'", expected=expected)
         if match["sign"] != worse:
-            raise BadInputError(f"rule '{text}'", expected=f"{match['metric']}:{worse}{match['points']}pp")
-        return cls(match["metric"], float(match["points"]) / 100)
+            raise BadInputError(
+                f"rule '{text}'", expected=f"{metric.name}:{worse}{match['points']}{metric.unit.points}"
+            )
+        return cls(metric.name, float(match["points"]) / metric.unit.scale)
 
 
 @dataclass(frozen=True)
@@ -83,10 +87,16 @@ class Comparison:
     def _moved(self) -> str:
         return "" if self.lost is None else f"{self.lost} samples lost, {self.gained} gained, "
 
+    @property
+    def unit(self) -> Unit:
+        """How the metric is written."""
+        return metric_for(self.metric).unit
+
     def __str__(self) -> str:
+        unit, points = self.unit, " points" if self.unit.points else ""
         return (
-            f"{100 * self.baseline:.1f} -> {100 * self.now:.1f} % ({100 * self.change:+.1f} points, allowed "
-            f"{'+' if metric_for(self.metric).lower_is_better else '-'}{100 * self.drop:g}; {self._moved}"
+            f"{unit.number(self.baseline)} -> {unit.text(self.now)} ({unit.change(self.change)}{points}, allowed "
+            f"{'+' if metric_for(self.metric).lower_is_better else '-'}{unit.scale * self.drop:g}; {self._moved}"
             f"paired p = {self.p_value:.2g}, alpha = {self.alpha:g})"
         )
 
@@ -144,9 +154,9 @@ def table(comparisons: Sequence[Comparison]) -> pd.DataFrame:
                 "Model": done.model,
                 "Protocol": done.protocol,
                 "Metric": done.metric,
-                "Baseline": f"{100 * done.baseline:.1f}",
-                "Now": f"{100 * done.now:.1f}",
-                "Points": f"{100 * done.change:+.1f}",
+                "Baseline": done.unit.number(done.baseline),
+                "Now": done.unit.number(done.now),
+                "Change": done.unit.change(done.change) + done.unit.points,
                 "Lost/gained": "" if done.lost is None else f"{done.lost}/{done.gained}",
                 "p": f"{done.p_value:.2g}",
                 "Batch": "/".join(map(str, dict.fromkeys(done.batch_sizes))),
@@ -172,7 +182,7 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
 
 
 def annotations(comparisons: Sequence[Comparison], baseline: Path) -> list[str]:
-    """GitHub workflow commands, one an regression."""
+    """Return GitHub workflow commands, one per regression."""
     return [
         f"::error title={_escape(done.title, in_property=True)}::{_escape(f'{done} (baseline: {baseline})')}"
         for done in comparisons

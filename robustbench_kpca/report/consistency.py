@@ -1,10 +1,12 @@
-"""A record is believed only as far as it follows from its own outcomes."""
+"""A record is accepted only where everything in it follows from its own outcomes."""
 
+import math
 from pathlib import Path
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.protocols.scenario import parse_scenario
+from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import Record, load_record
 
 
@@ -20,7 +22,7 @@ def load_consistent(path: Path) -> Record:
     scenario = parse_scenario(dict(protocol.resolved), str(path))
     remade = measure(record.outcomes, scenario)
     for name in {*remade, *record.metrics}:
-        if remade.get(name) != record.metrics.get(name):
+        if not _same(remade.get(name), record.metrics.get(name)):
             raise _odd(path, f"{name} = {record.metrics.get(name)}", f"its outcomes ({remade.get(name)})")
     if scenario.digest() != protocol.digest:
         raise _odd(path, f"protocol digest {protocol.digest[:12]}", "the protocol it resolved to")
@@ -28,6 +30,15 @@ def load_consistent(path: Path) -> Record:
     if samples != record.spec.data.n:
         raise _odd(path, f"n = {record.spec.data.n}", f"its outcomes ({samples} samples)")
     return record
+
+
+def _same(one: Estimate | None, other: Estimate | None) -> bool:
+    """Whether two estimates are equal, up to the rounding in which processors differ."""
+    if one is None or other is None:
+        return one is other
+    pairs = zip((one.value, one.low, one.high), (other.value, other.low, other.high), strict=True)
+    same = all(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for a, b in pairs)
+    return same and (one.n, one.method) == (other.n, other.method)
 
 
 def _odd(path: Path, stated: str, source: str) -> BadInputError:

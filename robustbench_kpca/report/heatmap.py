@@ -1,6 +1,7 @@
-"""Errors under corruption can be seen: every cell with its number, and accuracy as severity grows.
+"""Figures of corruption: the error of every cell with its number, and a quantity such as accuracy against severity.
 
-Both figures are SVG text that needs no file beside it. Colours mean the same error on every page: the scale is fixed.
+Both figures are SVG text that needs no file beside it. The colour scale is fixed: a colour means the same error on
+every page.
 """
 
 import io
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.metrics.shared.alexnet import canonical, group_of
+from robustbench_kpca.metrics import PERCENT, Unit
+from robustbench_kpca.protocols.corruption_names import canonical, group_of
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.report.plots import STYLE, line_style
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = "magma_r"
-"""Light is right and dark is wrong, in print and to the colour-blind, too."""
+"""A small error is light and a large one dark, also in print and for readers who are colour-blind."""
 GAP = 0.75
 """Height of a group's heading, in rows."""
 _TEXT: dict[Any, Any] = {
@@ -33,13 +35,14 @@ _TEXT: dict[Any, Any] = {
 }  # numbers stay text to search, and $ is a dollar
 
 
-def heatmap(errors: pd.DataFrame, title: str, what: str = "top-1 error") -> str:
-    """Draw the error of each corruption (rows, grouped) at each severity (columns), in percent.
+def heatmap(errors: pd.DataFrame, title: str, what: str = "top-1 error", unit: Unit = PERCENT) -> str:
+    """Draw the error of each corruption (rows, grouped) at each severity (columns).
 
     Args:
         errors: in [0, 1], or NaN where not measured; rows and columns in any order.
         title: what is shown above.
         what: kind of error, beside the scale.
+        unit: how errors are written.
 
     Returns:
         The text of an SVG; empty where there are no errors.
@@ -69,24 +72,26 @@ def heatmap(errors: pd.DataFrame, title: str, what: str = "top-1 error") -> str:
             places |= {name: top + GAP + row for row, name in enumerate(members)}
             top += GAP + len(members)
         for (name, level), value in values.items():
-            _cell(axis, levels.index(level), places[name], value)
+            _cell(axis, levels.index(level), places[name], value, unit)
         axis.set_yticks([place + 0.5 for place in places.values()], [_printable(name) for name in places])
         axis.set_xticks([column + 0.5 for column in range(len(levels))], [str(level) for level in levels])
         axis.set(xlim=(0, len(levels)), ylim=(height, 0), xlabel="severity")
         figure.suptitle(fill(_printable(title), int(13 * width)), x=0.02, ha="left", fontsize=10)
         axis.tick_params(length=0)
         axis.spines[:].set_visible(False)
-        _scale(figure, axis, what)
+        _scale(figure, axis, unit.label(what))
     return _text(buffer)
 
 
-def accuracy_against_severity(curves: Mapping[str, Sequence[Estimate | None]], what: str = "accuracy") -> str:
-    """Draw accuracy against severity, one line with its 95 % band per model.
+def against_severity(
+    curves: Mapping[str, Sequence[Estimate | None]], what: str = "accuracy", unit: Unit = PERCENT
+) -> str:
+    """Draw a quantity against severity, one line with its 95 % band per model.
 
     Args:
-        curves: by model, accuracies in [0, 1] at severity 0 (the images as they are), 1, 2, ...; None where not
-            measured.
-        what: kind of accuracy, beside the axis.
+        curves: by model, its values at severity 0 (the images as they are), 1, 2, ...; None where not measured.
+        what: name of the quantity, beside the axis.
+        unit: how values are written.
 
     Returns:
         The text of an SVG; empty where nothing was measured.
@@ -100,19 +105,19 @@ def accuracy_against_severity(curves: Mapping[str, Sequence[Estimate | None]], w
         lines = []
         for number, curve in enumerate(curves.values()):
             style: dict[str, Any] = line_style(number)
-            value, low, high = (_percent(curve, name) for name in ("value", "low", "high"))
+            value, low, high = (_along(curve, name, unit) for name in ("value", "low", "high"))
             lines += axis.plot(range(len(curve)), value, marker="o", markersize=3, **style)
             axis.fill_between(range(len(curve)), low, high, color=style["color"], alpha=0.12, linewidth=0)
         axis.set_xticks(severities, ["clean", *map(str, severities[1:])])
-        axis.set(xlabel="severity", ylabel=f"{what} (%)", ylim=(0, 100))
+        axis.set(xlabel="severity", ylabel=unit.label(what), ylim=unit.ends)
         axis.grid(alpha=0.25)
         figure.legend(lines, [_printable(model) for model in curves], loc="outside right center", frameon=False)
     return _text(buffer)
 
 
-def _percent(curve: Sequence[Estimate | None], name: str) -> list[float]:
+def _along(curve: Sequence[Estimate | None], name: str, unit: Unit) -> list[float]:
     """Return one of an estimate's numbers along a curve, NaN where not measured: there the line is broken."""
-    return [math.nan if estimate is None else 100 * float(getattr(estimate, name)) for estimate in curve]
+    return [math.nan if estimate is None else unit.scale * float(getattr(estimate, name)) for estimate in curve]
 
 
 def _inches(labels: Iterable[str]) -> float:
@@ -120,7 +125,7 @@ def _inches(labels: Iterable[str]) -> float:
     return 0.085 * max(len(label) for label in labels)
 
 
-def _cell(axis: "Axes", column: int, top: float, value: float) -> None:
+def _cell(axis: "Axes", column: int, top: float, value: float, unit: Unit) -> None:
     """Draw one cell with its number in black or white, whichever stands out; grey where not measured."""
     import matplotlib as mpl
     from matplotlib.patches import Rectangle
@@ -129,7 +134,7 @@ def _cell(axis: "Axes", column: int, top: float, value: float) -> None:
     colour = mpl.colormaps[COLOURS](value)[:3] if measured else (0.9, 0.9, 0.9)
     axis.add_patch(Rectangle((column, top), 1, 1, facecolor=colour, edgecolor="white", linewidth=1))
     axis.text(
-        column + 0.5, top + 0.5, f"{100 * value:.1f}" if measured else "–",
+        column + 0.5, top + 0.5, unit.number(value) if measured else "–",
         ha="center", va="center", fontsize=8, color=readable_on(colour),
     )  # fmt: skip
 
@@ -148,7 +153,7 @@ def _scale(figure: "Figure", axis: "Axes", what: str) -> None:
     from matplotlib.colors import Normalize
 
     steps = ScalarMappable(Normalize(0, 100), mpl.colormaps[COLOURS].resampled(25))
-    bar = figure.colorbar(steps, ax=axis, label=f"{what} (%)", ticks=range(0, 101, 20), aspect=30, pad=0.02)
+    bar = figure.colorbar(steps, ax=axis, label=what, ticks=range(0, 101, 20), aspect=30, pad=0.02)
     bar.outline.set_visible(False)
 
 

@@ -3,8 +3,7 @@
 import base64
 import io
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -15,37 +14,12 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 from PIL import Image
 
+from robustbench_kpca.tasks.drawing import Drawing
+
 Picture = NDArray[np.generic]
+CELL_WIDTH = 2.6  # inches
 Legend: TypeAlias = Sequence[tuple[str, tuple[int, int, int]]]
 """What colours (red, green, blue; 0 to 255) mean."""
-BLACK, WHITE = (0, 0, 0), (255, 255, 255)
-_LEGEND_ENTRIES = 40
-
-
-def coloured(mask: NDArray[np.integer], palette: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Paint classes, integers (height, width), in their colours, and what is negative, so of no class, black."""
-    colours = np.vstack([palette, np.array([BLACK], np.uint8)])
-    painted: NDArray[np.uint8] = colours[np.where(mask < 0, len(palette), mask)]
-    return painted
-
-
-def legend_of(masks: Iterable[NDArray[np.integer]], names: Sequence[str], palette: NDArray[np.uint8]) -> Legend:
-    """Name the colours of the classes that take the most room in `masks`, up to 40, in their order, and black."""
-    count: Counter[int] = Counter()
-    for mask in masks:
-        labels, pixels = np.unique(mask, return_counts=True)
-        count.update(dict(zip(labels.tolist(), pixels.tolist(), strict=True)))
-    present = sorted(label for label in count if label >= 0)
-    shown = sorted(sorted(present, key=lambda label: -count[label])[:_LEGEND_ENTRIES])
-    entries = [(names[label], _colour(palette[label])) for label in shown]
-    if len(shown) < len(present):
-        entries.append((f"({len(present) - len(shown)} rarer ones)", WHITE))
-    return entries + ([("ignored", BLACK)] if len(present) < len(count) else [])
-
-
-def _colour(row: NDArray[np.uint8]) -> tuple[int, int, int]:
-    red, green, blue = (int(part) for part in row)
-    return red, green, blue
 
 
 def grid(
@@ -109,3 +83,12 @@ def _data_uri(image: Picture) -> str:
     buffer = io.BytesIO()
     Image.fromarray(np.asarray(image, np.uint8)).save(buffer, "PNG")
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def render(drawing: Drawing, *, html: bool) -> bytes:
+    """Render a drawing as an HTML page, or as a PNG."""
+    if html:
+        return page(drawing.rows, drawing.row_titles, drawing.column_titles, title=drawing.title, legend=drawing.legend)
+    tallest = max(row[0].shape[0] / row[0].shape[1] for row in drawing.rows)
+    cell = (CELL_WIDTH, CELL_WIDTH * min(tallest, 1.5) + 0.1)
+    return grid(drawing.rows, drawing.row_titles, drawing.column_titles, cell=cell, legend=drawing.legend)

@@ -10,18 +10,19 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import write_atomic
-from robustbench_kpca.metrics import metric_for
-from robustbench_kpca.protocols.scenario import Attack, Corruption, Segmentation, parse_scenario
+from robustbench_kpca.metrics import Unit, common_unit, metric_for
+from robustbench_kpca.protocols.scenario import Attack, Corruption, Inference, parse_scenario
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import Record
-from robustbench_kpca.report.board import ALPHA, Board, Column
-from robustbench_kpca.report.grids import corruption_figures
-from robustbench_kpca.report.plots import accuracy_against_eps
+from robustbench_kpca.report.board import ALPHA, Board
+from robustbench_kpca.report.board_spec import Column
+from robustbench_kpca.report.corruption_figures import corruption_figures
+from robustbench_kpca.report.plots import against_eps, eps_panels
 
 MISSING = "—"
 FLAGGED, UNAUDITED = "⚠", "○"  # beside a model's name
 _CAPTION = (
-    "Percent of {n} `{spec.data}` images ({spec.split}), with 95 % intervals (Wilson for proportions, bootstrap over "
+    "{values} of {n} `{spec.data}` images ({spec.split}), with 95 % intervals (Wilson for proportions, bootstrap over "
     "images for everything else); seed {spec.seed}. Sorted by {spec.rank_by}; ↓: lower is better. Bold: better than "
     "every other model in that column by a paired test on the same images (McNemar exact, sign flips or bootstrap, "
     "Holm-adjusted, p < {alpha}); no bold, no clear winner."
@@ -32,14 +33,18 @@ _AUDITED = "Every model that is attacked here was audited for masked gradients, 
 _NOTHING = "No attack was evaluated, so there was nothing to audit."
 
 
-def percent(estimate: Estimate) -> str:
-    """Spell an estimate as `93.4 [90.9, 95.3]` (percent, 95 % interval)."""
-    return f"{100 * estimate.value:.1f} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+def spell(estimate: Estimate, unit: Unit) -> str:
+    """Write an estimate as `93.4 [90.9, 95.3]`: the value and its 95 % interval."""
+    return f"{unit.number(estimate.value)} {unit.interval(estimate.low, estimate.high)}"
+
+
+def board_unit(board: Board) -> Unit | None:
+    """Return the unit of all columns, or None where they have different ones: then headings name them."""
+    return common_unit(metric_for(column.metric).unit for column in board.spec.column)
 
 
 def cells(board: Board) -> list[dict[str, Any]]:
     """One row per model: its name and, per column, value, interval, text and whether it is the clear winner."""
-    winners = {column.title: board.clear_winner(column) for column in board.spec.column}
     rows = []
     for rank, model in enumerate(board.ranked(), start=1):
         row: dict[str, Any] = {"rank": rank, "model": model, "marks": list(audit_marks(board, model)), "columns": []}
@@ -47,12 +52,12 @@ def cells(board: Board) -> list[dict[str, Any]]:
             estimate = board.estimate(model, column)
             row["columns"].append(
                 {
-                    "text": MISSING if estimate is None else percent(estimate),
+                    "text": MISSING if estimate is None else spell(estimate, metric_for(column.metric).unit),
                     "value": None if estimate is None else estimate.value,
                     "low": None if estimate is None else estimate.low,
                     "high": None if estimate is None else estimate.high,
                     "flags": [flag for record in board.records(model, column) for flag in record.flags],
-                    "best": winners[column.title] == model,
+                    "best": board.clear_winner(column) == model,
                 }
             )
         rows.append(row)
@@ -73,7 +78,7 @@ def audit_marks(board: Board, model: str) -> dict[str, list[str]]:
 
 
 def audit_lines(board: Board) -> list[tuple[str, str, str]]:
-    """Spell out every mark: the mark, the model or models, what was seen."""
+    """Explain every mark: the mark, the model or models, and what the audit found."""
     marks = {model: audit_marks(board, model) for model in board.spec.models}
     lines = [(FLAGGED, model, flag) for model, found in marks.items() for flag in found.get(FLAGGED, [])]
     if without := [model for model, found in marks.items() if UNAUDITED in found]:
@@ -82,21 +87,23 @@ def audit_lines(board: Board) -> list[tuple[str, str, str]]:
 
 
 def audit_summary(board: Board) -> str:
-    """Say what it means that there are no marks."""
+    """Return the sentence that stands in place of marks where there are none."""
     return _AUDITED if any(board.audits(model) for model in board.spec.models) else _NOTHING
 
 
-def heading(column: Column) -> str:
-    """Return a column's title, with an arrow where lower is better."""
-    return f"{column.title} ↓" if metric_for(column.metric).lower_is_better else column.title
+def heading(board: Board, column: Column) -> str:
+    """Return a column's title, with its unit where columns have different ones, and an arrow where lower is better."""
+    metric = metric_for(column.metric)
+    title = column.title if board_unit(board) else metric.unit.label(column.title)
+    return f"{title} ↓" if metric.lower_is_better else title
 
 
 def frame(board: Board) -> pd.DataFrame:
-    """Table the board as text, best in bold only where `Board.clear_winner` says so."""
+    """Return the board as a table of text; the best value is bold only where it is a clear winner."""
     table = [
         {"#": row["rank"], "Model": " ".join([row["model"], *row["marks"]])}
         | {
-            heading(column): f"**{cell['text']}**" if cell["best"] else cell["text"]
+            heading(board, column): f"**{cell['text']}**" if cell["best"] else cell["text"]
             for column, cell in zip(board.spec.column, row["columns"], strict=True)
         }
         for row in cells(board)
@@ -116,7 +123,7 @@ def markdown(board: Board) -> str:
         "",
         frame(board).to_markdown(index=False, disable_numparse=True),
         "",
-        _CAPTION.format(n=numbers, spec=spec, alpha=ALPHA),
+        _CAPTION.format(values=_values(board), n=numbers, spec=spec, alpha=ALPHA),
     ]
     if missing:
         lines += ["", f"{missing} of {len(board.runs)} runs are missing: `rbk plan {board.name}`."]
@@ -140,13 +147,16 @@ def html(board: Board) -> str:
         audit=audit_lines(board),
         audited=audit_summary(board),
         alpha=ALPHA,
+        values=_values(board),
+        units=[metric_for(column.metric).unit for column in board.spec.column],
         n=records[0].spec.data.n if records else 0,
-        headings=[heading(column) for column in board.spec.column],
+        headings=[heading(board, column) for column in board.spec.column],
         lower=[metric_for(column.metric).lower_is_better for column in board.spec.column],
         explanations=[(column.title, _plain(_explain(board, column))) for column in board.spec.column],
         provenance=[_plain(line.removeprefix("- ")) for line in _provenance(board)],
-        figure=accuracy_against_eps(board),
-        grids=corruption_figures(board),
+        attacked=" and ".join(dict.fromkeys(panel.metric.title for panel in eps_panels(board).values())),
+        figure=against_eps(board),
+        corruptions=corruption_figures(board),
     )
 
 
@@ -165,6 +175,12 @@ def write_board(board: Board, folder: Path) -> list[Path]:
     return list(pages)
 
 
+def _values(board: Board) -> str:
+    """Name what the table shows."""
+    unit = board_unit(board)
+    return unit.name.capitalize() if unit and unit.name else "Values"
+
+
 def _plain(text: str) -> str:
     return text.replace("`", "")
 
@@ -179,7 +195,7 @@ def _explain(board: Board, column: Column) -> str:
         notes.append(f"against `{column.against}`")
     records = [record for model in board.spec.models for record in board.records(model, column)]
     if metric.chance is not None and records:
-        notes.append(f"chance {100 * metric.chance(records[0].outcomes):.1f}")
+        notes.append(f"chance {metric.unit.number(metric.chance(records[0].outcomes))}")
     what = f"{'; '.join(notes)}: "
     if isinstance(column.protocol, str):
         return what + _explain_protocol(board, column.protocol)
@@ -198,24 +214,25 @@ def _explain_protocol(board: Board, protocol: str) -> str:
             for stage in scenario.stage
         )
         text += f"; {_budget(scenario, record.spec.model.pixel_std)}{'; ' if stages else ''}{stages.strip()}"
-    if isinstance(scenario, Segmentation):
-        text += f"; {_windows(scenario)}"
-    if isinstance(scenario, Corruption) or (isinstance(scenario, Segmentation) and scenario.grid):
+    inference = getattr(scenario, "inference", None)
+    if inference is not None:
+        text += f"; {_windows(inference)}"
+    if isinstance(scenario, Corruption):
         text += f"; pictures {scenario.made}, profile {scenario.profile}, mode {scenario.mode}, frost {scenario.frost}"
     return text
 
 
-def _windows(scenario: Segmentation) -> str:
-    """Spell how images are looked at."""
-    side = f"windows of {scenario.window} px" if scenario.window else "windows of the model's own size"
-    parts = [side, f"stride {scenario.stride}" if scenario.stride else "side by side"]
-    parts += ["short side resized to a window's"] if scenario.resize == "short-side" else []
-    parts += [f"scales {', '.join(f'{scale:g}' for scale in scenario.scales)}"] if scenario.scales != (1.0,) else []
-    return ", ".join([*parts, "mirrored, too"] if scenario.flip else parts)
+def _windows(inference: Inference) -> str:
+    """Describe the windows in which images are shown to a model."""
+    side = f"windows of {inference.window} px" if inference.window else "windows of the model's own size"
+    parts = [side, f"stride {inference.stride}" if inference.stride else "side by side"]
+    parts += ["short side resized to a window's"] if inference.resize == "short-side" else []
+    parts += [f"scales {', '.join(f'{scale:g}' for scale in inference.scales)}"] if inference.scales != (1.0,) else []
+    return ", ".join([*parts, "mirrored, too"] if inference.flip else parts)
 
 
 def _budget(scenario: Attack, std: tuple[float, ...]) -> str:
-    """Spell eps in the protocol's space and, if the model's normalisation is known, in the other one."""
+    """Write eps in the protocol's space and, if the model's normalisation is known, in the other one."""
     text = f"{scenario.threat} in {scenario.space} space"
     if not std:
         return text

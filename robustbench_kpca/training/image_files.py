@@ -16,8 +16,9 @@ from timm.data.distributed_sampler import RepeatAugSampler
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler
 
+from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.models.build import shape_of
+from robustbench_kpca.models.families import shape_of
 from robustbench_kpca.training.generators import epoch_seed
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.source import EVALUATION_BATCH, Batch, Source
@@ -30,17 +31,19 @@ _Item = tuple[Tensor, int, int, list[str]]
 
 
 class ImageFileSource(Source):
-    """Images of a timm data set under `root`, augmented as the recipe's `[images]` says."""
+    """Images of a timm data set, augmented as the recipe's `[images]` says."""
 
-    def __init__(self, recipe: Recipe, root: Path | None, accelerator: Accelerator) -> None:
-        super().__init__(recipe, accelerator)
+    reads = Samples
+
+    def __init__(self, recipe: Recipe, folder: Path | None, accelerator: Accelerator) -> None:
+        super().__init__(recipe, folder, accelerator)
         assert recipe.images is not None
         self.settings = recipe.images
         self.side = int(shape_of(recipe.model, recipe.model_options)["img_size"])
         self.mean = torch.tensor(IMAGENET_DEFAULT_MEAN, device=accelerator.device)[:, None, None]
         self.std = torch.tensor(IMAGENET_DEFAULT_STD, device=accelerator.device)[:, None, None]
-        train, val = (_open(recipe.data, root, part, recipe.seed) for part in ("train", "validation"))
-        _require_parts(train, val, root)
+        train, val = (_open(recipe.data, folder, part, recipe.seed) for part in ("train", "validation"))
+        _require_parts(train, val, folder)
         self.train = self._prepared(train, self._augmentation())
         self.val = self._prepared(val, self._evaluation())
         self.per_process = recipe.batch_size // accelerator.num_processes

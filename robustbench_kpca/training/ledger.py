@@ -3,8 +3,8 @@
 import csv
 import io
 import json
-from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +15,58 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import sha256, write_atomic
 from robustbench_kpca.models.checkpoint import read_header, save_checkpoint
 from robustbench_kpca.models.mixing import densities
+from robustbench_kpca.tasks import TASKS
 from robustbench_kpca.types import Images
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch showed."""
+    """The numbers of one epoch.
+
+    Attributes:
+        epoch: its number, from 0.
+        lr: learning rate at its end.
+        loss: mean over the epoch.
+        train_accuracy: share of the labels that were predicted right.
+        scores: on held-out data: `val_` or `ema_val_` and the name of a score -> a number in [0, 1].
+        unreadable: how many different files could not be read as images, up to now.
+
+    """
 
     epoch: int
     lr: float
     loss: float
     train_accuracy: float
-    val_accuracy: float | None
-    """Of images, or of a segmenter's pixels."""
-    ema_val_accuracy: float | None = None
-    val_miou: float | None = None
+    scores: Mapping[str, float]
     unreadable: int = 0
-    """Different files that were no images, so far."""
+
+    def row(self) -> dict[str, Any]:
+        """Return the numbers by the name of their column; None where there is no number."""
+        fixed = {name: getattr(self, name) for name in (*_FIRST, _LAST)}
+        return {name: fixed.get(name, self.scores.get(name)) for name in columns()}
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> "Epoch":
+        """Return the epoch of a row: the inverse of `row`."""
+        scores = {name: value for name, value in row.items() if name not in (*_FIRST, _LAST) and value is not None}
+        fixed = {name: row[name] for name in (*_FIRST, _LAST)}
+        return cls(**fixed, scores=scores)
+
+
+_FIRST, _LAST = ("epoch", "lr", "loss", "train_accuracy"), "unreadable"
+
+
+def columns() -> list[str]:
+    """Return the columns of curves, the same for all tasks.
+
+    Each score that some task has is a column, and so is the main score of each task for averaged weights.
+    """
+    tasks = [list(TASKS.get(name).scores) for name in TASKS.names()]
+    main = [names[0] for names in tasks]
+    held_out: list[str] = []
+    for name in dict.fromkeys(name for names in tasks for name in names):
+        held_out += [f"val_{name}", f"ema_val_{name}"] if name in main else [f"val_{name}"]
+    return [*_FIRST, *held_out, _LAST]
 
 
 class Ledger:
@@ -74,7 +109,7 @@ class Ledger:
             return None
         try:
             content: dict[str, Any] = torch.load(self.resume_path, device, weights_only=True)
-            text, history = content["recipe"], [Epoch(**epoch) for epoch in content["history"]]
+            text, history = content["recipe"], [Epoch.of(row) for row in content["history"]]
         except Exception as error:  # noqa: BLE001 (a damaged file can fail anywhere in its reader)
             raise BadInputError(
                 f"{self.resume_path} cannot be read ({type(error).__name__})", fix="add --fresh in place of --resume"
@@ -88,7 +123,7 @@ class Ledger:
 
     def save(self, states: dict[str, Any], model: nn.Module, unreadable: Collection[str]) -> None:
         """Replace the file to resume from and the curves; keep the weights if it is their turn."""
-        content = {"recipe": sha256(self.text.encode()), "history": [asdict(epoch) for epoch in self.history], **states}
+        content = {"recipe": sha256(self.text.encode()), "history": [epoch.row() for epoch in self.history], **states}
         content["unreadable"] = sorted(unreadable)
         if unreadable:
             names = "".join(f"{name}\n" for name in sorted(unreadable))
@@ -102,7 +137,7 @@ class Ledger:
             path = self.folder / f"{self.name}.epoch-{done:03d}.safetensors"
             save_checkpoint(path, model, self._origin(model) | {"epoch": str(done)})
         if self._board is not None:
-            for key, value in asdict(self.history[-1]).items():
+            for key, value in self.history[-1].row().items():
                 if key != "epoch" and value is not None:
                     self._board.add_scalar(key, value, done)
             self._board.flush()
@@ -140,9 +175,9 @@ class Ledger:
 
     def _write_curves(self) -> None:
         curves = io.StringIO()
-        writer = csv.DictWriter(curves, list(asdict(self.history[0])), lineterminator="\n")
+        writer = csv.DictWriter(curves, columns(), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(asdict(epoch) for epoch in self.history)
+        writer.writerows(epoch.row() for epoch in self.history)
         write_atomic(self.folder / f"{self.name}.csv", curves.getvalue().encode())
 
 

@@ -14,22 +14,17 @@ from timm.optim import create_optimizer_v2
 from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 
-from robustbench_kpca.data import DATASETS
-from robustbench_kpca.data.scenes import SCENES
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.files import require_writable
 from robustbench_kpca.models.build import create_model
-from robustbench_kpca.registry import unknown_name
 from robustbench_kpca.training.generators import epoch_seed, own_generators, seed_generators
-from robustbench_kpca.training.image_files import ImageFileSource
 from robustbench_kpca.training.ledger import Epoch, Ledger
 from robustbench_kpca.training.objective import Objective
 from robustbench_kpca.training.recipe import Recipe
-from robustbench_kpca.training.scene_files import SceneSource
 from robustbench_kpca.training.schedule import schedule
-from robustbench_kpca.training.score import Score, counts, score
-from robustbench_kpca.training.source import InMemory, Source
+from robustbench_kpca.training.source import Batch
 from robustbench_kpca.training.start import start
+from robustbench_kpca.training.tables import source_of
 from robustbench_kpca.types import IGNORE
 
 
@@ -99,28 +94,31 @@ class _Run:
         seed_generators(recipe.seed)
         self.plain = create_model(recipe.model, **recipe.model_options)
         self.origin = start(self.plain, recipe)
-        self.source = _source(recipe, options.data, self.accelerator)
+        self.source = source_of(recipe, options.data, self.accelerator)
+        self.compute = self.source.task.compute
         self.classes = self._require_fit()
         optimizer = self._optimizer()
         self.scheduler = schedule(recipe, optimizer, math.ceil(self.source.length / recipe.batch_size))
         self.model, self.optimizer = self.accelerator.prepare(self.plain, optimizer)
-        self.objective = Objective(recipe, self.plain, self.classes)
+        self.objective = Objective(recipe, self.plain, self.compute.training, self.classes)
         self.ema = ModelEmaV3(self.plain, decay=recipe.ema_decay) if recipe.ema_decay is not None else None
 
     def _require_fit(self) -> int:
-        """Refuse a model that does not take these images or has too few classes; return its classes."""
+        """Refuse a model that does not fit the data; return its number of classes.
+
+        Raises:
+            BadInputError: it does not take these images, its logits have the wrong shape, or it has too few classes.
+
+        """
         image, largest = self.source.sample()
+        shown = self.compute.presentation(self.plain, attacked=False)
         try:
             with torch.no_grad():
-                logits = self.plain(image.cpu())
+                logits = shown.show(self.plain, image.cpu())
         except (RuntimeError, AssertionError) as error:
             raise BadInputError(f"model '{self.recipe.model}' does not take '{self.recipe.data}' ({error})") from None
+        shown.require(logits, image)
         classes = int(logits.shape[1])
-        if (logits.ndim == 4) != (self.recipe.scenes is not None):
-            raise BadInputError(
-                f"model '{self.recipe.model}' for '{self.recipe.data}'",
-                expected="a segmenter for scenes, a classifier for images with one label",
-            )
         if classes <= largest:
             raise BadInputError(
                 f"a model of {classes} classes", expected=f"at least {largest + 1}", fix="set model_options.num_classes"
@@ -155,25 +153,24 @@ class _Run:
         if not count:
             raise BadInputError("an epoch without one whole batch", fix="lower batch_size")
         self._gather(number)
-        val = self.score(self.plain, "val")
-        average = self.score(self.ema.module, "val") if self.ema is not None else None
+        scores = {f"val_{name}": value for name, value in self.score(self.plain, "val").items()}
+        if self.ema is not None:
+            scores |= {f"ema_val_{name}": value for name, value in self.score(self.ema.module, "val").items()}
         done_epoch = Epoch(
             epoch=number,
             lr=self.optimizer.param_groups[0]["lr"],
             loss=total / count,
             train_accuracy=right / max(labelled, 1),
-            val_accuracy=val.accuracy if val is not None else None,
-            ema_val_accuracy=average.accuracy if average is not None else None,
-            val_miou=val.miou if val is not None and self.recipe.scenes is not None else None,
+            scores=scores,
             unreadable=len(self.source.unreadable),
         )
         self.ledger.history.append(done_epoch)
         return done_epoch
 
-    def _step(self, batch: Any, number: int) -> tuple[Tensor, Tensor]:
-        """Take one optimiser step; the loss is the mean over the global batch, however it is shared out.
+    def _step(self, batch: Batch, number: int) -> tuple[Tensor, Tensor]:
+        """Take one step of the optimiser; the loss is the mean over the labels of the global batch that count.
 
-        Of scenes it is the mean over the pixels of the global batch that are not to be ignored.
+        It does not depend on the number of processes that share the batch.
         """
         half = self.recipe.precision == "bf16"
         with torch.autocast(self.accelerator.device.type, torch.bfloat16, enabled=half):
@@ -217,12 +214,12 @@ class _Run:
         )
 
     @torch.no_grad()
-    def score(self, model: nn.Module, part: str) -> Score | None:
-        """Tell how well `val` or `test` is guessed, over all processes; None if there is no such part."""
+    def score(self, model: nn.Module, part: str) -> dict[str, float]:
+        """Return the task's scores on `val` or `test`, over all processes; empty if there is no such part."""
         sums = self._sums(3, self.classes)
         for x, y in self.source.held_out(part):
-            sums += counts(model(x), y).to(sums)
-        return score(self.accelerator.reduce(sums).cpu())
+            sums += self.compute.training.counts(model(x), y).to(sums)
+        return self.compute.training.score(self.accelerator.reduce(sums).cpu())
 
     def restore(self) -> None:
         """Continue from the last finished epoch, if asked to and there is one."""
@@ -251,11 +248,7 @@ class _Run:
                 _round_to_half(model)
             found = dict(self.origin)
             for part in ("val", "test"):
-                reached = self.score(model, part)
-                if reached is not None:
-                    found[f"{part}_accuracy"] = f"{reached.accuracy:.4f}"
-                    if self.recipe.scenes is not None:
-                        found[f"{part}_miou"] = f"{reached.miou:.4f}"
+                found |= {f"{part}_{name}": f"{value:.4f}" for name, value in self.score(model, part).items()}
             if self.accelerator.is_main_process:
                 half = self.recipe.storage == "fp16"
                 self.ledger.write_weights(suffix, model, self.recipe.seed, found, images, half=half)
@@ -278,14 +271,3 @@ def _round_to_half(model: nn.Module) -> None:
     for value in model.state_dict().values():
         if value.is_floating_point():
             value.copy_(value.half())
-
-
-def _source(recipe: Recipe, data: Path | None, accelerator: Accelerator) -> Source:
-    if recipe.images is not None:
-        return ImageFileSource(recipe, data, accelerator)
-    if recipe.scenes is not None:
-        return SceneSource(recipe, data, accelerator)
-    if recipe.data not in DATASETS.names():
-        hint = "[scenes]" if recipe.data in SCENES.names() else "[images]"
-        raise unknown_name("data set", recipe.data, DATASETS.names(), f"(such files need an {hint} table)")
-    return InMemory(recipe, accelerator)

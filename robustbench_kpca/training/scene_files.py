@@ -9,9 +9,10 @@ from accelerate import Accelerator
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from robustbench_kpca.data.scenes import Scenes, load_scenes
+from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.scenes import Scenes
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.models.build import normalisation_of
+from robustbench_kpca.models.families import normalisation_of
 from robustbench_kpca.randomness import generator, sample_key
 from robustbench_kpca.training.augmentation import Mask, Pixels, Window, resize
 from robustbench_kpca.training.generators import epoch_seed
@@ -25,12 +26,14 @@ _Item = tuple[Tensor, Tensor, str]
 class SceneSource(Source):
     """Scenes of a set, cut and distorted as the recipe's `[scenes]` says; short batches are dropped."""
 
-    def __init__(self, recipe: Recipe, root: Path | None, accelerator: Accelerator) -> None:
-        super().__init__(recipe, accelerator)
+    reads = Scenes
+
+    def __init__(self, recipe: Recipe, folder: Path | None, accelerator: Accelerator) -> None:
+        super().__init__(recipe, folder, accelerator)
         assert recipe.scenes is not None
         self.settings = recipe.scenes
-        where = recipe.data if root is None else f"{recipe.data}:{root}"
-        self.train, self.val = load_scenes(where, "train"), load_scenes(where, "val")
+        where = recipe.data if folder is None else f"{recipe.data}:{folder}"
+        self.train, self.val = (Scenes.require(load_data(where, part)) for part in ("train", "val"))
         mean, _ = normalisation_of(recipe.model, recipe.model_options)
         self.window = Window(self.settings, tuple(mean))
         self.length = len(self.train) // recipe.batch_size * recipe.batch_size
@@ -55,8 +58,8 @@ class SceneSource(Source):
         )
         device = self.accelerator.device
         for x, y, ids in loader:
-            pixels = self.accelerator.reduce((y != IGNORE).sum().to(device))  # else each process would weigh its own
-            yield Batch(x.to(device), y.to(device), ids, recipe.batch_size, pixels)
+            counted = self.accelerator.reduce((y != IGNORE).sum().to(device))  # over all processes
+            yield Batch(x.to(device), y.to(device), ids, recipe.batch_size, recipe.batch_size / counted.clamp_min(1))
 
     def held_out(self, part: str) -> Iterator[tuple[Images, Labels]]:
         """Yield this process's share of `val`, as windows side by side that cover every image; there is no test part.

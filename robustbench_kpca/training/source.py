@@ -3,15 +3,20 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca.data import DATASETS
-from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.samples import ArraySamples, Samples
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.tasks import task_named
+from robustbench_kpca.tasks.task import Task
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.types import Images, Labels
 
@@ -28,17 +33,32 @@ class Batch:
     ids: Sequence[str]
     count: int
     """Images of the global batch, over all processes."""
-    pixels: Tensor | None = None
-    """Of scenes: pixels of the global batch that are not to be ignored, over all processes."""
+    weight: Tensor | float = 1.0
+    """Of one label in the loss. Where every image has one label it is 1. Else it is the number of images of the global
+    batch, divided by its number of labels that count, both over all processes."""
 
 
 class Source(ABC):
-    """Training and held-out images, as one process of several sees them."""
+    """Training and held-out images, as one process of several sees them.
 
+    Args:
+        recipe: that is trained.
+        folder: of the files, for sources that read files; others do not use it.
+        accelerator: knows the processes and the device.
+
+    Attributes:
+        reads: the kind of data that batches are made of; it says the task, too.
+        length: images of one epoch, over all processes; 0 if unknown.
+
+    Raises:
+        BadInputError: the processes cannot share the batches evenly.
+
+    """
+
+    reads: ClassVar[type[Dataset]]
     length: int
-    """Images of one epoch, over all processes; 0 if unknown."""
 
-    def __init__(self, recipe: Recipe, accelerator: Accelerator) -> None:
+    def __init__(self, recipe: Recipe, folder: Path | None, accelerator: Accelerator) -> None:  # noqa: ARG002
         self.recipe, self.accelerator = recipe, accelerator
         self.unreadable: set[str] = set()  # files that were no images and were skipped
         pair = 2 if recipe.mixup is not None else 1
@@ -47,6 +67,11 @@ class Source(ABC):
                 f"batch_size {recipe.batch_size} for {accelerator.num_processes} processes{' in pairs' * (pair > 1)}",
                 expected=f"a multiple of {pair * accelerator.num_processes}",
             )
+
+    @property
+    def task(self) -> Task:
+        """What a model is trained to do with these images."""
+        return task_named(self.reads.task)
 
     @abstractmethod
     def epoch(self, number: int) -> Iterator[Batch]:
@@ -64,8 +89,10 @@ class Source(ABC):
 class InMemory(Source):
     """A named data set, held on the device; augmented by shifts and flips."""
 
-    def __init__(self, recipe: Recipe, accelerator: Accelerator) -> None:
-        super().__init__(recipe, accelerator)
+    reads = ArraySamples
+
+    def __init__(self, recipe: Recipe, folder: Path | None, accelerator: Accelerator) -> None:
+        super().__init__(recipe, folder, accelerator)
         samples = self._part("train")
         self.ids, self.length = samples.ids, len(samples)
         self.pixels, self.labels = self._on_device(samples)
@@ -109,8 +136,7 @@ class InMemory(Source):
         return self.pixels[:1], int(self.labels.max())
 
     def _part(self, part: str) -> Samples:
-        samples: Samples = DATASETS.get(self.recipe.data)(part)
-        return samples
+        return Samples.require(load_data(self.recipe.data, part))
 
     def _on_device(self, samples: Samples) -> tuple[Images, Labels]:
         images, labels = samples.tensors()

@@ -10,13 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from robustbench_kpca.data.load import as_samples
+from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.data.load import as_dataset
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.api import evaluate, prepare
+from robustbench_kpca.evaluation.api import evaluate
 from robustbench_kpca.files import require_writable, safe_name, write_atomic
 from robustbench_kpca.protocols.scenario import Attack, Override
 from robustbench_kpca.records.estimate import mcnemar
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.tasks import task_named
+from robustbench_kpca.tasks.prepare import prepare
 from robustbench_kpca.verification.equivalents import reference_of, to_toml
 
 ALLOWED = 0.005  # by which the native robust accuracy may be above the reference's
@@ -71,7 +74,7 @@ class Agreement:
 
     @staticmethod
     def _broken(record: Record) -> NDArray[np.bool_]:
-        return ~record.outcomes.correct
+        return np.asarray(record.outcomes["broken_by"] != "")
 
 
 def verify(
@@ -92,7 +95,7 @@ def verify(
         images: as for `evaluate`.
         labels: as for `evaluate`.
         protocol: an attack, by name or as a TOML file.
-        reference: `LIBRARY:NAME`; by default the most trusted program for each stage (`evaluation.references`).
+        reference: `LIBRARY:NAME`; by default the most trusted program for each stage (`verification.equivalents`).
         out: folder for both records and the reference's protocol, which can be evaluated again by itself.
         overrides: fields of the protocol, such as `{"eps": "3/255"}`.
         **how: what else `evaluate` takes: seed, batch_size, device, name, ...
@@ -105,7 +108,8 @@ def verify(
     if not isinstance(scenario, Attack):
         raise BadInputError(f"protocol '{label}' is no attack", fix="see: rbk list attacks, rbk list protocols")
     other = reference_of(scenario, reference)
-    samples = as_samples(images, labels)
+    data = as_dataset(images, labels)
+    _require_verdicts(data)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch if out is None else out)
         require_writable(folder)
@@ -113,8 +117,17 @@ def verify(
         write_atomic(file, to_toml(other).encode())
         prepare(str(file), {})  # before anything runs, as the native one: both refuse what they cannot attack
         run: Callable[..., Record] = evaluate
-        native = run(model, samples, protocol=protocol, out=out, **how, **(overrides or {}))
-        return Agreement(native, run(model, samples, protocol=str(file), out=out, **how))
+        native = run(model, data, audit=False, protocol=protocol, out=out, **how, **(overrides or {}))
+        return Agreement(native, run(model, data, audit=False, protocol=str(file), out=out, **how))
+
+
+def _require_verdicts(data: Dataset) -> None:
+    if task_named(data.task).compute.success.graded:
+        raise BadInputError(
+            f"data '{data.name}' ({data.task}): attacks make its samples worse by degrees",
+            expected="samples that an attack breaks or not, so that two programs can be compared verdict by verdict",
+            fix="give images with one label each",
+        )
 
 
 def _libraries(scenario: Attack) -> str:

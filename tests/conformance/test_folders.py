@@ -13,21 +13,23 @@ from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.corruptions import CORRUPTIONS, corrupt
 from robustbench_kpca.data import DATASETS
+from robustbench_kpca.data.load import kind_of
+from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import to_tensor
-from robustbench_kpca.data.scene_sets import SCENES
+from robustbench_kpca.data.scenes import Scenes
 from robustbench_kpca.diagnostics.claims import CLAIMS
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import METRICS
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.scenario import load_scenario
 from robustbench_kpca.registry import Family
-from robustbench_kpca.report.board import BoardSpec
+from robustbench_kpca.report.board_spec import BoardSpec
 from robustbench_kpca.strict import load_toml, validate
 from robustbench_kpca.training import recipes
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.types import Attack, Corruption
 
-FAMILIES: list[Family] = [ATTACKS, ATTENTIONS, CORRUPTIONS, DATASETS, SCENES, METRICS, CLAIMS]
+FAMILIES: list[Family] = [ATTACKS, ATTENTIONS, CORRUPTIONS, DATASETS, METRICS, CLAIMS]
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.kind)
@@ -55,7 +57,7 @@ def test_every_protocol_resolves(name):
 @pytest.mark.parametrize("name", [*presets.find("leaderboards")])
 def test_every_board_reads(name):
     spec = validate(BoardSpec, load_toml(presets.find("leaderboards")[name]), name)
-    for protocol, _ in spec.tasks:
+    for protocol, _ in spec.evaluations:
         load_scenario(protocol)
 
 
@@ -150,19 +152,25 @@ def test_every_corruption(name, profile, mode, frost_folder):
 @pytest.mark.parametrize("name", DATASETS.names())
 def test_every_data_set(name):
     try:
-        samples = DATASETS.get(name)("test")
+        data = DATASETS.get(name)(Request())
     except BadInputError as error:
-        if "RBK_DATA" not in str(error):
+        if "RBK_DATA" not in str(error) and f"give {name}:FOLDER" not in str(error):
             raise
         pytest.skip(str(error))
-    images = torch.stack([to_tensor(samples.image(index)) for index in range(5)])
-    assert images.dtype == torch.float32
-    assert float(images.min()) >= 0
-    assert float(images.max()) <= 1
-    if samples.classes:
-        assert samples.take(range(5)).tensors()[1].tolist() == samples.labels[:5]
+    assert isinstance(data, kind_of(name)), "what load declares is what it returns"
+    images = [to_tensor(data.image(index)) for index in range(5)]
+    for index, image in enumerate(images):
+        assert image.dtype == torch.float32
+        assert float(image.min()) >= 0
+        assert float(image.max()) <= 1
+        assert data.size(index) == image.shape[1:]
+    if isinstance(data, Scenes):
+        assert data.take(range(5)).mask(4).tolist() == data.mask(4).tolist()
+        assert len(data.class_names) == data.classes
+    elif data.classes:
+        assert data.take(range(5)).tensors()[1].tolist() == data.labels[:5]
     else:
         with pytest.raises(BadInputError, match="has no labels"):
-            assert samples.labels
-    assert samples.digest() == samples.take(range(len(samples) - 1, -1, -1)).digest()
-    assert samples.digest() != samples.take(range(len(samples) - 1)).digest()
+            assert data.labels
+    assert data.digest() == data.take(range(len(data) - 1, -1, -1)).digest()
+    assert data.digest() != data.take(range(len(data) - 1)).digest()

@@ -314,7 +314,7 @@ def test_an_interrupt_is_exit_code_three_and_one_line(tmp_path, monkeypatch, cap
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "measure_plain", interrupt)
+    monkeypatch.setattr(run, "show_all", interrupt)
     assert rbk(*EVAL, "-q") == 3
     assert capsys.readouterr().err.startswith("rbk: error: interrupted")
 
@@ -322,7 +322,7 @@ def test_an_interrupt_is_exit_code_three_and_one_line(tmp_path, monkeypatch, cap
 def test_a_bug_is_not_mistaken_for_a_regression(monkeypatch, capsys):
     import robustbench_kpca.evaluation.api as run
 
-    monkeypatch.setattr(run, "measure_plain", lambda *args, **kwargs: 1 / 0)
+    monkeypatch.setattr(run, "show_all", lambda *args, **kwargs: 1 / 0)
     assert rbk(*EVAL, "-q") == 3
     assert "this is a bug" in capsys.readouterr().err
 

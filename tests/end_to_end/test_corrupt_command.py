@@ -17,9 +17,9 @@ from PIL import Image
 
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.corruptions import corrupt
-from robustbench_kpca.data.io.classes import robustbench_validation
-from robustbench_kpca.data.io.folder import View
+from robustbench_kpca.data.imagenet_classes import robustbench_validation
 from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.request import View
 from robustbench_kpca.protocols.corruption_names import COMMON
 
 RBK = [sys.executable, "-m", "robustbench_kpca"]

@@ -17,10 +17,11 @@ from robustbench_kpca import evaluate
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.corruptions import corrupt
 from robustbench_kpca.corruptions.shared.storage import store
-from robustbench_kpca.data.scenes import load_scenes
+from robustbench_kpca.data.load import load_data
 from robustbench_kpca.inference.sliding_window.windows import segment
 from robustbench_kpca.protocols.scenario import load_scenario
-from robustbench_kpca.report.pictures import coloured, grid, legend_of, page
+from robustbench_kpca.report.pictures import grid, page
+from robustbench_kpca.tasks.segmentation.drawing import coloured, legend_of
 
 MODEL = """
 import torch
@@ -63,7 +64,7 @@ def test_panels_are_image_truth_prediction_corrupted_and_its_prediction(tmp_path
     options = ["--images", "2", "--corruption", "gaussian_noise", "--severity", "4", "--seed", "7"]
     assert rbk("-m", model(tmp_path), *options, "-o", "x.html") == 0
     page = (tmp_path / "x.html").read_text()
-    scenes = load_scenes("shapes", limit=2)
+    scenes = load_data("shapes", limit=2)
     found = panels(page)
     right = np.zeros(2)
     assert len(found) == 10
@@ -93,10 +94,10 @@ def test_a_protocol_is_drawn_as_it_is_measured(tmp_path, capsys):
     asked = ["-p", "shapes-c", *settings, "--corruption", "snow", "--severity", "5", "--seed", "3", "--images", "2"]
     assert rbk("-m", model(tmp_path), *asked, "-o", "x.html") == 0
     page = (tmp_path / "x.html").read_text()
-    scenes = load_scenes("shapes", limit=2)
+    scenes = load_data("shapes", limit=2)
     network = importlib.import_module("byred").build().eval()
     cells = {"corruptions": ["snow"], "severities": [5]}
-    record = evaluate(network, scenes, protocol="shapes-c", seed=3, **WAYS, **cells)
+    record = evaluate(network, scenes, protocol="shapes-c", seed=3, **WAYS, **cells, audit=False)
     for name in scenes.ids:
         own = record.outcomes.where(record.outcomes["sample"] == name)
         parts = [own.where(own["severity"] == level) for level in (0, 5)]

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.data.scenes import load_scenes
+from robustbench_kpca.data.load import load_data
 from robustbench_kpca.records.record import find_records, load_record
 
 EVAL = ["eval", "--data", "shapes", "--limit", "6", "-o", "out", "--quiet"]
@@ -41,7 +41,7 @@ def test_a_segmenter_is_evaluated_shown_and_kept(capsys):
     assert "by corruption" not in shown
     assert rbk("show", "out", "--json") == 0
     (content,) = json.loads(capsys.readouterr().out)
-    assert [row["class"] for row in content["classes"]] == list(load_scenes("shapes", limit=1).class_names)
+    assert [row["class"] for row in content["classes"]] == list(load_data("shapes", limit=1).class_names)
     assert content["cells"][0]["corruption"] == "none"
     assert len(content["cells"][0]["iou"]) <= 8
 

@@ -13,7 +13,7 @@ from robustbench_kpca.audit import budgets as audit_budgets
 from robustbench_kpca.audit import preflight as preflighting
 from robustbench_kpca.audit import run as auditing
 from robustbench_kpca.audit.limits import samples_allowed
-from robustbench_kpca.audit.model_identity import audited_samples, subject_of
+from robustbench_kpca.audit.model_identity import subject_of
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
@@ -22,6 +22,7 @@ from robustbench_kpca.models import bundled
 from robustbench_kpca.models.mixing import rpc_layers
 from robustbench_kpca.records.audit import Audit, Check, audit_path, load_audit
 from robustbench_kpca.records.record import find_records
+from robustbench_kpca.tasks import task_named
 
 ADVERSARIAL = sorted(name for name in bundled() if name.endswith("_adv"))
 PLAIN = sorted(name for name in bundled() if name.endswith("_digits"))
@@ -255,7 +256,7 @@ class Unsteady(nn.Module):
 @pytest.mark.parametrize(("wrapper", "text"), [(Crash, "cannot be taken"), (Unsteady, "not repeatable")])
 def test_what_has_no_gradient_of_its_own_is_identified_all_the_same(wrapper, text, data):
     model = wrapper(load_model("vit_digits"))
-    samples = audited_samples(data, 8)
+    samples = task_named("classification").compute.audited(data, 8)
     subject = subject_of(Runner(model, 8, torch.device("cpu")), model, "m", samples, samples.tensors()[0])
     assert subject.gradient_sha256 == text
     assert len(subject.probe_sha256) == 64
@@ -316,7 +317,7 @@ def test_how_many_samples_may_answer_badly(n, allowed):
 def test_records_of_attacks_keep_the_audit_of_their_own_model(data, tmp_path):
     model = Flat()
     done = audit(model, data)
-    plain = evaluate(model, data, protocol="fgsm-linf-8_255", out=tmp_path)
+    plain = evaluate(model, data, protocol="fgsm-linf-8_255", out=tmp_path, audit=False)
     assert plain.audit is None
     kept = evaluate(model, data, protocol="fgsm-linf-8_255", out=tmp_path, audit=done)
     assert kept.audit == done

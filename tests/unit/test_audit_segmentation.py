@@ -15,19 +15,21 @@ from robustbench_kpca.audit.bench import Bench
 from robustbench_kpca.audit.budgets import resolved
 from robustbench_kpca.audit.checks import CHECKS
 from robustbench_kpca.audit.limits import limits
-from robustbench_kpca.audit.model_identity import audited_samples, require_subject
+from robustbench_kpca.audit.model_identity import require_subject
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.data.scenes import ArrayScenes, load_scenes
+from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.dense import scene_batch
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.presets import roots
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.records.audit import Audit, audit_path, load_audit
 from robustbench_kpca.records.record import find_records
+from robustbench_kpca.tasks import task_named
 
 CPU = torch.device("cpu")
+TASK = task_named("segmentation")
+COMPUTE = TASK.compute
 HONEST = ("symvit_shapes", "rpc_symvit_shapes")
 WEIGHT = torch.tensor([0.5, -0.3, 0.2])
 EPS = 8 / 255
@@ -67,9 +69,9 @@ def scenes(count=4, height=8, width=8, truth=lambda score: score > 0):
 
 
 def bench_of(data, model=None, eps="8/255"):
-    x, y = scene_batch(data, len(data))
+    x, y = COMPUTE.tensors(data)
     model = model or PerPixel()
-    return Bench(model, Runner(model, len(data), CPU), x, y, eps, Threat("linf", EPS), seed=0)
+    return Bench(TASK, model, Runner(model, len(data), CPU), x, y, eps, Threat("linf", EPS), seed=0)
 
 
 def flags(done: Audit) -> list[str]:
@@ -144,7 +146,7 @@ def test_no_flag_is_raised_on_an_honest_segmenter():
 
 @pytest.mark.usefixtures("tiny")
 def test_a_plan_says_what_segmenters_are_asked():
-    done = audit(load_model("rpc_symvit_shapes"), load_scenes("shapes"), limit=2, sibling=load_model("symvit_shapes"))
+    done = audit(load_model("rpc_symvit_shapes"), load_data("shapes"), limit=2, sibling=load_model("symvit_shapes"))
     assert (done.plan.images, done.plan.batch_size) == (2, 2)
     assert {"segpgd", "pgd", "apgd-dlr", "noise"} <= set(done.plan.attacks)
     assert not {"square", "spsa"} & set(done.plan.attacks)
@@ -163,11 +165,11 @@ def test_what_classifiers_are_asked_is_what_the_kept_records_say():
                 kept[found["plan_digest"]] = found["plan"]
     assert kept
     for plan in kept.values():
-        asked = resolved(plan["eps"], per_pixel=False)
+        asked = resolved(task_named("classification").compute.audit, plan["eps"])
         assert {name: one.digest for name, one in asked.items()} == {
             name: one["digest"] for name, one in plan["attacks"].items()
         }
-        assert limits(plan["images"]) == plan["limits"]
+        assert limits(plan["images"], {}) == plan["limits"]
 
 
 @pytest.mark.usefixtures("tiny")
@@ -192,7 +194,7 @@ def test_an_audit_of_scenes_is_repeatable_and_found_again(tmp_path, monkeypatch)
 def test_audit_and_record_know_a_model_by_the_same_answers(size):
     data = scenes(3, *size)
     done = audit(PerPixel(), data)
-    record = evaluate(PerPixel(), data, protocol="seg-pgd20-linf-1_255", steps=1, batch_size=3)
+    record = evaluate(PerPixel(), data, protocol="seg-pgd20-linf-1_255", steps=1, batch_size=3, audit=False)
     assert done.subject.probe_sha256 == record.spec.model.probe_sha256
     assert done.subject.data_digest == record.spec.data.digest
 
@@ -201,7 +203,7 @@ def test_audit_and_record_know_a_model_by_the_same_answers(size):
     ("model", "data", "message"),
     [
         (Whole, scenes, "segmenter"),
-        (PerPixel, lambda: load_data("digits", limit=4), "segmenter"),
+        (PerPixel, lambda: load_data("digits", limit=4), "scenes"),
         (lambda: PerPixel(classes=3), scenes, "3 classes .*2 .*'scenes'"),
     ],
 )
@@ -222,7 +224,7 @@ def test_an_audit_looks_at_scenes_of_the_commonest_size():
     mixed = ArrayScenes(
         [part.image(index) for part, index in parts], [part.mask(index) for part, index in parts], ["low", "high"]
     )
-    assert audited_samples(mixed, 9).ids == ["1", "2", "3"]
+    assert COMPUTE.audited(mixed, 9).ids == ["1", "2", "3"]
     done = audit(PerPixel(), mixed)
     assert done.plan.images == 3
     record = evaluate(PerPixel(), mixed, protocol="seg-pgd20-linf-1_255", steps=1, audit=done)
@@ -256,7 +258,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(("kind", "check"), [("scale", "vanishing-loss"), ("noise", "stochastic"), ("batch", "batch")])
 def test_fakes_on_segmenters_that_preflight_refuses(kind, check):
     model = fake("symvit_shapes", kind, len(PER_PIXEL[kind][1]) - 1)
-    assert refusal(model, *scene_batch(load_scenes("shapes"), 4)) == check
+    assert refusal(model, *COMPUTE.tensors(load_data("shapes").take(range(4)))) == check
 
 
 CAUGHT = {
@@ -276,9 +278,9 @@ CAUGHT = {
 def flagged(kind, strength, names, count):
     """Those of the questions that flag a fake on `count` scenes, which preflight lets through."""
     model = fake("symvit_shapes", kind, strength)
-    images, labels = scene_batch(audited_samples(load_scenes("shapes"), count), count)
+    images, labels = COMPUTE.tensors(COMPUTE.audited(load_data("shapes"), count))
     assert refusal(model, images, labels) == ""
-    bench = Bench(model, Runner(model, count, CPU), images, labels, "8/255", Threat("linf", 8 / 255), 0)
+    bench = Bench(TASK, model, Runner(model, count, CPU), images, labels, "8/255", Threat("linf", 8 / 255), 0)
     return {name for name in names if CHECKS[name](bench).flag}
 
 
@@ -312,11 +314,11 @@ def test_records_of_attacks_on_scenes_keep_the_audit(tmp_path):
     model, data = PerPixel(), scenes()
     done = audit(model, data)
     asked = {"protocol": "seg-pgd20-linf-1_255", "steps": 1, "batch_size": 4, "audit": done}
-    kept = evaluate(model, data, **asked, out=tmp_path)
+    kept = evaluate(model, data, **asked, out=tmp_path, audit=False)
     assert load_record(find_records(tmp_path)[0]).audit == kept.audit == done
     for other in (PerPixel(blind=True), PerPixel(classes=3)):
         with pytest.raises(BadInputError, match=r"another model|3 classes"):
-            evaluate(other, data, **asked)
+            evaluate(other, data, **asked, audit=False)
     with pytest.raises(BadInputError, match="attack"):
         evaluate(model, data, protocol="segmentation", window=8, audit=done)
 

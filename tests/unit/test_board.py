@@ -8,6 +8,7 @@ from attack_checks import USUAL
 
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.records.audit import Audit, Check, Plan, Subject
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report.board import load_board
@@ -42,7 +43,7 @@ def records(few_resamples, tmp_path_factory):
     data = load_data("digits", limit=40)
     for name in ("vit_digits", "vit_digits_adv"):
         for protocol in ("clean", "pgd20-linf-8_255"):
-            evaluate(load_model(name), data, protocol=protocol, name=name, out=folder)
+            evaluate(load_model(name), data, protocol=protocol, name=name, out=folder, audit=False)
     return folder
 
 
@@ -114,12 +115,12 @@ metric = "robust_accuracy"
 def test_a_worst_case_takes_each_image_at_its_worst(tmp_path, records):
     shutil.copytree(records, tmp_path / "more")
     data, model = load_data("digits", limit=40), load_model("vit_digits_adv")
-    fgsm = evaluate(model, data, protocol="fgsm-linf-8_255", name="vit_digits_adv", out=tmp_path / "more")
+    fgsm = evaluate(model, data, protocol="fgsm-linf-8_255", name="vit_digits_adv", out=tmp_path / "more", audit=False)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "board.toml").write_text(TOML.replace('rank_by = "PGD"', 'rank_by = "Worst"') + WORST)
     board = load_board(str(tmp_path / "mine"), find_records(tmp_path / "more"))
     pgd = board.record("vit_digits_adv", "pgd20-linf-8_255")
-    both = (fgsm.outcomes.correct & pgd.outcomes.correct).mean()
+    both = (correct(fgsm.outcomes) & correct(pgd.outcomes)).mean()
     column = board.spec.column[2]
     assert board.estimate("vit_digits_adv", column).value == both
     assert board.estimate("vit_digits", column) is None  # no FGSM there
@@ -152,7 +153,7 @@ def test_pages_show_the_recorded_numbers_and_escape_text(board, tmp_path):
         ("vit_digits_adv", "pgd20-linf-8_255", "robust_accuracy"),
     ):
         record = board.record(model, protocol)
-        remade = np.mean(record.outcomes.correct)
+        remade = np.mean(correct(record.outcomes))
         assert record.metrics[metric].value == remade
         assert f'data-value="{remade}"' in page
         assert f"{100 * remade:.1f} [" in markdown(board)
@@ -263,7 +264,7 @@ def test_unknown_board():
 def test_records_of_other_images_are_not_ranked_together(tmp_path, records):
     (tmp_path / "board.toml").write_text(TOML)
     few = load_data("digits", limit=20)
-    evaluate(load_model("vit_digits"), few, protocol="clean", name="vit_digits", out=tmp_path / "few")
+    evaluate(load_model("vit_digits"), few, protocol="clean", name="vit_digits", out=tmp_path / "few", audit=False)
     with pytest.raises(BadInputError, match=r"vit_digits.*n = 20"):
         load_board(str(tmp_path), [*find_records(records), *find_records(tmp_path / "few")])
 
@@ -291,7 +292,7 @@ metric = "robust_accuracy"
 
 
 def test_curves_that_differ_in_more_than_eps_have_panels_of_their_own(tmp_path):
-    from robustbench_kpca.report.plots import _panels
+    from robustbench_kpca.report.plots import eps_panels
 
     text = TOML.replace("pgd20-linf-8_255", "fgsm-linf-8_255")
     for steps in (1, 2):
@@ -301,9 +302,9 @@ def test_curves_that_differ_in_more_than_eps_have_panels_of_their_own(tmp_path):
             path.write_text(USUAL.replace("8/255", f"{eps}/255") + f'[[stage]]\nattack = "pgd"\n{stage}')
             text += CURVE.format(title=f"{steps} steps, {eps}/255", path=path)
     (tmp_path / "board.toml").write_text(text)
-    panels = _panels(load_board(str(tmp_path), []))
+    panels = eps_panels(load_board(str(tmp_path), []))
     assert [title.removeprefix("pgd, linf, pixel space") for title in panels] == [" (1)", " (2)"]
-    drawn = [[(round(eps * 255), column.title) for eps, column in panel] for panel in panels.values()]
+    drawn = [[(round(eps * 255), column.title) for eps, column in panel.columns] for panel in panels.values()]
     wanted = [[(0, "Clean"), *((eps, f"{steps} steps, {eps}/255") for eps in (1, 2))] for steps in (1, 2)]
     assert sorted(drawn) == wanted
 

@@ -15,8 +15,8 @@ from PIL import Image
 
 from robustbench_kpca.data.io import cache as _cache
 from robustbench_kpca.data.io.cache import cached
-from robustbench_kpca.data.io.folder import View
-from robustbench_kpca.data.load import as_samples, load_data
+from robustbench_kpca.data.load import as_dataset, load_data
+from robustbench_kpca.data.request import View
 from robustbench_kpca.data.samples import ArraySamples
 from robustbench_kpca.errors import BadInputError, EvaluationError
 
@@ -96,7 +96,7 @@ def test_a_killed_process_leaves_no_whole_file_and_is_gone_on_with(folder, tmp_p
     code = f"""
         import pathlib, time
         from robustbench_kpca.data.io import cache as _cache
-        from robustbench_kpca.data.io.folder import View
+        from robustbench_kpca.data.request import View
         from robustbench_kpca.data.load import load_data
         _cache.CHUNK = 2
         samples = load_data({str(folder)!r}, view=View(16))
@@ -121,7 +121,7 @@ def test_two_processes_build_it_once(folder, tmp_path):
     code = f"""
         import pathlib, time
         from robustbench_kpca.data.io import cache as _cache
-        from robustbench_kpca.data.io.folder import View
+        from robustbench_kpca.data.request import View
         from robustbench_kpca.data.load import load_data
         _cache.CHUNK = 2
         samples = load_data({str(folder)!r}, view=View(16))
@@ -151,7 +151,7 @@ def test_images_of_different_sizes_are_refused_and_nothing_stays(tmp_path):
 
 def test_float_images_are_refused(tmp_path):
     with pytest.raises(BadInputError, match="float"):
-        cached(as_samples(torch.zeros(2, 3, 4, 4), [0, 1]), tmp_path / "cache")
+        cached(as_dataset(torch.zeros(2, 3, 4, 4), [0, 1]), tmp_path / "cache")
 
 
 def test_a_full_disk_is_one_line(folder, tmp_path):

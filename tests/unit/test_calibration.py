@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.metrics.calibration import expected_calibration_error, rms_calibration_error
 from robustbench_kpca.metrics.shared.bootstrap import bootstrap
-from robustbench_kpca.metrics.shared.calibration import expected_calibration_error, rms_calibration_error
 
 
 def simulated(seed, n, over=0.15):

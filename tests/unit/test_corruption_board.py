@@ -7,12 +7,12 @@ import pytest
 
 from robustbench_kpca import evaluate_together, load_data, load_model
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.data.io.pair import Pair
+from robustbench_kpca.data.pair import Pair
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report.board import load_board
-from robustbench_kpca.report.cells import by_corruption, by_group, cells
 from robustbench_kpca.report.render import frame, html, markdown
+from robustbench_kpca.tasks.classification.pages import PAGES
 
 PROTOCOL = """
 title = "Fog and contrast"
@@ -94,7 +94,7 @@ def test_lower_is_better_and_the_reference_has_a_hundred(records, tmp_path):
     assert board.ranked() == ["vit_digits_adv", "vit_digits"]
     assert board.estimate("vit_digits", mce).value == pytest.approx(1)
     ours, theirs = (board.record(model, "foggy") for model in ("vit_digits_adv", "vit_digits"))
-    ratios = by_corruption(ours)["mean"] / by_corruption(theirs)["mean"]
+    ratios = PAGES.by_corruption(ours)["mean"] / PAGES.by_corruption(theirs)["mean"]
     assert board.estimate("vit_digits_adv", mce).value == pytest.approx(ratios.mean())
     assert board.clear_winner(mce) == board.clear_winner(corrupted) == "vit_digits_adv"
     table = frame(board)
@@ -133,18 +133,18 @@ def test_a_record_by_cell_and_group(records):
         if "foggy" in path.name and path.name.startswith("vit_digits__")
         for found in [load_record(path)]
     )
-    listed = cells(record)
+    listed = PAGES.cells(record)
     assert [(cell["corruption"], cell["severity"]) for cell in listed] == [
         ("none", 0), ("fog", 3), ("fog", 5), ("contrast", 3), ("contrast", 5)
     ]  # fmt: skip
     rows = record.outcomes.where((record.outcomes["corruption"] == "fog") & (record.outcomes["severity"] == 5))
     assert listed[2]["top1"]["value"] == pytest.approx((rows["prediction"] == rows["label"]).mean())
     assert listed[2]["top5"]["value"] == pytest.approx((rows["rank"] < 5).mean())
-    fog = by_corruption(record).loc["fog"]
+    fog = PAGES.by_corruption(record).loc["fog"]
     assert fog["mean"] == pytest.approx((fog["3"] + fog["5"]) / 2)
-    assert by_group(record) == {
+    assert PAGES.by_group(record) == {
         "weather": pytest.approx(fog["mean"] / 100),
-        "digital": pytest.approx(by_corruption(record).loc["contrast"]["mean"] / 100),
+        "digital": pytest.approx(PAGES.by_corruption(record).loc["contrast"]["mean"] / 100),
     }
 
 

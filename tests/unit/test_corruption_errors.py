@@ -9,11 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.metrics.shared import alexnet as alexnet
-from robustbench_kpca.metrics.shared.corruption_errors import (
-    ALEXNET,
-    ErrorTable,
-    Grid,
+from robustbench_kpca.metrics.corruption import (
     corruption_errors,
     mce_scores,
     mean_by_group,
@@ -24,7 +20,11 @@ from robustbench_kpca.metrics.shared.corruption_errors import (
     relative_mce_scores,
     retention,
 )
-from robustbench_kpca.protocols.corruption_names import SEVERITIES
+from robustbench_kpca.metrics.shared import alexnet as alexnet
+from robustbench_kpca.metrics.shared.alexnet import ALEXNET
+from robustbench_kpca.metrics.shared.corruption_grid import CorruptionGrid
+from robustbench_kpca.metrics.shared.error_table import ErrorTable
+from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA, SEVERITIES, canonical, group_of
 
 IMAGES = 50_000
 
@@ -39,7 +39,7 @@ def grid_of(cells, clean=None, n=4):
 
 def from_rows(rows):
     sample, corruption, severity, correct = zip(*rows, strict=True)
-    return Grid.from_rows(
+    return CorruptionGrid.from_rows(
         np.array(sample, dtype=object), np.array(corruption, dtype=object), np.array(severity), np.array(correct)
     )
 
@@ -47,13 +47,13 @@ def from_rows(rows):
 @pytest.fixture(scope="module")
 def alexnet_grid():
     """50,000 images of which AlexNet's own numbers are wrong, each cell's at another place."""
-    rows = np.array([alexnet.ALEXNET_ERRORS[name] for name in alexnet.COMMON])
+    rows = np.array([alexnet.ALEXNET_ERRORS[name] for name in COMMON])
     hits = np.round(rows * IMAGES).astype(int)
     assert np.abs(hits / IMAGES - rows).max() < 1e-12, "every error is of 50,000 images"
     start = np.arange(hits.size).reshape(hits.shape) * 613
     wrong = (np.arange(IMAGES)[:, None, None] - start) % IMAGES < hits
     ids = np.arange(IMAGES).astype(str).astype(object)
-    return Grid(ids, alexnet.COMMON, SEVERITIES, wrong, np.arange(IMAGES) < 21_739)
+    return CorruptionGrid(ids, COMMON, SEVERITIES, wrong, np.arange(IMAGES) < 21_739)
 
 
 def random_grid(seed, n=12, corruptions=("snow", "fog", "jpeg_compression"), severities=(1, 3)):
@@ -67,12 +67,12 @@ def random_grid(seed, n=12, corruptions=("snow", "fog", "jpeg_compression"), sev
 
 
 def test_alexnet_constants_are_exactly_the_means_of_its_rows():
-    assert set(alexnet.ALEXNET_ERRORS) == set(alexnet.ALEXNET_MEANS) == set(alexnet.COMMON)
+    assert set(alexnet.ALEXNET_ERRORS) == set(alexnet.ALEXNET_MEANS) == set(COMMON)
     for name, row in alexnet.ALEXNET_ERRORS.items():
         assert round(sum(row) / 5, 12) == alexnet.ALEXNET_MEANS[name]
-    assert len(alexnet.COMMON) == 15
+    assert len(COMMON) == 15
     assert round(sum(alexnet.ALEXNET_MEANS.values()) / 15, 6) == 0.788993
-    assert set(alexnet.ALEXNET_EXTRA_MEANS) == set(alexnet.EXTRA)
+    assert set(alexnet.ALEXNET_EXTRA_MEANS) == set(EXTRA)
 
 
 def test_alexnet_against_itself_is_100():
@@ -95,10 +95,10 @@ def test_the_reference_hardly_degrades_on_brightness():
 
 def test_groups():
     names = ("shot_noise", "zoom_blur", "fog", "pixelate", "saturate", "caustic")
-    assert [alexnet.group_of(name) for name in names] == [
+    assert [group_of(name) for name in names] == [
         "noise", "blur", "weather", "digital", "extra", "other",
     ]  # fmt: skip
-    assert alexnet.canonical(["caustic", "pixelate", "saturate", "fog", "fog"]) == (
+    assert canonical(["caustic", "pixelate", "saturate", "fog", "fog"]) == (
         "fog", "pixelate", "saturate", "caustic",
     )  # fmt: skip
 
@@ -189,9 +189,9 @@ def test_rows_may_come_in_any_order():
 
 
 def test_the_unnormalised_mean_is_not_mce_and_the_extra_four_do_not_count(alexnet_grid):
-    extra = Grid(
+    extra = CorruptionGrid(
         alexnet_grid.samples,
-        alexnet_grid.corruptions + alexnet.EXTRA,
+        alexnet_grid.corruptions + EXTRA,
         alexnet_grid.severities,
         np.concatenate([alexnet_grid.wrong, np.zeros((IMAGES, 4, 5), dtype=bool)], axis=1),
         alexnet_grid.clean_wrong,
@@ -258,7 +258,7 @@ def test_incomplete_grids_are_refused(spoil, message):
 
 
 def test_a_long_list_of_faults_is_cut():
-    rows = [("a", name, severity, True) for name in alexnet.COMMON for severity in range(1, 6)]
+    rows = [("a", name, severity, True) for name in COMMON for severity in range(1, 6)]
     with pytest.raises(BadInputError, match="and 70 more") as caught:
         from_rows([*rows, ("b", "none", 0, True), ("a", "none", 0, True)])
     assert "\n" not in str(caught.value)
@@ -324,7 +324,7 @@ def testbed():
             model,
             {
                 (name, severity): 1 - float(rows[model][f"imagenet-c.{name}.{severity}_on-disk"]) / 100
-                for name in alexnet.COMMON
+                for name in COMMON
                 for severity in SEVERITIES
             },
         )

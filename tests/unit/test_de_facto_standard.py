@@ -12,7 +12,7 @@ from attack_checks import batch, network
 from torch import nn
 
 from robustbench_kpca import attack, evaluate
-from robustbench_kpca.data.load import as_samples
+from robustbench_kpca.data.load import as_dataset
 from robustbench_kpca.errors import BadInputError
 
 SHORT = {"steps": 5, "queries": 10}
@@ -49,7 +49,9 @@ def test_nan_on_every_perturbed_image_is_broken_and_flagged(protocol, label):
     labels = torch.full((4,), label)
     steps = 40 if "fab" in protocol else 5  # FAB comes back into the ball from far outside
     changes = {"queries": 10} if "square" in protocol else {"steps": steps}
-    record = evaluate(NaNOffTheGrid(label).eval(), images, labels, protocol=protocol, **changes, eps="8.3/255")
+    record = evaluate(
+        NaNOffTheGrid(label).eval(), images, labels, protocol=protocol, **changes, eps="8.3/255", audit=False
+    )
     assert record.metrics["clean_accuracy"].value == 1
     assert record.metrics["robust_accuracy"].value == 0
     assert any("4 samples met NaN or infinite logits" in flag for flag in record.flags)
@@ -69,12 +71,14 @@ def test_fewer_than_ten_classes(protocol, classes):
 def test_integer_labels_of_any_width_are_the_same(case):
     model, images, labels = case
     found = [
-        evaluate(model, images, labels.to(dtype), protocol=PROTOCOLS[0], **SHORT).outcomes.columns["linf"].tolist()
+        evaluate(model, images, labels.to(dtype), protocol=PROTOCOLS[0], **SHORT, audit=False)
+        .outcomes.columns["linf"]
+        .tolist()
         for dtype in (torch.int64, torch.int32, torch.uint8)
     ]
     assert found[0] == found[1] == found[2]
     with pytest.raises(BadInputError, match="integer"):
-        evaluate(model, images, labels.float(), protocol=PROTOCOLS[0], **SHORT)
+        evaluate(model, images, labels.float(), protocol=PROTOCOLS[0], **SHORT, audit=False)
 
 
 def test_double_precision_works_if_the_model_has_it_too(case):
@@ -111,9 +115,10 @@ def test_verdicts_know_nothing_of_batch_mates_and_order(case, protocol):
     """A record names samples: the same ones, in another order and company, have the same verdict and the same cost."""
     model, images, labels = case
     options = {"protocol": protocol, "eps": EPS[protocol] * 0.6, "batch_size": 4, **SHORT}
-    samples, columns = as_samples(images, labels), ("sample", "broken_by", "prediction", "linf", "forwards")
+    samples, columns = as_dataset(images, labels), ("sample", "broken_by", "prediction", "linf", "forwards")
     whole, part = (
-        evaluate(model, chosen, **options).outcomes.columns for chosen in (samples, samples.take([7, 2, 5, 0, 8]))
+        evaluate(model, chosen, **options, audit=False).outcomes.columns
+        for chosen in (samples, samples.take([7, 2, 5, 0, 8]))
     )
     rows = [set(zip(*(found[name].tolist() for name in columns), strict=True)) for found in (whole, part)]
     assert len(rows[1]) == 5

@@ -8,20 +8,20 @@ from attack_checks import rand
 from torch import nn
 
 from robustbench_kpca.attack_loop.engine import Engine
-from robustbench_kpca.attack_loop.success import judge
-from robustbench_kpca.attack_loop.targets import check_per_pixel
 from robustbench_kpca.audit.preflight import inspect
 from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.api import evaluate
-from robustbench_kpca.evaluation.dense import measure_dense, scene_batch
+from robustbench_kpca.evaluation.attacked import attack_all
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.inference.sliding_window.tiles import through_windows
 from robustbench_kpca.inference.sliding_window.windows import segment
 from robustbench_kpca.records.outcomes import COUNTS
+from robustbench_kpca.tasks import task_named
 
 CPU = torch.device("cpu")
+SEGMENTATION = task_named("segmentation").compute
 PGD = {"attack": "pgd", "restarts": 1, "steps": 10, "step_size": "0.25 eps", "random_start": False}
 SEGPGD = PGD | {"attack": "segpgd"}
 APGD = {"attack": "apgd", "restarts": 1, "steps": 20, "targets": 1, "rho": 0.75}
@@ -87,8 +87,9 @@ def measure(model, data, *stages, batch_size=3, journal=None, **fields):
     """Return outcomes and the samples they are of."""
     kept = {}
     chosen = attack_checks.scenario(stages or (PGD,), **({"policy": "strongest", "eps": 0.05} | fields))
-    outcomes = measure_dense(
-        Runner(model.eval(), batch_size, CPU), data, chosen,
+    presentation = SEGMENTATION.presentation(model, attacked=False)
+    outcomes = attack_all(
+        Runner(model.eval(), batch_size, CPU, presentation=presentation), data, chosen,
         seed=0, workers=0, journal=journal, progress=None, keep=lambda sample: kept.update({sample.index: sample}),
     )  # fmt: skip
     return outcomes, [kept.get(index) for index in range(len(data))]
@@ -103,9 +104,13 @@ def wholes(outcomes):
     found = []
     for clean, *others in scenes.values():
         assert clean["picture"] == 0
-        worst = min((clean, *others), key=lambda row: row["hits"])
+        worst = min((clean, *others), key=lambda row: row["intersection"])
         worst = others[0] if others and worst is clean else worst  # as many right pixels, but a smaller margin
-        before = {"clean_hits": clean["hits"], "clean_predicted": clean["predicted"], "worst_by": worst["attack"]}
+        before = {
+            "clean_right": clean["intersection"],
+            "clean_predicted": clean["predicted"],
+            "worst_by": worst["attack"],
+        }
         found.append(worst | before | {name: clean[name] for name in COUNTS})
     return found
 
@@ -136,8 +141,8 @@ STAGES += [SHRINKING | {"loss": loss} for loss in ("ce_masked", "ce_masked_by_cl
 def test_exactly_the_pixels_within_eps_of_their_hyperplane_flip(stage, split):
     model, data, eps, stand, before = split
     found = wholes(measure(model, data, stage, eps=eps)[0])
-    assert [row["hits"] for row in found] == stand
-    assert [row["clean_hits"] for row in found] == before
+    assert [row["intersection"] for row in found] == stand
+    assert [row["clean_right"] for row in found] == before
     assert [row["linf"] for row in found] == pytest.approx([eps] * len(found), abs=1e-5)
     assert {row["worst_by"] for row in found} == {stage["attack"]}
 
@@ -169,7 +174,7 @@ def test_counts_are_those_of_the_images_kept():
                 (k, *(int(np.sum(part)) for part in ((truth == k) & (said == k), truth == k, said == k)))
                 for k in range(3)
             ]  # fmt: skip
-            names = ("class", "hits", "truth", "predicted")
+            names = ("class", "intersection", "truth", "predicted")
             assert [tuple(row[name] for name in names) for row in own[1:]] == [row for row in expected if any(row[1:])]
             assert [own[0][name] for name in names] == [-1, *np.array(expected)[:, 1:].sum(0).tolist()]
         assert np.sum(worst == truth) < np.sum(before == truth)
@@ -194,7 +199,7 @@ def test_labels_of_ignored_pixels_do_not_matter():
     kept = data.mask(index) != -1
     line = ArrayScenes([data.image(index)[kept][None]], [data.mask(index)[kept][None]], data.class_names)
     whole, alone = (wholes(measure(model, one, SEGPGD)[0])[0] for one in (data.take([index]), line))
-    names = ("hits", "truth", "predicted", "clean_hits", "clean_predicted", "linf")
+    names = ("intersection", "truth", "predicted", "clean_right", "clean_predicted", "linf")
     assert [whole[name] for name in names] == [alone[name] for name in names]
 
 
@@ -206,9 +211,9 @@ def test_the_picture_of_fewest_right_pixels_is_kept_whenever_it_was_met():
     stage = PGD | {"steps": 4, "step_size": 0.09}
     outcomes, (sample,) = measure(Depth(0.1), data, stage, eps=0.36)
     assert float(sample.worst[0, 0, 0]) == pytest.approx(0.6 - 0.09)
-    assert wholes(outcomes)[0]["hits"] == 0
+    assert wholes(outcomes)[0]["intersection"] == 0
     again, (last,) = measure(Depth(0.015), data, PGD | {"steps": 2, "step_size": 0.045}, eps=0.36)
-    assert wholes(again)[0]["hits"] == 4, "no step lands in the trench"
+    assert wholes(again)[0]["intersection"] == 4, "no step lands in the trench"
     assert wholes(again)[0]["worst_by"] == "pgd", "but nearer to it, which a smaller margin shows"
     assert float(last.worst[0, 0, 0]) == pytest.approx(0.6 - 0.09)
 
@@ -224,7 +229,7 @@ def test_the_clean_picture_is_the_worst_where_nothing_helps():
     data = scenes()
     outcomes, samples = measure(Constant(), data, PGD | {"random_start": True})
     for row, sample in zip(wholes(outcomes), samples, strict=True):
-        assert (row["worst_by"], row["linf"], row["hits"]) == ("", 0.0, row["clean_hits"])
+        assert (row["worst_by"], row["linf"], row["intersection"]) == ("", 0.0, row["clean_right"])
         assert torch.equal(sample.worst, sample.clean)
         assert row["zero_gradients"] == 10
 
@@ -239,7 +244,7 @@ def test_a_search_stops_only_when_no_pixel_is_right():
     data = ArrayScenes([nearer, further], [np.ones((2, 2), int)] * 2, ["dark", "light"])
     assert bool((model(pixels(nearer)[None]).argmax(1) == 1).all())
     found = wholes(measure(model, data, PGD, policy="stop_at_first")[0])
-    assert [row["hits"] for row in found] == [0, 1]
+    assert [row["intersection"] for row in found] == [0, 1]
     assert found[0]["backwards"] < 10
     assert found[1]["backwards"] == 10
 
@@ -262,8 +267,8 @@ def test_what_only_a_gradient_pass_sees_is_not_believed(split):
     for row, sample, index in zip(wholes(outcomes), samples, range(len(data)), strict=True):
         mask = data.mask(index)
         said = TwoFaced().inner(sample.worst[None]).argmax(1)[0].numpy()
-        assert row["hits"] == int(np.sum((said == mask) & (mask >= 0)))
-        assert row["hits"] <= row["clean_hits"]
+        assert row["intersection"] == int(np.sum((said == mask) & (mask >= 0)))
+        assert row["intersection"] <= row["clean_right"]
 
 
 def test_fewer_right_pixels_always_score_lower_and_the_margin_decides_between_equals():
@@ -273,7 +278,7 @@ def test_fewer_right_pixels_always_score_lower_and_the_margin_decides_between_eq
     )
     logits[7, :, 2, 2] = torch.nan
     labels[7, 2, 2] = 1
-    prediction, scores = judge(logits, labels)
+    prediction, scores = SEGMENTATION.success.judge(logits, labels)
     assert int(prediction[7, 2, 2]) == -1
     right = ((prediction == labels) & (labels >= 0)).flatten(1).sum(1)
     own = logits.nan_to_num().gather(1, labels.clamp_min(0)[:, None])[:, 0]
@@ -295,7 +300,7 @@ def test_every_stage_keeps_its_own_worst_picture(split):
         assert [row | {"picture": number} for row in alone if row["picture"] == 1] == [
             row for row in together if row["picture"] == number
         ]
-    hits = {(row["sample"], row["picture"]): row["hits"] for row in together if row["class"] == -1}
+    hits = {(row["sample"], row["picture"]): row["intersection"] for row in together if row["class"] == -1}
     assert all(hits[name, 1] < hits[name, 2] < hits[name, 0] for name in data.ids)
 
 
@@ -346,23 +351,23 @@ def test_smaller_budgets_count_at_larger_ones(split):
     small, large = (wholes(measure(model, data, stage, eps=e)[0]) for e in (eps, 2 * eps))
     both = wholes(measure(model, data, stage, eps=2 * eps, below=[eps])[0])
     for a, b, c in zip(small, large, both, strict=True):
-        assert c["hits"] == min(a["hits"], b["hits"])
+        assert c["intersection"] == min(a["intersection"], b["intersection"])
         assert c["backwards"] == a["backwards"] + b["backwards"] == 6
     useless = PGD | {"steps": 1, "step_size": 1e-9}
     weak = wholes(measure(model, data, useless, eps=2 * eps, below=[eps])[0])
-    assert [row["hits"] for row in weak] == [row["clean_hits"] for row in weak]
+    assert [row["intersection"] for row in weak] == [row["clean_right"] for row in weak]
 
 
 def test_a_smaller_budget_counts_though_its_record_names_no_classes(split):
     """Records of scenes were once made without the names of their classes."""
     model, data, _, _, _ = split
     how = {"protocol": "seg-pgd20-linf-1_255", "steps": 2}
-    small = evaluate(model.eval(), data, eps="1/255", **how)
+    small = evaluate(model.eval(), data, eps="1/255", **how, audit=False)
     assert small.spec.data.class_names == tuple(data.class_names)
     unnamed = small.spec.data.model_copy(update={"class_names": None})
     older = small.model_copy(update={"spec": small.spec.model_copy(update={"data": unnamed})})
-    larger = evaluate(model.eval(), data, eps="2/255", below=["1/255"], smaller=older, **how)
-    whole = evaluate(model.eval(), data, eps="2/255", below=["1/255"], **how)
+    larger = evaluate(model.eval(), data, eps="2/255", below=["1/255"], smaller=older, **how, audit=False)
+    whole = evaluate(model.eval(), data, eps="2/255", below=["1/255"], **how, audit=False)
     assert larger.outcomes.digest() == whole.outcomes.digest()
 
 
@@ -451,8 +456,8 @@ def test_attacks_look_through_the_windows_of_the_clean_evaluation(size):
     """The same windows, filling and means, so that the clean numbers of both records are the same."""
     model = Near().eval()
     data = scenes(4, *size, seed=2)
-    attacked = evaluate(model, data, protocol="seg-pgd20-linf-8_255", steps=2, eps=0.2)
-    clean = evaluate(model, data, protocol="segmentation")
+    attacked = evaluate(model, data, protocol="seg-pgd20-linf-8_255", steps=2, eps=0.2, audit=False)
+    clean = evaluate(model, data, protocol="segmentation", audit=False)
     for name in ("miou", "pixel_accuracy", "mean_accuracy"):
         assert attacked.metrics[name].value == clean.metrics[name].value
     for index in range(4):
@@ -464,7 +469,7 @@ def test_attacks_look_through_the_windows_of_the_clean_evaluation(size):
 def test_attacks_on_pixels_are_made_in_pixel_space():
     chosen = attack_checks.scenario((PGD,), space="normalised", policy="strongest")
     with pytest.raises(BadInputError, match=r"space = 'normalised' .*policy = 'strongest'"):
-        check_per_pixel(chosen, {})
+        SEGMENTATION.success.check_protocol(chosen, {})
 
 
 def test_scenes_that_cannot_be_attacked_are_refused():
@@ -477,7 +482,9 @@ def test_scenes_that_cannot_be_attacked_are_refused():
 
 def test_a_segmenter_is_no_classifier():
     chosen = attack_checks.scenario((PGD,))
-    engine = Engine(Runner(PerPixel().eval(), 2, CPU), chosen, ["0", "1"], 0, lambda sample: None)
+    engine = Engine(
+        Runner(PerPixel().eval(), 2, CPU), chosen, attack_checks.MISCLASSIFIED, ["0", "1"], 0, lambda sample: None
+    )
     with pytest.raises(BadInputError, match=r"\(2, 2, 4, 4\).*\(2,\)"):
         engine.run(iter([([0, 1], torch.rand(2, 3, 4, 4, generator=torch.Generator()), torch.zeros(2).long())]))
 
@@ -510,7 +517,7 @@ RNG = torch.Generator().manual_seed(0)
 )
 def test_preflight_asks_segmenters_the_same(model, checks):
     data = scenes(4, classes=3, model=Three())
-    images, labels = scene_batch(data, 4)
+    images, labels = SEGMENTATION.tensors(data)
     found = inspect(Runner(model.eval(), 4, CPU), images, labels)
     assert [finding.check for finding in found] == checks
-    assert all("pixels" in finding.met for finding in found if finding.check == "vanishing-loss")
+    assert all("labels" in finding.met for finding in found if finding.check == "vanishing-loss")

@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 from torchvision import transforms
 
-from robustbench_kpca.data.io.folder import View
 from robustbench_kpca.data.io.reading import image_files, read_rgb, unreadable
-from robustbench_kpca.data.load import load_data, spread
+from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError
 
 RNG = np.random.default_rng(0)
@@ -144,7 +144,7 @@ def test_what_cannot_be_read_is_left_out_and_named_on_request(tmp_path):
     assert samples.skipped == tuple(f"a/bad{number}.jpg" for number in range(4))
     assert samples.ids == healthy.ids
     assert samples.digest() == healthy.digest()
-    assert samples.take([0, 1]).skipped == spread(samples, 2).skipped == samples.skipped
+    assert samples.take([0, 1]).skipped == samples.spread(2).skipped == samples.skipped
     for path in root.rglob("*.png"):
         path.write_bytes(b"")
     with pytest.raises(BadInputError, match="8 images"):

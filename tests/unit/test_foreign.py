@@ -11,11 +11,11 @@ import sys
 import numpy as np
 import pytest
 import torch
-from attack_checks import Wavy, rand
+from attack_checks import MISCLASSIFIED, Wavy, rand
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data, load_model
-from robustbench_kpca.attack_loop.counted_model import BareModel, Tally
+from robustbench_kpca.attack_loop.counted_model import CountedModel, Counters
 from robustbench_kpca.attack_loop.engine import Engine
 from robustbench_kpca.attacks import foreign as _foreign
 from robustbench_kpca.attacks.foreign import build
@@ -37,7 +37,8 @@ def run(model, x, y, stage, norm="linf", eps=0.1, batch_size=4):
     found = {}
     scenario = parse_scenario(PROTOCOL | {"norm": norm, "eps": eps, "stage": [{"restarts": 1} | stage]}, "test")
     engine = Engine(
-        Runner(model.eval(), batch_size, torch.device("cpu")), scenario, [str(row) for row in range(len(y))], 0,
+        Runner(model.eval(), batch_size, torch.device("cpu")), scenario, MISCLASSIFIED,
+            [str(row) for row in range(len(y))], 0,
         lambda sample: found.update({sample.index: sample}),
     )  # fmt: skip
     engine.run(iter([(list(range(len(y))), x, y)]))
@@ -53,7 +54,7 @@ def images(n=5):
 
 
 def counts(n):
-    return Tally(*(torch.zeros(n, dtype=torch.int64) for _ in range(4)))
+    return Counters(*(torch.zeros(n, dtype=torch.int64) for _ in range(4)))
 
 
 COSTS = {
@@ -81,7 +82,7 @@ def test_every_pass_is_counted(name):
 def test_shares_of_a_total_that_does_not_divide_add_up():
     tally = counts(4)
     forwards, backwards = tally.forwards, tally.backwards
-    bare = BareModel(lambda x: x.flatten(1), "test", tally, torch.tensor([0, 2, 3]))
+    bare = CountedModel(lambda x: x.flatten(1), "test", tally, torch.tensor([0, 2, 3]))
     for size in (1, 5, 1):
         bare(torch.zeros(size, 1, 1, 2))
     assert forwards.tolist() == [3, 0, 2, 2]
@@ -95,7 +96,7 @@ def test_shares_of_a_total_that_does_not_divide_add_up():
 
 def test_the_network_is_out_of_reach():
     model = wavy()
-    bare = BareModel(lambda x: model(x), "test", counts(1), torch.zeros(1, dtype=torch.int64))
+    bare = CountedModel(lambda x: model(x), "test", counts(1), torch.zeros(1, dtype=torch.int64))
     bare.train()
     for parameter in bare.parameters():
         parameter.requires_grad_(True)
@@ -212,13 +213,13 @@ def test_a_loss_that_is_content_is_not_blind(name):
 
 def test_what_is_seen_in_a_batch_of_all_samples_is_theirs_and_spread_in_another():
     tally = counts(4)
-    bare = BareModel(lambda x: x.flatten(1), "test", tally, torch.tensor([0, 2, 3]))
+    bare = CountedModel(lambda x: x.flatten(1), "test", tally, torch.tensor([0, 2, 3]))
     x = torch.tensor([[1.0, 2.0], [torch.inf, 0.0], [0.0, torch.nan]])[:, None, None]
     bare(x)
     assert tally.nonfinite.tolist() == [0, 0, 1, 1]
     bare(torch.cat([x, x]))
     assert tally.nonfinite.tolist() == [2, 0, 2, 2]
-    flat = BareModel(lambda x: x.detach() + torch.tensor([1.0, 0, 0])[:, None] * x, "test", tally, torch.arange(3))
+    flat = CountedModel(lambda x: x.detach() + torch.tensor([1.0, 0, 0])[:, None] * x, "test", tally, torch.arange(3))
     x = torch.zeros(3, 2, requires_grad=True)
     out = flat(x)
     out.sum().backward(retain_graph=True)
@@ -443,7 +444,9 @@ def test_the_record_says_which_attack_and_which_version(tmp_path):
     stage = "\n".join(["[[stage]]", 'attack = "torchattacks:DIFGSM"', "restarts = 1", *lines])
     head = "\n".join(f"{key} = {json.dumps(value)}" for key, value in PROTOCOL.items())
     (tmp_path / "difgsm.toml").write_text(head + "\n" + stage)
-    record = evaluate(load_model("fan_digits"), "digits", protocol=str(tmp_path / "difgsm.toml"), eps="16/255")
+    record = evaluate(
+        load_model("fan_digits"), "digits", protocol=str(tmp_path / "difgsm.toml"), eps="16/255", audit=False
+    )
     assert record.spec.protocol.resolved["stage"] == [
         {"attack": "torchattacks:DIFGSM", "restarts": 1, "options": {"alpha": "0.25 eps", "steps": 2}}
     ]

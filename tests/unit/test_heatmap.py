@@ -10,7 +10,7 @@ import pytest
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics.shared.alexnet import ALEXNET_ERRORS
 from robustbench_kpca.records.estimate import Estimate, proportion
-from robustbench_kpca.report.heatmap import COLOURS, accuracy_against_severity, heatmap, readable_on
+from robustbench_kpca.report.heatmap import COLOURS, against_severity, heatmap, readable_on
 
 HOSTILE = "</text><script>alert('&')</script> $\\frac{1}$ \x00\x1b\n模 _x"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -111,7 +111,7 @@ def test_what_was_not_measured_has_a_dash_and_no_colour():
 
 
 def test_both_are_drawings_without_pictures_scripts_or_dates():
-    for svg in (heatmap(frame(ALEXNET_ERRORS), "x"), accuracy_against_severity({"m": [estimate(0.5)] * 6})):
+    for svg in (heatmap(frame(ALEXNET_ERRORS), "x"), against_severity({"m": [estimate(0.5)] * 6})):
         assert svg.startswith("<svg")
         assert ET.fromstring(svg).tag == f"{SVG}svg"
         assert not re.search(r"<image|<script|dc:date|href=\"(?!#)", svg)
@@ -121,7 +121,7 @@ def test_both_are_drawings_without_pictures_scripts_or_dates():
     "draw",
     [
         lambda name: heatmap(pd.DataFrame({1: [0.5]}, index=[name]), name),
-        lambda name: accuracy_against_severity({name: [estimate(0.5)] * 3}),
+        lambda name: against_severity({name: [estimate(0.5)] * 3}),
     ],
     ids=["heatmap", "curves"],
 )
@@ -137,7 +137,7 @@ def test_hostile_names_are_text(draw):
 
 @pytest.mark.parametrize("name", ["_softmax", "$a$b", "", "x" * 90])
 def test_odd_model_names_stay_in_the_legend(name):
-    shown = texts(accuracy_against_severity({name: [estimate(0.5)] * 6, "other": [estimate(0.4)] * 6}))
+    shown = texts(against_severity({name: [estimate(0.5)] * 6, "other": [estimate(0.4)] * 6}))
     assert name in shown or not name
     assert "other" in shown
 
@@ -146,18 +146,18 @@ def test_the_same_bytes_twice():
     errors = frame(ALEXNET_ERRORS)
     assert heatmap(errors, "x") == heatmap(errors.copy(), "x")
     curves = {"a": [estimate(0.9), None, estimate(0.5)], "b": [estimate(0.3)] * 3}
-    assert accuracy_against_severity(curves) == accuracy_against_severity(dict(curves))
+    assert against_severity(curves) == against_severity(dict(curves))
 
 
 def test_settings_are_left_as_they_were():
     before = dict(mpl.rcParams)
     heatmap(frame(ALEXNET_ERRORS), "x")
-    accuracy_against_severity({"m": [estimate(0.5)]})
+    against_severity({"m": [estimate(0.5)]})
     assert dict(mpl.rcParams) == before
 
 
 def test_curves_begin_at_the_clean_images_and_show_their_bands():
-    svg = accuracy_against_severity({"m": [proportion(round(100 * (0.9 - 0.1 * s)), 100) for s in range(6)]})
+    svg = against_severity({"m": [proportion(round(100 * (0.9 - 0.1 * s)), 100) for s in range(6)]})
     shown = texts(svg)
     assert shown[:6] == ["clean", "1", "2", "3", "4", "5"]
     assert {"severity", "accuracy (%)", "m"} <= set(shown)
@@ -166,13 +166,13 @@ def test_curves_begin_at_the_clean_images_and_show_their_bands():
 
 def test_an_unmeasured_severity_breaks_the_line():
     def markers(curve):
-        return accuracy_against_severity({"m": curve}).count("<use ")
+        return against_severity({"m": curve}).count("<use ")
 
     whole = [estimate(0.9 - 0.1 * s) for s in range(6)]
     assert markers([*whole[:2], None, *whole[3:]]) < markers(whole)
     lines = [
         path.get("d").count("M ")
-        for path in ET.fromstring(accuracy_against_severity({"m": [*whole[:2], None, *whole[3:]]})).iter(f"{SVG}path")
+        for path in ET.fromstring(against_severity({"m": [*whole[:2], None, *whole[3:]]})).iter(f"{SVG}path")
         if "stroke: #1f77b4" in path.get("style", "") and "fill: none" in path.get("style", "")
     ]
     assert 2 in lines
@@ -180,8 +180,8 @@ def test_an_unmeasured_severity_breaks_the_line():
 
 def test_nothing_to_draw():
     assert heatmap(pd.DataFrame(), "x") == ""
-    assert accuracy_against_severity({}) == ""
-    assert accuracy_against_severity({"m": [None, None]}) == ""
+    assert against_severity({}) == ""
+    assert against_severity({"m": [None, None]}) == ""
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from robustbench_kpca import create_model
 from robustbench_kpca.data.sets import cifar10
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models import ARCHITECTURES
+from robustbench_kpca.tasks import task_named
 from robustbench_kpca.training import recipes
 from robustbench_kpca.training.adversarial import adversarial_images
 from robustbench_kpca.training.generators import own_generators
@@ -22,7 +23,8 @@ def batch(fork):
 
 
 def objective(model, **overrides):
-    return Objective(load_recipe("symvit_digits", overrides)[1], model, 10)
+    training = task_named("classification").compute.training
+    return Objective(load_recipe("symvit_digits", overrides)[1], model, training, 10)
 
 
 def test_clean_losses_are_smoothed_cross_entropy(batch):

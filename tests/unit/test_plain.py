@@ -7,13 +7,14 @@ from torch import nn
 
 from robustbench_kpca import evaluate, evaluate_together, load_data, load_model
 from robustbench_kpca.corruptions import Cell
-from robustbench_kpca.data.io.classes import imagenet_classes
-from robustbench_kpca.data.io.pair import Pair
-from robustbench_kpca.data.load import as_samples
+from robustbench_kpca.data.imagenet_classes import imagenet_classes
+from robustbench_kpca.data.load import as_dataset
+from robustbench_kpca.data.pair import Pair
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation import plain
-from robustbench_kpca.inference.loader import batches
+from robustbench_kpca.inference.journal import Journal
+from robustbench_kpca.protocols.scenario import load_scenario
 from robustbench_kpca.records.record import find_records
+from robustbench_kpca.tasks import task_named
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 GRID = {"corruptions": ["gaussian_noise", "glass_blur", "snow"], "severities": [1, 5]}
@@ -22,6 +23,18 @@ GRID = {"corruptions": ["gaussian_noise", "glass_blur", "snow"], "severities": [
 @pytest.fixture(scope="module")
 def digits():
     return load_data("digits", limit=50)
+
+
+def shown_images(samples, cell, storage, *, batch_size, workers=0):
+    """The images of one cell, as the loader gives them to models."""
+    fields = {"corruptions": [cell.corruption], "severities": [cell.severity], "storage": storage}
+    protocol = load_scenario("common-corruptions-32px", fields)[1]
+    place = (cell.corruption, cell.severity)
+    found = task_named("classification").compute.shown(
+        samples, protocol, place, range(len(samples)), batch_size=batch_size, workers=workers, seed=cell.seed,
+        frost=cell.frost,
+    )  # fmt: skip
+    return torch.cat([images for _, (images, _) in found])
 
 
 class Counted(nn.Module):
@@ -46,7 +59,7 @@ def test_together_is_the_same_as_one_by_one(digits, tmp_path):
     assert [record.spec.model.name for record in both] == list(models)
     assert both[0].spec.model.source == "here"
     for record, (name, model) in zip(both, models.items(), strict=True):
-        alone = evaluate(model, digits, name=name, **how)
+        alone = evaluate(model, digits, name=name, **how, audit=False)
         assert record.outcomes.to_csv() == alone.outcomes.to_csv()
         assert record.metrics == alone.metrics
     kept = evaluate_together(models, digits, sources={"vit_digits": "here"}, **how, out=tmp_path / "both")
@@ -74,10 +87,7 @@ def test_the_same_bytes_for_any_workers_batch_size_and_subset(kind, digits):
         cell = Cell(corruption=name, severity=4, profile="cifar_c", mode="fast", seed=3)
 
         def shown(samples, workers, batch_size, cell=cell):
-            found = batches(
-                samples, range(len(samples)), batch_size=batch_size, workers=workers, cell=cell, storage=storage
-            )
-            return torch.cat([images for _, images, _ in found])
+            return shown_images(samples, cell, storage, batch_size=batch_size, workers=workers)
 
         one = shown(some, 0, 12)
         assert torch.equal(shown(some, 0, 5), one)
@@ -90,14 +100,14 @@ def test_the_same_bytes_for_any_workers_batch_size_and_subset(kind, digits):
 
 
 def test_an_interrupted_grid_goes_on_where_it_stopped(digits, tmp_path, monkeypatch):
-    monkeypatch.setattr(plain.Journal, "due", lambda self: True)
+    monkeypatch.setattr(Journal, "due", lambda self: True)
     how = {"protocol": "common-corruptions-32px", "batch_size": 20, "name": "m", "out": tmp_path, **GRID}
-    whole = evaluate(Counted().eval(), digits, **{**how, "out": None})
+    whole = evaluate(Counted().eval(), digits, **{**how, "out": None}, audit=False)
     with pytest.raises(KeyboardInterrupt):
-        evaluate(Counted(fail_at=12).eval(), digits, **how)
+        evaluate(Counted(fail_at=12).eval(), digits, **how, audit=False)
     assert not list(tmp_path.glob("*.json"))
     model = Counted().eval()
-    resumed = evaluate(model, digits, **how)
+    resumed = evaluate(model, digits, **how, audit=False)
     assert resumed.outcomes.to_csv() == whole.outcomes.to_csv()
     assert model.calls == 1 + 7 * 3 - 10  # the probe and every batch but the ten that were answered
     assert [path.name for path in find_records(tmp_path)] == [f"{resumed.spec.stem()}.record.json"]
@@ -106,12 +116,12 @@ def test_an_interrupted_grid_goes_on_where_it_stopped(digits, tmp_path, monkeypa
 
 def test_the_clean_cell_is_the_clean_images(digits):
     model = load_model("vit_digits")
-    clean = evaluate(model, digits, protocol="clean")
-    grid = evaluate(model, digits, protocol="common-corruptions-32px", **GRID)
+    clean = evaluate(model, digits, protocol="clean", audit=False)
+    grid = evaluate(model, digits, protocol="common-corruptions-32px", **GRID, audit=False)
     assert grid.metrics["clean_accuracy"] == clean.metrics["clean_accuracy"]
     rows = grid.outcomes["severity"] == 0
     assert (grid.outcomes["prediction"][rows] == clean.outcomes["prediction"]).all()
-    without = evaluate(model, digits, protocol="common-corruptions-32px", clean=False, **GRID)
+    without = evaluate(model, digits, protocol="common-corruptions-32px", clean=False, **GRID, audit=False)
     assert "clean_accuracy" not in without.metrics
     assert "retention" not in without.metrics
     assert without.metrics["corruption_accuracy"] == grid.metrics["corruption_accuracy"]
@@ -137,7 +147,7 @@ def test_masks_leave_other_classes_out():
     known = imagenet_classes("imagenet-a")
     inside, outside = known[3], next(label for label in range(1000) if label not in known)
     images = thousand_pixels({inside: 0.5, outside: 0.9}, {inside: 0.9}, {known[4]: 0.9, inside: 0.5})
-    record = evaluate(Thousand().eval(), images, torch.tensor([inside] * 3), protocol="imagenet-a")
+    record = evaluate(Thousand().eval(), images, torch.tensor([inside] * 3), protocol="imagenet-a", audit=False)
     assert record.outcomes["prediction"].tolist() == [inside, inside, known[4]]
     assert record.outcomes["unmasked_prediction"].tolist() == [outside, inside, known[4]]
     assert record.metrics["shift_accuracy"].value == pytest.approx(2 / 3)
@@ -146,15 +156,15 @@ def test_masks_leave_other_classes_out():
     among = np.exp(9) / (np.exp(9) + 199)  # 200 classes in the softmax, not 1,000
     assert record.outcomes["confidence"][1] == pytest.approx(among)
     with pytest.raises(BadInputError, match=f"label {outside}.*'imagenet-a'"):
-        evaluate(Thousand().eval(), images, torch.tensor([outside] * 3), protocol="imagenet-a")
+        evaluate(Thousand().eval(), images, torch.tensor([outside] * 3), protocol="imagenet-a", audit=False)
     with pytest.raises(BadInputError, match=r"10 classes .*200 classes"):
-        evaluate(Counted().eval(), images, torch.tensor([6] * 3), protocol="imagenet-a")
+        evaluate(Counted().eval(), images, torch.tensor([6] * 3), protocol="imagenet-a", audit=False)
 
 
 def test_unknown_images_are_ranked_by_what_the_model_is_sure_of():
-    known = as_samples(thousand_pixels({1: 0.9}, {2: 0.5}, {3: 0.3}), torch.tensor([1, 2, 3]), name="known")
-    unknown = as_samples(thousand_pixels({1: 0.4}, {2: 0.1}), torch.tensor([0, 0]), name="unknown")
-    record = evaluate(Thousand().eval(), Pair(known, unknown), protocol="ood")
+    known = as_dataset(thousand_pixels({1: 0.9}, {2: 0.5}, {3: 0.3}), torch.tensor([1, 2, 3]), name="known")
+    unknown = as_dataset(thousand_pixels({1: 0.4}, {2: 0.1}), torch.tensor([0, 0]), name="unknown")
+    record = evaluate(Thousand().eval(), Pair(known, unknown), protocol="ood", audit=False)
     assert record.spec.data.name == "known-against-unknown"
     assert sorted(record.outcomes["label"].tolist()) == [0, 0, 0, 1, 1]
     # least sure first: unknown, known, unknown, known, known
@@ -171,29 +181,28 @@ def test_data_and_protocol_must_fit(digits):
     model = load_model("vit_digits")
     photos = load_data("photos", limit=10)
     with pytest.raises(BadInputError, match="two data sets"):
-        evaluate(model, digits, protocol="ood")
+        evaluate(model, digits, protocol="ood", audit=False)
     with pytest.raises(BadInputError, match="two data sets"):
-        evaluate(model, Pair(digits, photos), protocol="clean")
+        evaluate(model, Pair(digits, photos), protocol="clean", audit=False)
     with pytest.raises(BadInputError, match="has no labels"):
-        evaluate(model, photos, protocol="clean")
+        evaluate(model, photos, protocol="clean", audit=False)
     with pytest.raises(BadInputError, match="stored"):
-        evaluate(model, digits, protocol="cifar10-c")
+        evaluate(model, digits, protocol="cifar10-c", audit=False)
 
 
 def test_alexnets_errors_are_for_imagenet_at_224_pixels(digits):
     with pytest.raises(BadInputError, match=r"32 x 32 .*'alexnet'.*224 x 224"):
-        evaluate(load_model("vit_digits"), digits, protocol="imagenet-c-generated")
+        evaluate(load_model("vit_digits"), digits, protocol="imagenet-c-generated", audit=False)
 
 
 def test_the_jpeg_step_is_taken_where_the_protocol_says_so(digits):
     model = Counted().eval()
     how = {"protocol": "common-corruptions-32px", "corruptions": ["gaussian_noise"], "severities": [5]}
-    bare, stored = (evaluate(model, digits, storage=storage, **how) for storage in ("none", "jpeg-q85"))
+    bare, stored = (evaluate(model, digits, storage=storage, **how, audit=False) for storage in ("none", "jpeg-q85"))
     cell = Cell(corruption="gaussian_noise", severity=5, profile="cifar_c", mode="fast", seed=0)
     for record, storage in ((bare, "none"), (stored, "jpeg-q85")):
         samples = digits.in_order()
-        shown = batches(samples, range(len(samples)), batch_size=50, cell=cell, storage=storage)
-        images = torch.cat([images for _, images, _ in shown])
+        images = shown_images(samples, cell, storage, batch_size=50)
         with torch.no_grad():
             predicted = model(images).argmax(1).tolist()
         assert record.outcomes["prediction"][len(digits) :].tolist() == predicted
@@ -203,15 +212,15 @@ def test_the_jpeg_step_is_taken_where_the_protocol_says_so(digits):
 def test_unknown_images_are_scored_among_the_classes_asked_for():
     known_class = imagenet_classes("imagenet-o")[0]
     other = next(label for label in range(1000) if label not in imagenet_classes("imagenet-o"))
-    known = as_samples(thousand_pixels({known_class: 0.5}, {known_class: 0.4}), torch.tensor([known_class] * 2))
-    unknown = as_samples(thousand_pixels({other: 0.9}), torch.tensor([0]), name="unknown")
-    record = evaluate(Thousand().eval(), Pair(known, unknown), protocol="imagenet-o")
+    known = as_dataset(thousand_pixels({known_class: 0.5}, {known_class: 0.4}), torch.tensor([known_class] * 2))
+    unknown = as_dataset(thousand_pixels({other: 0.9}), torch.tensor([0]), name="unknown")
+    record = evaluate(Thousand().eval(), Pair(known, unknown), protocol="imagenet-o", audit=False)
     assert record.outcomes["max_logit"].tolist() == pytest.approx([5, 4, 0])  # class `other` is not among the 200
     assert record.metrics["aupr"].value == 1
     assert record.spec.data.known == 2
-    stray = as_samples(thousand_pixels({other: 0.5}), torch.tensor([other]))
+    stray = as_dataset(thousand_pixels({other: 0.5}), torch.tensor([other]))
     with pytest.raises(BadInputError, match=f"label {other}.*'imagenet-o'"):
-        evaluate(Thousand().eval(), Pair(stray, unknown), protocol="imagenet-o")
+        evaluate(Thousand().eval(), Pair(stray, unknown), protocol="imagenet-o", audit=False)
 
 
 def test_pairs_that_ask_nothing(digits):
@@ -221,26 +230,32 @@ def test_pairs_that_ask_nothing(digits):
     with pytest.raises(BadInputError, match="'digits'"):
         Pair(digits, digits)
     with pytest.raises(BadInputError, match="two data sets"):
-        evaluate(load_model("vit_digits"), Pair(digits, photos), protocol="fgsm-linf-8_255")
+        evaluate(load_model("vit_digits"), Pair(digits, photos), protocol="fgsm-linf-8_255", audit=False)
 
 
 def test_frost_comes_from_where_the_protocol_says(digits, frost_folder):
     model, how = Counted().eval(), {"protocol": "common-corruptions-32px", "corruptions": ["frost"], "severities": [3]}
-    own = evaluate(model, digits, **how)
-    theirs = evaluate(model, digits, frost="original", frost_folder=frost_folder, **how)
+    own = evaluate(model, digits, **how, audit=False)
+    theirs = evaluate(model, digits, frost="original", frost_folder=frost_folder, **how, audit=False)
     assert own.outcomes.digest() != theirs.outcomes.digest()
     assert theirs.spec.protocol.resolved["frost"] == "original"
     with pytest.raises(BadInputError, match="frost = 'original'"):
-        evaluate(model, digits, frost="original", **how)
+        evaluate(model, digits, frost="original", **how, audit=False)
     with pytest.raises(BadInputError, match="frost = 'original'"):
-        evaluate(model, digits, frost_folder=frost_folder, **how)
+        evaluate(model, digits, frost_folder=frost_folder, **how, audit=False)
 
 
 def test_what_cannot_be_made_is_found_out_before_anything_is_measured(digits, tmp_path):
     model = Counted().eval()
     with pytest.raises(BadInputError, match="frost"):
         evaluate(
-            model, digits, protocol="common-corruptions-32px", frost="original", frost_folder=tmp_path, out=tmp_path
+            model,
+            digits,
+            protocol="common-corruptions-32px",
+            frost="original",
+            frost_folder=tmp_path,
+            out=tmp_path,
+            audit=False,
         )
     assert model.calls == 1, "the probe"
 
@@ -255,12 +270,12 @@ def test_a_sick_model_is_named_and_the_others_keep_what_they_answered(digits, tm
     with pytest.raises(BadInputError, match=r"'sick'.*NaN"):
         evaluate_together({"well": Counted().eval(), "sick": Sick().eval()}, digits, **how)
     model = Counted().eval()
-    evaluate(model, digits, name="well", **how)
+    evaluate(model, digits, name="well", **how, audit=False)
     assert model.calls == 1 + 7 - 4
 
 
 def test_memory_that_ran_out_is_flagged_after_a_resumption_too(digits, tmp_path, monkeypatch):
-    monkeypatch.setattr(plain.Journal, "due", lambda self: True)
+    monkeypatch.setattr(Journal, "due", lambda self: True)
 
     class Small(Counted):
         def forward(self, x):
@@ -270,6 +285,6 @@ def test_memory_that_ran_out_is_flagged_after_a_resumption_too(digits, tmp_path,
 
     how = {"protocol": "common-corruptions-32px", "batch_size": 16, "name": "m", "out": tmp_path, **GRID}
     with pytest.raises(KeyboardInterrupt):
-        evaluate(Small(fail_at=12).eval(), digits, **how)
-    resumed = evaluate(Counted().eval(), digits, **how)
+        evaluate(Small(fail_at=12).eval(), digits, **how, audit=False)
+    resumed = evaluate(Counted().eval(), digits, **how, audit=False)
     assert resumed.flags == ("memory ran out at batch size 16: it went on with 8",)

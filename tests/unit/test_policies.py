@@ -19,6 +19,7 @@ from robustbench_kpca.attacks.spsa import SPSA
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.models.normalisation import normalise_inside
 from robustbench_kpca.protocols.threat import Threat
 
@@ -33,6 +34,7 @@ def run(model, images, labels, /, *stages, batch_size=8, **fields):
             model.eval(), batch_size, torch.device("cpu"), fields.get("draws", 1), fields.pop("search", torch.float32)
         ),
         attack_checks.scenario(fields.pop("stages", stages or (STEPS,)), **fields),
+        attack_checks.MISCLASSIFIED,
         [str(i) for i in range(len(labels))],
         0,
         lambda sample: found.update({sample.index: sample}),
@@ -117,7 +119,7 @@ def test_predicted_labels_are_left_and_true_ones_judged(linear):
     """Misclassified at 0.45, and pushed over the boundary to where it is right."""
     images, labels = pixels(0.45, 0.55, 0.3), torch.ones(3, dtype=torch.int64)
     samples = run(linear(ONE, -0.5), images, labels, policy="last", labels="predicted")
-    assert [sample.aim for sample in samples] == [0, 1, 0]
+    assert [sample.target for sample in samples] == [0, 1, 0]
     assert [float(sample.worst) for sample in samples] == pytest.approx([0.55, 0.45, 0.4])
     assert [sample.broken_by for sample in samples] == ["", "pgd", "clean"]
     assert [sample.backwards for sample in samples] == [10, 10, 10]
@@ -139,10 +141,10 @@ def test_a_target_is_the_only_thing_that_counts(target, name):
     samples = run(model, images, labels, stage, eps=0.15, target=target)
     order = model(images).argsort(1, descending=True).tolist()
     for sample, (first, second, third) in zip(samples, order, strict=True):
-        assert sample.aim in {"random": (second, third), "least_likely": (third,), "runner_up": (second,)}[target]
+        assert sample.target in {"random": (second, third), "least_likely": (third,), "runner_up": (second,)}[target]
         assert sample.label == first
         reached = int(model(sample.worst[None]).argmax())
-        assert bool(sample.broken_by) == (reached == sample.aim)
+        assert bool(sample.broken_by) == (reached == sample.target)
         assert sample.prediction == reached
     broken = sum(bool(sample.broken_by) for sample in samples)
     assert broken < 12 or target == "runner_up"
@@ -153,10 +155,10 @@ def test_a_target_is_the_only_thing_that_counts(target, name):
 def test_random_targets_are_the_samples_own_and_spread():
     model, images = Wavy((1, 4, 4), dtype=torch.float32).eval(), rand(3, 24, 1, 4, 4, dtype=torch.float32)
     labels = model(images).argmax(1)
-    aims = [sample.aim for sample in run(model, images, labels, target="random", eps=0.001)]
-    fewer = [sample.aim for sample in run(model, images[:7], labels[:7], target="random", eps=0.001)]
-    assert aims[:7] == fewer
-    assert len({(int(label), aim) for label, aim in zip(labels, aims, strict=True)}) > 3
+    targets = [sample.target for sample in run(model, images, labels, target="random", eps=0.001)]
+    fewer = [sample.target for sample in run(model, images[:7], labels[:7], target="random", eps=0.001)]
+    assert targets[:7] == fewer
+    assert len({(int(label), aim) for label, aim in zip(labels, targets, strict=True)}) > 3
 
 
 @pytest.mark.parametrize("stage", [{"attack": "hopskipjump"}, {"attack": "fab"}, {"attack": "apgd", "loss": "dlr"}])
@@ -270,7 +272,9 @@ def test_when_the_journal_is_written_changes_nothing(draws):
         chosen, ids = attack_checks.scenario((STEPS,), draws=draws, eps=0.04), [str(i) for i in range(40)]
 
         def begin():
-            return Engine(runner, chosen, ids, 0, lambda sample: found.update({sample.index: sample}))
+            return Engine(
+                runner, chosen, attack_checks.MISCLASSIFIED, ids, 0, lambda sample: found.update({sample.index: sample})
+            )
 
         engine, pulses = begin(), 0
         source = iter([(list(range(i, i + 8)), images[i : i + 8], labels[i : i + 8]) for i in range(0, 40, 8)])
@@ -303,10 +307,10 @@ def test_when_the_journal_is_written_changes_nothing(draws):
 def test_kep_svgp_can_be_attacked_under_expectation(fork):
     data = load_data("digits", limit=8)
     model = create_model("kep_svgp_vit_digits").eval()
-    record = evaluate(model, data, protocol="pgd20-linf-8_255", steps=2, draws=3)
+    record = evaluate(model, data, protocol="pgd20-linf-8_255", steps=2, draws=3, audit=False)
     assert record.passes.forwards % 3 == 0
-    assert record.passes == evaluate(model, data, protocol="pgd20-linf-8_255", steps=2, draws=3).passes
-    assert evaluate(model, data, protocol="clean", draws=3).passes.forwards == 24
+    assert record.passes == evaluate(model, data, protocol="pgd20-linf-8_255", steps=2, draws=3, audit=False).passes
+    assert evaluate(model, data, protocol="clean", draws=3, audit=False).passes.forwards == 24
 
 
 def test_a_search_in_bfloat16_is_confirmed_in_single_precision():
@@ -340,12 +344,12 @@ def test_out_of_memory_halves_the_batch_and_goes_on(most):
     """With or without a gradient, and also in the middle of an attack."""
     inner, images = Wavy((1, 4, 4), dtype=torch.float32).eval(), rand(3, 20, 1, 4, 4, dtype=torch.float32)
     labels = inner(images).argmax(1)
-    plain = evaluate(inner, images, labels, protocol="pgd20-linf-8_255", batch_size=16)
+    plain = evaluate(inner, images, labels, protocol="pgd20-linf-8_255", batch_size=16, audit=False)
     model = Narrow(inner, 16).eval()
-    record = evaluate(model, images, labels, protocol="pgd20-linf-8_255", batch_size=16)
+    record = evaluate(model, images, labels, protocol="pgd20-linf-8_255", batch_size=16, audit=False)
     assert not any("memory" in flag for flag in record.flags)
     model.most = most
-    small = evaluate(model, images, labels, protocol="pgd20-linf-8_255", batch_size=16)
+    small = evaluate(model, images, labels, protocol="pgd20-linf-8_255", batch_size=16, audit=False)
     left = {1: 1, 5: 4, 8: 8}[most]
     assert small.flags == (f"memory ran out at batch size 16: it went on with {left}",)
     assert small.metrics == plain.metrics
@@ -390,8 +394,8 @@ def test_what_was_halved_stays_flagged_after_an_interruption(tmp_path, monkeypat
     inner, images = Wavy((1, 4, 4), dtype=torch.float32).eval(), rand(3, 20, 1, 4, 4, dtype=torch.float32)
     labels, how = inner(images).argmax(1), {"protocol": "pgd20-linf-8_255", "batch_size": 16, "name": "w"}
     with pytest.raises(KeyboardInterrupt):
-        evaluate(Counting(inner, stop=20, most=8).eval(), images, labels, out=tmp_path, **how)
-    record = evaluate(Counting(inner).eval(), images, labels, out=tmp_path, **how)
+        evaluate(Counting(inner, stop=20, most=8).eval(), images, labels, out=tmp_path, **how, audit=False)
+    record = evaluate(Counting(inner).eval(), images, labels, out=tmp_path, **how, audit=False)
     assert record.flags == ("memory ran out at batch size 16: it went on with 8",)
 
 
@@ -401,16 +405,16 @@ def test_an_interrupted_curve_repeats_no_smaller_budget(tmp_path, monkeypatch):
     labels = inner(images).argmax(1)
     how = {"protocol": "pgd20-linf-8_255", "batch_size": 8, "name": "w", "below": ["1/255", "2/255"]}
     whole = Counting(inner).eval()
-    record = evaluate(whole, images, labels, **how)
+    record = evaluate(whole, images, labels, **how, audit=False)
     spent = 0
     for share in (0.3, 0.3, 0.3, 1.0):
         model = Counting(inner, stop=int(share * whole.passes)).eval()
         if share < 1:
             with pytest.raises(KeyboardInterrupt):
-                evaluate(model, images, labels, out=tmp_path, **how)
+                evaluate(model, images, labels, out=tmp_path, **how, audit=False)
         else:
             model.stop = None
-            resumed = evaluate(model, images, labels, out=tmp_path, **how)
+            resumed = evaluate(model, images, labels, out=tmp_path, **how, audit=False)
         spent += model.passes
     assert resumed.outcomes.digest() == record.outcomes.digest()
     assert spent <= whole.passes + 4 * 12  # the probe, the preflight and one lost batch each time
@@ -432,7 +436,7 @@ def test_what_a_late_stage_cannot_do_is_refused_at_once(fields, message, tmp_pat
     model = Counting(Wavy((1, 4, 4), dtype=torch.float32)).eval()
     images = rand(3, 4, 1, 4, 4, dtype=torch.float32)
     with pytest.raises(BadInputError, match=message):
-        evaluate(model, images, torch.zeros(4).long(), protocol=str(tmp_path / "p.toml"), **fields)
+        evaluate(model, images, torch.zeros(4).long(), protocol=str(tmp_path / "p.toml"), **fields, audit=False)
     assert model.passes == 0
 
 
@@ -462,29 +466,29 @@ def test_a_curve_is_monotone_and_reuses_what_broke(tmp_path):
     data, model = load_data("digits", limit=16), load_model("symvit_digits")
     eps = ["4/255", "1/255", "2/255"]
     how = {"protocol": "pgd20-linf-1_255", "batch_size": 16}
-    records = evaluate_curve(model, data, **how, eps=eps, out=tmp_path)
+    records = evaluate_curve(model, data, **how, eps=eps, out=tmp_path, audit=False)
     assert [record.spec.protocol.resolved["eps"] for record in records] == [1 / 255, 2 / 255, 4 / 255]
     values = [record.metrics["robust_accuracy"].value for record in records]
     assert values == sorted(values, reverse=True)
     assert values[0] > values[-1]
-    whole = evaluate(model, data, **how, eps="4/255", below=["1/255", "2/255"])
+    whole = evaluate(model, data, **how, eps="4/255", below=["1/255", "2/255"], audit=False)
     assert whole.outcomes.digest() == records[-1].outcomes.digest()
     assert whole.spec.digest() == records[-1].spec.digest()
     for smaller, larger in itertools.pairwise(records):
-        broken = ~smaller.outcomes.correct
-        assert not larger.outcomes.correct[broken].any()
+        broken = ~correct(smaller.outcomes)
+        assert not correct(larger.outcomes)[broken].any()
         assert (larger.outcomes["forwards"][broken] == smaller.outcomes["forwards"][broken]).all()
         assert (larger.outcomes["linf"][broken] == smaller.outcomes["linf"][broken]).all()
-    alone = evaluate(model, data, **how, eps="4/255")
+    alone = evaluate(model, data, **how, eps="4/255", audit=False)
     assert whole.metrics["robust_accuracy"].value <= alone.metrics["robust_accuracy"].value
-    kept = evaluate_curve(model, data, **how, eps=eps, out=tmp_path)
+    kept = evaluate_curve(model, data, **how, eps=eps, out=tmp_path, audit=False)
     assert [one.created for one in kept] == [one.created for one in records]
     with pytest.raises(BadInputError, match="smaller budget"):
-        evaluate(model, data, **how, eps="4/255", below=["1/255", "2/255"], smaller=records[0])
+        evaluate(model, data, **how, eps="4/255", below=["1/255", "2/255"], smaller=records[0], audit=False)
     images, labels = data.tensors()
     outcome = attack(model, images, labels, **how, eps="4/255", below=["1/255", "2/255"])
-    same = evaluate(model, images, labels, **how, eps="4/255", below=["1/255", "2/255"])
-    assert outcome.broken.tolist() == (~same.outcomes.correct).tolist()
+    same = evaluate(model, images, labels, **how, eps="4/255", below=["1/255", "2/255"], audit=False)
+    assert outcome.broken.tolist() == (~correct(same.outcomes)).tolist()
     assert outcome.forwards.tolist() == same.outcomes["forwards"].tolist()
     assert torch.equal(model(outcome.images).argmax(1) != labels, outcome.broken)
 

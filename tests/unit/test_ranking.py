@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.metrics.detection import Ranking
 from robustbench_kpca.metrics.shared.bootstrap import bootstrap
-from robustbench_kpca.metrics.shared.ranking import Ranking
 
 # From the highest score down: OOD, in, OOD, in, in.
 SCORES = np.array([0.9, 0.8, 0.7, 0.6, 0.5])

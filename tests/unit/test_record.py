@@ -14,9 +14,11 @@ from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import safe_name
 from robustbench_kpca.metrics import measure
+from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.protocols.scenario import load_scenario
-from robustbench_kpca.records.outcomes import COLUMNS, Outcomes
+from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import find_records
+from robustbench_kpca.tasks.classification import TASK
 
 
 @pytest.fixture
@@ -24,7 +26,7 @@ def saved(tmp_path, linear):
     model = linear(torch.ones(3, 2, 2), -6.0).eval()
     images = torch.rand(20, 3, 2, 2, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(20) % 2
-    evaluate(model, images, labels, protocol="pgd20-linf-8_255", name="toy", out=tmp_path)
+    evaluate(model, images, labels, protocol="pgd20-linf-8_255", name="toy", out=tmp_path, audit=False)
     (path,) = find_records(tmp_path)
     return path
 
@@ -43,11 +45,11 @@ ROW = st.fixed_dictionaries(
 @settings(max_examples=50)
 @given(st.lists(ROW, min_size=1, max_size=8))
 def test_outcomes_round_trip(rows):
-    table = Outcomes.from_rows("clean", rows)
-    again = Outcomes.from_file(table.to_file(), "here")
+    table = Outcomes.from_rows(TASK.table("clean"), rows)
+    again = Outcomes.from_file(table.to_file(), table.table, "here")
     assert again.kind == "clean"
     assert again.to_csv() == table.to_csv()
-    for name in COLUMNS["clean"]:
+    for name in TASK.table("clean").columns:
         assert again[name].tolist() == table[name].tolist()
 
 
@@ -73,6 +75,7 @@ def test_names_of_classes_are_kept_and_identify_nothing(tmp_path):
             window=4,
             name="m",
             out=tmp_path / "o",
+            audit=False,
         )
         for names in (("road", "sky <b>"), ("a", "b"))
     }
@@ -109,7 +112,7 @@ def _edit(path, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c.update(schema_version=3), "schema 3.*upgrade"),
+        (lambda c: c.update(schema_version=4), "schema 4.*upgrade"),
         (lambda c: c.update(schema_version=1), "schema 1.*evaluate"),
         (lambda c: c.update(schema_version="x"), "schema x"),
         (lambda c: c.update(surprise=1), "'surprise'"),
@@ -155,7 +158,7 @@ def audited(tmp_path_factory):
             model = load_model(name)
             found = auditing.audit(model, data, name=name)
             evaluate(model, data, protocol="fgsm-linf-8_255", name=name, audit=found, out=folder)
-    evaluate(load_model("vit_digits"), data, protocol="clean", name="vit_digits", out=folder)
+    evaluate(load_model("vit_digits"), data, protocol="clean", name="vit_digits", out=folder, audit=False)
     return folder
 
 
@@ -237,6 +240,7 @@ def test_an_unwritable_folder_is_found_out_before_any_work(tmp_path, linear):
             [0, 1],
             protocol="clean",
             out=tmp_path / "file" / "sub",
+            audit=False,
         )
     assert not calls
 
@@ -256,5 +260,5 @@ def test_no_records(tmp_path):
 
 def test_outcomes_know_what_is_correct():
     row = {"sample": "a", "label": 1, "prediction": 1, "rank": 0, "confidence": 1.0}
-    table = Outcomes.from_rows("clean", [row, row | {"sample": "b", "prediction": 2}])
-    assert np.array_equal(table.correct, [True, False])
+    table = Outcomes.from_rows(TASK.table("clean"), [row, row | {"sample": "b", "prediction": 2}])
+    assert np.array_equal(correct(table), [True, False])

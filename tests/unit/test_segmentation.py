@@ -11,14 +11,14 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import evaluate, evaluate_together, load_model
 from robustbench_kpca.corruptions import Cell, corrupt
-from robustbench_kpca.data.scenes import ArrayScenes, load_scenes
+from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation import segmentation
+from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.loader import pictures
 from robustbench_kpca.inference.sliding_window.windows import segment
 from robustbench_kpca.protocols.scenario import load_scenario, parse_scenario
-from robustbench_kpca.report.cells import along_severity, by_corruption, by_group, cells
-from robustbench_kpca.report.pixels import classes
+from robustbench_kpca.tasks.segmentation.pages import PAGES
 
 GRID = [
     {"corruptions": ["gaussian_noise", "zoom_blur"], "severities": [1, 5]},
@@ -123,7 +123,7 @@ def small(tmp_path):
 
 def test_outcomes_are_the_counts_of_predictions(scenes, small):
     model = ByColour()
-    record = evaluate(model, scenes, protocol=small)
+    record = evaluate(model, scenes, protocol=small, audit=False)
     expected = [row for cell in CELLS for row in counted(model, scenes, cell)]
     assert [list(row.values()) for row in record.outcomes.rows()] == expected
     sizes = [scenes.image(index).shape for index in range(len(scenes))]
@@ -138,7 +138,7 @@ def test_together_is_the_same_as_one_by_one_whatever_the_batch(scenes, small, tm
     models = {"plain": ByColour(), "odd": ByColour(gain=-0.7)}
     both = evaluate_together(models, scenes, protocol=small, out=tmp_path / "both")
     for record, (name, model) in zip(both, models.items(), strict=True):
-        alone = evaluate(model, scenes, protocol=small, name=name, workers=2, batch_size=3)
+        alone = evaluate(model, scenes, protocol=small, name=name, workers=2, batch_size=3, audit=False)
         assert record.outcomes.to_csv() == alone.outcomes.to_csv()
         assert record.metrics == alone.metrics
         assert record.passes == alone.passes
@@ -175,18 +175,18 @@ def test_a_models_seconds_are_its_own_and_its_share_of_making_pictures(scenes, m
 
 @pytest.mark.parametrize("fail_at", [2, 7, 15])
 def test_an_interrupted_run_goes_on_where_it_stopped(scenes, small, tmp_path, monkeypatch, fail_at):
-    monkeypatch.setattr(segmentation.Journal, "due", lambda self: True)
+    monkeypatch.setattr(Journal, "due", lambda self: True)
     asked = {"protocol": small, "batch_size": 4, "name": "m", "out": tmp_path / "out"}
-    whole = evaluate(ByColour(), scenes, **{**asked, "out": None})
+    whole = evaluate(ByColour(), scenes, **{**asked, "out": None}, audit=False)
     with pytest.raises(KeyboardInterrupt):
-        evaluate(ByColour(fail_at=fail_at), scenes, **asked)
+        evaluate(ByColour(fail_at=fail_at), scenes, **asked, audit=False)
     assert not list((tmp_path / "out").glob("*.json"))
     model = ByColour()
-    resumed = evaluate(model, scenes, **asked)
+    resumed = evaluate(model, scenes, **asked, audit=False)
     assert resumed.outcomes.to_csv() == whole.outcomes.to_csv()
     assert resumed.passes == whole.passes
     fresh = ByColour()
-    evaluate(fresh, scenes, **{**asked, "out": None})
+    evaluate(fresh, scenes, **{**asked, "out": None}, audit=False)
     assert fail_at < 7 or model.calls < fresh.calls
     assert not list((tmp_path / "out").glob(".*"))
 
@@ -201,13 +201,13 @@ def test_a_sick_segmenter_is_named_and_the_others_keep_what_they_counted(scenes,
     with pytest.raises(BadInputError, match="'sick'"):
         evaluate_together({"well": ByColour(), "sick": Sick()}, scenes, **asked)
     again, fresh = ByColour(), ByColour()
-    evaluate(again, scenes, name="well", **asked)
-    evaluate(fresh, scenes, name="other", **asked)
+    evaluate(again, scenes, name="well", **asked, audit=False)
+    evaluate(fresh, scenes, name="other", **asked, audit=False)
     assert again.calls < fresh.calls
 
 
 def test_memory_that_ran_out_is_flagged_after_a_resumption_too(scenes, small, tmp_path, monkeypatch):
-    monkeypatch.setattr(segmentation.Journal, "due", lambda self: True)
+    monkeypatch.setattr(Journal, "due", lambda self: True)
 
     class Small(ByColour):
         def forward(self, x):
@@ -217,52 +217,60 @@ def test_memory_that_ran_out_is_flagged_after_a_resumption_too(scenes, small, tm
 
     asked = {"protocol": small, "batch_size": 4, "name": "m", "out": tmp_path}
     with pytest.raises(KeyboardInterrupt):
-        evaluate(Small(fail_at=12), scenes, **asked)
-    assert evaluate(ByColour(), scenes, **asked).flags == ("memory ran out at batch size 4: it went on with 2",)
+        evaluate(Small(fail_at=12), scenes, **asked, audit=False)
+    assert evaluate(ByColour(), scenes, **asked, audit=False).flags == (
+        "memory ran out at batch size 4: it went on with 2",
+    )
 
 
 def test_the_clean_protocol_is_the_clean_cell(scenes, small):
     model = ByColour()
-    clean = evaluate(model, scenes, protocol="segmentation")
-    grid = evaluate(model, scenes, protocol=small)
+    clean = evaluate(model, scenes, protocol="segmentation", audit=False)
+    grid = evaluate(model, scenes, protocol=small, audit=False)
     rows = grid.outcomes.where(grid.outcomes["severity"] == 0)
     assert rows.rows() == clean.outcomes.rows()
     assert {name: grid.metrics[name] for name in clean.metrics} == clean.metrics
     assert set(clean.metrics) == {"pixel_accuracy", "mean_accuracy", "miou"}
-    overlapping = evaluate(model, scenes, protocol="segmentation", stride=20, flip=True)
+    overlapping = evaluate(model, scenes, protocol="segmentation", stride=20, flip=True, audit=False)
     assert overlapping.passes.forwards > 2 * clean.passes.forwards
     assert [list(row.values()) for row in overlapping.outcomes.rows()] == counted(model, scenes, stride=20, flip=True)
 
 
+def unnamed(record):
+    """The same record without names of classes."""
+    data = record.spec.data.model_copy(update={"class_names": None})
+    return record.model_copy(update={"spec": record.spec.model_copy(update={"data": data})}).attach(record.outcomes)
+
+
 def test_tables_by_corruption_group_and_class(scenes, small):
-    record = evaluate(ByColour(), scenes, protocol=small)
-    entries = {(entry["corruption"], entry["severity"]): entry for entry in cells(record)}
+    record = evaluate(ByColour(), scenes, protocol=small, audit=False)
+    entries = {(entry["corruption"], entry["severity"]): entry for entry in PAGES.cells(record)}
     assert list(entries) == CELLS
     assert entries["none", 0]["miou"] == pytest.approx(record.metrics["miou"].value)
     assert np.mean(entries["none", 0]["iou"]) == pytest.approx(record.metrics["miou"].value)
-    table = by_corruption(record)
+    table = PAGES.by_corruption(record)
     assert table.loc["zoom_blur", "5"] == pytest.approx(100 * (1 - entries["zoom_blur", 5]["miou"]))
     assert np.isnan(table.loc["jpeg_compression", "5"])
     assert 1 - table["mean"].mean() / 100 == pytest.approx(record.metrics["corrupted_miou"].value)
-    assert set(by_group(record)) == {"noise", "blur", "digital"}
-    curve = along_severity(record)
+    assert set(PAGES.by_group(record)) == {"noise", "blur", "digital"}
+    curve = PAGES.along_severity(record)
     assert set(curve) == {0, 1, 3, 5}
     assert curve[0].value == pytest.approx(record.metrics["miou"].value)
     assert curve[5].low < curve[5].value < curve[5].high
-    by_class = classes(record.outcomes)
+    by_class = PAGES.by_class(unnamed(record))
     assert by_class["pixels"].sum() == pytest.approx(100)
     assert by_class["clean IoU"].mean() == pytest.approx(100 * record.metrics["miou"].value)
     assert by_class["corrupted IoU"].mean() == pytest.approx(100 * record.metrics["corrupted_miou"].value)
-    named = classes(record.outcomes, record.spec.data.class_names)
+    named = PAGES.by_class(record)
     assert named.index.tolist() == list(NAMES)
     assert np.array_equal(named.to_numpy(), by_class.to_numpy())
 
 
 def test_a_class_that_occurs_nowhere_has_a_row_where_it_has_a_name():
     dark = ArrayScenes([np.zeros((32, 32, 3), np.uint8)], [np.zeros((32, 32), np.int16)], NAMES)
-    record = evaluate(ByColour(), dark, protocol="segmentation")
-    assert classes(record.outcomes).index.tolist() == [0]
-    named = classes(record.outcomes, record.spec.data.class_names)
+    record = evaluate(ByColour(), dark, protocol="segmentation", audit=False)
+    assert PAGES.by_class(unnamed(record)).index.tolist() == [0]
+    named = PAGES.by_class(record)
     assert named["clean IoU"].dropna().to_dict() == {"dark": 100}
     assert named.index.tolist() == list(NAMES)
 
@@ -271,9 +279,9 @@ def test_an_attack_keeps_the_worst_picture(scenes):
     same = ArrayScenes(
         [scenes.image(i)[:32, :32] for i in range(1, 4)], [scenes.mask(i)[:32, :32] for i in range(1, 4)], NAMES
     )
-    record = evaluate(ByColour(), same, protocol="seg-pgd20-linf-8_255", steps=3)
+    record = evaluate(ByColour(), same, protocol="seg-pgd20-linf-8_255", steps=3, audit=False)
     assert record.outcomes.kind == "segmentation-attack"
-    clean = evaluate(ByColour(), same, protocol="segmentation")
+    clean = evaluate(ByColour(), same, protocol="segmentation", audit=False)
     for name in clean.metrics:
         assert record.metrics[name] == clean.metrics[name]
         assert record.metrics[f"robust_{name}"].value < clean.metrics[name].value
@@ -285,18 +293,18 @@ def test_an_attack_keeps_the_worst_picture(scenes):
 
 def test_model_data_and_protocol_must_fit(scenes):
     with pytest.raises(BadInputError, match=r"\(64, 4, 32, 32\)"):
-        evaluate(ByColour(), "digits", protocol="clean")
+        evaluate(ByColour(), "digits", protocol="clean", audit=False)
     with pytest.raises(BadInputError, match=r"'patches' .*'clean'"):
-        evaluate(ByColour(), scenes, protocol="clean")
+        evaluate(ByColour(), scenes, protocol="clean", audit=False)
     with pytest.raises(BadInputError, match=r"'digits' .*'segmentation'"):
-        evaluate(load_model("vit_digits"), "digits", protocol="segmentation")
+        evaluate(load_model("vit_digits"), "digits", protocol="segmentation", audit=False)
     with pytest.raises(BadInputError, match=r"\(64, 10\)"):
-        evaluate(load_model("vit_digits"), scenes, protocol="segmentation", window=32)
+        evaluate(load_model("vit_digits"), scenes, protocol="segmentation", window=32, audit=False)
     few = ArrayScenes([scenes.image(1)], [np.minimum(scenes.mask(1), 1)], ("a", "b"))
     with pytest.raises(BadInputError, match=r"4 classes .*2 .*'scenes'"):
-        evaluate(ByColour(), few, protocol="segmentation")
+        evaluate(ByColour(), few, protocol="segmentation", audit=False)
     with pytest.raises(BadInputError, match="window"):
-        evaluate(load_model("vit_digits"), scenes, protocol="segmentation")
+        evaluate(load_model("vit_digits"), scenes, protocol="segmentation", audit=False)
 
 
 @pytest.mark.parametrize(
@@ -328,7 +336,7 @@ def test_a_scene_too_small_for_a_corruption_is_named_before_anything_is_measured
     model = ByColour()
     asked = {"protocol": "shapes-c", "corruptions": ["pixelate"], "severities": [5]}
     with pytest.raises(BadInputError, match=r"'tiny'.*pixelate .*1 x 1"):
-        evaluate(model, tiny, **asked)
+        evaluate(model, tiny, **asked, audit=False)
     assert model.calls == 1, "the probe's"
     cell = Cell("pixelate", 5, "imagecorruptions", "fast", 0)
     with pytest.raises(BadInputError, match=r"'tiny'.*pixelate"):
@@ -347,8 +355,8 @@ def test_what_was_left_out_is_flagged_with_its_reason(tmp_path, scenes):
         Image.fromarray(scenes.image(1)[:34, :34]).save(tmp_path / "town" / "images" / f"{name}.png")
     (tmp_path / "town" / "masks" / "d.png").unlink()
     (tmp_path / "town" / "images" / "e.png").write_bytes(b"junk")
-    data = load_scenes(f"masks:{tmp_path / 'town'}", bad_images="skip")
-    (flag,) = evaluate(ByColour(), data, protocol="segmentation").flags
+    data = load_data(f"masks:{tmp_path / 'town'}", bad_images="skip")
+    (flag,) = evaluate(ByColour(), data, protocol="segmentation", audit=False).flags
     assert flag == (
         "4 images of the data cannot be used and were left out: image d.png has no mask; "
         "mask b.png holds id 9 at row 0, column 0; mask c.png has 33 x 34 pixels, its image 34 x 34; ..."

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, confusion_matrix, jaccard_score, recall_score
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.segmentation import pixel_counts
 from robustbench_kpca.metrics import measure, metric_for
 from robustbench_kpca.metrics.shared.bootstrap import bootstrap
-from robustbench_kpca.metrics.shared.pixels import Tally
+from robustbench_kpca.metrics.shared.pixels import PixelCounts
 from robustbench_kpca.protocols.scenario import load_scenario
 from robustbench_kpca.records.outcomes import COUNTS, Outcomes
+from robustbench_kpca.tasks.segmentation import TASK
+from robustbench_kpca.tasks.segmentation.counts import pixel_counts
 
 CLASSES = 6
 CELLS = [("none", 0), ("gaussian_noise", 1), ("gaussian_noise", 2), ("zoom_blur", 1), ("zoom_blur", 2), ("fog", 3)]
@@ -40,8 +41,9 @@ def maps(rng, count, ignore=0.2, absent=(3,), right=0.5):
 def rows_of(pairs, number, cell=None):
     rows = []
     for index in number:
-        for label, hits, truth, predicted in pixel_counts(*pairs[index]).tolist():
-            row = {"sample": f"s{index}", "class": label, "hits": hits, "truth": truth, "predicted": predicted}
+        for counts in pixel_counts(*pairs[index]).tolist():
+            names = ("class", "intersection", "truth", "predicted")
+            row = {"sample": f"s{index}"} | dict(zip(names, counts, strict=True))
             rows.append(row | ({} if cell is None else {"corruption": cell[0], "severity": cell[1]}))
     return rows
 
@@ -51,7 +53,7 @@ def outcomes_of(cells, number=None):
     rows = []
     for cell, pairs in cells.items():
         rows += rows_of(pairs, range(len(pairs)) if number is None else number, cell)
-    return Outcomes.from_rows("segmentation", rows)
+    return Outcomes.from_rows(TASK.table("clean" if [*cells] == [("none", 0)] else "corruption"), rows)
 
 
 def pooled(pairs):
@@ -85,19 +87,19 @@ def test_clean_metrics_are_scikit_learns(seed):
     assert {found[name].n for name in names} == {len(pairs)}
 
 
-def test_the_tally_is_the_confusion_matrix():
+def test_pixel_counts_are_the_confusion_matrix():
     pairs = maps(np.random.default_rng(5), 9)
-    tally = Tally.of(outcomes_of({("none", 0): pairs}))
-    matrix = confusion_matrix(*pooled(pairs), labels=range(tally.counts.shape[-1]))
-    hits, truth, predicted = tally.counts[0].sum(1)
-    assert np.array_equal(hits, np.diag(matrix))
+    counts = PixelCounts.of(outcomes_of({("none", 0): pairs}))
+    matrix = confusion_matrix(*pooled(pairs), labels=range(counts.counts.shape[-1]))
+    intersection, truth, predicted = counts.counts[0].sum(1)
+    assert np.array_equal(intersection, np.diag(matrix))
     assert np.array_equal(truth, matrix.sum(1))
     assert np.array_equal(predicted, matrix.sum(0))
     truth, prediction = pooled(pairs)
     ious = jaccard_score(truth, prediction, labels=range(len(matrix)), average=None, zero_division=0)
     absent = matrix.sum(0) + matrix.sum(1) == 0
     assert (matrix.sum(1) == 0).any()
-    np.testing.assert_allclose(tally.ious()[0], np.where(absent, np.nan, ious))
+    np.testing.assert_allclose(counts.ious()[0], np.where(absent, np.nan, ious))
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +163,7 @@ def test_two_models_are_compared_over_the_same_images(grid):
     worse, better = (outcomes_of({("none", 0): grid[cell]}) for cell in (("none", 0), ("fog", 3)))
     metric = metric_for("miou")
     order = np.random.default_rng(0).permutation(len(better))
-    shuffled = Outcomes.from_rows("segmentation", [better.rows()[at] for at in order])
+    shuffled = Outcomes.from_rows(better.table, [better.rows()[at] for at in order])
     found = metric.paired(worse, shuffled)
     assert found.second > found.first
     assert found.p_value < 0.01
@@ -213,15 +215,15 @@ def attacked(*pictures):
             known = truth >= 0
             same = {"sample": f"s{index}", "picture": number, "attack": "pgd" if number else "", "linf": 0, "l2": 0}
             same |= dict.fromkeys(COUNTS, 0)
-            total, hits = int(known.sum()), int((truth == said)[known].sum())
-            rows.append(same | {"class": -1, "hits": hits, "truth": total, "predicted": total})
+            total, right = int(known.sum()), int((truth == said)[known].sum())
+            rows.append(same | {"class": -1, "intersection": right, "truth": total, "predicted": total})
             for label in range(CLASSES):
                 row = {"class": label, "truth": int((truth == label).sum())}
-                row["hits"] = int(((truth == label) & (said == label)).sum())
+                row["intersection"] = int(((truth == label) & (said == label)).sum())
                 row["predicted"] = int((known & (said == label)).sum())
                 if row["truth"] + row["predicted"]:
                     rows.append(same | row)
-    return Outcomes.from_rows("segmentation-attack", rows)
+    return Outcomes.from_rows(TASK.table("attack"), rows)
 
 
 def test_attacked_metrics_are_of_the_worst_images(grid):
@@ -266,10 +268,10 @@ def test_incomplete_tables_are_refused(grid):
     outcomes = outcomes_of(grid)
     missing = ~((outcomes["sample"] == "s2") & (outcomes["corruption"] == "fog"))
     with pytest.raises(BadInputError, match="1 images"):
-        Tally.of(outcomes.where(missing))
-    twice = Outcomes.from_rows("segmentation", outcomes.rows() + outcomes.rows()[:2])
+        PixelCounts.of(outcomes.where(missing))
+    twice = Outcomes.from_rows(outcomes.table, outcomes.rows() + outcomes.rows()[:2])
     with pytest.raises(BadInputError, match="2 rows"):
-        Tally.of(twice)
+        PixelCounts.of(twice)
 
 
 @settings(deadline=None, max_examples=40)
@@ -277,7 +279,7 @@ def test_incomplete_tables_are_refused(grid):
 def test_outcomes_survive_their_file(seed, count):
     pairs = maps(np.random.default_rng(seed), count)
     for outcomes in (outcomes_of({("none", 0): pairs, ("fog", 3): pairs}), attacked(pairs, pairs)):
-        again = Outcomes.from_file(outcomes.to_file(), "here")
+        again = Outcomes.from_file(outcomes.to_file(), outcomes.table, "here")
         assert again.kind == outcomes.kind
         assert again.rows() == outcomes.rows()
         assert again.digest() == outcomes.digest()

@@ -12,21 +12,25 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import create_model, load_model
-from robustbench_kpca.data.scenes import ArrayScenes, load_scenes
+from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.errors import BadInputError, UnknownNameError
+from robustbench_kpca.metrics.shared.pixels import miou
 from robustbench_kpca.models.checkpoint import read_header, save_checkpoint
+from robustbench_kpca.tasks import task_named
+from robustbench_kpca.tasks.segmentation.counts import pixel_counts
 from robustbench_kpca.training import scene_files
 from robustbench_kpca.training.augmentation import BRIGHTNESS, Window, crop, distort, resize
 from robustbench_kpca.training.generators import own_generators
 from robustbench_kpca.training.loop import Options, train
-from robustbench_kpca.training.objective import Objective, pixel_losses
+from robustbench_kpca.training.objective import Objective
 from robustbench_kpca.training.recipe import Recipe, SceneWindows, load_recipe
 from robustbench_kpca.training.scene_files import SceneSource, tiles
 from robustbench_kpca.training.schedule import schedule
-from robustbench_kpca.training.score import counts, score
 from robustbench_kpca.training.source import Batch
 from robustbench_kpca.types import IGNORE
 
+TRAINING = task_named("segmentation").compute.training
 PLAIN = {
     "crop": 16, "resize": [], "scale": [1.0, 1.0], "most_of_one": 1.0, "hflip": 0.0, "photometric": False, "workers": 0,
 }  # fmt: skip
@@ -79,7 +83,7 @@ def stand_in(source, split):
 
 @pytest.fixture
 def small(tmp_path, monkeypatch):
-    monkeypatch.setattr(scene_files, "load_scenes", stand_in)
+    monkeypatch.setattr(scene_files, "load_data", stand_in)
     (tmp_path / "small.toml").write_text(TEXT)
     return load_recipe(str(tmp_path / "small.toml"))
 
@@ -89,14 +93,14 @@ def test_losses_are_the_mean_over_pixels_that_count(fork):
     labels[0, :2], labels[1] = IGNORE, IGNORE
     kept = labels != IGNORE
     by_hand = -logits.log_softmax(1).gather(1, labels.clamp_min(0)[:, None])[:, 0][kept].mean()
-    losses = pixel_losses(logits, labels, 0.0, 3 / kept.sum())
+    losses = TRAINING.losses(logits, labels, 0.0) * (3 / kept.sum())
     assert losses.shape == (3,)
     assert losses[1] == 0
     assert torch.allclose(losses.mean(), by_hand, atol=1e-6)
     assert torch.allclose(losses.mean(), F.cross_entropy(logits, labels, ignore_index=IGNORE), atol=1e-6)
-    none = Batch(logits, torch.full_like(labels, IGNORE), "abc", 3, torch.tensor(0))
+    none = Batch(logits, torch.full_like(labels, IGNORE), "abc", 3, torch.tensor(3.0))
     recipe = load_recipe("symvit_shapes")[1]
-    assert Objective(recipe, nn.Identity(), 5)(nn.Identity(), none, 0)[0].tolist() == [0, 0, 0]
+    assert Objective(recipe, nn.Identity(), TRAINING, 5)(nn.Identity(), none, 0)[0].tolist() == [0, 0, 0]
 
 
 class OneOf(Accelerator):
@@ -130,7 +134,7 @@ def test_the_loss_does_not_depend_on_how_many_processes_share_a_batch(small, for
     for index in range(processes):
         batch = next(SceneSource(recipe, None, OneOf(index, given)).epoch(0))
         assert len(batch.y) == 4 // processes
-        losses, _ = Objective(recipe, head, 3)(head, batch, 0)
+        losses, _ = Objective(recipe, head, TRAINING, 3)(head, batch, 0)
         shares.append(losses.sum() * (processes / batch.count))  # as in the loop
     assert torch.allclose(sum(shares) / processes, expected, rtol=1e-5)
 
@@ -139,14 +143,25 @@ def test_scores_of_a_hand_made_case():
     truth = torch.tensor([[[0, 0, 1, 1], [2, 2, IGNORE, IGNORE]]])
     guess = torch.tensor([[[0, 1, 1, 1], [0, 2, 3, 0]]])
     logits = F.one_hot(guess, 5).permute(0, 3, 1, 2).float()
-    found = counts(logits, truth)
+    found = TRAINING.counts(logits, truth)
     assert found.tolist() == [[1, 2, 1, 0, 0], [2, 2, 2, 0, 0], [2, 3, 1, 0, 0]]
-    reached = score(found)
-    assert reached.accuracy == pytest.approx(4 / 6)
-    assert reached.miou == pytest.approx((1 / 3 + 2 / 3 + 1 / 2) / 3)  # classes 3 and 4 do not occur
-    assert score(torch.zeros(3, 5, dtype=torch.float64)) is None
-    classifier = counts(torch.eye(4)[[0, 1, 1]], torch.tensor([0, 1, 2]))
-    assert score(classifier).accuracy == pytest.approx(2 / 3)
+    reached = TRAINING.score(found)
+    assert reached["accuracy"] == pytest.approx(4 / 6)
+    assert reached["miou"] == pytest.approx((1 / 3 + 2 / 3 + 1 / 2) / 3)  # classes 3 and 4 do not occur
+    assert TRAINING.score(torch.zeros(3, 5, dtype=torch.float64)) == {}
+    classifier = task_named("classification").compute.training
+    found = classifier.counts(torch.eye(4)[[0, 1, 1]], torch.tensor([0, 1, 2]))
+    assert classifier.score(found) == {"accuracy": pytest.approx(2 / 3)}
+
+
+def test_training_and_metrics_have_one_miou():
+    """A class that is only predicted counts 0, so mIoU is (3/4 + 3/4 + 0) / 3, not the mean over two classes."""
+    truth = torch.tensor([[[0] * 4, [1] * 4]])
+    predicted = torch.tensor([[[0, 0, 0, 2], [1, 1, 1, 2]]])
+    found = TRAINING.counts(F.one_hot(predicted, 4).permute(0, 3, 1, 2).float(), truth)
+    assert TRAINING.score(found)["miou"] == pytest.approx(0.5)
+    rows = pixel_counts(truth[0].short().numpy(), predicted[0].numpy())
+    assert float(miou(*rows[:, 1:].T)) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("size", [(16, 16), (10, 40), (37, 33), (5, 7), (32, 48)])
@@ -322,13 +337,15 @@ def test_scores_are_those_of_the_weights_as_stored(tmp_path, small):
     model = load_model(recipe.model, tmp_path / "half" / "small.safetensors", **recipe.model_options)
     val = stand_in("shapes", "val")
     found = sum(
-        counts(model(torch.from_numpy(pixels).permute(2, 0, 1)[None] / 255), torch.from_numpy(classes)[None].long())
+        TRAINING.counts(
+            model(torch.from_numpy(pixels).permute(2, 0, 1)[None] / 255), torch.from_numpy(classes)[None].long()
+        )
         for i in range(len(val))
         for pixels, classes in tiles(val.image(i), val.mask(i), 16)
     )
     header = read_header(tmp_path / "half" / "small.safetensors")
-    assert header["val_accuracy"] == f"{score(found).accuracy:.4f}"
-    assert header["val_miou"] == f"{score(found).miou:.4f}"
+    assert header["val_accuracy"] == f"{TRAINING.score(found)['accuracy']:.4f}"
+    assert header["val_miou"] == f"{TRAINING.score(found)['miou']:.4f}"
 
 
 def test_an_encoder_starts_from_a_classifier(tmp_path, small):
@@ -408,7 +425,7 @@ def test_the_ade20k_recipes_are_the_authors():
 
 def test_a_folder_of_ones_own_is_trained_on(tmp_path, small, monkeypatch):
     """What masks declare counts, and nothing else: id 9 is ignored, ids 3 and 7 are classes 0 and 1."""
-    monkeypatch.setattr(scene_files, "load_scenes", load_scenes)
+    monkeypatch.setattr(scene_files, "load_data", load_data)
     name, recipe, text = small
     rng = np.random.default_rng(0)
     for part, number in (("train", 4), ("val", 2)):

@@ -9,8 +9,8 @@ from torch.nn import functional as F  # noqa: N812
 from robustbench_kpca import create_model, load_model
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models import ARCHITECTURES
-from robustbench_kpca.models.build import segments
 from robustbench_kpca.models.checkpoint import load_strictly
+from robustbench_kpca.models.families import task_of
 from robustbench_kpca.models.loading import input_view
 from robustbench_kpca.models.mixing import rpc_layers
 
@@ -238,7 +238,7 @@ def test_every_segmenter_answers_and_is_built_again(fork, name, decoder):
         logits = model(torch.rand(2, 3, 9, 40))
     assert logits.shape == (2, 5, 9, 40)
     assert not model.training
-    assert segments(name)
+    assert task_of(name) == "segmentation"
     assert input_view(model).size == 32
     assert create_model(**model.config).state_dict().keys() == model.state_dict().keys()
     most = 151_000 if "symvit" in name else 170_000  # Q, too
@@ -246,8 +246,8 @@ def test_every_segmenter_answers_and_is_built_again(fork, name, decoder):
 
 
 def test_attentions_of_a_fixed_number_of_tokens_are_not_offered():
-    assert not any(segments(name) for name in ARCHITECTURES if name.startswith(("primal", "scaled", "kep_svgp")))
-    assert not segments("vit_digits")
+    fixed = [name for name in ARCHITECTURES if name.startswith(("primal", "scaled", "kep_svgp"))]
+    assert {task_of(name) for name in [*fixed, "vit_digits"]} == {"classification"}
 
 
 @pytest.mark.parametrize(

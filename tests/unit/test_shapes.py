@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from robustbench_kpca.data.scene_sets import _drawing
-from robustbench_kpca.data.scene_sets.shapes import CLASSES, SPLITS, draw
-from robustbench_kpca.data.scenes import load_scenes
+from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.sets import _drawing
+from robustbench_kpca.data.sets.shapes import CLASSES, SPLITS, draw
 from robustbench_kpca.errors import BadInputError
 
 DIGEST = {
@@ -16,12 +16,12 @@ DIGEST = {
 
 @pytest.fixture(scope="module", params=["val", pytest.param("train", marks=pytest.mark.slow)])
 def scenes(request):
-    return load_scenes("shapes", request.param)
+    return load_data("shapes", request.param)
 
 
 @pytest.fixture(scope="module")
 def val():
-    scenes = load_scenes("shapes")
+    scenes = load_data("shapes")
     return np.stack([scenes.image(i) for i in range(200)]), np.stack([scenes.mask(i) for i in range(200)])
 
 
@@ -108,4 +108,4 @@ def test_masks_are_exact(val):
 @pytest.mark.parametrize(("source", "split"), [("shapes:folder", "val"), ("shapes", "test")])
 def test_what_shapes_has_not(source, split):
     with pytest.raises(BadInputError):
-        load_scenes(source, split)
+        load_data(source, split)

@@ -9,8 +9,9 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import METRICS, measure, metric_for
 from robustbench_kpca.metrics.shared.alexnet import ALEXNET_CLEAN, ALEXNET_ERRORS
 from robustbench_kpca.protocols.scenario import load_scenario
-from robustbench_kpca.records.outcomes import COLUMNS, Outcomes
+from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.report.compare import Rule
+from robustbench_kpca.tasks.classification import TASK
 
 N = 100_000
 
@@ -27,7 +28,7 @@ def outcomes_with(errors, clean=None, n=100):
         "prediction": wrong.astype(int),
         "rank": wrong.astype(int) * 7,
     }
-    return Outcomes.from_columns("corruption", columns)
+    return Outcomes.from_columns(TASK.table("corruption"), columns)
 
 
 def alexnets(n):
@@ -129,7 +130,8 @@ def unknown(known, strange, **columns):
     """Outcomes whose sureness in every way is as given."""
     sure = np.array([*known, *strange], float)
     rows = {"sample": [f"{i}" for i in range(len(sure))], "label": [0] * len(known) + [1] * len(strange)}
-    return Outcomes.from_columns("ood", rows | dict.fromkeys(COLUMNS["ood"][2:], sure) | columns)
+    table = TASK.table("ood")
+    return Outcomes.from_columns(table, rows | dict.fromkeys([*table.columns][2:], sure) | columns)
 
 
 def test_unsure_means_unknown_and_chance_stands_beside():
@@ -160,7 +162,7 @@ def test_calibration_of_confident_models():
     confidence = np.full(200, 0.8)
     prediction = (np.arange(200) < 80).astype(int)  # 60 % right where 80 % were promised
     columns = {"sample": [f"{i:03d}" for i in range(200)], "label": [0] * 200, "prediction": prediction}
-    outcomes = Outcomes.from_columns("clean", columns | {"rank": prediction, "confidence": confidence})
+    outcomes = Outcomes.from_columns(TASK.table("clean"), columns | {"rank": prediction, "confidence": confidence})
     assert metric_for("ece").estimate(outcomes).value == pytest.approx(0.2)
     assert metric_for("rms_calibration_error").estimate(outcomes).value == pytest.approx(0.2)
     few = outcomes.where(np.arange(200) < 50)

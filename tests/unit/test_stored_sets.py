@@ -14,15 +14,20 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 from timm.data import ImageNetInfo
 
+from robustbench_kpca.data.cells import CellSamples
+from robustbench_kpca.data.imagenet_classes import (
+    imagenet_classes,
+    imagenet_indices,
+    imagenet_wnids,
+    robustbench_validation,
+)
 from robustbench_kpca.data.io.cache import cached
-from robustbench_kpca.data.io.cells import CellSamples
-from robustbench_kpca.data.io.classes import imagenet_classes, imagenet_indices, imagenet_wnids, robustbench_validation
-from robustbench_kpca.data.io.folder import View
-from robustbench_kpca.data.io.pair import Pair
-from robustbench_kpca.data.io.subset import published_subset
 from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.pair import Pair
+from robustbench_kpca.data.request import View
 from robustbench_kpca.data.samples import ArraySamples
 from robustbench_kpca.data.sets import photos
+from robustbench_kpca.data.subset import published_subset
 from robustbench_kpca.errors import BadInputError, UnknownNameError
 from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA
 
@@ -479,6 +484,7 @@ def test_a_pair():
     assert np.array_equal(pair.image(49), pair.image(-1))
     assert np.array_equal(pair.image(30), unknown.image(0))
     assert pair.known_classes == tuple(range(10)) == pair.take([0]).known_classes
+    assert (pair.known, pair.take([40, 0]).known, known.known) == (30, 1, None)
     assert pair.digest() not in (known.digest(), unknown.digest())
     ordered = pair.in_order()
     assert ordered.digest() == pair.digest()

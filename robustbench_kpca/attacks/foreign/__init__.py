@@ -56,8 +56,6 @@ class Foreign:
         require_norm(threat, self.name, *self.recipe.norms)
         require_box(threat, self.name)
         require_untargeted(threat, self.name)
-        if y.ndim != 1:
-            raise BadInputError(f"attack '{self.name}' with a label per pixel", expected="one label per image")
         return {"x": x, "y": y, "key": keys, "finished": torch.zeros_like(keys, dtype=torch.bool)}
 
     def step(self, state: State, threat: Threat, query: Query) -> State:

@@ -1,4 +1,4 @@
-"""Every image of a set is decoded once; afterwards it is read from one file of plain pixels."""
+"""Decode every image of a set once, and read it from one file of plain pixels from then on."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ import PIL
 from numpy.typing import NDArray
 from torch import Tensor
 
-from robustbench_kpca.data.io.cells import CellSamples
+from robustbench_kpca.data.cells import CellSamples
 from robustbench_kpca.data.io.lock import locked
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError, EvaluationError
@@ -53,7 +53,7 @@ def cached(samples: Samples, folder: Path, progress: Progress | None = None) -> 
 
 
 class CachedSamples(Samples):
-    """Samples whose decoded images lie in one mapped file; everything else is asked of the originals."""
+    """Samples whose decoded images lie in one mapped file; ids, labels and digest are those of the originals."""
 
     def __init__(self, source: Samples, path: Path) -> None:
         super().__init__(source.name, source.split, source.ids, source.strata, source.classes)
@@ -90,7 +90,7 @@ class CachedSamples(Samples):
 
 
 class _Building:
-    """A cache on its way: pixels under another name, and beside them the ranges of rows that are safe on disk."""
+    """An unfinished cache: a file of pixels under another name, and a journal of the rows that are safe on disk."""
 
     def __init__(self, samples: Samples, path: Path) -> None:
         self.samples, self.path = samples, path

@@ -1,4 +1,4 @@
-"""A folder of images is made from another: whatever the number of workers the same bytes, and resumable at any file."""
+"""Make a folder of images from another: the same bytes for any number of workers, resumable at any file."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Generator, set_num_threads
 from torch.utils.data import DataLoader, Dataset
 
-from robustbench_kpca.data.io.folder import BadImages, View
 from robustbench_kpca.data.io.manifest import (
     TABLE,
     Made,
@@ -21,6 +20,7 @@ from robustbench_kpca.data.io.manifest import (
     write_table,
 )
 from robustbench_kpca.data.io.reading import image_files, read_rgb
+from robustbench_kpca.data.request import BadImages, View
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
 from robustbench_kpca.files import replace_file, sha256
 

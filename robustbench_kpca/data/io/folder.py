@@ -4,65 +4,18 @@ import csv
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image as Pillow
 
-from robustbench_kpca.data.io.classes import imagenet_indices
+from robustbench_kpca.data.imagenet_classes import imagenet_indices
 from robustbench_kpca.data.io.reading import image_files, read_rgb, sub_folders, unreadable
+from robustbench_kpca.data.request import BadImages, View
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError
 
 PARTS = {"train", "val", "validation", "test"}
-BadImages = Literal["fail", "skip"]
-"""What to do with files that cannot be read: fail when the first is met, or leave all of them out when loading."""
-
-
-@dataclass(frozen=True)
-class View:
-    """How an image file becomes a model's input: short side resized to size / crop, then the centre, size x size.
-
-    The default is DeiT's evaluation (256 and 224). It is part of what a model was published with: timm's own
-    configurations differ in `crop`, which moves an accuracy by a point or two. Sizes and corners are rounded as by
-    torchvision's Resize and CenterCrop, which gives the same pixels.
-
-    Raises:
-        BadInputError: no size, a crop outside (0, 1], an interpolation that Pillow does not know.
-
-    """
-
-    size: int = 224
-    crop: float = 0.875
-    interpolation: str = "bicubic"
-
-    def __post_init__(self) -> None:
-        if self.size < 1 or not 0 < self.crop <= 1:
-            raise BadInputError(
-                f"a view of size {self.size} and crop {self.crop:g}", expected="a crop above 0, up to 1"
-            )
-        known = [name.lower() for name in Pillow.Resampling.__members__]
-        if self.interpolation.lower() not in known:
-            raise BadInputError(f"interpolation '{self.interpolation}'", expected=f"one of {', '.join(known)}")
-
-    @property
-    def short_side(self) -> int:
-        """Length to which the short side is resized."""
-        return int(self.size / self.crop)
-
-    def apply(self, image: Pillow.Image) -> Pillow.Image:
-        """Resize and crop."""
-        short, long = sorted(image.size)
-        stretched = int(self.short_side * long / short)
-        if self.short_side * stretched > (Pillow.MAX_IMAGE_PIXELS or np.inf):
-            raise BadInputError(f"an image of {image.width} x {image.height}", expected="a less extreme shape")
-        size = (self.short_side, stretched) if image.width <= image.height else (stretched, self.short_side)
-        image = image.resize(size, Pillow.Resampling[self.interpolation.upper()])
-        left, top = (round((side - self.size) / 2) for side in size)
-        return image.crop((left, top, left + self.size, top + self.size))
 
 
 class ImageFiles(Samples):
@@ -122,6 +75,10 @@ class ImageFiles(Samples):
             except BadInputError as error:
                 raise BadInputError(f"image {path} cannot be used ({error})", fix="remove it") from None
         return np.array(image)
+
+    def size(self, index: int) -> tuple[int, int]:  # noqa: ARG002 (all have one size)
+        """Height and width of the view."""
+        return self.view.size, self.view.size
 
     def fingerprint(self, index: int) -> str:
         """Hash of the file, and how it is resized."""

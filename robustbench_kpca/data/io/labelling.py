@@ -1,4 +1,4 @@
-"""Whatever a mask file holds, ids or colours, only what was declared becomes a class; all else is an error."""
+"""Read mask files: ids or colours become classes as declared, and any other value is an error."""
 
 import csv
 import hashlib

@@ -1,4 +1,4 @@
-"""One process at a time works on a folder; the lock dies with its process, however that dies."""
+"""A lock file: one process at a time works on a folder. The lock ends with its process, even if that is killed."""
 
 import fcntl
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A folder of made images says how it was made, from what, and whether it is finished."""
+"""The manifest of a folder of made images: how and from what they were made, and whether all of them are there."""
 
 import csv
 import io

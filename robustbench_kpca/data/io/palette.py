@@ -1,4 +1,4 @@
-"""Every class of a scene set has a colour of its own, as far from all others as can be."""
+"""Colours for the classes of masks, each as different from the others as possible."""
 
 import numpy as np
 from numpy.typing import NDArray

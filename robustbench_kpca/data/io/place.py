@@ -1,4 +1,4 @@
-"""A stored set lies where the user says, or, by its name, in the folder that RBK_DATA names."""
+"""Where a stored set lies: in the folder that the user gives, or in the folder of its name in RBK_DATA."""
 
 import os
 from pathlib import Path

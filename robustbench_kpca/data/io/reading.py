@@ -1,4 +1,4 @@
-"""Every image file becomes 8-bit RGB in one way, or is named as unreadable."""
+"""List image files, and decode each of them to 8-bit RGB in the same way."""
 
 import os
 import struct

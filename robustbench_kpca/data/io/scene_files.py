@@ -1,4 +1,4 @@
-"""An image file and its mask file are a scene only if their names agree, and their sizes do."""
+"""Images and masks in two folders: an image and a mask of the same name and size are a scene."""
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from robustbench_kpca.data.io.folder import BadImages
 from robustbench_kpca.data.io.labelling import Labelling
 from robustbench_kpca.data.io.reading import image_files, image_size, read_rgb, sub_folders
+from robustbench_kpca.data.request import BadImages
 from robustbench_kpca.data.scenes import Mask, Pixels, Scenes
 from robustbench_kpca.errors import BadInputError
 

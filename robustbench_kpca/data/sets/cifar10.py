@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 
 from robustbench_kpca.data.io.place import ENVIRONMENT_VARIABLE
+from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
 from robustbench_kpca.errors import BadInputError
 
@@ -30,15 +31,15 @@ BINARY = "cifar-10-batches-bin"
 _Part = tuple[NDArray[np.uint8], NDArray[np.int64], list[str], str]
 
 
-def load(split: str = "test") -> ArraySamples:
-    """Return `test`, `val` or `train`.
+def load(request: Request) -> ArraySamples:
+    """Return `test` (the default), `val` or `train`.
 
     Raises:
-        BadInputError: no such split, RBK_DATA is not set, or it holds no CIFAR-10.
+        BadInputError: another split, a folder, RBK_DATA is not set, or it holds no CIFAR-10.
 
     """
-    if split not in SPLITS:
-        raise BadInputError(f"cifar10 has no split '{split}'", fix=f"known: {', '.join(SPLITS)}")
+    request.refuse_folder("cifar10")
+    split = request.split_of("cifar10", SPLITS)
     folder = os.environ.get(ENVIRONMENT_VARIABLE)
     if not folder:
         raise BadInputError(

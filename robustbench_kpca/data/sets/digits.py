@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
+from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
-from robustbench_kpca.errors import BadInputError
 
 SPLITS = {"test": (0, 5), "val": (1,), "train": (2, 3, 4, 6, 7, 8, 9)}
 SCALE = 4
@@ -29,10 +29,15 @@ def enlarge(digits: NDArray[np.float64]) -> NDArray[np.uint8]:
     return np.repeat(large[..., None], 3, axis=-1)
 
 
-def load(split: str = "test") -> ArraySamples:
-    """Return one part of the split: `test`, `val` or `train`."""
-    if split not in SPLITS:
-        raise BadInputError(f"digits has no split '{split}'", fix=f"known: {', '.join(SPLITS)}")
+def load(request: Request) -> ArraySamples:
+    """Return one part of the split: `test` (the default), `val` or `train`.
+
+    Raises:
+        BadInputError: another split, or a folder.
+
+    """
+    request.refuse_folder("digits")
+    split = request.split_of("digits", list(SPLITS))
     bunch = load_digits()
     labels = bunch.target.astype(int)
     position = np.empty(len(labels), dtype=int)

@@ -5,15 +5,15 @@ Source: the two photographs that scikit-learn bundles, `china.jpg` (by danielbue
 squares of 40 x 40 (the lowest 27 rows of pixels are left out), and every square is shrunk by exact area averaging: each
 pixel becomes 4 x 4, and blocks of 5 x 5 of those are averaged and rounded. No two patches overlap.
 
-They have no labels, so that nobody takes an accuracy on them for anything: they are the unknown half of a pair.
+They have no labels, so that nobody computes an accuracy on them by mistake: they are the unknown half of a pair.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_sample_images
 
+from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
-from robustbench_kpca.errors import BadInputError
 
 PATCH, SIZE = 40, 32
 _REPEAT, _BLOCK = 4, 5  # 40 x 4 = 32 x 5
@@ -27,10 +27,15 @@ def shrink(patches: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return shrunk
 
 
-def load(split: str = "test") -> ArraySamples:
-    """Return all patches; there is no other split than `test`."""
-    if split != "test":
-        raise BadInputError(f"photos has no split '{split}'", fix="known: test")
+def load(request: Request) -> ArraySamples:
+    """Return all patches; the only split is `test`.
+
+    Raises:
+        BadInputError: another split, or a folder.
+
+    """
+    request.refuse_folder("photos")
+    split = request.split_of("photos", ("test",))
     bunch = load_sample_images()
     patches, ids = [], []
     for photo, path in zip(bunch.images, bunch.filenames, strict=True):
@@ -40,4 +45,4 @@ def load(split: str = "test") -> ArraySamples:
                 top, left = PATCH * row, PATCH * column
                 patches.append(photo[top : top + PATCH, left : left + PATCH])
                 ids.append(f"photos/{name}/{row:02d}-{column:02d}")
-    return ArraySamples(shrink(np.stack(patches)), [0] * len(ids), name="photos", split="test", ids=ids, classes=0)
+    return ArraySamples(shrink(np.stack(patches)), [0] * len(ids), name="photos", split=split, ids=ids, classes=0)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.errors import BadInputError, EvaluationError
-from robustbench_kpca.inference.runner import Runner, device_for
+from robustbench_kpca.inference.runner import Presentation, Runner, call, device_for
 from robustbench_kpca.inference.sliding_window._accumulate import Bands, Sums, first_largest
 from robustbench_kpca.inference.sliding_window._schedule import Pass, Window, schedule
 from robustbench_kpca.inference.sliding_window.tiles import GREY, starts
@@ -33,6 +33,11 @@ Prediction = NDArray[np.int16]
 T = TypeVar("T")
 BATCH_VALUES = 2**26  # logits of one batch: a quarter of a gigabyte
 SQUARE_VALUES = 2**19  # logits resized at a time
+EVERY_PIXEL = Presentation(
+    call, lambda logits, x: logits.ndim == 4 and len(logits) == len(x) and logits.shape[2:] == x.shape[2:],
+    expected="logits for every pixel: (batch, classes, height, width)",
+    fix="for scenes with masks choose a segmenter, such as symvit_shapes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,8 @@ class Windowing:
     @classmethod
     def of(cls, model: nn.Module, window: int, stride: int, **how: object) -> "Windowing":
         """Fill in the model's own window where `window` is 0, and windows side by side where `stride` is 0."""
-        side = window or getattr(model, "window", 0)
-        if not isinstance(side, int) or side < 1:
+        side = window or own_window(model)
+        if side < 1:
             raise BadInputError(
                 f"a {type(model).__name__} that does not say at which window it was trained",
                 fix="set window = 512, say",
@@ -75,6 +80,12 @@ class Windowing:
         """Return the size of the picture in each pass, mirrored ones left out."""
         whole = self.window / min(height, width) if self.resize == "short-side" else 1.0
         return [(max(1, round(height * whole * scale)), max(1, round(width * whole * scale))) for scale in self.scales]
+
+
+def own_window(model: nn.Module) -> int:
+    """Return the side of the windows that a segmenter was trained at, 0 where it does not say."""
+    side = getattr(model, "window", 0)
+    return side if isinstance(side, int) and side > 0 else 0
 
 
 def batch_size_for(classes: int, window: int, most: int) -> int:
@@ -112,7 +123,7 @@ def segment(
     windowing = Windowing.of(inner, window, stride, scales=tuple(scales), flip=flip, resize=resize)
     if not isinstance(model, Runner):
         size = batch_size_for(int(getattr(model, "classes", 150)), windowing.window, 16)
-        model = Runner(model, size, device_for(model, None))
+        model = Runner(model, size, device_for(model, None), presentation=EVERY_PIXEL)
     stream = Stream[None](model, windowing)
     ((_, prediction),) = stream.put(None, image) + stream.flush()
     return prediction
@@ -258,11 +269,7 @@ class Stream(Generic[T]):
         for (picture, window), frame in zip(batch, frames, strict=True):
             picture.shown(window, frame)
         logits = self.runner.logits(frames).detach()
-        if logits.ndim != 4 or logits.shape[2:] != (side, side):
-            raise BadInputError(
-                f"the model returned {tuple(logits.shape)} for windows of {side} x {side}",
-                expected=f"a segmenter: logits of shape ({len(batch)}, classes, {side}, {side})",
-            )
+        EVERY_PIXEL.require(logits, frames)
         if all(picture.alone and window.path.disjoint for picture, window in batch):
             self._decide(batch, logits)
             return

@@ -4,10 +4,7 @@ All are top-1 errors in [0, 1] of torchvision's pretrained AlexNet. Every look-u
 such constants as a list, a reordered list of names has silently moved a published mCE by three points.
 """
 
-from collections.abc import Iterable
-
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA, GROUPS
+from robustbench_kpca.metrics.shared.error_table import ErrorTable
 
 ALEXNET_ERRORS: dict[str, tuple[float, float, float, float, float]] = {
     "gaussian_noise": (0.69528, 0.82542, 0.93554, 0.98138, 0.99452),
@@ -45,7 +42,7 @@ ALEXNET_MEANS: dict[str, float] = {
     "pixelate": 0.717840,
     "jpeg_compression": 0.606500,
 }
-"""Means over the five severities: the constants everybody divides by; source: README of hendrycks/robustness.
+"""Means over the five severities: the constants that papers divide by; source: README of hendrycks/robustness.
 
 They are exactly the means of `ALEXNET_ERRORS`; rounded to three digits, as some codes hold them, they move mCE.
 """
@@ -69,26 +66,10 @@ Others use 0.4348 (google-research/robustness_metrics) or 0.435 (facebookresearc
 moves the relative mCE by less than 0.1 points.
 """
 
-
-def group_of(corruption: str) -> str:
-    """Return the group of a corruption: `noise`, `blur`, `weather`, `digital`, `extra`; `other` for unknown names."""
-    return next((group for group, names in GROUPS.items() if corruption in names), "other")
-
-
-def canonical(corruptions: Iterable[str]) -> tuple[str, ...]:
-    """Return the distinct names in the order of `GROUPS`; others after them, as they come."""
-    order = {name: place for place, name in enumerate(COMMON + EXTRA)}
-    return tuple(sorted(dict.fromkeys(corruptions), key=lambda name: order.get(name, len(order))))
-
-
-def counted(corruptions: Iterable[str]) -> tuple[str, ...]:
-    """Return the names that means over corruptions count: all but the extra ones, unless there are no others.
-
-    Raises:
-        BadInputError: there is none.
-
-    """
-    names = tuple(corruptions)
-    if not names:
-        raise BadInputError("no corruption", expected="one at least")
-    return tuple(name for name in names if name not in EXTRA) or names
+ALEXNET = ErrorTable(
+    "AlexNet",
+    {(name, severity): error for name, row in ALEXNET_ERRORS.items() for severity, error in enumerate(row, start=1)},
+    ALEXNET_CLEAN,
+    ALEXNET_EXTRA_MEANS,
+)
+"""The reference of ImageNet-C, for its images as stored (224 px, not resized again): for no others."""

@@ -1,4 +1,4 @@
-"""A statistic that is no mean has an interval, too, and two models' values of it are compared image by image.
+"""The bootstrap: intervals of statistics that are not means, and paired comparisons of two models.
 
 Source: Efron (1979), "Bootstrap methods: another look at the jackknife"; Efron & Tibshirani (1993), chapters 13 and 16.
 A resample of n images is the vector of how often each was drawn, multinomial(n; 1/n, ..., 1/n), so a statistic sorts

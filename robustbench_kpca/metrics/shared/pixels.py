@@ -1,14 +1,14 @@
 """Pixel counts of every image, cell and class: what pixel accuracy, mean accuracy and mIoU are computed from.
 
-With h, t and p the pixels of class c that are predicted as c, that are c, and that are predicted as c, each summed over
+With i, t and p the pixels of class c that are predicted as c, that are c, and that are predicted as c, each summed over
 all images first (Everingham et al. 2010, "The PASCAL Visual Object Classes Challenge"; Long, Shelhamer & Darrell 2015,
 arXiv:1411.4038, section 5):
 
-    pixel accuracy = sum_c h_c / sum_c t_c    mean accuracy = mean_c h_c / t_c    mIoU = mean_c h_c / (t_c + p_c - h_c)
+    pixel accuracy = sum_c i_c / sum_c t_c    mean accuracy = mean_c i_c / t_c    mIoU = mean_c i_c / (t_c + p_c - i_c)
 
-Means are over the classes for which the ratio exists, as in the evaluations of Segmenter and mmsegmentation: those with
-pixels and, for mIoU, those that are only predicted, too, which count 0. Pixels of no known class count nowhere. An mIoU
-is never the mean of images' own.
+Means are over the classes for which the ratio exists, as in the evaluations of Segmenter and mmsegmentation. These are
+the classes with pixels and, for mIoU, also the classes that are only predicted: they count 0. Pixels of no known class
+are left out. An mIoU is not a mean over images.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,35 +25,48 @@ from robustbench_kpca.records.estimate import Values
 from robustbench_kpca.records.outcomes import Outcomes
 
 Cell = tuple[str, int]
-Sums = NDArray[np.float64]
+Sums = NDArray[Any]
+"""Numbers of pixels, whole or weighted."""
+COLUMNS = ("intersection", "truth", "predicted")
+"""Columns of outcomes that hold pixel counts."""
 PICTURE = "picture"
 """In place of a corruption: cells are what stages of an attack found."""
 Measure = Callable[[Sums, Sums, Sums], Values]
-"""Maps hits, truth and predicted, each of shape (..., classes), to values of shape (...)."""
+"""Maps intersection, truth and predicted, each of shape (..., classes), to values of shape (...)."""
 
 
-def pixel_accuracy(hits: Sums, truth: Sums, predicted: Sums) -> Values:  # noqa: ARG001
+def pixel_accuracy(intersection: Sums, truth: Sums, predicted: Sums) -> Values:  # noqa: ARG001
     """Share of the pixels that are predicted right."""
-    return np.asarray(hits.sum(-1) / truth.sum(-1))
+    return np.asarray(intersection.sum(-1) / truth.sum(-1))
 
 
-def mean_accuracy(hits: Sums, truth: Sums, predicted: Sums) -> Values:  # noqa: ARG001
+def mean_accuracy(intersection: Sums, truth: Sums, predicted: Sums) -> Values:  # noqa: ARG001
     """Mean over classes of the share of their pixels that are predicted right."""
-    return _mean(hits, truth)
+    return _mean(intersection, truth)
 
 
-def miou(hits: Sums, truth: Sums, predicted: Sums) -> Values:
-    """Mean over classes of intersection over union."""
-    return _mean(hits, truth + predicted - hits)
+def miou(intersection: Sums, truth: Sums, predicted: Sums) -> Values:
+    """Mean over classes of intersection over union; a class that is only predicted counts 0.
+
+    Args:
+        intersection: pixels of each class that are predicted as it, summed over images, shape (..., classes).
+        truth: pixels of each class.
+        predicted: pixels predicted as each class.
+
+    Returns:
+        In [0, 1], shape (...); NaN where there is no pixel.
+
+    """
+    return _mean(intersection, truth + predicted - intersection)
 
 
-def fewest_right(pictures: "Tally") -> NDArray[np.int64]:
+def fewest_right(pictures: "PixelCounts") -> NDArray[np.int64]:
     """Choose of each image the picture with the fewest right pixels, the first of equal ones."""
     return np.asarray(pictures.counts[:, 0].sum(2).argmin(0))
 
 
-def worst_for_miou(pictures: "Tally") -> NDArray[np.int64]:
-    """Choose of each image the picture that makes mIoU low, number by number (Croce et al. 2024, arXiv:2306.12941).
+def worst_for_miou(pictures: "PixelCounts") -> NDArray[np.int64]:
+    """Choose of each image the picture that makes mIoU low; return their numbers (Croce et al. 2024, arXiv:2306.12941).
 
     From the pictures of fewest right pixels on, one image after the other takes the picture that lowers the mIoU of all
     the most, until none lowers it: a low mIoU, though there may be a lower one.
@@ -75,26 +88,26 @@ def worst_for_miou(pictures: "Tally") -> NDArray[np.int64]:
     return chosen
 
 
-def ious(hits: Sums, truth: Sums, predicted: Sums) -> Values:
+def ious(intersection: Sums, truth: Sums, predicted: Sums) -> Values:
     """Intersection over union of each class, shape (..., classes); NaN for those neither true nor predicted."""
     with np.errstate(invalid="ignore"):
-        return np.asarray(hits / (truth + predicted - hits))
+        return np.asarray(intersection / (truth + predicted - intersection))
 
 
 def _mean(part: Sums, whole: Sums) -> Values:
     """Mean of part / whole over the classes with a whole; the others add nothing, and are not counted."""
     present = whole > 0
-    ratio = np.divide(part, whole, out=np.zeros_like(part), where=present)
+    ratio = np.divide(part, whole, out=np.zeros(part.shape), where=present)
     return np.asarray(ratio.sum(-1) / present.sum(-1))
 
 
 @dataclass(frozen=True)
-class Tally:
-    """Pixel counts by cell.
+class PixelCounts:
+    """Pixel counts by cell, image and class.
 
     samples: ids of the images, shape (n,), in order of appearance.
     cells: (corruption, severity), in order of appearance.
-    counts: hits, truth and predicted: shape (cells, 3, n, classes).
+    counts: intersection, truth and predicted, shape (cells, 3, n, classes).
     """
 
     samples: NDArray[np.object_]
@@ -102,27 +115,27 @@ class Tally:
     counts: NDArray[np.int32]
 
     @classmethod
-    def clean(cls, outcomes: Outcomes) -> "Tally":
+    def clean(cls, outcomes: Outcomes) -> "PixelCounts":
         """Return the counts of the images as they are."""
-        if outcomes.kind == "segmentation-attack":
+        if outcomes.kind == "attack":
             return cls.pictures(outcomes).part([(PICTURE, 0)])
         return cls.of(outcomes.where(outcomes["severity"] == 0))
 
     @classmethod
-    def attacked(cls, outcomes: Outcomes) -> "Tally":
+    def attacked(cls, outcomes: Outcomes) -> "PixelCounts":
         """Return the counts of the image with the fewest right pixels that an attack found of each."""
         pictures = cls.pictures(outcomes)
         return pictures.choose(fewest_right(pictures))
 
     @classmethod
-    def pictures(cls, outcomes: Outcomes) -> "Tally":
+    def pictures(cls, outcomes: Outcomes) -> "PixelCounts":
         """Return the counts of what each stage of an attack found, as cells (PICTURE, stage), 0 being the clean images.
 
         A stage that found nothing worse counts as the clean image.
         """
         rows = outcomes.where(outcomes["class"] >= 0)
         cells = [(PICTURE, number) for number in rows["picture"].tolist()]
-        columns = [rows[name] for name in ("hits", "truth", "predicted")]
+        columns = [rows[name] for name in COLUMNS]
         found = cls._gather(rows["sample"], cells, rows["class"], columns, gaps=True)
         first = found.counts[found.cells.index((PICTURE, 0))]
         some = found.counts.any(axis=(1, 3), keepdims=True)
@@ -130,13 +143,13 @@ class Tally:
         filled = np.where(some, found.counts, first)
         return cls(found.samples, found.cells, filled).part(order)
 
-    def choose(self, cells: NDArray[np.int64]) -> "Tally":
+    def choose(self, cells: NDArray[np.int64]) -> "PixelCounts":
         """Return one cell: of each image the counts in the cell of that number."""
         chosen = self.counts[cells, :, np.arange(len(self.samples))].swapaxes(0, 1)
-        return Tally(self.samples, ((CLEAN_CELL, 0),), np.ascontiguousarray(chosen[None]))
+        return PixelCounts(self.samples, ((CLEAN_CELL, 0),), np.ascontiguousarray(chosen[None]))
 
     @classmethod
-    def of(cls, outcomes: Outcomes) -> "Tally":
+    def of(cls, outcomes: Outcomes) -> "PixelCounts":
         """Return the counts of every cell.
 
         Raises:
@@ -144,7 +157,7 @@ class Tally:
 
         """
         cells = list(zip(outcomes["corruption"].tolist(), outcomes["severity"].tolist(), strict=True))
-        columns = [outcomes[name] for name in ("hits", "truth", "predicted")]
+        columns = [outcomes[name] for name in COLUMNS]
         return cls._gather(outcomes["sample"], cells, outcomes["class"], columns)
 
     @classmethod
@@ -156,7 +169,7 @@ class Tally:
         columns: list[NDArray[Any]],
         *,
         gaps: bool = False,
-    ) -> "Tally":
+    ) -> "PixelCounts":
         samples, cells = tuple(dict.fromkeys(sample)), tuple(dict.fromkeys(cell))
         if not samples:
             raise BadInputError("outcomes without a pixel", expected="images with masks")
@@ -174,9 +187,9 @@ class Tally:
             )
         return cls(np.array(samples, dtype=object), cells, np.ascontiguousarray(counts.swapaxes(0, 1)))
 
-    def part(self, cells: Sequence[Cell]) -> "Tally":
+    def part(self, cells: Sequence[Cell]) -> "PixelCounts":
         """Keep some cells."""
-        return Tally(self.samples, tuple(cells), self.counts[[self.cells.index(cell) for cell in cells]])
+        return PixelCounts(self.samples, tuple(cells), self.counts[[self.cells.index(cell) for cell in cells]])
 
     def levels(self, measure: Measure, weights: NDArray[np.int64] | None = None) -> Values:
         """Return a measure of every cell, where each image counts as often as its weight says.
@@ -201,8 +214,15 @@ class Tally:
 
     @cached_property
     def _once(self) -> tuple[Sums, Sums, Sums]:
-        hits, truth, predicted = self.counts.sum(axis=2, dtype=np.int64).swapaxes(0, 1).astype(np.float64)
-        return hits, truth, predicted
+        intersection, truth, predicted = self.counts.sum(axis=2, dtype=np.int64).swapaxes(0, 1).astype(np.float64)
+        return intersection, truth, predicted
+
+
+def shares(cells: tuple[Cell, ...]) -> Values:
+    """Return how much each cell counts in a mean over severities and then corruptions; clean cells count nothing."""
+    severities = {name: sum(other == name for other, _ in cells) for name, _ in cells if name != CLEAN_CELL}
+    weigh = {name: 1 / (len(severities) * number) for name, number in severities.items()}
+    return np.array([weigh.get(name, 0.0) for name, _ in cells])
 
 
 def _positions(values: Sequence[Any] | NDArray[Any], known: Sequence[object]) -> NDArray[np.int64]:

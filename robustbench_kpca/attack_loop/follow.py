@@ -1,0 +1,105 @@
+"""Run one attack on one batch to the end of its budget, without the engine: nothing is counted or stopped early."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.types import Attack, Images, Keys, Labels, Logits, Loss, Mask, PerSample, Query, State
+
+Rows = Labels | slice
+"""Which samples of a batch: their numbers, or all of them."""
+
+
+@runtime_checkable
+class Runs(Protocol):
+    """What runs a model: an `inference.runner.Runner`, or `WholeBatches`."""
+
+    model: nn.Module
+
+    def logits(self, x: Images) -> Logits:
+        """One forward pass."""
+        ...
+
+    def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
+        """One forward and one backward pass: losses, their gradients with respect to `x`, and the logits."""
+        ...
+
+
+class WholeBatches:
+    """Runs a model as it is: batches of any size, in the mode that the model is in."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+
+    def logits(self, x: Images) -> Logits:
+        """One forward pass; logits in single precision."""
+        with torch.no_grad():
+            logits: Logits = self.model(x).float()
+        return logits
+
+    def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
+        """One forward and one backward pass."""
+        x = x.detach().requires_grad_()
+        logits: Tensor = self.model(x).float()
+        losses = loss(logits)
+        (gradient,) = torch.autograd.grad(losses.sum(), x)
+        return losses.detach(), gradient, logits.detach()
+
+
+@dataclass(frozen=True)
+class PlainQuery:
+    """A `Query` that only runs the model: it counts no passes, checks no images and stops no sample.
+
+    Attributes:
+        runs: what runs the model.
+        loss: maps rows of the batch to the loss whose gradient is returned; None: the attack's own loss is used.
+        losses: of every gradient that was asked for, in order.
+        index: the rows of the batch that this query is for.
+
+    """
+
+    runs: Runs
+    loss: Callable[[Rows], Loss] | None = None
+    losses: list[PerSample] = field(default_factory=list)
+    index: Rows = field(default_factory=lambda: slice(None))
+
+    def logits(self, x: Images, *, outside: bool = False) -> Logits:  # noqa: ARG002 (nothing is checked)
+        """One forward pass."""
+        return self.runs.logits(x)
+
+    def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:  # noqa: ARG002
+        """One forward and one backward pass: losses and their gradients with respect to `x`."""
+        losses, gradient, _ = self.runs.gradient(x, loss if self.loss is None else self.loss(self.index))
+        self.losses.append(losses)
+        return losses, gradient
+
+    def rows(self, mask: Mask) -> "PlainQuery":
+        """Restrict to the samples where `mask` is true; the list of losses is shared."""
+        chosen = mask.nonzero()[:, 0]
+        return replace(self, index=chosen if isinstance(self.index, slice) else self.index[chosen])
+
+    def module(self) -> nn.Module:
+        """Return the model."""
+        return self.runs.model
+
+
+def run_to_end(attack: Attack, query: Query, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
+    """Run an attack on one batch until the budget of every sample is spent; return its last state.
+
+    Args:
+        attack: such as `engine.build_attack` returns.
+        query: the way to the model; `PlainQuery` stops no sample.
+        x: clean images in [0, 1].
+        y: their labels or, if the threat is targeted, the classes to reach.
+        threat: the ball that images stay in.
+        keys: the samples' random streams, one number each.
+
+    """
+    state = attack.start(x, y, threat, keys)
+    while not bool(state["finished"].all()):
+        state = attack.step(state, threat, query)
+    return state

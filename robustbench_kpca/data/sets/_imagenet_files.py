@@ -1,0 +1,88 @@
+"""Files of ImageNet's classes: one folder a class, labels are ImageNet-1K indices."""
+
+import re
+from pathlib import Path
+
+from robustbench_kpca.data.imagenet_classes import COLLECTIONS, imagenet_classes, imagenet_wnids, robustbench_validation
+from robustbench_kpca.data.io.folder import ImageFiles
+from robustbench_kpca.data.io.place import stored_folder
+from robustbench_kpca.data.io.reading import image_files, sub_folders
+from robustbench_kpca.data.request import Request
+from robustbench_kpca.errors import BadInputError
+
+_VALIDATION = re.compile(r"ILSVRC2012_val_\d{8}")
+
+
+def load_collection(request: Request, name: str, published: int, *, classes: int = 1000) -> ImageFiles:
+    """Load a collection of images of ImageNet's classes: one folder a class, exactly the classes published.
+
+    Fewer images a class than were published are accepted: compare `len` with `expected`.
+
+    Args:
+        request: what is asked; the only split is `test`.
+        name: of the collection.
+        published: how many images it has.
+        classes: 0 where the images are of none of the classes, whatever their folder: they have no labels.
+
+    Raises:
+        BadInputError: another split, no such folder, or it is not that collection.
+
+    """
+    root = stored_folder(name, request.folder)
+    split = request.split_of(name, ("test",))
+    files, labels = read_classes(root, name, complete=True)
+    odd = next((file for file in files if _VALIDATION.match(Path(file).name)), None)
+    if odd is not None:
+        raise BadInputError(f"{root} is not {name}: '{odd}' is an ImageNet validation image", fix="give another folder")
+    samples = ImageFiles(
+        root, files, labels, classes, name=name, split=split, view=request.view, bad_images=request.bad_images
+    )
+    samples.expected = published
+    return samples
+
+
+def read_classes(root: Path, name: str, *, complete: bool = False) -> tuple[list[str], list[int]]:
+    """List the images of class folders and their ImageNet-1K indices.
+
+    The folders of ImageNet-V2 are called by the index, those of other sets by the WordNet id.
+
+    Raises:
+        BadInputError: a foreign folder, or (with `complete`) a class of the set without images.
+
+    """
+    names = [str(i) for i in range(1000)] if name == "imagenet-v2" else list(imagenet_wnids())
+    wanted = [names[i] for i in imagenet_classes(name if name in COLLECTIONS else "all")]
+    index = {folder: number for number, folder in enumerate(names)}
+    listed = {folder: image_files(root / folder) for folder in sub_folders(root) if folder in index}
+    foreign = sorted(set(sub_folders(root)) - set(wanted))
+    missing = [folder for folder in wanted if not listed.get(folder)] if complete else []
+    if foreign or missing or not any(listed.values()):
+        faults = [f"{len(missing)} classes are missing ({_some(missing)})"] if missing else []
+        faults += [f"{len(foreign)} folders are foreign ({_some(foreign)})"] if foreign else []
+        raise BadInputError(
+            f"{root} is not {name}: {' and '.join(faults) or 'it has no images in class folders'}",
+            expected=f"the {len(wanted)} class folders of {name}, such as {wanted[0]}",
+        )
+    pairs = [(f"{folder}/{file}", index[folder]) for folder in wanted for file in listed.get(folder, ())]
+    return [file for file, _ in pairs], [label for _, label in pairs]
+
+
+def require_validation(files: list[str], labels: list[int], root: Path, name: str) -> None:
+    """Refuse images that are not of the validation set, or whose label contradicts RobustBench's list of 5,000."""
+    known, wnids = robustbench_validation(), imagenet_wnids()
+    for file, label in zip(files, labels, strict=True):
+        match = _VALIDATION.match(Path(file).name)
+        if match is None:
+            raise BadInputError(
+                f"{root} is not {name}: '{file}' is no validation image", expected="names like ILSVRC2012_val_00000293"
+            )
+        wnid = known.get(match[0])
+        if wnid not in (None, wnids[label]):
+            raise BadInputError(
+                f"{root} gives '{file}' the class {wnids[label]}; it is of {wnid}",
+                expected="ImageNet-1K indices from 0, classes in the order of their WordNet ids",
+            )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

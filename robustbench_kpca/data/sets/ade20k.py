@@ -1,0 +1,54 @@
+"""ADE20K, 150 classes, as released for scene parsing: `images/` and `annotations/`, each `training/` and `validation/`.
+
+Zhou et al. (2017), "Scene Parsing through ADE20K Dataset", CVPR; Zhou et al. (2019), "Semantic Understanding of Scenes
+through the ADE20K Dataset", IJCV, arXiv:1608.05442. Annotations hold 1 to 150, and 0 for what is none of the classes,
+which is to be ignored: class k here is id k + 1. Names are the first of each row of `objectInfo150.txt`, where that
+file is there, else "id 1" to "id 150".
+"""
+
+from collections import Counter
+from pathlib import Path
+
+from robustbench_kpca.data.io.labelling import Labelling
+from robustbench_kpca.data.io.place import stored_folder
+from robustbench_kpca.data.io.scene_files import Place, SceneFiles
+from robustbench_kpca.data.request import Request
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.types import IGNORE
+
+CLASSES = 150
+SPLITS = {"val": ("validation", 2_000), "train": ("training", 20_210)}
+NAMES = "objectInfo150.txt"
+
+
+def load(request: Request) -> SceneFiles:
+    """Read `val` (the default; 2,000 scenes as released) or `train` (20,210).
+
+    Raises:
+        BadInputError: another split, or a folder that is not laid out like this.
+
+    """
+    split = request.split_of("ade20k", list(SPLITS))
+    part, expected = SPLITS[split]
+    root = stored_folder("ade20k", request.folder)
+    labelling = Labelling(
+        class_names=_names(root / NAMES), ids={0: IGNORE} | {label + 1: label for label in range(CLASSES)}
+    )
+    place = Place(root / "images" / part, root / "annotations" / part)
+    return SceneFiles(place, labelling, name="ade20k", split=split, bad_images=request.bad_images, expected=expected)
+
+
+def _names(table: Path) -> tuple[str, ...]:
+    """Read the names: a heading, then columns of index, ratio, two counts, and names, the most usual first."""
+    if not table.is_file():
+        return tuple(f"id {label + 1}" for label in range(CLASSES))
+    try:
+        rows = [line.split("\t") for line in table.read_text("utf-8").splitlines()[1:] if line.strip()]
+        full = {int(row[0]): row[4].strip() for row in rows}
+    except (OSError, ValueError, IndexError) as error:
+        raise BadInputError(f"{table} cannot be used ({error})", expected="5 columns with tabs between them") from None
+    if sorted(full) != list(range(1, CLASSES + 1)):
+        raise BadInputError(f"{table} names {len(full)} classes", expected="1 to 150")
+    first = [full[key].partition(",")[0] for key in sorted(full)]
+    count = Counter(first)
+    return tuple(name if count[name] == 1 else full[key] for key, name in zip(sorted(full), first, strict=True))

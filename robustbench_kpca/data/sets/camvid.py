@@ -1,0 +1,49 @@
+"""CamVid, 11 classes of street scenes, 480 x 360, as prepared for SegNet.
+
+Brostow, Fauqueur & Cipolla (2009), "Semantic object classes in video", Pattern Recognition Letters 30(2);
+Badrinarayanan, Kendall & Cipolla (2017), "SegNet", arXiv:1511.00561. Masks hold 0 to 10, and 11 for what is to be
+ignored. Two layouts are read: `images/SPLIT` with `annotations/SPLIT`, or SegNet's `SPLIT` with `SPLITannot`.
+
+As published there are 367, 101 and 233 PNG images. Copies in JPEG are lossy, so that numbers on them are others:
+they are called `camvid-jpeg`.
+"""
+
+import numpy as np
+
+from robustbench_kpca.data.io.labelling import Labelling
+from robustbench_kpca.data.io.place import stored_folder
+from robustbench_kpca.data.io.scene_files import Place, SceneFiles
+from robustbench_kpca.data.request import Request
+from robustbench_kpca.types import IGNORE
+
+SPLITS = {"val": 101, "train": 367, "test": 233}
+COLOURS = {
+    "sky": (128, 128, 128), "building": (128, 0, 0), "pole": (192, 192, 128), "road": (128, 64, 128),
+    "pavement": (0, 0, 192), "tree": (128, 128, 0), "sign": (192, 128, 128), "fence": (64, 64, 128),
+    "car": (64, 0, 128), "pedestrian": (64, 64, 0), "bicyclist": (0, 128, 192),
+}  # fmt: skip
+"""Classes in the order of their ids, with the colours of the original labels."""
+
+
+def load(request: Request) -> SceneFiles:
+    """Read `val` (the default), `train` or `test`.
+
+    Raises:
+        BadInputError: another split, or a folder that is not laid out like this.
+
+    """
+    split = request.split_of("camvid", list(SPLITS))
+    root = stored_folder("camvid", request.folder)
+    segnet = Place(root / split, root / f"{split}annot")
+    place = segnet if segnet.masks.is_dir() else Place(root / "images" / split, root / "annotations" / split)
+    labelling = Labelling(
+        class_names=tuple(COLOURS),
+        ids={label: label for label in range(len(COLOURS))} | {len(COLOURS): IGNORE},
+        palette=np.array(list(COLOURS.values()), np.uint8),
+    )
+    scenes = SceneFiles(
+        place, labelling, name="camvid", split=split, bad_images=request.bad_images, expected=SPLITS[split]
+    )
+    if any(image.suffix.lower() != ".png" for image, _ in scenes.files):
+        scenes.name = "camvid-jpeg"
+    return scenes

@@ -1,0 +1,89 @@
+"""ImageNet's 50,000 validation images, 1,000 classes, in class folders or flat beside a file of labels.
+
+Russakovsky et al. (2015), arXiv:1409.0575. The splits `imagenet-a`, `imagenet-r` and `imagenet-o` are the images of the
+200 classes of those collections. Labels of the official test images are not public, so `test` means `val`.
+"""
+
+import re
+from pathlib import Path
+
+from robustbench_kpca.data.imagenet_classes import COLLECTIONS, imagenet_classes, imagenet_wnids
+from robustbench_kpca.data.io.folder import ImageFiles
+from robustbench_kpca.data.io.place import stored_folder
+from robustbench_kpca.data.io.reading import image_files, sub_folders
+from robustbench_kpca.data.request import Request
+from robustbench_kpca.data.sets._imagenet_files import read_classes, require_validation
+from robustbench_kpca.errors import BadInputError
+
+SPLITS = ("val", "test", *COLLECTIONS[1:])
+LABEL_FILES = ("val.txt", "labels.txt", "ilsvrc2012_val_labels.txt", "LOC_val_solution.csv", "labels.csv")
+_ROW = re.compile(r"\s*(?:\S*/)?(ILSVRC2012_val_\d{8})(?:\.\w+)?[\s,]+(n\d{8}|\d+)\b")
+_PER_CLASS = 50
+
+
+def load(request: Request) -> ImageFiles:
+    """Load `val` (the default), or only its images of the 200 classes of a collection.
+
+    The folder holds the images, or holds them as `val`. Fewer images than were published are accepted: compare `len`
+    with `expected`.
+
+    Raises:
+        BadInputError: another split, a folder that is no class, an image that is none of the validation images, labels
+            that are not theirs.
+
+    """
+    root = stored_folder("imagenet", request.folder)
+    split = request.split_of("imagenet", SPLITS)
+    split = "val" if split == "test" else split
+    root = root / "val" if (root / "val").is_dir() else root
+    files, labels = read_classes(root, "imagenet") if sub_folders(root) else _flat(root)
+    require_validation(files, labels, root, "imagenet")
+    wanted = set(imagenet_classes("all" if split == "val" else split))
+    kept = [i for i, label in enumerate(labels) if label in wanted]
+    files, labels = [files[i] for i in kept], [labels[i] for i in kept]
+    ids = [f"{imagenet_wnids()[label]}/{Path(file).name}" for file, label in zip(files, labels, strict=True)]
+    samples = ImageFiles(
+        root, files, labels, 1000, name="imagenet", split=split, view=request.view, ids=ids,
+        bad_images=request.bad_images,
+    )  # fmt: skip
+    samples.expected = _PER_CLASS * len(wanted)
+    return samples
+
+
+def _flat(root: Path) -> tuple[list[str], list[int]]:
+    """List images that lie in one folder, with the labels of a file beside them or one folder up."""
+    files = image_files(root)
+    tables = [folder / name for folder in (root, root.parent) for name in LABEL_FILES if (folder / name).is_file()]
+    if not files or not tables:
+        met = "no file of their labels" if files else "no images"
+        raise BadInputError(
+            f"{root} is not imagenet: it holds {met}",
+            expected=f"class folders, or images beside one of {', '.join(LABEL_FILES)} (rows: name, label from 0 or "
+            "WordNet id)",
+        )
+    known = _read_labels(tables[0])
+    bare = next((file for file in files if Path(file).stem not in known), None)
+    if bare is not None:
+        raise BadInputError(f"{tables[0]} has no label for '{bare}'", fix="complete it, or remove the image")
+    return files, [known[Path(file).stem] for file in files]
+
+
+def _read_labels(table: Path) -> dict[str, int]:
+    wnids = {wnid: number for number, wnid in enumerate(imagenet_wnids())}
+    labels = {}
+    try:
+        lines = table.read_text("utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{table} cannot be read ({error})", expected="a text of file names and labels") from None
+    for number, line in enumerate(lines, 1):
+        match = _ROW.match(line)
+        if match is None and number > 1 and line.strip():
+            raise BadInputError(f"line {number} of {table} is '{line[:60]}'", expected="a file name and its label")
+        if match is not None:
+            label = wnids.get(match[2], -1) if match[2].startswith("n") else int(match[2])
+            if not 0 <= label < len(wnids):
+                raise BadInputError(
+                    f"line {number} of {table} has the label {match[2]}", expected="an index from 0 to 999, or a wnid"
+                )
+            labels[match[1]] = label
+    return labels

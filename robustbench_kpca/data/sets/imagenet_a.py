@@ -1,0 +1,15 @@
+"""ImageNet-A: 7,500 photographs of 200 ImageNet classes, chosen because a ResNet-50 gets them wrong.
+
+Hendrycks et al. (2021), arXiv:1907.07174.
+"""
+
+from robustbench_kpca.data.io.folder import ImageFiles
+from robustbench_kpca.data.request import Request
+from robustbench_kpca.data.sets._imagenet_files import load_collection
+
+IMAGES = 7_500
+
+
+def load(request: Request) -> ImageFiles:
+    """Load the only split, `test`; see `load_collection`."""
+    return load_collection(request, "imagenet-a", IMAGES)

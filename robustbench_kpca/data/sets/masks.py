@@ -1,0 +1,44 @@
+"""Any folder with `images/`, `masks/` (or `annotations/`) and a `classes.csv` that declares what masks hold.
+
+The two folders hold files of the same names, suffixes aside, at any depth; or, each, one folder a split (`train`,
+`val`, `test`). Masks are PNG or BMP with ids (one channel) or colours (three). `classes.csv` has the columns `id` and
+`name`, and, for colours, `r`, `g` and `b`; rows called `ignore` say which pixels count nowhere.
+"""
+
+from robustbench_kpca.data.io.folder import PARTS
+from robustbench_kpca.data.io.labelling import read_table
+from robustbench_kpca.data.io.place import stored_folder
+from robustbench_kpca.data.io.reading import sub_folders
+from robustbench_kpca.data.io.scene_files import Place, SceneFiles
+from robustbench_kpca.data.request import Request
+from robustbench_kpca.errors import BadInputError
+
+TABLE = "classes.csv"
+DEFAULT = "val"
+
+
+def load(request: Request) -> SceneFiles:
+    """Read a split (`val` by default). A folder without splits is read whole, and its split is called `all`.
+
+    Raises:
+        BadInputError: no such folders or split, or a `classes.csv` that cannot be used.
+
+    """
+    if not request.folder:
+        raise BadInputError("masks without a folder", fix="give masks:FOLDER, or, to train, --data FOLDER")
+    root = stored_folder("masks", request.folder)
+    labelling = read_table(root / TABLE)
+    masks = next((root / name for name in ("masks", "annotations") if (root / name).is_dir()), root / "masks")
+    place, part = _part(Place(root / "images", masks), request.split or DEFAULT)
+    name = root.resolve().name
+    return SceneFiles(place, labelling, name=name, split=part, bad_images=request.bad_images)
+
+
+def _part(whole: Place, split: str) -> tuple[Place, str]:
+    parts = sorted(PARTS & set(sub_folders(whole.images))) if whole.images.is_dir() else []
+    if split in parts:
+        return Place(whole.images / split, whole.masks / split), split
+    if parts or split not in (DEFAULT, "all"):
+        known = ", ".join(parts) or "none: leave the split out"
+        raise BadInputError(f"{whole.images} has no split '{split}'", fix=f"known: {known}")
+    return whole, "all"

@@ -1,0 +1,39 @@
+"""The 5,000 ImageNet validation images on which RobustBench evaluates, as a part of a whole set."""
+
+from pathlib import PurePosixPath
+
+from robustbench_kpca.data.imagenet_classes import robustbench_validation
+from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.errors import BadInputError
+
+SETS = ("imagenet", "imagenet-c")
+
+
+def published_subset(samples: Samples, n: int) -> Samples:
+    """Keep RobustBench's 5,000 validation images, found by file name, so that numbers compare with its own.
+
+    They are a plain draw from the 50,000, not a stratified one (997 classes, 1 to 12 images each): an accuracy on
+    them has the sampling error of a simple random sample.
+
+    Args:
+        samples: `imagenet` (all classes) or `imagenet-c`.
+        n: 5000, the only subset published.
+
+    Raises:
+        BadInputError: another number, another set, or one that lacks some of the images.
+
+    """
+    wanted = robustbench_validation()
+    if n != len(wanted):
+        raise BadInputError(f"subset {n}", expected=f"{len(wanted)}, the one that RobustBench published")
+    if samples.name not in SETS or samples.split != "val":
+        raise BadInputError(
+            f"subset {n} of data '{samples.name}' ({samples.split})", expected=f"{' or '.join(SETS)}, all of it"
+        )
+    kept = [i for i, name in enumerate(samples.ids) if PurePosixPath(name).stem in wanted]
+    if len(kept) != n:
+        raise BadInputError(
+            f"'{samples.name}' lacks {n - len(kept)} of the {n} images that RobustBench published",
+            fix="give the whole validation set",
+        )
+    return samples.take(kept)

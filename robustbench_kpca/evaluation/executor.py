@@ -1,0 +1,110 @@
+"""A plan is carried out by an executor: today one step after the other, in this process."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Protocol
+
+from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.data.request import View
+from robustbench_kpca.evaluation.api import audit_for, measure_attack, measure_together
+from robustbench_kpca.evaluation.options import Progress
+from robustbench_kpca.evaluation.plan import AttackModel, AuditModel, Measure, Plan
+from robustbench_kpca.evaluation.trial import NamedModel
+from robustbench_kpca.files import require_writable
+from robustbench_kpca.models.loading import input_view
+from robustbench_kpca.records.audit import Audit
+from robustbench_kpca.records.record import Record
+
+
+class Reporter(Protocol):
+    """What a plan's executor calls while it works, so that a user sees what happens."""
+
+    def start(self, title: str) -> Progress:
+        """Return what is called with (done, total) while something runs."""
+        ...
+
+    def audited(self, audit: Audit) -> None:
+        """Show an audit that was made or kept."""
+        ...
+
+    def recorded(self, record: Record) -> None:
+        """Show a record that was made or kept."""
+        ...
+
+
+Executor = Callable[[Plan, Reporter], list[Record]]
+"""Carries out a plan; returns the records in the order of `Plan.order`."""
+
+
+def run_serially(plan: Plan, reporter: Reporter) -> list[Record]:
+    """Carry out a plan in this process.
+
+    Finished records are taken as they are. Models and data are loaded before the first step.
+
+    Raises:
+        BadInputError: a model or data that cannot be loaded, or do not belong together.
+        EvaluationError: an evaluation that could not finish; what was finished is kept.
+
+    """
+    models = [NamedModel(request.load(), request.label, request.source) for request in plan.models]
+    if plan.options.out is not None:
+        require_writable(plan.options.out)
+    data = _load_data(plan, models, reporter)
+    audits: dict[int, Audit] = {}
+    records: dict[tuple[int, str], list[Record]] = {}
+    for step in plan.steps:
+        match step:
+            case Measure():
+                made = _measure(step, plan, models, data, reporter)
+            case AuditModel(number):
+                audits[number] = audit_for(models[number], data[number], plan.options)
+                reporter.audited(audits[number])
+                continue
+            case AttackModel(number):
+                made = _attack(step, plan, models[number], data[number], audits.get(number), reporter)
+        for number, record in made:
+            records.setdefault((number, step.protocol), []).append(record)
+            reporter.recorded(record)
+    return [record for place in plan.order for record in records[place]]
+
+
+def _load_data(plan: Plan, models: list[NamedModel], reporter: Reporter) -> list[Dataset]:
+    """Load, for each model, the samples as it wants to see them; models that see the same ones share them."""
+    views: dict[View, Dataset] = {}
+    known: dict[str, Dataset] = {}
+    found = []
+    for named in models:
+        view = input_view(named.model)
+        if view not in views:
+            loaded = plan.data.load(view, reporter.start(f"decoding {plan.data.data}")).in_order()
+            views[view] = known.setdefault(loaded.digest(), loaded)
+        found.append(views[view])
+    return found
+
+
+def _measure(
+    step: Measure, plan: Plan, models: list[NamedModel], data: list[Dataset], reporter: Reporter
+) -> Iterator[tuple[int, Record]]:
+    options = plan.options if step.uses_frost_folder else replace(plan.options, frost_folder=None)
+    groups: dict[int, list[int]] = {}
+    for number in step.models:
+        groups.setdefault(id(data[number]), []).append(number)
+    for numbers in groups.values():
+        shown = models[numbers[0]].name if len(numbers) == 1 else f"{len(numbers)} models"
+        made = measure_together(
+            [models[number] for number in numbers], data[numbers[0]], step.label, step.scenario, options,
+            reporter.start(f"{shown}  {step.protocol}"),
+        )  # fmt: skip
+        yield from zip(numbers, made, strict=True)
+
+
+def _attack(
+    step: AttackModel, plan: Plan, named: NamedModel, data: Dataset, audit: Audit | None, reporter: Reporter
+) -> Iterator[tuple[int, Record]]:
+    smaller: Record | None = None
+    for label, scenario in step.budgets:
+        smaller = measure_attack(
+            named, data, label, scenario, plan.options, audit=audit or False, smaller=smaller,
+            progress=reporter.start(f"{named.name}  {step.protocol}"),
+        )  # fmt: skip
+        yield step.model, smaller

@@ -1,0 +1,162 @@
+"""What is evaluated, in which order, and which models are audited first: decided before anything runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
+from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Scenario, along_curve
+from robustbench_kpca.tasks.prepare import prepare
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model and the protocols it is evaluated under.
+
+    Attributes:
+        model: which one.
+        protocols: names or TOML files.
+        overrides: fields that are set in every protocol.
+        curve: budgets; every attack is made at each of them.
+
+    """
+
+    model: ModelRequest
+    protocols: Sequence[str]
+    overrides: dict[str, Override] = field(default_factory=dict)
+    curve: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Show every sample to several models, under one protocol that needs forward passes only.
+
+    `models` are places in `Plan.models`; only those that see the same samples are shown them together.
+    """
+
+    models: tuple[int, ...]
+    label: str
+    protocol: str
+    scenario: Scenario
+    uses_frost_folder: bool
+
+
+@dataclass(frozen=True)
+class AttackModel:
+    """Attack one model under one protocol, at each budget of a curve from the smallest on."""
+
+    model: int
+    protocol: str
+    budgets: tuple[tuple[str, Attack], ...]
+
+
+@dataclass(frozen=True)
+class AuditModel:
+    """Audit one model; the records of its attacks keep the audit."""
+
+    model: int
+
+
+Step = Measure | AuditModel | AttackModel
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What runs.
+
+    Attributes:
+        models: named by their places here.
+        data: for all of them.
+        options: for all of them.
+        steps: in the order in which they run.
+        order: (model, protocol) in the order in which records are returned: as they were asked for.
+
+    """
+
+    models: tuple[ModelRequest, ...]
+    data: DataRequest
+    options: RunOptions
+    steps: tuple[Step, ...]
+    order: tuple[tuple[int, str], ...]
+
+
+def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, audited: bool) -> Plan:
+    """Plan jobs: first what needs forward passes only, protocol by protocol; then attacks, model by model.
+
+    Args:
+        jobs: one a model.
+        data: for all of them.
+        options: for all of them.
+        audited: whether a model is audited before its first attack.
+
+    Raises:
+        BadInputError: an unknown protocol or option; two models of one name; a curve without an attack; a folder of
+            frost pictures that no protocol uses.
+
+    """
+    _require_names(jobs)
+    settings = [(number, name, job) for number, job in enumerate(jobs) for name in dict.fromkeys(job.protocols)]
+    resolved = {(number, name): _resolve(job, name) for number, name, job in settings}
+    for number, job in enumerate(jobs):
+        attacks = [name for name in job.protocols if isinstance(resolved[number, name][0][1], Attack)]
+        if job.curve and not attacks:
+            raise BadInputError("--curve without an attack", fix="see: rbk list protocols")
+    steps = [*_measurements(resolved, options), *_attacks(resolved, audited=audited)]
+    if options.frost_folder is not None and not any(isinstance(s, Measure) and s.uses_frost_folder for s in steps):
+        raise BadInputError(
+            f"--frost {options.frost_folder} without a protocol that uses it", fix="--set frost=original, say"
+        )
+    return Plan(tuple(job.model for job in jobs), data, options, tuple(steps), tuple(resolved))
+
+
+Resolved = dict[tuple[int, str], list[tuple[str, Scenario]]]
+"""(model, protocol) -> label and protocol of each evaluation: several along a curve."""
+
+
+def _resolve(job: Job, protocol: str) -> list[tuple[str, Scenario]]:
+    asked = prepare(protocol, job.overrides)
+    if not job.curve or not isinstance(asked[1], Attack):
+        return [asked]
+    return [prepare(protocol, job.overrides | budget) for budget in along_curve(job.curve)]
+
+
+def _measurements(resolved: Resolved, options: RunOptions) -> list[Step]:
+    """Return one step a protocol, for all models that are evaluated under it."""
+    found: dict[str, dict[str, Any]] = {}
+    for (number, protocol), [(label, scenario), *_] in resolved.items():
+        if not isinstance(scenario, Attack):
+            known = found.setdefault(protocol, {"label": label, "scenario": scenario, "models": []})
+            known["models"].append(number)
+    return [
+        Measure(tuple(step["models"]), step["label"], protocol, step["scenario"], _uses(step["scenario"], options))
+        for protocol, step in found.items()
+    ]
+
+
+def _uses(scenario: Scenario, options: RunOptions) -> bool:
+    return options.frost_folder is not None and isinstance(scenario, Corruption) and scenario.frost == "original"
+
+
+def _attacks(resolved: Resolved, *, audited: bool) -> list[Step]:
+    """Return the attacks on each model, after its audit."""
+    steps: list[Step] = []
+    seen: set[int] = set()
+    for (number, protocol), evaluations in resolved.items():
+        budgets = tuple((label, scenario) for label, scenario in evaluations if isinstance(scenario, Attack))
+        if not budgets:
+            continue
+        if audited and number not in seen:
+            steps.append(AuditModel(number))
+        seen.add(number)
+        steps.append(AttackModel(number, protocol, budgets))
+    return steps
+
+
+def _require_names(jobs: Sequence[Job]) -> None:
+    """Refuse two models that would write the same records."""
+    names = [job.model.label for job in jobs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise BadInputError(f"model '{twice}' is given twice", fix="give each model once")

@@ -1,0 +1,86 @@
+"""Accuracies of classifiers: the share of images that are classified correctly, in five situations."""
+
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustbench_kpca.metrics import PERCENT, Mean, Scores
+from robustbench_kpca.protocols.scenario import Corruption, Scenario
+from robustbench_kpca.records.outcomes import Outcomes
+
+
+def correct(outcomes: Outcomes) -> NDArray[np.bool_]:
+    """Return per row whether it is right: under attack that nothing broke it, else that the label was predicted."""
+    if outcomes.kind == "attack":
+        return np.asarray(outcomes["broken_by"] == "")
+    return np.asarray(outcomes["prediction"] == outcomes["label"])
+
+
+def _correct(outcomes: Outcomes) -> Scores:
+    return Scores(outcomes["sample"], correct(outcomes).astype(float))
+
+
+def _clean(outcomes: Outcomes) -> Scores:
+    if outcomes.kind == "corruption":
+        outcomes = outcomes.where(outcomes["severity"] == 0)
+    prediction = outcomes["clean_prediction" if outcomes.kind == "attack" else "prediction"]
+    return Scores(outcomes["sample"], (prediction == outcomes["label"]).astype(float))
+
+
+def _has_clean(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
+    return not isinstance(scenario, Corruption) or scenario.clean
+
+
+def _top5(outcomes: Outcomes) -> Scores:
+    return Scores(outcomes["sample"], (outcomes["rank"] < 5).astype(float))
+
+
+def _unmasked(outcomes: Outcomes) -> Scores:
+    return Scores(outcomes["sample"], (outcomes["unmasked_prediction"] == outcomes["label"]).astype(float))
+
+
+_accuracy = partial(Mean, task="classification", unit=PERCENT)
+
+METRICS = (
+    _accuracy(
+        name="clean_accuracy",
+        title="Clean accuracy",
+        what="Clean accuracy: the share of unchanged images whose label has the largest logit.",
+        kinds=("clean", "attack", "corruption"),
+        scores=_clean,
+        applies=_has_clean,
+    ),
+    _accuracy(
+        name="top5_accuracy",
+        title="Top-5 accuracy",
+        what="Top-5 accuracy: the share of images whose label is among the five largest logits (of the classes asked "
+        "for).",
+        kinds=("clean", "shift"),
+        scores=_top5,
+    ),
+    _accuracy(
+        name="robust_accuracy",
+        title="Robust accuracy",
+        what="Robust accuracy: the share of images classified correctly that no attack of the protocol could break.",
+        kinds=("attack",),
+        scores=_correct,
+        unattacked="clean_accuracy",
+    ),
+    _accuracy(
+        name="shift_accuracy",
+        title="Accuracy under shift",
+        what="Accuracy on shifted images, among the classes that the protocol names (the 200 of ImageNet-A or -R, or "
+        "all).",
+        kinds=("shift",),
+        scores=_correct,
+    ),
+    # Published numbers for ImageNet-A and -R are among 200 classes: about 12 points higher for ImageNet-R.
+    _accuracy(
+        name="unmasked_accuracy",
+        title="Accuracy among all classes",
+        what="Accuracy on shifted images among all classes: about 12 points below that among 200 for ImageNet-R.",
+        kinds=("shift",),
+        scores=_unmasked,
+    ),
+)

@@ -1,0 +1,280 @@
+"""Metrics of segmentation: clean, under attack, under corruption, and relative to another model.
+
+The equations of pixel accuracy, mean accuracy and mIoU are in `shared.pixels`. A mean under corruption is over
+severities first and then over corruptions, so each corruption has the same weight, however many severities the protocol
+has of it. It is over all corruptions of the protocol, the four extra ones too: protocols for scenes choose their own.
+
+Corruption degradation (Kamann & Rother 2020, "Benchmarking the Robustness of Semantic Segmentation Models",
+arXiv:1908.05005; the formula as cited by others, not read there) against a reference model, D = 1 - mIoU:
+
+    CD_c = sum_s D_{s,c} / sum_s D^ref_{s,c}                                                    CD = mean_c CD_c
+    rCD_c = sum_s (D_{s,c} - D_clean) / sum_s (D^ref_{s,c} - D^ref_clean)                      rCD = mean_c rCD_c
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.metrics import PERCENT, Metric, Statistic, Weighted
+from robustbench_kpca.metrics.shared.bootstrap import Weights
+from robustbench_kpca.metrics.shared.pixels import (
+    Cell,
+    Measure,
+    PixelCounts,
+    fewest_right,
+    mean_accuracy,
+    miou,
+    pixel_accuracy,
+    shares,
+    worst_for_miou,
+)
+from robustbench_kpca.protocols.scenario import CLEAN_CELL, Corruption, Scenario
+from robustbench_kpca.records.estimate import Values
+from robustbench_kpca.records.outcomes import Outcomes
+
+MOVING = ("elastic_transform", "zoom_blur")
+"""Corruptions that move objects while masks stay as they are: even a perfect segmenter would lose."""
+ENOUGH = 20  # images with a right pixel: with fewer, a resample may have none, and a ratio divides by 0
+CLEAN = (CLEAN_CELL, 0)
+
+
+def _weighted(counts: PixelCounts, value: Callable[[Weights | None], Values]) -> Weighted:
+    """Prepare `value`, which maps weights (resamples, n), or None, to values, for the bootstrap."""
+
+    def once(weights: Weights | None) -> float:
+        return float(value(None) if weights is None else value(weights[None])[0])
+
+    return Weighted(counts.samples, once, many=value)
+
+
+def _clean(measure: Measure, **how: Any) -> Statistic:
+    """Return a metric of the images as they are."""
+
+    def of(outcomes: Outcomes) -> Weighted:
+        counts = PixelCounts.clean(outcomes)
+        return _weighted(counts, lambda weights: counts.levels(measure, weights)[..., 0])
+
+    return Statistic(
+        task="segmentation", unit=PERCENT, kinds=("clean", "corruption", "attack"), weighted=of, applies=_has_clean,
+        **how,
+    )  # fmt: skip
+
+
+def _attacked(
+    measure: Measure, worst: Callable[[PixelCounts], NDArray[np.int64]] = fewest_right, **how: Any
+) -> Statistic:
+    """Return a metric of the worst images that an attack found; resamples use the same worst images."""
+
+    def of(outcomes: Outcomes) -> Weighted:
+        pictures = PixelCounts.pictures(outcomes)
+        counts = pictures.choose(worst(pictures))
+        return _weighted(counts, lambda weights: counts.levels(measure, weights)[..., 0])
+
+    return Statistic(task="segmentation", unit=PERCENT, kinds=("attack",), weighted=of, **how)
+
+
+def _corrupted(measure: Measure, without: tuple[str, ...] = (), **how: Any) -> Statistic:
+    """Return the mean of a metric over corruptions, some left out."""
+
+    def of(outcomes: Outcomes) -> Weighted:
+        whole = PixelCounts.of(outcomes)
+        counts = whole.part([cell for cell in whole.cells if cell[0] not in (*without, CLEAN_CELL)])
+        share = shares(counts.cells)
+        return _weighted(counts, lambda weights: (counts.levels(measure, weights) * share).sum(-1))
+
+    def applies(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
+        names = set(scenario.names) if isinstance(scenario, Corruption) else set()
+        return bool(names - set(without)) and (not without or bool(names & set(without)))
+
+    return Statistic(task="segmentation", unit=PERCENT, kinds=("corruption",), weighted=of, applies=applies, **how)
+
+
+def _retained(measure: Measure, **how: Any) -> Statistic:
+    """Return the mean of a metric over corruptions as a fraction of its clean value."""
+
+    def of(outcomes: Outcomes) -> Weighted:
+        counts = PixelCounts.of(outcomes)
+        share, clean = shares(counts.cells), counts.cells.index(CLEAN)
+
+        def value(weights: Weights | None) -> Values:
+            levels = counts.levels(measure, weights)
+            return np.asarray((levels * share).sum(-1) / levels[..., clean])
+
+        return _weighted(counts, value)
+
+    def applies(outcomes: Outcomes, scenario: Scenario) -> bool:
+        if not (isinstance(scenario, Corruption) and scenario.clean):
+            return False
+        right = outcomes["sample"][(outcomes["severity"] == 0) & (outcomes["intersection"] > 0)]
+        return len(set(right.tolist())) >= ENOUGH
+
+    return Statistic(task="segmentation", unit=PERCENT, kinds=("corruption",), weighted=of, applies=applies, **how)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Degradation(Statistic):
+    """(Relative) corruption degradation. It has a value only `relative_to` a reference."""
+
+    relative: bool
+
+    @classmethod
+    def by_reference(cls, *, relative: bool, **how: Any) -> "Degradation":
+        """Return the metric without its reference."""
+        return cls(
+            task="segmentation", unit=PERCENT, kinds=("corruption",), lower_is_better=True, needs_reference=True,
+            relative=relative, weighted=_no_reference, applies=_never, **how,
+        )  # fmt: skip
+
+    def relative_to(self, reference: Outcomes) -> Metric:
+        """Divide by the errors of the model with these outcomes, which are taken as exact.
+
+        Raises:
+            BadInputError: its outcomes have no corruption, or no clean cell, or it makes no error there.
+
+        """
+        counts = PixelCounts.of(reference)
+        loss = _losses(counts.cells, counts.levels(miou), self.relative)
+        odd = [name for name, value in loss.items() if value < 1e-9]
+        if odd or not loss:
+            what = "is no worse than on clean images" if self.relative else "makes no error"
+            raise BadInputError(f"the reference model {what} under {', '.join(odd)}", fix="choose another reference")
+
+        def of(outcomes: Outcomes) -> Weighted:
+            own = PixelCounts.of(outcomes)
+
+            def value(weights: Weights | None) -> Values:
+                found = _losses(own.cells, own.levels(miou, weights), self.relative)
+                if set(found) != set(loss):
+                    raise BadInputError("corruptions that the reference was not measured under", fix="measure it there")
+                return np.asarray(np.mean([found[name] / loss[name] for name in found], axis=0))
+
+            return _weighted(own, value)
+
+        return replace(self, weighted=of)
+
+
+def _no_reference(outcomes: Outcomes) -> Weighted:  # noqa: ARG001
+    raise BadInputError("a corruption degradation without a reference model", fix="name one: reference = 'MODEL'")
+
+
+def _losses(cells: tuple[Cell, ...], levels: Values, relative: bool) -> dict[str, Values]:
+    """Return the mean error over severities by corruption, less the clean one if relative."""
+    if relative and CLEAN not in cells:
+        raise BadInputError("no clean images to be relative to", fix="set clean = true")
+    base = 1 - levels[..., cells.index(CLEAN)] if relative else 0.0
+    names = [name for name in dict.fromkeys(name for name, _ in cells) if name != CLEAN_CELL]
+    of = {name: [at for at, (other, _) in enumerate(cells) if other == name] for name in names}
+    return {name: np.asarray((1 - levels[..., places]).mean(-1) - base) for name, places in of.items()}
+
+
+def _never(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
+    return False
+
+
+def _has_clean(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
+    return not isinstance(scenario, Corruption) or scenario.clean
+
+
+METRICS = (
+    _clean(
+        pixel_accuracy,
+        name="pixel_accuracy",
+        title="Pixel accuracy",
+        what="Pixel accuracy: the share of pixels that are classified correctly, on the images as they are.",
+    ),
+    _clean(
+        mean_accuracy,
+        name="mean_accuracy",
+        title="Mean accuracy over classes",
+        what="Mean accuracy: the share of a class's pixels that are classified correctly, averaged over classes.",
+    ),
+    _clean(
+        miou,
+        name="miou",
+        title="mIoU",
+        what="mIoU: intersection over union of each class over all images together, averaged over classes.",
+    ),
+    _attacked(
+        pixel_accuracy,
+        name="robust_pixel_accuracy",
+        title="Robust pixel accuracy",
+        what="Robust pixel accuracy: the share of pixels that are classified correctly in the worst image the attack "
+        "found.",
+        unattacked="pixel_accuracy",
+    ),
+    _attacked(
+        mean_accuracy,
+        name="robust_mean_accuracy",
+        title="Robust mean accuracy over classes",
+        what="Robust mean accuracy over classes: of the worst image the attack found for each one, by its pixel "
+        "accuracy.",
+        unattacked="mean_accuracy",
+    ),
+    _attacked(
+        miou,
+        name="robust_miou",
+        title="Robust mIoU",
+        what="Robust mIoU: over the worst image the attack found for each one, by its pixel accuracy.",
+        unattacked="miou",
+    ),
+    _attacked(
+        miou,
+        worst_for_miou,
+        name="worst_miou",
+        title="Worst-case mIoU",
+        what="Worst-case mIoU: over the images, one of each, that together make it low: the number that SEA reports.",
+    ),
+    _corrupted(
+        pixel_accuracy,
+        name="corrupted_pixel_accuracy",
+        title="Pixel accuracy under corruption",
+        what="Pixel accuracy under corruption: the mean over severities, then over corruptions.",
+    ),
+    _corrupted(
+        mean_accuracy,
+        name="corrupted_mean_accuracy",
+        title="Mean accuracy over classes under corruption",
+        what="Mean accuracy over classes under corruption: the mean over severities, then over corruptions.",
+    ),
+    _corrupted(
+        miou,
+        name="corrupted_miou",
+        title="mIoU under corruption",
+        what="mIoU under corruption: computed in every cell on its own, then the mean over severities and over "
+        "corruptions.",
+    ),
+    # `glass_blur` stays in: it swaps pixels with neighbours a few pixels away, at random, and moves no object.
+    _corrupted(
+        miou,
+        MOVING,
+        name="corrupted_miou_still",
+        title="mIoU under corruptions that move nothing",
+        what="mIoU under the corruptions that leave everything in its place: without `elastic_transform` and "
+        "`zoom_blur`.",
+    ),
+    _retained(
+        miou,
+        name="miou_retention",
+        title="Retention of mIoU (corrupted / clean)",
+        what="Retention of mIoU: under corruption, as a fraction of the clean one (FAN; Zhou et al. 2022, "
+        "arXiv:2204.12451).",
+    ),
+    Degradation.by_reference(
+        relative=False,
+        name="corruption_degradation",
+        title="CD",
+        what="Corruption degradation (CD): 1 - mIoU under each corruption as a fraction of a reference model's; then "
+        "the mean.",
+    ),
+    Degradation.by_reference(
+        relative=True,
+        name="relative_corruption_degradation",
+        title="Relative CD",
+        what="Relative corruption degradation (rCD): the loss of mIoU under each corruption as a fraction of a "
+        "reference model's.",
+    ),
+)

@@ -1,0 +1,167 @@
+"""What a metric is: a value with its uncertainty, computed from outcomes, and a comparison of two models."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.metrics.shared.bootstrap import bootstrap, paired_difference
+from robustbench_kpca.metrics.shared.unit import Unit
+from robustbench_kpca.protocols.scenario import Scenario
+from robustbench_kpca.records.estimate import Estimate, Values, mean, paired_p_value
+from robustbench_kpca.records.outcomes import Outcomes
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One score per sample, in the order of `samples`; a metric's value is their mean."""
+
+    samples: NDArray[np.object_]
+    values: Values
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Two values of one metric on the same samples. `lost` and `gained` count samples that score worse and better.
+
+    Both are None where a sample has no score of its own.
+    """
+
+    first: float
+    second: float
+    p_value: float
+    lost: int | None
+    gained: int | None
+
+
+def _always(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric(ABC):
+    """A number with its uncertainty.
+
+    Attributes:
+        name: in records, boards and rules; title: on pages; what: one sentence, for `rbk list metrics`.
+        task: the task whose outcomes it is computed from, such as `classification`.
+        kinds: the kinds of protocol that it can be computed under, such as `clean` and `attack`.
+        unit: how its value is written.
+        lower_is_better: whether a smaller value is the better one.
+        applies: whether it can be computed from these outcomes of its task and kinds.
+        chance: the value that guessing gets, where that is not zero.
+        unattacked: of a metric of attacks, the name of the metric that is the same without the attack.
+        needs_reference: whether it has no value until it is `relative_to` another model.
+
+    """
+
+    name: str
+    title: str
+    what: str = ""
+    task: str
+    kinds: tuple[str, ...]
+    unit: Unit
+    lower_is_better: bool = False
+    applies: Callable[[Outcomes, Scenario], bool] = field(default=_always)
+    chance: Callable[[Outcomes], float] | None = None
+    unattacked: str | None = None
+    needs_reference: bool = False
+
+    @abstractmethod
+    def estimate(self, outcomes: Outcomes) -> Estimate:
+        """Value and 95 % interval."""
+
+    @abstractmethod
+    def paired(self, first: Outcomes, second: Outcomes) -> Paired:
+        """Compare two models on the same samples.
+
+        Raises:
+            BadInputError: they are not of the same samples.
+
+        """
+
+    def better(self, first: float, second: float) -> bool:
+        """Whether the first value is strictly better."""
+        return first < second if self.lower_is_better else first > second
+
+    def relative_to(self, reference: Outcomes) -> "Metric":  # noqa: ARG002
+        """Return this metric with another model's errors to divide by, for those that divide by errors."""
+        raise BadInputError(f"metric '{self.name}' divides by nothing", fix="leave `reference` out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean(Metric):
+    """A mean of per-sample scores."""
+
+    scores: Callable[[Outcomes], Scores]
+
+    def estimate(self, outcomes: Outcomes) -> Estimate:
+        """Value and 95 % interval."""
+        return mean(self.scores(outcomes).values)
+
+    def paired(self, first: Outcomes, second: Outcomes) -> Paired:
+        """Compare two models: McNemar's exact test, or sign flips where scores are graded."""
+        return self.paired_scores(self.scores(first), self.scores(second))
+
+    def paired_scores(self, first: Scores, second: Scores) -> Paired:
+        """Compare two vectors of scores."""
+        a, b = aligned(first, second)
+        worse, better = int((b < a).sum()), int((b > a).sum())
+        lost, gained = (better, worse) if self.lower_is_better else (worse, better)
+        return Paired(float(a.mean()), float(b.mean()), paired_p_value(a, b), lost, gained)
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """A number of some samples as a function of how often each counts (None: once).
+
+    `strata` numbers groups that are resampled each by itself, such as images of known and of unknown classes. `many` is
+    the same of many rows of weights at once, shape (resamples, n), where that is faster.
+    """
+
+    samples: NDArray[np.object_]
+    value: Callable[[NDArray[np.int64] | None], float]
+    strata: NDArray[np.int64] | None = None
+    many: Callable[[NDArray[np.int64]], Values] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistic(Metric):
+    """A number that is not a mean of scores; its uncertainty comes from the bootstrap over samples."""
+
+    weighted: Callable[[Outcomes], Weighted]
+
+    def estimate(self, outcomes: Outcomes) -> Estimate:
+        """Value and 95 % interval."""
+        found = self.weighted(outcomes)
+        low, high = bootstrap(found.value, len(found.samples), strata=found.strata, many=found.many)
+        return Estimate(found.value(None), low, high, len(found.samples), "bootstrap")
+
+    def paired(self, first: Outcomes, second: Outcomes) -> Paired:
+        """Compare two models over the same resampled samples."""
+        a, b = self.weighted(first.sorted()), self.weighted(second.sorted())
+        _require_same(a.samples, b.samples)
+        many = None if a.many is None or b.many is None else (a.many, b.many)
+        found = paired_difference(a.value, b.value, len(a.samples), strata=a.strata, many=many)
+        return Paired(a.value(None), b.value(None), found.p_value, None, None)
+
+
+def aligned(a: Scores, b: Scores) -> tuple[Values, Values]:
+    """Return two score vectors in the same order of samples.
+
+    Raises:
+        BadInputError: they are not of the same samples.
+
+    """
+    first, second = np.argsort(a.samples), np.argsort(b.samples)
+    _require_same(a.samples[first], b.samples[second])
+    return a.values[first], b.values[second]
+
+
+def _require_same(first: NDArray[np.object_], second: NDArray[np.object_]) -> None:
+    if len(first) != len(second) or (first != second).any():
+        odd = len(set(first.tolist()) ^ set(second.tolist()))
+        raise BadInputError(f"{odd} sample ids are in one record only", fix="evaluate both on the same samples")

@@ -1,0 +1,133 @@
+"""The table of architectures: a backbone at a size, an attention in its blocks, and a special one in chosen blocks."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from robustbench_kpca.attention import ATTENTIONS
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.models import fan, segmenter, vit
+from robustbench_kpca.models.normalisation import NORMALISATIONS
+from robustbench_kpca.registry import unknown_name
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A network and its sizes.
+
+    Attributes:
+        sizes: name of a size -> its shape, a dataclass.
+        build: takes the name of an attention and a shape; returns the model.
+        crop: share of an image file that its authors' evaluation keeps.
+        task: what it is for: the name of a task.
+
+    """
+
+    sizes: Mapping[str, Any]
+    build: Callable[[str, dict[str, Any]], Any]
+    crop: float
+    task: str = "classification"
+
+
+VIT = Backbone(vit.SIZES, vit.build_vit, crop=0.875)
+FAN = Backbone(fan.SIZES, fan.build_fan, crop=1.0)
+SEGMENTER = Backbone(segmenter.SIZES, segmenter.build_segmenter, crop=1.0, task="segmentation")
+
+
+@dataclass(frozen=True)
+class Family:
+    """An attention for every block, and a `special` one, with its options, for chosen `layers`."""
+
+    backbones: tuple[Backbone, ...]
+    attention: str
+    special: str | None = None
+    layers: str = "first"
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def backbone(self, size: str) -> Backbone:
+        """Return the backbone that comes in this size."""
+        return next(backbone for backbone in self.backbones if size in backbone.sizes)
+
+
+def _rpc(iterations: int, lam: float) -> dict[str, Any]:
+    return {"iterations": iterations, "lam": lam, "threshold": "lam*mu", "mu_width": "embed", "dual_sign": -1}
+
+
+_PRIMAL = {"rank": 20, "rank_multi": 10}
+
+_ANY_GRID = (VIT, SEGMENTER)  # of attentions without parameters of the sequence length
+FAMILIES = {
+    "vit": Family(_ANY_GRID, "softmax"),
+    "symvit": Family(_ANY_GRID, "symmetric"),
+    "rpc_symvit": Family(_ANY_GRID, "symmetric", "rpc", "first", _rpc(4, 4.0)),
+    "rpc_symvit_all": Family(_ANY_GRID, "symmetric", "rpc", "all", _rpc(2, 3.0)),
+    "rpc_vit": Family(_ANY_GRID, "softmax", "rpc_asymmetric", "first", _rpc(4, 4.0)),  # appendix E.10, first form
+    "rpc_vit_sym": Family(_ANY_GRID, "softmax", "rpc", "first", _rpc(4, 4.0)),  # appendix E.10, second form
+    "identity_symvit": Family(_ANY_GRID, "symmetric", "identity", "first"),
+    "scaled_vit": Family((VIT,), "softmax", "scaled", "all", {"form": "alpha"}),
+    "primal_vit": Family((VIT,), "softmax", "primal", "last", _PRIMAL),
+    "kep_svgp_vit": Family(
+        (VIT,), "softmax", "kep_svgp", "last", {"rank": 10, "rank_multi": 10, "form": "concatenate"}
+    ),
+    "fan": Family((FAN,), "softmax"),
+    "symfan": Family((FAN,), "symmetric"),
+    "rpc_fan": Family((FAN,), "symmetric", "rpc", "first", _rpc(4, 4.0)),
+    "identity_fan": Family((FAN,), "symmetric", "identity", "first"),
+}
+ARCHITECTURES = {
+    f"{name}_{size}": (name, size)
+    for name, family in FAMILIES.items()
+    for part in family.backbones
+    for size in part.sizes
+}
+
+
+def parts_of(name: str) -> tuple[Family, Backbone]:
+    """Return the family and the backbone of an architecture.
+
+    Raises:
+        UnknownNameError: there is no such architecture.
+
+    """
+    if name not in ARCHITECTURES:
+        raise unknown_name("model", name, ARCHITECTURES, "(see: rbk list models)")
+    family, size = ARCHITECTURES[name]
+    return FAMILIES[family], FAMILIES[family].backbone(size)
+
+
+def task_of(name: str) -> str:
+    """Return the name of the task that an architecture is for.
+
+    Raises:
+        UnknownNameError: there is no such architecture.
+
+    """
+    return parts_of(name)[1].task
+
+
+def is_stochastic(name: str) -> bool:
+    """Tell whether an architecture draws noise at test time: attacks on it need expectation over transformation."""
+    family, _ = parts_of(name)
+    return any(
+        getattr(ATTENTIONS.get(used), "stochastic", False) for used in (family.attention, family.special) if used
+    )
+
+
+def shape_of(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the shape of the backbone that `create_model` would build.
+
+    Raises:
+        UnknownNameError: there is no such architecture.
+
+    """
+    shape = asdict(parts_of(name)[1].sizes[ARCHITECTURES[name][1]])
+    return {key: options.get(key, value) for key, value in shape.items()}
+
+
+def normalisation_of(name: str, options: Mapping[str, Any]) -> tuple[Sequence[float], Sequence[float]]:
+    """Return the mean and the deviation that `create_model` would put inside the model."""
+    known = shape_of(name, options).get("normalisation", "deit")
+    if known not in NORMALISATIONS:
+        choices = " or ".join(f"'{choice}'" for choice in NORMALISATIONS)
+        raise BadInputError(f"normalisation = {known!r}", expected=choices)
+    return NORMALISATIONS[known]

@@ -1,0 +1,81 @@
+"""Put an attention into chosen blocks of a model; parameters that fit are kept."""
+
+import inspect
+from typing import Any
+
+from torch import nn
+
+from robustbench_kpca.attention import ATTENTIONS
+from robustbench_kpca.errors import BadInputError
+
+
+def place(model: nn.Module, attention: str, layers: Any = "all", **options: Any) -> nn.Module:
+    """Put an attention into chosen layers of a ViT, timm's or the project's, or of a FAN; return the model.
+
+    Parameters that fit are kept (of Q, K and V, the K and V rows where the new attention has no Q).
+
+    Args:
+        model: with `blocks[i].attn`.
+        attention: a name of `robustbench_kpca.attention`.
+        layers: `"first"`, `"last"`, `"all"`, or block indices.
+        **options: of the attention; the number of tokens is the model's.
+
+    Raises:
+        BadInputError: no such layers, an option the attention does not have, or a model without such blocks.
+
+    """
+    blocks: Any = getattr(model, "blocks", None)
+    if blocks is None or not all(hasattr(getattr(block, "attn", None), "proj") for block in blocks):
+        raise BadInputError(f"a {type(model).__name__}", expected="a model with blocks[i].attn, such as timm's ViT")
+    if "tokens" in inspect.signature(ATTENTIONS.get(attention)).parameters:
+        options = options | {"tokens": _tokens(model)}
+    for index in _block_indices(layers, len(blocks)):
+        blocks[index].attn = _with_weights_of(blocks[index].attn, attention, options)
+    return model
+
+
+def _tokens(model: Any) -> int:
+    if hasattr(model, "tokens"):
+        return int(model.tokens)
+    return int(model.patch_embed.num_patches + getattr(model, "num_prefix_tokens", 0))
+
+
+def _block_indices(layers: Any, depth: int) -> list[int]:
+    named = {"first": [0], "last": [depth - 1], "all": list(range(depth))}
+    if isinstance(layers, str) and layers in named:
+        return named[layers]
+    indices = [layers] if isinstance(layers, int) else list(layers) if isinstance(layers, (list, tuple)) else []
+    if not indices or not all(isinstance(index, int) and 0 <= index < depth for index in indices):
+        raise BadInputError(
+            f"layers = {layers!r}", expected=f"'first', 'last', 'all' or block indices from 0 to {depth - 1}"
+        )
+    return indices
+
+
+def _with_weights_of(old: Any, attention: str, options: dict[str, Any]) -> nn.Module:
+    """Build another attention of the same shape; parameters that fit stay, so variants share their initialisation.
+
+    Where Q, K and V become K and V, those two thirds stay.
+    """
+    kind = ATTENTIONS.get(attention)
+    projection = getattr(old, "projection", "qkv")
+    biased = getattr(old, projection).bias is not None
+    if projection != "qkv":
+        options = options | {"projection": projection}
+    options = options | {name: rate for name in ("attn_drop", "proj_drop") if (rate := _dropout(old, name))}
+    try:
+        new: nn.Module = kind(old.proj.in_features, old.num_heads, qkv_bias=biased, **options)
+    except TypeError as error:
+        raise BadInputError(f"attention '{attention}' cannot be built with {options} ({error})") from None
+    own, state = new.state_dict(), old.state_dict()
+    for name, value in state.items():
+        if name in own and own[name].ndim and len(own[name]) * 3 == len(value) * 2:
+            state[name] = value[len(value) // 3 :]
+    fitting = {name: value for name, value in state.items() if name in own and own[name].shape == value.shape}
+    new.load_state_dict(fitting, strict=False)  # what is new keeps its start
+    return new
+
+
+def _dropout(attention: Any, name: str) -> float:
+    rate = getattr(attention, name, 0.0)
+    return float(getattr(rate, "p", rate))

@@ -1,0 +1,117 @@
+"""What a classifier answered, image by image: predictions, ranks and how sure it was."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from robustbench_kpca.attack_loop.query import check_clean
+from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.inference.journal import Journal
+from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca.protocols.scenario import CLEAN_CELL, Corruption, Ood, Scenario, Shift
+from robustbench_kpca.records.outcomes import Column, Outcomes, Table
+from robustbench_kpca.tasks.classification.requirements import IMAGENET_CLASSES, classes_of
+from robustbench_kpca.tasks.results import ModelResults
+from robustbench_kpca.types import Images, Labels, Logits
+
+_GIVEN = ("sample", "label", "corruption", "severity")
+
+
+def cells_of(protocol: Scenario) -> list[tuple[str, int]]:
+    """Return every (corruption, severity) that is shown; only corruption protocols have others than the clean one."""
+    return protocol.cells if isinstance(protocol, Corruption) else [(CLEAN_CELL, 0)]
+
+
+class Answers(ModelResults):
+    """One column of answers for each column of the outcomes that is not known beforehand, filled from the front."""
+
+    def __init__(
+        self, name: str, runner: Runner, samples: Samples, protocol: Scenario, table: Table, journal: Journal | None
+    ) -> None:
+        super().__init__(name, runner, journal)
+        self.samples, self.protocol, self.table = samples, protocol, table
+        rows = len(cells_of(protocol)) * len(samples)
+        self.columns: dict[str, Column] = {
+            name: np.zeros(rows, np.float32 if kind == "float" else np.int64)
+            for name, kind in table.columns.items()
+            if name not in _GIVEN
+        }
+        self.done = self.begun
+        for name, column in self.columns.items() if self.saved else ():
+            column[: self.done] = self.saved["rows"][name].numpy()
+
+    @property
+    def forwards(self) -> int:
+        """One for each row."""
+        return self.done
+
+    def show(self, first: int, batch: tuple[Images, Labels]) -> None:
+        """Answer rows `first`, `first` + 1, ..., unless they are answered already."""
+        if self.done > first:
+            return
+        images, labels = batch
+        with self.timed():
+            logits = self.runner.logits(images.to(self.runner.device)).cpu()
+            rows = slice(first, first + len(images))
+            for name, values in answers(self.protocol, logits, labels).items():
+                if name in self.columns:
+                    self.columns[name][rows] = values.numpy()
+            self.done = rows.stop
+
+    def content(self) -> tuple[int, dict[str, Any]]:
+        """Return the rows that are answered."""
+        return self.done, {name: torch.from_numpy(column[: self.done]) for name, column in self.columns.items()}
+
+    def outcomes(self) -> Outcomes:
+        """Return one row for each image in each cell."""
+        places, count = cells_of(self.protocol), len(self.samples)
+        given: dict[str, Any] = {
+            "sample": np.tile(np.array(self.samples.ids, dtype=object), len(places)),
+            "label": np.tile(np.array(self.samples.labels), len(places)),
+            "corruption": np.repeat(np.array([name for name, _ in places], dtype=object), count),
+            "severity": np.repeat([severity for _, severity in places], count),
+        }
+        return Outcomes.from_columns(self.table, given | self.columns)
+
+
+def answers(protocol: Scenario, logits: Logits, labels: Labels) -> dict[str, Tensor]:
+    """Return columns of outcomes for these logits.
+
+    Raises:
+        BadInputError: logits that cannot be evaluated, or of a model without ImageNet's classes where some of those
+            are asked for.
+
+    """
+    check_clean(logits, labels)
+    classes = classes_of(protocol) if isinstance(protocol, Shift | Ood) else None
+    if classes is not None and logits.shape[1] != IMAGENET_CLASSES:
+        raise BadInputError(
+            f"a model of {logits.shape[1]} classes for 200 classes of ImageNet",
+            expected="the 1000 classes of ImageNet-1K, in their order",
+        )
+    if isinstance(protocol, Ood):
+        return _certainty(logits if classes is None else logits[:, classes])
+    masked = logits if classes is None else _mask(logits, classes)
+    return _ranked(masked, labels) | {"unmasked_prediction": logits.argmax(1)}
+
+
+def _mask(logits: Logits, classes: list[int]) -> Logits:
+    masked = torch.full_like(logits, -torch.inf)
+    masked[:, classes] = logits[:, classes]
+    return masked
+
+
+def _certainty(logits: Logits) -> dict[str, Tensor]:
+    """How sure of a class, in fp32: max softmax (Hendrycks & Gimpel 2017), max logit, energy (Liu et al. 2020)."""
+    largest, total = logits.amax(1), logits.logsumexp(1)
+    return {"max_log_softmax": largest - total, "max_logit": largest, "log_sum_exp": total}
+
+
+def _ranked(logits: Logits, labels: Labels) -> dict[str, Tensor]:
+    own = logits.gather(1, labels[:, None])
+    tied_before = (logits == own) & (torch.arange(logits.shape[1]) < labels[:, None])
+    rank = ((logits > own) | tied_before).sum(1)
+    return {"prediction": logits.argmax(1), "rank": rank, "confidence": logits.softmax(1).amax(1)}

@@ -1,0 +1,143 @@
+"""Classifiers are evaluated, attacked and audited image by image."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from robustbench_kpca.attack_loop.engine import CleanBatch
+from robustbench_kpca.attack_loop.pool import Sample
+from robustbench_kpca.attacks.shared.ball import distance
+from robustbench_kpca.corruptions import Cell
+from robustbench_kpca.data.cells import CellSamples
+from robustbench_kpca.data.samples import Samples, to_pixels, to_tensor
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.inference.corrupted import cell_of, corrupted
+from robustbench_kpca.inference.input_space import InputSpace
+from robustbench_kpca.inference.journal import Journal
+from robustbench_kpca.inference.loader import check_images, in_batches
+from robustbench_kpca.inference.runner import Presentation, Runner, call
+from robustbench_kpca.protocols.scenario import Corruption, Scenario
+from robustbench_kpca.records.outcomes import COUNTS, Outcomes
+from robustbench_kpca.tasks.audit_plan import SHARED_ATTACKS, AuditPlan
+from robustbench_kpca.tasks.classification import TASK
+from robustbench_kpca.tasks.classification.answers import Answers
+from robustbench_kpca.tasks.classification.requirements import first_cell, require_images
+from robustbench_kpca.tasks.classification.success import Misclassified
+from robustbench_kpca.tasks.classification.training import ClassificationTraining
+from robustbench_kpca.tasks.compute import Compute, Place, Row
+from robustbench_kpca.types import Images, Labels
+
+Item = tuple[int, Tensor, int]
+_ONE_ROW = Presentation(
+    call, lambda logits, x: logits.ndim == 2 and len(logits) == len(x),
+    expected="one row of logits an image: (batch, classes)",
+    fix="a model that returns logits for every pixel needs scenes with masks, such as --data shapes",
+)  # fmt: skip
+
+
+class Classification(Compute[Samples]):
+    """Images with one label each."""
+
+    success = Misclassified()
+    training = ClassificationTraining()
+    audit = AuditPlan(
+        samples=64,
+        attacks={
+            **{name: given for name, given in SHARED_ATTACKS.items() if name != "order"},
+            "square": ("square-linf-8_255", {"queries": 300}),
+            "spsa": ("spsa-linf-8_255", {"steps": 10, "samples": 32}),
+            "order": SHARED_ATTACKS["order"],
+        },
+        strongest=("pgd-doubled", "apgd-doubled"),
+        white_box=("pgd", "pgd-doubled", "apgd", "apgd-doubled", "apgd-dlr"),
+        black_box=("noise", "square", "spsa"),
+        left_out="",
+        limits={},
+    )
+
+    def require_data(self, data: Samples, protocol: Scenario) -> None:
+        """Refuse images that the protocol cannot be measured on: see `require_images`."""
+        require_images(data, protocol)
+
+    def presentation(self, model: nn.Module, *, attacked: bool) -> Presentation:  # noqa: ARG002
+        """Show images whole."""
+        return _ONE_ROW
+
+    def first_inputs(self, model: nn.Module, data: Samples, protocol: Scenario | None, count: int) -> Images:  # noqa: ARG002
+        """Return the first images of the first cell."""
+        shown = first_cell(data, protocol)
+        _, images, _ = next(self.batches(shown, range(min(count, len(shown))), count))
+        return images
+
+    def shown(
+        self, data: Samples, protocol: Scenario, place: Place, indices: Sequence[int], *,
+        batch_size: int, workers: int, seed: int, frost: str,
+    ) -> Iterator[tuple[list[int], tuple[Images, Labels]]]:  # fmt: skip
+        """Yield batches of images with their labels."""
+        source, cell, storage = data, None, "none"
+        if isinstance(data, CellSamples):
+            source = data.cell(*place)
+        elif isinstance(protocol, Corruption):
+            cell, storage = cell_of(protocol, place, seed, frost), protocol.storage
+        fetch = partial(_fetch, source, cell, storage)
+        for numbers, images, labels in in_batches(fetch, _collate, indices, batch_size=batch_size, workers=workers):
+            yield numbers, (images, labels)
+
+    def results(self, name: str, runner: Runner, data: Samples, protocol: Scenario, journal: Journal | None) -> Answers:
+        """Return columns of answers, to be filled."""
+        return Answers(name, runner, data, protocol, TASK.table(protocol.kind), journal)
+
+    def batches(self, data: Samples, indices: Sequence[int], batch_size: int, workers: int = 0) -> Iterator[CleanBatch]:
+        """Yield images with their labels."""
+        if indices:
+            fetch = partial(_fetch, data, None, "none")
+            yield from in_batches(fetch, _collate, indices, batch_size=batch_size, workers=workers)
+
+    def rows(self, sample: Sample, space: InputSpace) -> list[Row]:
+        """Return the one row of an image."""
+        clean, worst = space.leave(sample.clean[None]), space.leave(sample.worst[None])
+        row = {
+            "sample": sample.id,
+            "label": sample.label,
+            "clean_prediction": sample.clean_prediction,
+            "prediction": sample.prediction,
+            "broken_by": sample.broken_by,
+            "linf": float(distance(worst, clean, "linf")),
+            "l2": float(distance(worst, clean, "l2")),
+        }
+        return [row | {name: getattr(sample, name) for name in COUNTS}]
+
+    def is_settled(self, rows: list[Row]) -> bool:
+        """Tell whether the image was broken at a smaller budget: then it is at a larger one."""
+        return bool(rows[0]["broken_by"])
+
+    def combined(self, rows: list[Row], smaller: list[Row]) -> list[Row]:
+        """Add what was counted at the smaller budgets."""
+        return [rows[0] | {name: rows[0][name] + smaller[0][name] for name in COUNTS}]
+
+    def flags(self, outcomes: Outcomes) -> list[str]:
+        """Remark on proposals whose success was not confirmed, too."""
+        retracted = int((outcomes["retracted"] > 0).sum())
+        own = [f"{retracted} samples looked broken in a gradient pass and were not in a plain one"] if retracted else []
+        return own + super().flags(outcomes)
+
+
+COMPUTE = Classification()
+
+
+def _fetch(samples: Samples, cell: Cell | None, storage: str, index: int) -> Item:
+    image = samples.image(index)
+    if isinstance(image, Tensor):
+        check_images(image[None])
+    if cell is not None:
+        image = corrupted(to_pixels(image), cell, samples.ids[index], storage)
+    return index, to_tensor(image), samples.labels[index]
+
+
+def _collate(items: list[Item]) -> CleanBatch:
+    index, images, labels = zip(*items, strict=True)
+    if len({image.shape for image in images}) > 1:
+        raise BadInputError("images of different sizes", expected="one size")
+    return list(index), torch.stack(images), torch.tensor(labels)

@@ -1,0 +1,108 @@
+"""Images and protocol belong together, or nothing is measured: numbers on the wrong images look like results."""
+
+import numpy as np
+
+from robustbench_kpca.data.cells import CellSamples
+from robustbench_kpca.data.imagenet_classes import imagenet_classes
+from robustbench_kpca.data.samples import Samples, to_pixels
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols.scenario import Corruption, Ood, Scenario, Shift
+
+IMAGENET_CLASSES = 1000
+IMAGENET_C_SIDE = 224
+PROFILES = {"imagenet-c": "imagenet_c", "imagenet-c-bar": "imagenet_c_bar", "cifar10-c": "cifar_c"}
+"""The parameter set behind each published set of corrupted images."""
+
+
+def first_cell(samples: Samples, protocol: Scenario | None) -> Samples:
+    """Return the images of the first cell that is shown: of stored corruptions there may be no others."""
+    if isinstance(samples, CellSamples) and isinstance(protocol, Corruption):
+        return samples.cell(*protocol.cells[0])
+    return samples
+
+
+def require_images(samples: Samples, protocol: Scenario) -> None:
+    """Refuse images that a protocol cannot be measured on.
+
+    Raises:
+        BadInputError: stored pictures asked of data that has none, or the other way round, or pictures made in another
+            way; cells that are not there; labels outside the classes asked for; a pair where one set is wanted, or the
+            other way round; a protocol with windows.
+
+    """
+    if getattr(protocol, "inference", None) is not None:
+        raise BadInputError(
+            f"protocol '{protocol.title}' has an [inference] table for data '{samples.name}'",
+            expected="no windows: these images have one label each, and are shown whole",
+            fix="choose a protocol without [inference]",
+        )
+    if isinstance(samples, CellSamples) != (isinstance(protocol, Corruption) and protocol.mode == "stored"):
+        kind = "stored corruptions" if isinstance(samples, CellSamples) else "images"
+        raise BadInputError(
+            f"data '{samples.name}' ({kind}) for the protocol '{protocol.title}'",
+            expected="imagenet-c:FOLDER or the like for mode = 'stored', and plain images otherwise",
+        )
+    if isinstance(protocol, Ood) != samples.is_pair:
+        raise BadInputError(
+            f"data '{samples.name}' for the protocol '{protocol.title}'",
+            expected="two data sets for out-of-distribution detection, and one otherwise",
+            fix="give --data KNOWN --against UNKNOWN",
+        )
+    if isinstance(protocol, Corruption):
+        _require_one_grid(protocol)
+        _require_making(samples, protocol)
+        _require_alexnets_size(samples, protocol)
+    if isinstance(protocol, Shift | Ood):
+        _require_classes(samples, protocol)
+
+
+def classes_of(protocol: Shift | Ood) -> list[int] | None:
+    """Return the classes that are asked for, None for all."""
+    return None if protocol.classes == "all" else imagenet_classes(protocol.classes)
+
+
+def _require_one_grid(protocol: Corruption) -> None:
+    if protocol.grid:
+        raise BadInputError(
+            f"protocol '{protocol.title}' has corruptions of different severities ([[grid]] tables)",
+            expected="for images with one label each, `corruptions` that all have the same `severities`",
+        )
+
+
+def _require_making(samples: Samples, protocol: Corruption) -> None:
+    """Refuse stored pictures that were made in another way than the protocol says, and cells that are not there."""
+    if not isinstance(samples, CellSamples):
+        return
+    asked = (protocol.profile, protocol.storage, protocol.frost)
+    there = samples.made or (PROFILES[samples.name], "published", "published")
+    if asked != there:
+        profile, storage, frost = there
+        raise BadInputError(
+            f"data '{samples.name}' for the protocol '{protocol.title}'",
+            expected=f"profile = '{profile}', storage = '{storage}' and frost = '{frost}', as these pictures were made",
+            fix="choose that set's protocol (for pictures by rbk corrupt: one that generates, with --set mode=stored)",
+        )
+    for name, severity in protocol.cells:
+        samples.cell(name, severity)
+
+
+def _require_alexnets_size(samples: Samples, protocol: Corruption) -> None:
+    if protocol.reference != "alexnet":
+        return
+    height, width = np.shape(to_pixels(first_cell(samples, protocol).image(0)))[:2]
+    if (height, width) != (IMAGENET_C_SIDE, IMAGENET_C_SIDE):
+        raise BadInputError(
+            f"images of {width} x {height} with reference = 'alexnet'",
+            expected="224 x 224: AlexNet's errors are of ImageNet-C",
+            fix="set reference = 'none'",
+        )
+
+
+def _require_classes(samples: Samples, protocol: Shift | Ood) -> None:
+    known = samples.labels if samples.known_classes is None else samples.known_classes
+    odd = sorted(set(known) - set(classes_of(protocol) or known))
+    if odd:
+        raise BadInputError(
+            f"data '{samples.name}' has label {odd[0]}, which is none of the classes '{protocol.classes}'",
+            fix=f"give images of those classes (imagenet:FOLDER --split {protocol.classes}), or choose classes = 'all'",
+        )

@@ -1,0 +1,90 @@
+"""What pages and tables show of a task's records, besides their metrics; no torch."""
+
+from typing import Any
+
+import pandas as pd
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.metrics import PERCENT, Unit
+from robustbench_kpca.records.estimate import Estimate
+from robustbench_kpca.records.record import Record
+
+
+class Pages:
+    """The reporting half of a task.
+
+    A task that is measured under corruption overrides `cells`, `by_corruption`, `by_group` and `along_severity`. Other
+    tasks need none of the methods.
+
+    Attributes:
+        quantity: what curves over severity show, such as `accuracy` or `mIoU`.
+        error: what heat maps show, such as `top-1 error`: one minus that quantity.
+        error_title: the same in titles, such as `Error`.
+        unit: how the quantity and the error are written.
+
+    """
+
+    quantity: str = "value"
+    error: str = "error"
+    error_title: str = "Error"
+    unit: Unit = PERCENT
+
+    def cells(self, record: Record) -> list[dict[str, Any]]:
+        """Return one entry per (corruption, severity), as `rbk show --json` prints it."""
+        raise _no_cells(record)
+
+    def by_corruption(self, record: Record) -> pd.DataFrame:
+        """Return one row per corruption, as written (in percent): the error at each severity, and their mean."""
+        raise _no_cells(record)
+
+    def by_group(self, record: Record) -> dict[str, float]:
+        """Return the mean error in [0, 1] by group of corruptions: noise, blur, weather, digital, extra, other."""
+        raise _no_cells(record)
+
+    def along_severity(self, record: Record) -> dict[int, Estimate]:
+        """Return the quantity by severity, over the corruptions measured there; 0 is the images as they are."""
+        raise _no_cells(record)
+
+    def by_class(self, record: Record) -> pd.DataFrame | None:  # noqa: ARG002
+        """Return one row per class, as written (in percent), where the task counts classes apart; else None."""
+        return None
+
+    def headline(self, record: Record) -> list[str]:
+        """Return the names of the metrics that one line about a record shows."""
+        return list(record.metrics)
+
+    def tables(self, record: Record) -> list[tuple[str, pd.DataFrame]]:
+        """Return what `rbk show` prints below the metrics: titles and tables of numbers, as written."""
+        found = []
+        if _is_corrupted(record):
+            title = f"{self.error_title} by {{}}, {self.unit.name}"
+            groups = {group: self.unit.scale * value for group, value in self.by_group(record).items()}
+            means = pd.DataFrame({"mean": list(groups.values())}, index=pd.Index(groups, name="group"))
+            found += [
+                (title.format("corruption and severity"), self.by_corruption(record)), (title.format("group"), means)
+            ]  # fmt: skip
+        classes = self.by_class(record)
+        return found if classes is None else [*found, (f"By class, {self.unit.name}", classes)]
+
+    def details(self, record: Record) -> dict[str, Any]:
+        """Return what `rbk show --json` prints beside the record; numbers are not scaled."""
+        found: dict[str, Any] = {"cells": self.cells(record)} if _has_cells(record) else {}
+        if _is_corrupted(record):
+            found["groups"] = self.by_group(record)
+        classes = self.by_class(record)
+        if classes is not None:
+            table = (classes / self.unit.scale).reset_index()
+            found["classes"] = table.astype(object).where(table.notna(), None).to_dict("records")
+        return found
+
+
+def _has_cells(record: Record) -> bool:
+    return "severity" in record.outcomes.columns
+
+
+def _is_corrupted(record: Record) -> bool:
+    return _has_cells(record) and bool((record.outcomes["severity"] > 0).any())
+
+
+def _no_cells(record: Record) -> BadInputError:
+    return BadInputError(f"{record.spec.stem()} has no numbers by corruption")

@@ -1,0 +1,46 @@
+"""A protocol is resolved, and everything that it names exists and can be used, before anything is measured."""
+
+from collections.abc import Mapping
+
+import torch
+
+from robustbench_kpca.attack_loop.engine import build_attack
+from robustbench_kpca.corruptions import require_profile
+from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.data.samples import to_pixels
+from robustbench_kpca.inference.corrupted import cell_of, corrupted
+from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Scenario, load_scenario
+from robustbench_kpca.tasks import task_named
+
+
+def prepare(protocol: str, overrides: Mapping[str, Override]) -> tuple[str, Scenario]:
+    """Return a protocol's label and what it resolves to.
+
+    Raises:
+        BadInputError: unknown protocol, attack or corruption; unknown or unusable option.
+
+    """
+    label, scenario = load_scenario(protocol, dict(overrides))
+    if isinstance(scenario, Attack):
+        image, zero = torch.full((1, 3, 32, 32), 0.5), torch.zeros(1, dtype=torch.int64)
+        for stage in scenario.stage:
+            build_attack(stage).start(image, zero, scenario.threat, zero)  # refuses a norm or target it does not know
+    elif isinstance(scenario, Corruption) and scenario.mode != "stored":
+        for name in scenario.names:
+            require_profile(name, scenario.profile)
+    return label, scenario
+
+
+def try_cells(data: Dataset, scenario: Scenario, seed: int, frost: str) -> None:
+    """Corrupt one picture in each cell, so that what cannot be made is found out before anything is measured.
+
+    Raises:
+        BadInputError: a cell that cannot be made.
+
+    """
+    if not isinstance(scenario, Corruption) or scenario.mode == "stored":
+        return
+    index = task_named(data.task).compute.smallest(data)
+    image = to_pixels(data.image(index))
+    for place in scenario.cells:
+        corrupted(image, cell_of(scenario, place, seed, frost), data.ids[index])

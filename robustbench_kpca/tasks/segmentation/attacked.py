@@ -1,0 +1,60 @@
+"""The rows of outcomes of an attacked scene: pixel counts of its clean picture and of the worst one of each stage."""
+
+from itertools import chain, groupby
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from robustbench_kpca.attack_loop.pool import Sample
+from robustbench_kpca.attack_loop.success import Answer
+from robustbench_kpca.attacks.shared.ball import distance
+from robustbench_kpca.inference.input_space import InputSpace
+from robustbench_kpca.records.outcomes import COUNTS
+from robustbench_kpca.tasks.compute import Row
+from robustbench_kpca.tasks.segmentation.counts import WHOLE, pixel_counts
+
+
+def rows_of(sample: Sample, space: InputSpace) -> list[Row]:
+    """Count the pixels of the clean picture and of each stage's.
+
+    Of each picture the first row is of class -1 and holds totals; then comes one row for each class that it has or is
+    predicted to have. A stage that found nothing worse than the clean picture has none.
+    """
+    truth = _numbers(sample.label)
+    rows = _picture(sample.id, 0, "", truth, _numbers(sample.clean_prediction))
+    rows[0] |= {name: getattr(sample, name) for name in COUNTS}
+    clean = space.leave(sample.clean[None])
+    for stage, (image, _, prediction, attack) in sorted(sample.found.items()):
+        whole, *classes = _picture(sample.id, stage, attack, truth, _numbers(prediction))
+        after = space.leave(image[None])
+        sizes = {"linf": float(distance(after, clean, "linf")), "l2": float(distance(after, clean, "l2"))}
+        rows += [whole | sizes, *classes]
+    return rows
+
+
+def worse_of(found: list[Row], before: list[Row]) -> list[Row]:
+    """Return, of each stage, the rows of the picture with fewer right pixels; what both cost is with the clean one."""
+    mine, theirs = (
+        {number: list(rows) for number, rows in groupby(part, key=lambda row: row["picture"])}
+        for part in (found, before)
+    )
+    pictures = []
+    for number in sorted({*mine, *theirs}):
+        choices = [part[number] for part in (mine, theirs) if number in part]
+        pictures.append(min(choices, key=lambda picture: int(picture[0]["intersection"])))
+    whole, *rows = chain.from_iterable(pictures)
+    return [whole | {name: found[0][name] + before[0][name] for name in COUNTS}, *rows]
+
+
+def _picture(sample: str, number: int, attack: str, truth: NDArray[np.int16], said: NDArray[np.int16]) -> list[Row]:
+    """Return the rows of one picture, that of all classes first."""
+    counts = pixel_counts(truth, said)
+    same = {"sample": sample, "picture": number, "attack": attack, "linf": 0.0, "l2": 0.0, **dict.fromkeys(COUNTS, 0)}
+    lines = [(WHOLE, *counts[:, 1:].sum(0).tolist()), *counts.tolist()]
+    return [same | dict(zip(("class", "intersection", "truth", "predicted"), line, strict=True)) for line in lines]
+
+
+def _numbers(answer: Answer) -> NDArray[np.int16]:
+    assert isinstance(answer, torch.Tensor)
+    return answer.numpy()

@@ -1,0 +1,176 @@
+"""Segmenters are evaluated through windows, and attacked and audited pixel by pixel."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import torch
+from torch import nn
+
+from robustbench_kpca.attack_loop.engine import CleanBatch
+from robustbench_kpca.attack_loop.pool import Sample
+from robustbench_kpca.corruptions import Cell
+from robustbench_kpca.data.samples import to_tensor
+from robustbench_kpca.data.scenes import Mask, Pixels, Scenes
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.inference.corrupted import cell_of, corrupted
+from robustbench_kpca.inference.input_space import InputSpace
+from robustbench_kpca.inference.journal import Journal
+from robustbench_kpca.inference.loader import in_batches
+from robustbench_kpca.inference.runner import Presentation, Runner
+from robustbench_kpca.inference.sliding_window.tiles import through_windows
+from robustbench_kpca.inference.sliding_window.windows import (
+    EVERY_PIXEL,
+    Windowing,
+    batch_size_for,
+    first_window,
+    own_window,
+)
+from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
+from robustbench_kpca.tasks.audit_plan import GAIN, SHARED_ATTACKS, SLACK, AuditPlan
+from robustbench_kpca.tasks.compute import BATCH_SIZE, Compute, Place, Row
+from robustbench_kpca.tasks.drawing import Drawing
+from robustbench_kpca.tasks.segmentation import TASK
+from robustbench_kpca.tasks.segmentation.attacked import rows_of, worse_of
+from robustbench_kpca.tasks.segmentation.counts import PixelResults, windowing_of
+from robustbench_kpca.tasks.segmentation.drawing import draw_scenes
+from robustbench_kpca.tasks.segmentation.success import FewerRight
+from robustbench_kpca.tasks.segmentation.training import SegmentationTraining
+from robustbench_kpca.types import Images
+
+Picture = tuple[int, Pixels, Mask]
+_WHITE_BOX = ("pgd", "pgd-doubled", "apgd", "apgd-doubled", "apgd-dlr", "segpgd")
+
+
+class Segmentation(Compute[Scenes]):
+    """Scenes: images of any size with a label for every pixel."""
+
+    success = FewerRight()
+    training = SegmentationTraining()
+    audit = AuditPlan(
+        samples=16,  # every attack goes on to its end on every one
+        attacks={**SHARED_ATTACKS, "segpgd": ("segpgd20-linf-8_255", {"steps": 40})},
+        # Plain cross-entropy loses to SegPGD on honest segmenters (Gu et al. 2022, arXiv:2207.12391).
+        strongest=("segpgd",),
+        white_box=_WHITE_BOX,
+        black_box=("noise",),
+        left_out="Square and SPSA do not apply to labels of pixels",
+        limits={"slack": SLACK, "gain": GAIN},
+    )
+
+    def require_data(self, data: Scenes, protocol: Scenario) -> None:
+        """Refuse stored pictures and published errors: there are none of scenes."""
+        if isinstance(protocol, Corruption) and (protocol.mode == "stored" or protocol.reference != "none"):
+            raise BadInputError(
+                f"mode = '{protocol.mode}' and reference = '{protocol.reference}' for data '{data.name}'",
+                expected="mode = 'fast' or 'exact', and reference = 'none': no corrupted scenes are published",
+            )
+
+    def require_classes(self, classes: int, data: Scenes) -> None:
+        """Refuse a segmenter with another number of classes than the scenes."""
+        if classes != data.classes:
+            raise BadInputError(
+                f"a model of {classes} classes for the {data.classes} of data '{data.name}'",
+                fix="choose a segmenter that was trained on such scenes",
+            )
+
+    def presentation(self, model: nn.Module, *, attacked: bool) -> Presentation:
+        """Show attacked scenes through the model's own windows, side by side; else what is shown are windows."""
+        window = own_window(model) if attacked else 0
+        return replace(EVERY_PIXEL, show=partial(_show_windows, window)) if window else EVERY_PIXEL
+
+    def batch_size(self, model: nn.Module, data: Scenes, protocol: Scenario | None) -> int:
+        """Return 64, fewer where the logits of all pixels of a batch take more than 256 MiB; audits: at most all."""
+        most = min(BATCH_SIZE, len(data)) if protocol is None else BATCH_SIZE
+        if protocol is None or isinstance(protocol, Attack):
+            return batch_size_for(data.classes, max(own_window(model), *data.size(0)), most)
+        return batch_size_for(data.classes, windowing_of(model, protocol).window, most)
+
+    def first_inputs(self, model: nn.Module, data: Scenes, protocol: Scenario | None, count: int) -> Images:
+        """Return the upper left window of the first scenes; under attack its side is the first scene's shorter side."""
+        first = [data.image(index) for index in range(min(count, len(data)))]
+        if protocol is None or isinstance(protocol, Attack):
+            side = min(first[0].shape[:2])
+            windowing = Windowing(side, side)
+        else:
+            windowing = windowing_of(model, protocol)
+        return torch.stack([first_window(image, windowing) for image in first])
+
+    def smallest(self, data: Scenes) -> int:
+        """Return the smallest scene."""
+        return min(range(len(data)), key=lambda index: sorted(data.size(index)))
+
+    def shown(
+        self, data: Scenes, protocol: Scenario, place: Place, indices: Sequence[int], *,
+        batch_size: int, workers: int, seed: int, frost: str,  # noqa: ARG002 (windows of all scenes share batches)
+    ) -> Iterator[tuple[list[int], tuple[Pixels, Mask]]]:  # fmt: skip
+        """Yield scenes one by one, with their masks, corrupted at full resolution."""
+        cell, storage = None, "none"
+        if isinstance(protocol, Corruption):
+            cell, storage = cell_of(protocol, place, seed, frost), protocol.storage
+        fetch = partial(_fetch, data, cell, storage)
+        for index, image, mask in in_batches(fetch, _only, indices, batch_size=1, workers=workers):
+            yield [index], (image, mask)
+
+    def results(
+        self, name: str, runner: Runner, data: Scenes, protocol: Scenario, journal: Journal | None
+    ) -> PixelResults:
+        """Return counts of pixels, to be filled."""
+        return PixelResults(name, runner, data, protocol, TASK.table(protocol.kind), journal)
+
+    def batches(self, data: Scenes, indices: Sequence[int], batch_size: int, workers: int = 0) -> Iterator[CleanBatch]:
+        """Yield scenes of one size with their masks."""
+        if indices:
+            fetch = partial(_fetch, data, None, "none")
+            yield from in_batches(fetch, _stack, indices, batch_size=batch_size, workers=workers)
+
+    def groups(self, data: Scenes, indices: Sequence[int]) -> list[list[int]]:
+        """Group scenes by their size."""
+        return data.by_size(indices)
+
+    def rows(self, sample: Sample, space: InputSpace) -> list[Row]:
+        """Return the pixel counts of all pictures of a scene."""
+        return rows_of(sample, space)
+
+    def is_settled(self, rows: list[Row]) -> bool:  # noqa: ARG002
+        """Attack every scene at every budget: it may always get worse."""
+        return False
+
+    def combined(self, rows: list[Row], smaller: list[Row]) -> list[Row]:
+        """Take the worse picture of each stage."""
+        return worse_of(rows, smaller)
+
+    def spread(self, data: Scenes, count: int) -> Scenes:
+        """Keep scenes of the commonest size, evenly spread."""
+        alike = max(data.by_size(range(len(data))), key=len)
+        chosen = min(count, len(alike))
+        return data.take([alike[(2 * k + 1) * len(alike) // (2 * chosen)] for k in range(chosen)])
+
+    def draw(self, model: nn.Module, data: Scenes, protocol: Scenario, *, seed: int, frost: str) -> Drawing:
+        """Draw scenes, their classes and predictions: see `draw_scenes`."""
+        return draw_scenes(model, data, protocol, seed=seed, frost=frost)
+
+
+COMPUTE = Segmentation()
+
+
+def _show_windows(window: int, model: nn.Module, x: Images) -> Images:
+    return through_windows(model, x, window)
+
+
+def _fetch(scenes: Scenes, cell: Cell | None, storage: str, index: int) -> Picture:
+    image, mask, name = scenes.image(index), scenes.mask(index), scenes.ids[index]
+    if mask.shape != image.shape[:2]:
+        raise BadInputError(f"the mask of '{name}' is {mask.shape}", expected=f"{image.shape[:2]}, as its image")
+    return index, corrupted(image, cell, name, storage), mask
+
+
+def _only(items: list[Picture]) -> Picture:
+    return items[0]
+
+
+def _stack(items: list[Picture]) -> CleanBatch:
+    index, images, masks = zip(*items, strict=True)
+    labels = torch.from_numpy(np.stack(masks)).long()
+    return list(index), torch.stack([to_tensor(image) for image in images]), labels

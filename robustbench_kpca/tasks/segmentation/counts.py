@@ -1,0 +1,123 @@
+"""What a segmenter answered, counted pixel by pixel: one row for each class of each picture."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from robustbench_kpca.data.scenes import IGNORE, Mask, Pixels, Scenes
+from robustbench_kpca.inference.journal import Journal
+from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca.inference.sliding_window.windows import Prediction, Stream, Windowing
+from robustbench_kpca.protocols.scenario import CLEAN_CELL, Clean, Corruption, Scenario
+from robustbench_kpca.records.outcomes import Outcomes, Table
+from robustbench_kpca.tasks.results import ModelResults
+
+Counts = NDArray[np.int64]
+WHOLE = -1
+"""In place of a class: the row about all pixels of a picture."""
+
+
+def cells_of(protocol: Scenario) -> list[tuple[str, int]]:
+    """Return every (corruption, severity) that is shown; only corruption protocols have others than the clean one."""
+    return protocol.cells if isinstance(protocol, Corruption) else [(CLEAN_CELL, 0)]
+
+
+def windowing_of(model: nn.Module, protocol: Scenario | None) -> Windowing:
+    """Return how a model is shown pictures: as `[inference]` says, else through its own windows side by side.
+
+    Raises:
+        BadInputError: windows of the model's own size, and it does not say which.
+
+    """
+    asked = protocol.inference if isinstance(protocol, Clean | Corruption) else None
+    if asked is None:
+        return Windowing.of(model, 0, 0)
+    return Windowing.of(
+        model, asked.window, asked.stride, scales=asked.scales, flip=asked.flip, resize=asked.resize
+    )  # fmt: skip
+
+
+def pixel_counts(truth: Mask, prediction: Mask) -> Counts:
+    """Count the pixels of one picture; those whose truth is IGNORE count nowhere.
+
+    Args:
+        truth: int16, shape (height, width): classes from 0, or IGNORE.
+        prediction: classes from 0, or below where the model gave no finite logits: wrong, and predicted as no class.
+
+    Returns:
+        Rows (class, intersection, truth, predicted), one for each class with truth + predicted > 0: pixels of the class
+        that are predicted as it, its pixels, pixels predicted as it.
+
+    """
+    known = truth != IGNORE
+    true, said = truth[known].astype(np.int64), prediction[known].astype(np.int64)
+    counted = true[true == said], true, said[said >= 0]
+    classes = 1 + max((int(values.max()) for values in counted if values.size), default=-1)
+    counts = [np.bincount(values, minlength=classes) for values in counted]
+    seen = np.flatnonzero(counts[1] + counts[2])
+    return np.stack([seen, *(count[seen] for count in counts)], 1)
+
+
+class PixelResults(ModelResults):
+    """Rows (picture, class, intersection, truth, predicted); pictures are numbered cell after cell."""
+
+    def __init__(
+        self, name: str, runner: Runner, scenes: Scenes, protocol: Scenario, table: Table, journal: Journal | None
+    ) -> None:
+        super().__init__(name, runner, journal)
+        self.scenes, self.protocol, self.table = scenes, protocol, table
+        self.done = self.begun
+        self.rows: list[Counts] = [self.saved["rows"]["counts"].numpy()] if self.saved else []
+        self._windows_before = int(self.saved.get("forwards", 0))
+        self.stream: Stream[tuple[int, Mask]] = Stream(runner, windowing_of(runner.model, protocol))
+
+    @property
+    def forwards(self) -> int:
+        """Windows of the pictures that are counted."""
+        return self._windows_before + self.stream.decided
+
+    def show(self, first: int, batch: tuple[Pixels, Mask]) -> None:
+        """Queue one picture, unless it is counted already."""
+        image, truth = batch
+        if first >= self.begun:
+            self._count(lambda: self.stream.put((first, truth), image))
+
+    def finish(self) -> None:
+        """Count what is still queued."""
+        self._count(self.stream.flush)
+
+    def content(self) -> tuple[int, dict[str, Any]]:
+        """Return the rows of the pictures that are counted."""
+        self.rows = [self._counts()]
+        return self.done, {"counts": torch.from_numpy(self.rows[0])}
+
+    def outcomes(self) -> Outcomes:
+        """Return one row for each class that a picture has or is predicted to have."""
+        picture, label, intersection, truth, predicted = self._counts().T
+        places, cell = cells_of(self.protocol), picture // len(self.scenes)
+        return Outcomes.from_columns(
+            self.table,
+            {
+                "sample": np.array(self.scenes.ids, dtype=object)[picture % len(self.scenes)],
+                "corruption": np.array([name for name, _ in places], dtype=object)[cell],
+                "severity": np.array([severity for _, severity in places])[cell],
+                "class": label,
+                "intersection": intersection,
+                "truth": truth,
+                "predicted": predicted,
+            },
+        )
+
+    def _counts(self) -> Counts:
+        return np.concatenate([np.empty((0, 5), np.int64), *self.rows])
+
+    def _count(self, work: Callable[[], list[tuple[tuple[int, Mask], Prediction]]]) -> None:
+        with self.timed():
+            for (position, truth), prediction in work():
+                own = pixel_counts(truth, prediction)
+                self.rows.append(np.insert(own, 0, position, axis=1))
+                self.done = position + 1

@@ -1,0 +1,122 @@
+"""What pages show of a segmenter's records: accuracies and mIoU by cell, and the IoU of every class."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from robustbench_kpca.metrics.corruption import mean_by_group
+from robustbench_kpca.metrics.shared.bootstrap import bootstrap
+from robustbench_kpca.metrics.shared.pixels import (
+    Measure,
+    PixelCounts,
+    mean_accuracy,
+    miou,
+    pixel_accuracy,
+    shares,
+)
+from robustbench_kpca.protocols.corruption_names import canonical
+from robustbench_kpca.protocols.scenario import CLEAN_CELL
+from robustbench_kpca.records.estimate import Estimate
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.tasks.pages import Pages
+
+MEASURES: dict[str, Measure] = {
+    "pixel_accuracy": pixel_accuracy,
+    "mean_accuracy": mean_accuracy,
+    "miou": miou,
+}
+
+
+class SegmentationPages(Pages):
+    """MIoU and 1 - mIoU."""
+
+    quantity = "mIoU"
+    error = "1 - mIoU"
+    error_title = "1 - mIoU"
+
+    def cells(self, record: Record) -> list[dict[str, Any]]:
+        """Return the metrics of each cell in [0, 1], and IoU by class: None for those neither true nor predicted."""
+        counts = PixelCounts.of(record.outcomes)
+        values = {name: counts.levels(measure).tolist() for name, measure in MEASURES.items()}
+        by_class = [[None if math.isnan(value) else value for value in row] for row in counts.ious().tolist()]
+        return [
+            {"corruption": name, "severity": severity}
+            | {metric: levels[at] for metric, levels in values.items()}
+            | {"iou": by_class[at]}
+            for at, (name, severity) in enumerate(counts.cells)
+        ]
+
+    def by_corruption(self, record: Record) -> pd.DataFrame:
+        """Return per corruption, in percent: 1 - mIoU at each severity, NaN where not measured, and their mean."""
+        return 100 * _errors(record.outcomes)
+
+    def by_group(self, record: Record) -> dict[str, float]:
+        """Return the mean of 1 - mIoU in [0, 1] by group of corruptions."""
+        return mean_by_group({str(name): value for name, value in _errors(record.outcomes)["mean"].items()})
+
+    def along_severity(self, record: Record) -> dict[int, Estimate]:
+        """Return mIoU by severity, over the corruptions measured there; 0 is the images as they are."""
+        whole = PixelCounts.of(record.outcomes)
+        severities = sorted({severity for _, severity in whole.cells})
+        return {level: _mean(whole.part([cell for cell in whole.cells if cell[1] == level])) for level in severities}
+
+    def by_class(self, record: Record) -> pd.DataFrame:
+        """Return per class, in percent: its share of the pixels, and its IoU clean, corrupted (mean) and under attack.
+
+        Rows are named after their class where the data has names of classes, else they are numbered; classes that occur
+        nowhere, after the last that does, have a row only where there are names.
+        """
+        names = record.spec.data.class_names
+        counts = _counts_by_situation(record.outcomes)
+        truth = next(iter(counts.values())).counts[0, 1].sum(0)
+        columns = {"pixels": truth / truth.sum()}
+        for title, found in counts.items():
+            share = shares(found.cells) if title == "corrupted IoU" else np.ones(1)
+            columns[title] = np.tensordot(share, found.ious(), 1)
+        most = max(len(names or ()), *(len(column) for column in columns.values()))
+        padded = {
+            title: np.pad(column, (0, most - len(column)), constant_values=np.nan) for title, column in columns.items()
+        }
+        called = range(most) if names is None else names
+        return 100 * pd.DataFrame(padded, index=pd.Index(called, name="class"))
+
+
+def _counts_by_situation(outcomes: Outcomes) -> dict[str, PixelCounts]:
+    """Return the pixel counts that IoUs by class are shown of."""
+    if outcomes.kind == "attack":
+        return {"clean IoU": PixelCounts.clean(outcomes), "attacked IoU": PixelCounts.attacked(outcomes)}
+    whole = PixelCounts.of(outcomes)
+    corrupted = [cell for cell in whole.cells if cell[0] != CLEAN_CELL]
+    found = {}
+    if len(corrupted) < len(whole.cells):
+        found["clean IoU"] = PixelCounts.clean(outcomes)
+    if corrupted:
+        found["corrupted IoU"] = whole.part(corrupted)
+    return found
+
+
+def _errors(outcomes: Outcomes) -> pd.DataFrame:
+    """Return per corruption 1 - mIoU at each severity, NaN where not measured, and their mean."""
+    counts = PixelCounts.of(outcomes)
+    found = {cell: 1 - level for cell, level in zip(counts.cells, counts.levels(miou).tolist(), strict=True)}
+    names = canonical(name for name, _ in counts.cells if name != CLEAN_CELL)
+    severities = sorted({severity for _, severity in counts.cells} - {0})
+    columns = {str(level): [found.get((name, level), math.nan) for name in names] for level in severities}
+    table = pd.DataFrame(columns, index=pd.Index(names, name="corruption"), dtype=float)
+    return table.assign(mean=table.mean(axis=1))
+
+
+def _mean(counts: PixelCounts) -> Estimate:
+    """Return the mean over cells of mIoU."""
+    low, high = bootstrap(
+        lambda weights: float(counts.levels(miou, weights[None]).mean()),
+        len(counts.samples),
+        many=lambda weights: counts.levels(miou, weights).mean(1),
+    )
+    return Estimate(float(counts.levels(miou).mean()), low, high, len(counts.samples), "bootstrap")
+
+
+PAGES = SegmentationPages()

@@ -1,0 +1,329 @@
+"""Units, the catalogue of metrics, records of schema 2, and boards whose numbers are computed once."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.errors import BadInputError, UnknownNameError
+from robustbench_kpca.metrics import (
+    METRICS,
+    PERCENT,
+    PLAIN,
+    Catalogue,
+    Mean,
+    Scores,
+    Statistic,
+    Unit,
+    common_unit,
+    measure,
+    metric_for,
+)
+from robustbench_kpca.metrics.corruption import RelativeError
+from robustbench_kpca.metrics.shared.pixels import miou
+from robustbench_kpca.protocols.corruption_names import COMMON, SEVERITIES
+from robustbench_kpca.protocols.scenario import load_scenario
+from robustbench_kpca.records.outcomes import Outcomes, Table
+from robustbench_kpca.records.record import (
+    DataInfo,
+    Environment,
+    ModelInfo,
+    OlderSchemaError,
+    OutcomesFile,
+    Passes,
+    ProtocolInfo,
+    Record,
+    Spec,
+    find_records,
+    load_record,
+)
+from robustbench_kpca.report.board import Board, load_board
+from robustbench_kpca.report.compare import Rule, compare
+from robustbench_kpca.report.consistency import load_consistent
+from robustbench_kpca.report.plots import against_eps
+from robustbench_kpca.report.render import cells, frame, html, markdown
+from robustbench_kpca.tasks import task_named
+from robustbench_kpca.tasks.pages import Pages
+
+DIGITS = Path(__file__).parents[2] / "leaderboards" / "digits" / "records"
+SURPRISE = Unit(digits=3)
+
+
+def surprise(outcomes):
+    return Scores(outcomes["sample"], outcomes["surprise"])
+
+
+TOY = METRICS.add(
+    Mean(
+        name="toy_surprise", title="Surprise", task="toy", kinds=("clean",), unit=SURPRISE, lower_is_better=True,
+        scores=surprise,
+    )
+)  # fmt: skip
+TOY_TABLE = Table("toy", "clean", {"sample": "str", "surprise": "float"})
+
+
+def record_of(outcomes, protocol, model="m"):
+    """A record of these outcomes, as an evaluation would have written it."""
+    name, scenario = load_scenario(protocol)
+    spec = Spec(
+        model=ModelInfo(
+            name=model, source="s", parameters=1, parameters_sha256=model, probe_sha256="", pixel_std=(), config={}
+        ),
+        data=DataInfo(
+            name="data", split="test", n=len(set(outcomes["sample"])), classes=3, digest="d", task=outcomes.task
+        ),
+        protocol=ProtocolInfo(name=name, digest=scenario.digest(), resolved=scenario.model_dump(mode="json")),
+        seed=0,
+        batch_size=1,
+    )
+    where = Environment(
+        python="", platform="", processor="", device="", threads=1, deterministic=True,
+        packages={"torch": "", "timm": ""}, revision=None,
+    )  # fmt: skip
+    return Record(
+        spec=spec, metrics=measure(outcomes, scenario), passes=Passes(forwards=1, backwards=0),
+        outcomes_file=OutcomesFile.of(outcomes, spec), environment=where, citations=(), flags=(), created="now",
+        seconds=1,
+    ).attach(outcomes)  # fmt: skip
+
+
+def toys(values, model="m"):
+    columns = {"sample": [f"s{index}" for index in range(len(values))], "surprise": values}
+    return record_of(Outcomes.from_columns(TOY_TABLE, columns), "clean", model)
+
+
+def board_of(folder, records, *columns, rank_by="first"):
+    """A board of these records, one column per (title, protocol, metric)."""
+    for record in records:
+        record.save(folder)
+    models = [record.spec.model.name for record in records]
+    text = f'title = "T"\nintro = ""\ndata = "data"\nsplit = "test"\nseed = 0\nrank_by = "{rank_by}"\n'
+    text += f"models = {json.dumps(list(dict.fromkeys(models)))}\n"
+    for title, protocol, metric in columns:
+        text += f'[[column]]\ntitle = "{title}"\nprotocol = "{protocol}"\nmetric = "{metric}"\n'
+    (folder / "board.toml").write_text(text)
+    return load_board(str(folder), find_records(folder))
+
+
+def test_units_write_values():
+    assert (PERCENT.number(0.9341), PERCENT.text(0.9341)) == ("93.4", "93.4 %")
+    assert PERCENT.interval(0.909, 1) == "[90.9, 100.0]"
+    assert (PERCENT.change(-0.015), PERCENT.label("accuracy")) == ("-1.5", "accuracy (%)")
+    assert (SURPRISE.text(23.45678), SURPRISE.change(1), SURPRISE.label("Surprise")) == ("23.457", "+1.000", "Surprise")
+    assert [PERCENT.share(value) for value in (-1, 0.5, 7)] == [0, 50, 100]
+    assert PLAIN.share(7) == 0
+    assert common_unit([PERCENT, PERCENT]) == PERCENT
+    assert common_unit([PERCENT, PLAIN]) is None
+
+
+def test_metrics_can_be_added_and_are_selected_by_task():
+    assert metric_for("toy_surprise") is TOY
+    assert METRICS.add(TOY) is TOY
+    assert "toy_surprise" in METRICS.names()
+    with pytest.raises(BadInputError, match="'toy_surprise' is there already"):
+        METRICS.add(Mean(name="toy_surprise", title="", task="toy", kinds=(), unit=PLAIN, scores=surprise))
+    with pytest.raises(UnknownNameError, match="did you mean 'toy_surprise'"):
+        metric_for("toy_suprise")
+    assert list(toys([1.5, 2.5]).metrics) == ["toy_surprise"]
+    assert "toy_surprise" not in Catalogue().names()
+
+
+def test_every_metric_has_a_task_with_a_table_of_its_kinds():
+    for name in Catalogue().names():
+        metric = metric_for(name)
+        assert set(metric.kinds) <= set(task_named(metric.task).tables)
+        assert metric.unattacked is None or metric_for(metric.unattacked).task == metric.task
+
+
+def test_the_rules_of_the_gate_are_in_the_metrics_unit():
+    rule = Rule.parse("toy_surprise:+0.5")
+    assert rule.drop == 0.5
+    for text in ("toy_surprise:+0.5pp", "toy_surprise:-0.5", "robust_accuracy:-2", "robust_accuracy:-2%"):
+        with pytest.raises(BadInputError, match="expected"):
+            Rule.parse(text)
+    (done,) = compare([toys([4.0] * 20 + [4.5])], [toys([2.0] * 21)], [rule])
+    assert done.regression
+    assert str(done).startswith("2.000 -> 4.024 (+2.024, allowed +0.5; ")
+    (fine,) = compare([toys([2.0] * 21)], [toys([2.0] * 21)], [rule])
+    assert not fine.regression
+
+
+def test_a_board_without_percent(tmp_path):
+    board = board_of(tmp_path, [toys([1.0, 2.5], "a"), toys([3.0, 4.0], "b")], ("first", "clean", "toy_surprise"))
+    assert frame(board).columns.tolist() == ["#", "Model", "first ↓"]
+    assert frame(board)["first ↓"][0].startswith("1.750 [1.000, 2.500]")
+    page = html(board)
+    assert "Values of 2 `data` images" in markdown(board)
+    assert "<p>Values of 2 <code>data</code>" in page
+    assert '--share: 0.0%">1.750 <small>[1.000, 2.500]</small>' in page
+    assert not [line for line in markdown(board).splitlines() if "Percent" in line]
+
+
+def test_a_board_of_another_task_than_its_data_is_refused(tmp_path):
+    with pytest.raises(BadInputError, match="clean_accuracy beside classification and toy"):
+        board_of(tmp_path, [toys([1.0])], ("first", "clean", "toy_surprise"), ("more", "clean", "clean_accuracy"))
+
+
+def test_a_task_without_corruptions_needs_no_pages_of_its_own():
+    record, pages = toys([1.0]), Pages()
+    assert (pages.tables(record), pages.details(record), pages.headline(record)) == ([], {}, ["toy_surprise"])
+    with pytest.raises(BadInputError, match="no numbers by corruption"):
+        pages.along_severity(record)
+
+
+def test_a_board_computes_its_numbers_once(tmp_path, monkeypatch):
+    board = board_of(tmp_path, [scenes("a"), scenes("b")], ("first", "segmentation", "miou"))
+    tested, made = [], []
+    paired, estimate = Statistic.paired, Board._estimate
+    monkeypatch.setattr(Statistic, "paired", lambda self, *both: tested.append(self.name) or paired(self, *both))
+    monkeypatch.setattr(Board, "_estimate", lambda self, *cell: made.append(cell[0]) or estimate(self, *cell))
+    for show in (markdown, html, frame, cells):
+        show(board)
+    assert tested == ["miou"], "one test of one pair of models"
+    assert made == ["a", "b"], "two cells"
+
+
+def test_the_errors_of_a_reference_are_computed_once_a_column(tmp_path, monkeypatch):
+    def grid(model, wrong):
+        rows = [
+            {
+                "sample": f"s{i}",
+                "label": 0,
+                "corruption": name,
+                "severity": level,
+                "prediction": 0,
+                "rank": int(i < wrong),
+            }
+            for name, level in (("none", 0), *((name, level) for name in COMMON for level in SEVERITIES))
+            for i in range(40)
+        ]
+        outcomes = Outcomes.from_rows(task_named("classification").table("corruption"), rows)
+        return record_of(outcomes, "common-corruptions", model)
+
+    records = [grid("a", 5), grid("b", 10), grid("c", 20)]
+    board = board_of(tmp_path, records, ("first", "common-corruptions", "mce"))
+    text = (tmp_path / "board.toml").read_text() + 'reference = "b"\n'
+    (tmp_path / "board.toml").write_text(text)
+    board, divided = load_board(str(tmp_path), find_records(tmp_path)), []
+    kept = RelativeError.relative_to
+    monkeypatch.setattr(RelativeError, "relative_to", lambda self, other: divided.append(1) or kept(self, other))
+    for show in (markdown, frame, cells):
+        show(board)
+    assert divided == [1]
+    assert [row["columns"][0]["value"] for row in cells(board)] == pytest.approx([0.5, 1, 2])
+
+
+def scenes(model="m", kind="clean"):
+    """A record of segmentation, made by hand: two classes of ten pixels in every one of 30 images."""
+    rng = np.random.default_rng(sum(model.encode()))
+    table = task_named("segmentation").table(kind)
+    rows = []
+    for index in range(30):
+        for number in range(2 if kind == "attack" else 1):
+            right = rng.integers(0, 11, 2) // (1 + number)
+            for label, same in ((0, right[0]), (1, right[1])):
+                counts = {"class": label, "intersection": same, "truth": 10, "predicted": 10 - right[1 - label] + same}
+                rows.append({"sample": f"s{index}"} | counts)
+                rows[-1] |= {"corruption": "none", "severity": 0, "picture": number, "attack": "pgd"}
+                rows[-1] |= {name: 0 for name in table.columns if name not in rows[-1]}
+    outcomes = Outcomes.from_rows(table, rows)
+    if kind == "clean":
+        return record_of(outcomes, "segmentation", model)
+    return record_of(outcomes, "seg-pgd20-linf-8_255", model)
+
+
+def test_curves_over_eps_are_named_after_their_metric(tmp_path, monkeypatch):
+    import matplotlib as mpl
+
+    monkeypatch.setitem(mpl.rcParams, "svg.fonttype", "none")
+    for eps in (1, 2):
+        scenario = load_scenario("seg-pgd20-linf-8_255", {"eps": f"{eps}/255"})[1]
+        found = "\n".join(_toml(scenario.model_dump(mode="json")))
+        (tmp_path / f"at{eps}.toml").write_text(found)
+    paths = [str(tmp_path / f"at{eps}.toml") for eps in (1, 2)]
+    records = []
+    for path in paths:
+        outcomes = scenes(kind="attack").outcomes
+        records.append(record_of(outcomes, path))
+    board = board_of(tmp_path, [scenes(), *records], ("first", "segmentation", "miou"),
+                     *((path[-8:], path, "robust_miou") for path in paths))  # fmt: skip
+    drawn = against_eps(board)
+    assert "Robust mIoU (%)" in drawn
+    assert "accuracy" not in drawn
+    page = html(board)
+    assert "<h2>Robust mIoU against the attacker's budget</h2>" in page
+
+
+def _toml(content):
+    stages = content.pop("stage")
+    yield from (f"{key} = {json.dumps(value)}" for key, value in content.items())
+    for stage in stages:
+        yield "[[stage]]"
+        options = stage.pop("options")
+        yield from (f"{key} = {json.dumps(value)}" for key, value in {**stage, **options}.items())
+
+
+def schema_2(folder, change=lambda content: None):
+    """A committed record of classification as it was written in schema 2."""
+    path = next(path for path in sorted(DIGITS.glob("vit_digits__*pgd*.record.json")))
+    content = json.loads(path.read_text())
+    if content["schema_version"] == 3:
+        content["schema_version"] = 2
+        del content["spec"]["data"]["task"], content["outcomes_file"]["columns"]
+    change(content)
+    shutil.copy(path.parent / content["outcomes_file"]["file"], folder)
+    (folder / path.name).write_text(json.dumps(content))
+    return folder / path.name
+
+
+def test_a_record_of_schema_2_is_read_as_one_of_schema_3(tmp_path):
+    record = load_consistent(schema_2(tmp_path))
+    assert (record.schema_version, record.spec.data.task, record.kind) == (3, "classification", "attack")
+    assert record.outcomes.task == "classification"
+    assert record.spec.stem().endswith("__67378602"), "its digest is what it was in schema 2"
+    assert record.outcomes_file.columns["linf"] == "float"
+    again = load_record(record.save(tmp_path / "again"))
+    assert again.spec == record.spec
+    assert again.metrics == record.metrics
+
+
+def test_a_segmentation_record_of_schema_2_is_stale_and_not_converted(tmp_path):
+    def change(content):
+        content["spec"]["data"]["class_names"] = ["c"] * content["spec"]["data"]["classes"]
+
+    with pytest.raises(OlderSchemaError, match="record schema 2; expected schema 3"):
+        load_record(schema_2(tmp_path, change))
+
+
+def test_metrics_may_differ_by_rounding_and_by_no_more(tmp_path):
+    """Processors differ in the last digit of sums."""
+    path = schema_2(tmp_path)
+    content = json.loads(path.read_text())
+    for change, fine in ((1e-15, True), (1e-7, False)):
+        content["metrics"]["robust_accuracy"]["low"] *= 1 + change
+        path.write_text(json.dumps(content))
+        if fine:
+            load_consistent(path)
+        else:
+            with pytest.raises(BadInputError, match=r"robust_accuracy = .* does not follow from"):
+                load_consistent(path)
+
+
+def test_show_asks_the_tasks_pages(tmp_path, capsys):
+    scenes(kind="attack").save(tmp_path)
+    assert main(["show", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "By class, percent" in shown
+    assert "attacked IoU" in shown
+    assert main(["show", str(tmp_path), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert set(found["classes"][0]) == {"class", "pixels", "clean IoU", "attacked IoU"}
+
+
+def test_one_miou_in_which_a_class_that_is_only_predicted_counts_0():
+    """Class 2 is nowhere: it does not count. Class 1 is predicted only."""
+    found = miou(np.array([4, 0, 0]), np.array([8, 0, 0]), np.array([4, 4, 0]))
+    assert found == pytest.approx((4 / 8 + 0) / 2)

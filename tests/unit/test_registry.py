@@ -1,0 +1,74 @@
+"""A family is a folder, and what programs add to it."""
+
+import numpy as np
+import pytest
+
+from robustbench_kpca.data import DATASETS
+from robustbench_kpca.data.load import kind_of, load_data
+from robustbench_kpca.data.request import Request
+from robustbench_kpca.data.samples import ArraySamples, Samples
+from robustbench_kpca.data.scenes import ArrayScenes, Scenes
+from robustbench_kpca.errors import BadInputError, UnknownNameError
+from robustbench_kpca.registry import Family
+
+
+@pytest.fixture
+def family():
+    return Family("data set", "robustbench_kpca.data.sets", "load", separator="-")
+
+
+def load(request: Request) -> ArraySamples:
+    """Four black images."""
+    split = request.split_of("black", ("test", "val"))
+    return ArraySamples(
+        np.zeros((4, 2, 2, 3), np.uint8), [0, 1, 0, 1], name="black", split=split, ids="abcd", classes=2
+    )
+
+
+def test_a_member_from_outside_is_found_like_the_others(family):
+    family.add("black", load)
+    assert family.names() == sorted({*DATASETS.names(), "black"})
+    assert family.get("black") is load
+    assert family.summary("black") == "Four black images."
+    family.add("black", load)
+    with pytest.raises(UnknownNameError, match="did you mean 'black'"):
+        family.get("blakc")
+    assert "black" not in DATASETS.names()
+
+
+def test_a_name_is_given_once(family):
+    with pytest.raises(BadInputError, match="second data set named 'digits'"):
+        family.add("digits", load)
+    family.add("black", load)
+    with pytest.raises(BadInputError, match="second data set named 'black'"):
+        family.add("black", lambda _: None)
+
+
+def test_names_have_hyphens_where_files_have_underscores(family):
+    assert "imagenet-c-bar" in family.names()
+    assert "imagenet_c_bar" not in family.names()
+    assert family.summary("imagenet-c-bar").startswith("ImageNet-C-bar: ")
+    with pytest.raises(UnknownNameError, match="did you mean 'imagenet-c-bar'"):
+        family.get("imagenet_c_bar")
+
+
+def test_an_added_data_set_is_loaded_by_name(monkeypatch):
+    monkeypatch.setitem(DATASETS.added, "black", load)
+    assert load_data("black", limit=2).ids == ["c", "d"], "one of each label"
+    assert kind_of("black") is ArraySamples
+    assert load_data("black", "val").split == "val"
+    with pytest.raises(BadInputError, match="black has no split 'train'; known: test, val"):
+        load_data("black", "train")
+
+
+def test_the_kind_of_data_is_known_without_reading_it():
+    assert issubclass(kind_of("ade20k:/no/such"), Scenes)
+    assert issubclass(kind_of("imagenet-c"), Samples)
+    assert issubclass(kind_of("/no/such/folder"), Samples)
+
+
+def test_data_of_another_kind_is_refused():
+    with pytest.raises(BadInputError, match="data 'shapes' is for segmentation; expected data for classification"):
+        Samples.require(ArrayScenes([np.zeros((2, 2, 3), np.uint8)], [np.zeros((2, 2), int)], "a", name="shapes"))
+    with pytest.raises(BadInputError, match="data 'digits' is for classification; expected data for segmentation"):
+        Scenes.require(load_data("digits", limit=1))

@@ -1,0 +1,98 @@
+"""A task that the package does not know is evaluated, attacked, audited, recorded, checked and ranked."""
+
+import numpy as np
+import pytest
+import toy_task
+
+from robustbench_kpca import evaluate, load_data, load_record
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.records.record import find_records
+
+EPS = 8 / 255
+BOARD = """
+title = "Tags"
+intro = "Sequences of high and low places."
+data = "toy-tags"
+split = "test"
+seed = 0
+models = ["toy_task-shifted", "toy_task-exact"]
+rank_by = "Attacked"
+
+[[column]]
+title = "Clean"
+protocol = "clean"
+metric = "tag_accuracy"
+
+[[column]]
+title = "Attacked"
+protocol = "pgd20-linf-8_255"
+metric = "robust_sequences"
+"""
+
+
+@pytest.fixture(autouse=True)
+def tagging(monkeypatch, tmp_path):
+    toy_task.register(monkeypatch.setitem)
+    monkeypatch.chdir(tmp_path)
+
+
+def closest(shift):
+    """Distance of every sequence's closest place to the threshold: at that eps it breaks; negative if wrong already."""
+    data = toy_task.Sequences()
+    signed = np.where(data.values > 0.5, 1, -1) * (data.values - 0.5 - shift)
+    return signed.min(1), (signed > 0).mean(1)
+
+
+@pytest.mark.parametrize(("model", "shift"), [(toy_task.exact, 0.0), (toy_task.shifted, 0.03)])
+def test_clean_and_attacked_numbers_are_those_of_the_closed_form(model, shift, tmp_path):
+    gaps, right = closest(shift)
+    clean = evaluate(model(), "toy-tags", protocol="clean", out=tmp_path)
+    assert clean.spec.data.task == "tagging"
+    assert clean.metrics["tag_accuracy"].value == pytest.approx(right.mean())
+    attacked = evaluate(model(), "toy-tags", protocol="pgd20-linf-8_255", out=tmp_path, audit=False, batch_size=7)
+    broken = attacked.outcomes["broken_by"] != ""
+    assert broken.tolist() == (gaps < EPS).tolist()
+    assert attacked.outcomes["broken_by"][gaps < 0].tolist() == ["clean"] * int((gaps < 0).sum())
+    assert 0 < broken.sum() < len(broken)
+    assert {load_record(path).outcomes.digest() for path in find_records(tmp_path)} == {
+        clean.outcomes.digest(), attacked.outcomes.digest()
+    }  # fmt: skip
+
+
+def test_a_curve_carries_over_what_broke():
+    eps = ["2/255", "8/255", "32/255"]
+    alone = [evaluate(toy_task.exact(), "toy-tags", protocol="pgd20-linf-8_255", eps=one, audit=False) for one in eps]
+    below = evaluate(toy_task.exact(), "toy-tags", protocol="pgd20-linf-8_255", eps=eps[2], below=eps[:2], audit=False)
+    assert (below.outcomes["broken_by"] == "").tolist() == (alone[2].outcomes["broken_by"] == "").tolist()
+    assert below.passes.forwards > alone[2].passes.forwards - alone[0].passes.forwards
+
+
+def test_its_models_are_audited_like_others():
+    record = evaluate(toy_task.exact(), load_data("toy-tags", limit=8), protocol="pgd20-linf-8_255")
+    assert record.audit is not None
+    assert record.audit.subject.data == "toy-tags"
+    flags = {check.name: check.saw for check in record.audit.flags}
+    assert "black-box" not in flags
+    assert "huge-eps" not in flags
+
+
+def test_the_command_line_evaluates_shows_checks_and_ranks_it(tmp_path, capsys):
+    asked = ["eval", "-m", "toy_task:exact", "-m", "toy_task:shifted", "--data", "toy-tags", "-o", "runs", "--no-audit"]
+    assert main([*asked, "-p", "clean", "-p", "pgd20-linf-8_255", "-q"]) == 0
+    assert main(["show", "runs"]) == 0
+    assert main(["check", "runs", "--baseline", "runs", "--fail", "robust_sequences:-2pp"]) == 0
+    (tmp_path / "board").mkdir()
+    (tmp_path / "board" / "board.toml").write_text(BOARD)
+    capsys.readouterr()
+    assert main(["leaderboard", "board", "--records", "runs", "-q"]) == 0
+    page = (tmp_path / "board" / "README.md").read_text()
+    assert page.index("toy_task-exact") < page.index("toy_task-shifted")
+    assert "100.0" in page
+    assert (tmp_path / "board" / "index.html").stat().st_size > 1000
+
+
+def test_what_it_has_no_table_for_is_refused(tmp_path):
+    with pytest.raises(BadInputError, match=r"corruption.*tagging.*clean, attack"):
+        evaluate(toy_task.exact(), "toy-tags", protocol="common-corruptions-32px", out=tmp_path)
+    assert not list(tmp_path.iterdir())
