@@ -1,11 +1,13 @@
-"""Few images under the name of many."""
+"""Few images under the name of many, and audits of a step or two."""
 
 import importlib
 from contextlib import contextmanager
+from functools import wraps
 
 import pytest
 
 from robustbench_kpca.data import DATASETS
+from robustbench_kpca.tasks import TASKS, task_named
 
 
 @contextmanager
@@ -13,6 +15,23 @@ def few_digits(count):
     """Let every part of the digits have only its first images."""
     digits = importlib.import_module(f"{DATASETS.package}.digits")
     load = digits.load
+
+    @wraps(load)
+    def few(*asked):
+        return load(*asked).take(range(count))
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(digits, "load", lambda split="test": load(split).take(range(count)))
+        patch.setattr(digits, "load", few)
+        yield
+
+
+@contextmanager
+def short_audits():
+    """Let every attack of an audit take two steps, where the machinery is tested and not the verdict."""
+    with pytest.MonkeyPatch.context() as patch:
+        for task in TASKS.names():
+            attacks = task_named(task).compute.audit.attacks
+            for name, (protocol, given) in list(attacks.items()):
+                few = {key: 2 for key in ("steps", "queries", "samples", "restarts") if key in given}
+                patch.setitem(attacks, name, (protocol, given | few))
         yield

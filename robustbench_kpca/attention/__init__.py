@@ -1,6 +1,6 @@
-"""The attention variants, one file each; `models.place` puts any of them into chosen layers of a timm ViT.
+"""The attention variants, one file each. `models.place` puts any of them into chosen layers of a timm ViT.
 
-Those without parameters of the sequence length (all but scaled, primal and kep_svgp) also fit timm's `attn_layer`.
+Scaled, primal and kep_svgp attention are built for one number of tokens. The others also fit timm's `attn_layer`.
 """
 
 from robustbench_kpca.registry import Family

@@ -1,17 +1,18 @@
-"""Identity attention: every token keeps its own value; the ablation that shows what mixing is worth.
+"""Identity attention: every token keeps its own value. It is the ablation without any mixing of tokens.
 
-Principal Attention Pursuit can drive its softmax to the identity (arXiv:2406.13762's Algorithm 1 on random keys does so
-within four to six iterations), so what RPC attention gains must be more than what this gains in the same layer.
+The softmax of Principal Attention Pursuit can become the identity: that of Algorithm 1 of arXiv:2406.13762 does so on
+random keys within four to six iterations. So a gain of RPC attention means something only if it is larger than the gain
+of identity attention in the same layer.
 """
 
 from robustbench_kpca.attention.symmetric import Heads, SymmetricAttention
 
 
 class IdentityAttention(SymmetricAttention):
-    """out = proj(V). Same parameters as symmetric attention, so weights interchange; the keys are not used."""
+    """out = proj(V). The parameters are those of symmetric attention, so that weights fit both; keys are not used."""
 
     def attend(self, k: Heads, v: Heads, *, causal: bool = False) -> Heads:  # noqa: ARG002
-        """Leave the values as they are."""
+        """Return the values."""
         return v
 
 

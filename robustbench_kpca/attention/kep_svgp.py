@@ -1,4 +1,4 @@
-"""KEP-SVGP attention: a sparse Gaussian process on the kernel's singular functions, so every pass is one sample.
+"""KEP-SVGP attention: a sparse Gaussian process on the kernel's singular functions; each pass draws one sample.
 
 Chen et al. (2024), "Self-Attention through Kernel-Eigen Pair Sparse Variational Gaussian Processes", arXiv:2402.01476.
 """
@@ -50,26 +50,26 @@ def kl_to_prior(mean: Mean, factor: Factor, log_lam: Spectrum) -> Float[Tensor, 
 class KEPSVGPAttention(nn.Module):
     """out = proj([mix(F_h) for every head h]), F = (scores diag(lam)^2) (m + S eps), eps ~ N(0, I), always drawn.
 
-    The scores are those of primal attention, e + r (`sum`) or e above r (`concatenate`, where a linear layer `merge`
-    maps the 2N rows of F back to N). F has `rank` channels; u = m + S eps is one draw per sequence, head and channel,
-    shared by the tokens. m, S and lam are parameters: `mean`, `lower` and `log_scale` (below and log of the diagonal),
-    `log_lam`. q starts at the prior, where the KL term is 0.
+    The scores are those of primal attention: e + r (`sum`), or e above r (`concatenate`), where a linear layer `merge`
+    maps the 2N rows of F back to N. F has `rank` channels. u = m + S eps is drawn once for each sequence, head and
+    channel; all tokens share it. m, S and lam are parameters: `mean`; `lower`, the part of S below the diagonal, and
+    `log_scale`, the logarithm of its diagonal; `log_lam`. q is initially the prior, where the KL term is 0.
 
     While training, `penalties` holds "ksvd" (J^2 with lam for Lambda) and "kl"; in evaluation it is empty.
 
     Args:
         tokens: the number of tokens, class token included.
-        rank: s, how many singular functions, and how many channels.
-        rank_multi: m, weights see at most rank * rank_multi of the tokens.
+        rank: s, the number of singular functions, and of channels.
+        rank_multi: m; the weights use at most rank * rank_multi of the tokens.
         form: "sum" or "concatenate".
-        bypass_proj: leave `proj` out, as the authors' CIFAR model does (it keeps the unused parameters).
+        bypass_proj: leave `proj` out, as the authors' CIFAR model does; its parameters are kept, unused.
 
     The others are what timm >= 1.0.23 passes to an `attn_layer`.
 
     """
 
     stochastic = True
-    """Two passes differ, so attacks average gradients and metrics average passes."""
+    """Passes differ, so attacks average gradients, and evaluations average logits, over several passes."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class KEPSVGPAttention(nn.Module):
         self.fixed_noise: Tensor | None = None  # eps, (batch, heads, channels, rank), in place of the draw
 
     def train(self, mode: bool = True) -> "KEPSVGPAttention":
-        """Switch between training and evaluation; what the last batch left is dropped."""
+        """Switch between training and evaluation mode; the penalties of the last batch are removed."""
         self.penalties = {}
         return super().train(mode)
 
@@ -131,7 +131,7 @@ class KEPSVGPAttention(nn.Module):
         return self.mean + (factor @ eps.to(factor.dtype).unsqueeze(-1)).squeeze(-1).transpose(-2, -1)
 
     def forward(self, x: Tokens, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tokens:
-        """Map tokens to tokens; masks are refused, vision needs none."""
+        """Map tokens to tokens; masks are refused, since vision models need none."""
         if attn_mask is not None or is_causal:
             raise BadInputError(f"a mask for {type(self).__name__}", expected="no mask")
         e, r = self.scores(x)

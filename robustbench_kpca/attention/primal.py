@@ -1,4 +1,4 @@
-"""Primal attention: the attention kernel enters through its leading singular functions, never as an N x N matrix.
+"""Primal attention: the kernel is represented by its leading singular functions; no N x N matrix is built.
 
 Chen et al. (2023), "Primal-Attention: Self-attention through Asymmetric Kernel SVD in Primal Representation",
 arXiv:2305.19798. Cosine kernel, data-dependent weights, and the regulariser as the authors' released code has it.
@@ -25,11 +25,11 @@ Scores = Float[Tensor, "batch heads tokens rank"]
 Weights = Float[Tensor, "heads width rank"]
 Spectrum = Float[Tensor, "heads rank"]
 
-_EPS = 1e-6  # shorter vectors are divided by this instead of their length, so a zero one has a finite gradient
+_EPS = 1e-6  # least length that vectors are divided by, so that the gradient at zero is finite
 
 
 def feature_map(u: Heads, *, causal: bool = False) -> Heads:
-    """Return phi(u) = u / max(||u||, 1e-6), where `causal` first replaces u by its running mean over the tokens.
+    """Return phi(u) = u / max(||u||, 1e-6); with `causal`, u is first replaced by its running mean over the tokens.
 
     Computed in at least single precision, returned in that of `u`.
     """
@@ -51,8 +51,8 @@ def ksvd_objective(e: Scores, r: Scores, w_e: Weights, w_r: Weights, lam: Spectr
     Args:
         e: left scores.
         r: right scores.
-        w_e: the parameters behind e (before they meet the data).
-        w_r: the same behind r.
+        w_e: the parameters W_e that e is computed from.
+        w_r: the same for r.
         lam: the diagonal of Lambda, per head.
 
     """
@@ -67,11 +67,11 @@ class PrimalScores(nn.Module):
     """Scores e = phi(q) W_e|X and r = phi(k) W_r|X of every head, with (q, k) = qk(x).
 
     W_e|X = X_h^T W_e, where X_h is the head's slice of p = min(tokens, rank * rank_multi) of the tokens, evenly spaced,
-    and W_e, W_r (`w_e`, `w_r`) have shape (heads, p, rank): so a layer fits one number of tokens only. The causal form,
-    tokens = None, has W_e|X = W_e of shape (heads, head width, rank) instead and takes any number.
+    and W_e, W_r (`w_e`, `w_r`) have shape (heads, p, rank), so that a layer fits one number of tokens only. In the
+    causal form, tokens = None, W_e|X = W_e of shape (heads, head width, rank), and any number of tokens fits.
 
-    As in the released code `orthogonal_` sees heads as rows: every head starts with Frobenius norm 1, and its columns
-    are not orthonormal.
+    As in the released code, `orthogonal_` takes heads as rows: initially every head has Frobenius norm 1, and its
+    columns are not orthonormal.
     """
 
     def __init__(
@@ -123,15 +123,15 @@ def _orthogonal(*shape: int, like: Tensor) -> nn.Parameter:
 class PrimalAttention(nn.Module):
     """out = proj([mix([e_h; r_h]) for every head h]), with `mix` of width 2 rank -> head width shared by the heads.
 
-    There is no value projection. `lam`, (heads, rank), is the diagonal of Lambda: it enters the regulariser only.
-    While training, `penalties["ksvd"]` is the regulariser of the last batch: J^2 with J the batch's mean, or the mean
-    of J^2 in the causal form, as the authors do for language. In evaluation `penalties` is empty.
+    There is no value projection. `lam`, (heads, rank), is the diagonal of Lambda; only the regulariser uses it. In
+    training mode `penalties["ksvd"]` is the regulariser of the last batch: J^2 with J the mean over the batch or, in
+    the causal form, the mean of J^2, as the authors do for language. In evaluation mode `penalties` is empty.
 
     Args:
         tokens: the number of tokens, class token included; the causal form does not need it.
-        rank: s, how many singular functions.
-        rank_multi: m, weights see at most rank * rank_multi of the tokens.
-        causal: the form in which a token sees no later one.
+        rank: s, the number of singular functions.
+        rank_multi: m; the weights use at most rank * rank_multi of the tokens.
+        causal: the form in which a token does not depend on later ones.
 
     The others are what timm >= 1.0.23 passes to an `attn_layer`.
 
@@ -174,12 +174,12 @@ class PrimalAttention(nn.Module):
         self.penalties: dict[str, Tensor] = {}
 
     def train(self, mode: bool = True) -> "PrimalAttention":
-        """Switch between training and evaluation; what the last batch left is dropped."""
+        """Switch between training and evaluation mode; the penalties of the last batch are removed."""
         self.penalties = {}
         return super().train(mode)
 
     def forward(self, x: Tokens, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tokens:
-        """Map tokens to tokens; masks are refused, and causality belongs to the layer, not to the call."""
+        """Map tokens to tokens; masks are refused. Whether it is causal is an option of the layer, not of the call."""
         if attn_mask is not None or (is_causal and not self.causal):
             raise BadInputError(f"a mask for {type(self).__name__}", expected="none, or a layer built with causal=True")
         e, r = self.scores(x)

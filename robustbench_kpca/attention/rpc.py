@@ -1,8 +1,8 @@
-"""RPC attention: Principal Attention Pursuit, n alternating steps that split the keys into low-rank L and sparse S.
+"""RPC attention: Principal Attention Pursuit, n iterations that split the keys into a low-rank L and a sparse S.
 
 Teo & Nguyen (2024), arXiv:2406.13762, section 3, Definition 1 and Algorithm 1. The defaults reproduce the authors'
-released code, which departs from the paper in the threshold, in the width that enters mu and in the sign of the dual
-variable (docs/decisions/0004).
+released code. It differs from the paper in the threshold, in the width in mu, and in the sign of the dual variable
+(docs/decisions/0004).
 """
 
 from collections.abc import Callable
@@ -23,21 +23,30 @@ MuSpan = Literal["past", "window"]
 Scale = Float[Tensor, "batch heads #tokens 1"]
 
 TINY = 1e-12
-"""The least ||K||_1 that enters mu: keeps it finite where all keys of a head are zero."""
+"""Least ||K||_1 in mu, so that mu is finite where all keys of a head are zero."""
 
 
 @dataclass(frozen=True)
 class Iterate:
-    """What one iteration of the pursuit made; given to an observer."""
+    """The tensors of one iteration of the pursuit, for an observer.
+
+    Attributes:
+        iteration: from 1; 0 is attention without a pursuit.
+        k: keys.
+        v: values.
+        query: the left argument of the softmax: M in the symmetric form, Q in the asymmetric one.
+        inner: M, the right argument of the softmax.
+        low_rank: L.
+        sparse: S.
+        causal: whether a token attends to earlier ones and itself only.
+
+    """
 
     iteration: int
-    """From 1; 0 is attention without a pursuit."""
     k: Heads
     v: Heads
     query: Heads
-    """The left argument of the softmax: M in the symmetric form, Q in the asymmetric one."""
     inner: Heads
-    """M, the right argument of the softmax."""
     low_rank: Heads
     sparse: Heads
     causal: bool
@@ -51,12 +60,12 @@ class Pursuit:
     """Principal Attention Pursuit with its options.
 
     Attributes:
-        iterations: n; 0 is attention as it would be without a pursuit.
+        iterations: n; 0 is attention without a pursuit.
         lam: lambda > 0; `inf` switches the sparse part off.
         threshold: shrink by lam * mu (released code) or lam / mu (paper).
         mu_width: the width in mu: C, all heads together (released code), or D, one head (paper).
-        mu_span: in causal attention, mu_t from the keys up to t, or one mu from the whole window, as the paper would
-            have it, through which the past sees the future.
+        mu_span: in causal attention: `past`, mu_t from the keys up to t; or `window`, one mu from all keys, as in the
+            paper, so that earlier tokens depend on later ones.
         dual_sign: of Y / mu in the L step: -1 (released code and paper as printed) or +1 (textbook ADMM).
 
     """
@@ -82,7 +91,7 @@ class Pursuit:
 
     @classmethod
     def pop(cls, options: dict[str, Any]) -> "Pursuit":
-        """Take the pursuit's own options out of an attention's."""
+        """Remove the options of the pursuit from an attention's options; return a pursuit with them."""
         return cls(**{field.name: options.pop(field.name) for field in fields(cls) if field.name in options})
 
     def __call__(
@@ -104,8 +113,8 @@ class Pursuit:
             L <- softmax(M M^T / sqrt(D)) V            (asymmetric form: softmax(Q M^T / sqrt(D)) V)
             U <- U + K - L - S
 
-        The code needs S only as clip(x; t) = x - shrink(x; t), which is x held in [-t, t]. The gradient flows through
-        mu, as in the released code. Dropout acts in the last iteration only, as there.
+        The code uses clip(x; t) = x - shrink(x; t), x limited to [-t, t], in place of S. As in the released code, mu
+        is part of the gradient, and dropout is used in the last iteration only.
 
         Args:
             k: keys, (batch, heads, tokens N, head width D).
@@ -113,7 +122,7 @@ class Pursuit:
             query: Q of the asymmetric form (appendix E.10); the symmetric form has none.
             causal: token t attends to tokens up to t.
             dropout: of attention weights.
-            observer: shown every iterate.
+            observer: called with every iterate.
 
         """
         if not self.iterations:
@@ -164,7 +173,7 @@ class Pursuit:
 
 
 class _Clip(torch.autograd.Function):
-    """clip(x; t), x held in [-t, t]; keeps its result for the backward pass, and nothing else of that size."""
+    """clip(x; t), x limited to [-t, t]; to save memory, only its result is kept for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, bound: Tensor) -> Tensor:
@@ -183,7 +192,7 @@ class _Clip(torch.autograd.Function):
 class RPCAttention(SymmetricAttention):
     """Symmetric attention whose mixing step is Principal Attention Pursuit; it adds no parameter.
 
-    Takes the options of `SymmetricAttention` and of `Pursuit`, and shows `observer`, if one is set, every iterate.
+    Takes the options of `SymmetricAttention` and of `Pursuit`. If `observer` is set, it is called with every iterate.
     """
 
     def __init__(self, dim: int, num_heads: int = 8, **options: Any) -> None:

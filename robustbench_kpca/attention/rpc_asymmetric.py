@@ -1,7 +1,7 @@
-"""Asymmetric RPC attention: the pursuit splits the keys while the queries stay: softmax(Q M^T / sqrt(D)) V.
+"""Asymmetric RPC attention: the pursuit splits the keys, the queries do not change: softmax(Q M^T / sqrt(D)) V.
 
-Teo & Nguyen (2024), arXiv:2406.13762, appendix E.10, first form. The second form, symmetric pursuit in the first layer
-under softmax attention, is a placement and no attention of its own: see the family `rpc_vit_sym` in models/vit.py.
+Teo & Nguyen (2024), arXiv:2406.13762, appendix E.10, first form. The second form has symmetric RPC attention in the
+first layer and softmax attention in the others: see the family `rpc_vit_sym` in models/families.py.
 """
 
 from typing import Any
@@ -14,9 +14,9 @@ from robustbench_kpca.attention.symmetric import Tokens, merge_heads, refuse_mas
 
 
 class AsymmetricRPCAttention(Attention):  # type: ignore[misc]  # timm is untyped
-    """Softmax attention whose keys go through Principal Attention Pursuit; the parameters are softmax attention's.
+    """Softmax attention with Principal Attention Pursuit on the keys; the parameters are those of softmax attention.
 
-    Takes the options of timm's `Attention`, less `scale_norm` and `gated`, and of `Pursuit`; with 0 iterations it is
+    Takes the options of timm's `Attention`, without `scale_norm` and `gated`, and of `Pursuit`. With 0 iterations it is
     softmax attention.
     """
 
@@ -28,7 +28,7 @@ class AsymmetricRPCAttention(Attention):  # type: ignore[misc]  # timm is untype
         self.observer: Observer | None = None
 
     def forward(self, x: Tokens, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tokens:
-        """Map tokens to tokens; `is_causal` hides later tokens, other masks are refused."""
+        """Map tokens to tokens; with `is_causal` later tokens are hidden, other masks are refused."""
         refuse_mask(self, attn_mask)
         q, k, v = split_heads(self.qkv(x), 3, self.num_heads)
         dropout = self.attn_drop.p if self.training else 0.0

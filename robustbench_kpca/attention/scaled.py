@@ -1,4 +1,4 @@
-"""Scaled attention: softmax(Q K^T / sqrt(D)) (I - S) V, with S a learned matrix or a share of the keys' attention.
+"""Scaled attention: softmax(Q K^T / sqrt(D)) (I - S) V; S is a learned matrix or a multiple of softmax(K K^T).
 
 Teo & Nguyen (2024), arXiv:2406.13762, Remark 3, equation 12 and appendix E.1.
 """
@@ -19,8 +19,8 @@ FORMS = ("matrix", "alpha")
 class ScaledAttention(Attention):  # type: ignore[misc]  # timm is untyped
     """Softmax attention on V' = V - S V.
 
-    `matrix`: S is a parameter `s` of shape (heads, tokens, tokens), so it fits one sequence length only; `alpha`: `s`
-    is one number and S = s softmax(K K^T / sqrt(D)). Both start at 0, where the layer is softmax attention.
+    `matrix`: S is a parameter `s` of shape (heads, tokens, tokens), for one number of tokens only. `alpha`: `s` is one
+    number, and S = s softmax(K K^T / sqrt(D)). Initially `s` is 0, and the layer is softmax attention.
     """
 
     def __init__(self, dim: int, num_heads: int, *, tokens: int, form: str = "alpha", **options: Any) -> None:
@@ -32,7 +32,7 @@ class ScaledAttention(Attention):  # type: ignore[misc]  # timm is untyped
         self.s = nn.Parameter(torch.zeros(num_heads, tokens, tokens) if form == "matrix" else torch.zeros(()))
 
     def forward(self, x: Tokens, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tokens:
-        """Map tokens to tokens; masks are refused, vision needs none."""
+        """Map tokens to tokens; masks are refused, since vision models need none."""
         if attn_mask is not None or is_causal:
             raise BadInputError(f"a mask for {type(self).__name__}", expected="no mask")
         tokens = x.shape[1]

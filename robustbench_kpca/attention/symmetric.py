@@ -1,4 +1,4 @@
-"""Symmetric attention: keys serve as queries, so there are K and V only.
+"""Symmetric attention: keys are also the queries, so there are only K and V.
 
 Teo & Nguyen (2024), "Unveiling the Hidden Structure of Self-Attention via Kernel Principal Component Analysis",
 arXiv:2406.13762, section 3 (the SymViT baseline).
@@ -28,19 +28,19 @@ def merge_heads(heads: Heads) -> Tokens:
 
 
 def require_heads(dim: int, num_heads: int) -> None:
-    """Refuse a width that the heads do not divide."""
+    """Refuse a width that is not a multiple of the number of heads."""
     if dim % num_heads:
-        raise BadInputError(f"width {dim} with {num_heads} heads", expected="a width the heads divide")
+        raise BadInputError(f"width {dim} with {num_heads} heads", expected="a multiple of the number of heads")
 
 
 def refuse_mask(attention: nn.Module, mask: Tensor | None) -> None:
-    """Refuse a mask given as a tensor; the causal one is asked for by `is_causal`."""
+    """Refuse a mask given as a tensor; for the causal mask there is `is_causal`."""
     if mask is not None:
         raise BadInputError(f"a mask for {type(attention).__name__}", expected="no mask, or is_causal=True")
 
 
 def refuse_options(layer: nn.Module, **asked: Any) -> None:
-    """Refuse timm's options that a layer would otherwise ignore in silence."""
+    """Refuse options of timm that the layer does not have."""
     if any(asked.values()):
         met = " and ".join(name for name, value in asked.items() if value)
         raise BadInputError(f"{met} with {type(layer).__name__}", expected=f"none of {', '.join(asked)}")
@@ -49,8 +49,8 @@ def refuse_options(layer: nn.Module, **asked: Any) -> None:
 class SymmetricAttention(nn.Module):
     """out = proj(softmax(K K^T / sqrt(D)) V), with (K, V) = qkv(x).
 
-    One linear layer of width 2C (index 0 is K, 1 is V), named `qkv` as in the authors' checkpoints, which so load
-    strictly; FAN's name it `kv`. The signature is what timm >= 1.0.23 passes to an `attn_layer`.
+    One linear layer of width 2C gives K (index 0) and V (index 1). Its name is `projection`: `qkv` as in the authors'
+    checkpoints, `kv` in those of FAN. The parameters are what timm >= 1.0.23 passes to an `attn_layer`.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class SymmetricAttention(nn.Module):
         return F.scaled_dot_product_attention(k, k, v, dropout_p=dropout, is_causal=causal)
 
     def forward(self, x: Tokens, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tokens:
-        """Map tokens to tokens; `is_causal` hides later tokens, other masks are refused."""
+        """Map tokens to tokens; with `is_causal` later tokens are hidden, other masks are refused."""
         refuse_mask(self, attn_mask)
         k, v = self.keys_and_values(x)
         out: Tensor = self.proj_drop(self.proj(merge_heads(self.attend(k, v, causal=is_causal))))

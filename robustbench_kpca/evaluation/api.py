@@ -106,6 +106,8 @@ def evaluate(
     label, scenario = prepare(protocol, overrides)
     named, data = NamedModel.of(model, name, source), as_dataset(images, labels).in_order()
     if not isinstance(scenario, Attack):
+        if isinstance(audit, Audit):
+            raise BadInputError(f"an audit for protocol '{label}', which is no attack", fix="leave it out")
         return measure_together([named], data, label, scenario, options, progress)[0]
     return measure_attack(named, data, label, scenario, options, audit=audit, smaller=smaller, progress=progress)
 

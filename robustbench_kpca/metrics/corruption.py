@@ -60,11 +60,6 @@ def relative_corruption_errors(table: ErrorTable, reference: ErrorTable) -> PerC
     return {name: (error - table.required_clean()) / scale[name] for name, error in mean_errors(table).items()}
 
 
-def mean_over_corruptions(values: Mapping[str, float]) -> float:
-    """Mean over corruptions, the extra ones left out: of CEs mCE, of errors the unnormalised mean error."""
-    return float(np.mean([values[name] for name in counted(values)]))
-
-
 def mean_by_group(values: Mapping[str, float]) -> dict[str, float]:
     """Mean over the corruptions of each group that occurs, in the order noise, blur, weather, digital, extra, other."""
     names: dict[str, list[float]] = {}

@@ -1,4 +1,4 @@
-"""Every model of the benchmark: images in [0, 1] in, logits out; built and loaded here."""
+"""The models of the benchmark. They map images in [0, 1] to logits."""
 
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.models.families import ARCHITECTURES

@@ -3,7 +3,7 @@
 from typing import Any
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.models.families import SEGMENTER, normalisation_of, parts_of, shape_of
+from robustbench_kpca.models.families import normalisation_of, parts_of, shape_of
 from robustbench_kpca.models.normalisation import normalise_inside
 from robustbench_kpca.models.placement import place
 from robustbench_kpca.strict import did_you_mean
@@ -20,11 +20,12 @@ def create_model(name: str, **options: Any) -> Any:
     Args:
         name: one of `rbk list models`, such as `rpc_symvit_tiny_patch16_224`, or of a segmenter,
             `rpc_symvit_segmenter_tiny`.
-        **options: of the architecture (`num_classes`, `img_size`, `depth`, `drop_path_rate`, ...; a segmenter's
-            `decoder`, `decoder_depth`, `decoder_dropout`, `prefix_tokens` and `normalisation`); `layers` of the
-            special attention (`"first"`, `"last"`, `"all"`, or block indices), and a segmenter's `decoder_layers`, as
-            `layers`, or `"none"`; and its own: `iterations`, `lam`, `threshold`, `mu_width` and `dual_sign` of RPC,
-            `form` of scaled attention and KEP-SVGP, `rank` and `rank_multi` of Primal attention and KEP-SVGP.
+        **options: of three kinds. Of the architecture: `num_classes`, `img_size`, `depth`, `drop_path_rate`, ...; of a
+            segmenter also `decoder`, `decoder_depth`, `decoder_dropout`, `prefix_tokens` and `normalisation`. Where the
+            special attention is: `layers` (`"first"`, `"last"`, `"all"`, or block indices), and in a segmenter
+            `decoder_layers` (the same, or `"none"`). Of the special attention: `iterations`, `lam`, `threshold`,
+            `mu_width` and `dual_sign` of RPC; `form` of scaled attention; `rank` and `rank_multi` of Primal attention;
+            all three of KEP-SVGP.
 
     Raises:
         UnknownNameError: no such model.
@@ -35,7 +36,7 @@ def create_model(name: str, **options: Any) -> Any:
     family, backbone = parts_of(name)
     special = dict(family.options)
     placed = {"layers": family.layers} if family.special else {}
-    if family.special and backbone is SEGMENTER:
+    if family.special and "decoder" in shape:
         placed["decoder_layers"] = family.layers if shape["decoder"] == "mask" else "none"
     known = [*shape, *special, *placed]
     for option in options:
@@ -48,7 +49,7 @@ def create_model(name: str, **options: Any) -> Any:
         model = backbone.build(family.attention, shape)
     except (TypeError, ValueError, AssertionError, RuntimeError, ZeroDivisionError) as error:
         raise BadInputError(
-            f"model '{name}' cannot be built with {options} ({error})", fix="change that option"
+            f"model '{name}' cannot be built with {options} ({error})", fix="change one of these options"
         ) from None
     if family.special:
         _place_special(model, family.special, placed, special)
@@ -65,7 +66,7 @@ def _place_special(model: Any, attention: str, placed: dict[str, Any], options: 
 
 
 def _view(shape: dict[str, Any], crop: float) -> dict[str, Any]:
-    """Say in timm's terms how the model wants to see images: in [0, 1], for it normalises them itself."""
+    """Return timm's description of the model's inputs. Mean 0 and deviation 1: the model itself normalises images."""
     side = shape["img_size"]
     seen = {"input_size": (3, side, side), "crop_pct": crop, "interpolation": "bicubic"}
     return seen | {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0), "num_classes": shape["num_classes"]}

@@ -1,4 +1,4 @@
-"""Checkpoints are read without running their code, loaded strictly, and identified by their tensors."""
+"""Checkpoints: reading without running code in them, strict loading, writing, and digests of weights."""
 
 import argparse
 import hashlib
@@ -30,12 +30,15 @@ _POSITIONS = "pos_embed"
 def read_state(checkpoint: Path | str, *, ema: bool = False) -> dict[str, Tensor]:
     """Read a state dict from safetensors, from a torch file under `weights_only=True`, or from `hf-hub:OWNER/NAME`.
 
-    A torch file may hold the state dict itself, or one of `model` and `state_dict` among a training's other state. Of
-    classes, `argparse.Namespace` alone is let in: the training scripts this benchmark follows save their arguments.
-    `ema` takes the averaged weights beside it, `model_ema` or `state_dict_ema`, instead.
+    A torch file may hold the state dict itself, or a dictionary in which it is `model` or `state_dict`. The only class
+    that may be unpickled is `argparse.Namespace`, since many training scripts save their arguments.
+
+    Args:
+        checkpoint: path of a file, or `hf-hub:OWNER/NAME`.
+        ema: return the averaged weights, `model_ema` or `state_dict_ema`.
 
     Raises:
-        BadInputError: missing, truncated, not a state dict, or without the weights asked for.
+        BadInputError: the file is missing or damaged, is not a state dict, or does not hold the weights asked for.
 
     """
     hub = str(checkpoint).startswith(HUB)
@@ -57,7 +60,7 @@ def _read(path: Path) -> Any:
     except pickle.UnpicklingError as error:
         needed = re.search(r"GLOBAL (\S+)", str(error))
         raise BadInputError(
-            f"checkpoint {path} is no plain state dict ({f'it needs {needed[1]}' if needed else _brief(error)})",
+            f"checkpoint {path} holds no plain state dict ({f'it needs {needed[1]}' if needed else _brief(error)})",
             expected="tensors and plain values; nothing else is unpickled",
             fix="save it as safetensors",
         ) from None
@@ -68,7 +71,7 @@ def _read(path: Path) -> Any:
 
 
 def _fetch(checkpoint: str) -> Any:
-    """Let timm find and read the weights: safetensors first, else a torch file under the same rule as `_read`."""
+    """Read weights from the hub with timm: safetensors, or else a torch file, which is read as `_read` does."""
     from timm.models import load_state_dict_from_hf
 
     try:
@@ -84,7 +87,7 @@ def _fetch(checkpoint: str) -> Any:
 
 @contextmanager
 def silent_hub() -> Iterator[None]:
-    """Keep the hub client from logging every one of its retries."""
+    """Switch off logging, so that the hub client does not log its retries."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -107,7 +110,7 @@ def _choose(content: Any, where: str, *, ema: bool) -> Any:
             fix="leave out --ema",
         )
     if averaged is not None and plain is None and not ema:
-        raise BadInputError(f"{where} holds EMA weights ({averaged}) only", fix="take them with --ema")
+        raise BadInputError(f"{where} holds EMA weights ({averaged}) only", fix="add --ema")
     key = averaged if ema else plain
     return content if key is None else content[key]
 
@@ -125,15 +128,22 @@ def read_header(path: Path) -> dict[str, str]:
 
 
 def load_strictly(model: nn.Module, state: dict[str, Tensor], where: str, *, resize_positions: bool = False) -> None:
-    """Load every tensor and leave none over; floating types are cast to the model's.
+    """Load a state dict whose names and shapes are exactly the model's; floating types are cast to the model's.
 
-    A prefix that DataParallel or torch.compile put before every name is taken off, and a model with `own_state`
-    translates its authors' layout. `resize_positions` lets the `pos_embed` of another square grid be resampled to the
-    model's, class tokens as they are, by its own `resample_positions` (Segmenter's: bilinear), else by timm's
-    `resample_abs_pos_embed`: bicubic, antialiased.
+    Prefixes of all names from DataParallel or torch.compile are removed. A model with `own_state` translates the names
+    of its authors.
+
+    Args:
+        model: that gets the weights.
+        state: the weights by name.
+        where: they are from, for errors.
+        resize_positions: resample `pos_embed` where only the size of its square grid of patches differs; class tokens
+            are kept. Models with `resample_positions` do it themselves (Segmenter: bilinear), else timm's
+            `resample_abs_pos_embed` does it (bicubic, antialiased).
 
     Raises:
-        BadInputError: names of what is missing, unexpected, or of another shape or kind; the model is left as it was.
+        BadInputError: names of tensors that are missing, unexpected, or of another shape or type. The model is then
+            not changed.
 
     """
     own, translate = model.state_dict(), getattr(model, "own_state", dict)
@@ -176,7 +186,7 @@ def _without_prefixes(state: dict[str, Tensor], own: dict[str, Tensor]) -> dict[
 
 
 def _fixes(model: nn.Module, state: dict[str, Tensor], own: dict[str, Tensor], misshaped: list[str]) -> list[str]:
-    """Say what would make all that is mis-shaped fit; nothing, if anything would still not."""
+    """Return the options with which all tensors of another shape would fit; empty where there are none."""
     places = _positions(model)
     positions = [places] if places in misshaped and _resizable(model, state, own) else []
     others = [name for name in misshaped if name != places]
@@ -190,7 +200,7 @@ def _fixes(model: nn.Module, state: dict[str, Tensor], own: dict[str, Tensor], m
 
 
 def _other_classes(model: nn.Module, value: Tensor, own: Tensor) -> int | None:
-    """Return how many classes a tensor is for, if it differs from the model's own in nothing else."""
+    """Return the number of classes of a tensor, if this is all that differs from the model's own; else None."""
     differing = [i for i, (old, new) in enumerate(zip(value.shape, own.shape, strict=False)) if old != new]
     if value.ndim != own.ndim or len(differing) != 1:
         return None
@@ -203,7 +213,7 @@ def _positions(model: nn.Module) -> str:
 
 
 def _resizable(model: nn.Module, state: dict[str, Tensor], own: dict[str, Tensor]) -> bool:
-    """Whether the position embeddings differ in nothing but the side of a square grid."""
+    """Tell whether the position embeddings differ only in the side of their square grid of patches."""
     places = _positions(model)
     model = getattr(model, "encoder", model)
     if places not in state or places not in own or not hasattr(model, "patch_embed"):
@@ -229,17 +239,21 @@ def _resized(model: nn.Module, positions: Tensor) -> Tensor:
 
 
 def _prefix_tokens(model: nn.Module) -> int:
-    """Class and register tokens that have a position of their own, by timm's two attributes."""
+    """Return the number of class and register tokens in the position embedding, from timm's two attributes."""
     return 0 if getattr(model, "no_embed_class", False) else int(getattr(model, "num_prefix_tokens", 1))
 
 
 def save_checkpoint(path: Path, model: nn.Module, metadata: dict[str, str], *, half: bool = False) -> None:
-    """Write the parameters and persistent buffers with `metadata` as safetensors, whole or not at all.
+    """Write parameters and persistent buffers with `metadata` as safetensors.
 
-    `half` writes floating values in half precision.
+    Args:
+        path: of the file. It is replaced only when the new one is complete.
+        model: whose weights are written.
+        metadata: stored in the file.
+        half: store floating values in half precision.
 
     Raises:
-        EvaluationError: no room for it; the file that was there before still is.
+        EvaluationError: it cannot be written; an older file is then still there.
 
     """
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
@@ -249,12 +263,12 @@ def save_checkpoint(path: Path, model: nn.Module, metadata: dict[str, str], *, h
 
 
 def tensor_sha256(values: Tensor) -> str:
-    """Hash the values of a tensor, as bytes."""
+    """Return the SHA-256 of a tensor's values."""
     return sha256(values.detach().cpu().contiguous().numpy().tobytes())
 
 
 def parameters_sha256(model: nn.Module) -> str:
-    """Hash names, types, shapes and values of the state dict: the same weights, whatever file they came from."""
+    """Return the SHA-256 of the state dict: names, types, shapes and values. It does not depend on the file format."""
     digest = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
         digest.update(f"{name}:{value.dtype}:{tuple(value.shape)}".encode())

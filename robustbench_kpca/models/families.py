@@ -1,4 +1,4 @@
-"""The table of architectures: a backbone at a size, an attention in its blocks, and a special one in chosen blocks."""
+"""The table of architectures: a backbone and its size, the attention of its blocks, and another one in some blocks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -36,7 +36,16 @@ SEGMENTER = Backbone(segmenter.SIZES, segmenter.build_segmenter, crop=1.0, task=
 
 @dataclass(frozen=True)
 class Family:
-    """An attention for every block, and a `special` one, with its options, for chosen `layers`."""
+    """Architectures that differ in backbone and size only.
+
+    Attributes:
+        backbones: that come with these attentions.
+        attention: of every block.
+        special: attention of the chosen blocks, None where all blocks have the same.
+        layers: the chosen blocks: `first`, `last`, `all` or their numbers.
+        options: of the special attention.
+
+    """
 
     backbones: tuple[Backbone, ...]
     attention: str
@@ -45,7 +54,7 @@ class Family:
     options: dict[str, Any] = field(default_factory=dict)
 
     def backbone(self, size: str) -> Backbone:
-        """Return the backbone that comes in this size."""
+        """Return the backbone that has this size."""
         return next(backbone for backbone in self.backbones if size in backbone.sizes)
 
 
@@ -55,15 +64,15 @@ def _rpc(iterations: int, lam: float) -> dict[str, Any]:
 
 _PRIMAL = {"rank": 20, "rank_multi": 10}
 
-_ANY_GRID = (VIT, SEGMENTER)  # of attentions without parameters of the sequence length
+_ANY_LENGTH = (VIT, SEGMENTER)  # for attentions whose parameters do not depend on the number of tokens
 FAMILIES = {
-    "vit": Family(_ANY_GRID, "softmax"),
-    "symvit": Family(_ANY_GRID, "symmetric"),
-    "rpc_symvit": Family(_ANY_GRID, "symmetric", "rpc", "first", _rpc(4, 4.0)),
-    "rpc_symvit_all": Family(_ANY_GRID, "symmetric", "rpc", "all", _rpc(2, 3.0)),
-    "rpc_vit": Family(_ANY_GRID, "softmax", "rpc_asymmetric", "first", _rpc(4, 4.0)),  # appendix E.10, first form
-    "rpc_vit_sym": Family(_ANY_GRID, "softmax", "rpc", "first", _rpc(4, 4.0)),  # appendix E.10, second form
-    "identity_symvit": Family(_ANY_GRID, "symmetric", "identity", "first"),
+    "vit": Family(_ANY_LENGTH, "softmax"),
+    "symvit": Family(_ANY_LENGTH, "symmetric"),
+    "rpc_symvit": Family(_ANY_LENGTH, "symmetric", "rpc", "first", _rpc(4, 4.0)),
+    "rpc_symvit_all": Family(_ANY_LENGTH, "symmetric", "rpc", "all", _rpc(2, 3.0)),
+    "rpc_vit": Family(_ANY_LENGTH, "softmax", "rpc_asymmetric", "first", _rpc(4, 4.0)),  # appendix E.10, first form
+    "rpc_vit_sym": Family(_ANY_LENGTH, "softmax", "rpc", "first", _rpc(4, 4.0)),  # appendix E.10, second form
+    "identity_symvit": Family(_ANY_LENGTH, "symmetric", "identity", "first"),
     "scaled_vit": Family((VIT,), "softmax", "scaled", "all", {"form": "alpha"}),
     "primal_vit": Family((VIT,), "softmax", "primal", "last", _PRIMAL),
     "kep_svgp_vit": Family(
@@ -106,7 +115,10 @@ def task_of(name: str) -> str:
 
 
 def is_stochastic(name: str) -> bool:
-    """Tell whether an architecture draws noise at test time: attacks on it need expectation over transformation."""
+    """Tell whether an architecture draws noise at test time.
+
+    Attacks on such models average gradients over the noise (expectation over transformation).
+    """
     family, _ = parts_of(name)
     return any(
         getattr(ATTENTIONS.get(used), "stochastic", False) for used in (family.attention, family.special) if used
@@ -125,7 +137,12 @@ def shape_of(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def normalisation_of(name: str, options: Mapping[str, Any]) -> tuple[Sequence[float], Sequence[float]]:
-    """Return the mean and the deviation that `create_model` would put inside the model."""
+    """Return mean and standard deviation of each channel, as `create_model` puts them inside the model.
+
+    Raises:
+        BadInputError: an unknown normalisation.
+
+    """
     known = shape_of(name, options).get("normalisation", "deit")
     if known not in NORMALISATIONS:
         choices = " or ".join(f"'{choice}'" for choice in NORMALISATIONS)

@@ -1,4 +1,4 @@
-"""FAN, the fully attentional network: channels are weighted by attention too, and a convolution gives neighbourhood.
+"""FAN, the fully attentional network: attention also weighs channels, and convolutions connect neighbouring tokens.
 
 Zhou et al. (2022), "Understanding the Robustness in Vision Transformers", arXiv:2204.12451, and its symmetric version,
 the baseline of RPC-FAN: Teo & Nguyen (2024), arXiv:2406.13762, appendix. State-dict keys are the authors'; the stem,
@@ -28,8 +28,8 @@ from robustbench_kpca.attention.symmetric import (
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.vit import ViTShape
 
-Grid = tuple[int, int]
-"""Height and width of the image in tokens."""
+TokenGrid = tuple[int, int]
+"""Height and width of an image, in tokens."""
 PATCH_SIZES = (4, 8, 16)
 
 _LayerNorm = partial(nn.LayerNorm, eps=1e-6)
@@ -40,7 +40,10 @@ def _heads(x: Tokens, heads: int) -> Heads:
 
 
 class Stem(nn.Module):
-    """Image to feature map: log2(patch) 3x3 stride-2 convolutions with BatchNorm, GELU between, the width doubling."""
+    """Maps images to features: log2(patch) 3x3 convolutions with stride 2 and BatchNorm, and GELU between them.
+
+    Each convolution doubles the number of channels.
+    """
 
     def __init__(self, img_size: int, patch_size: int, dim: int) -> None:
         super().__init__()
@@ -53,7 +56,7 @@ class Stem(nn.Module):
         self.proj = nn.Sequential(*layers[:-1])
 
     def forward(self, images: Float[Tensor, "batch 3 h w"]) -> Float[Tensor, "batch dim height width"]:
-        """Reduce both sides `patch_size` times."""
+        """Divide both sides by `patch_size`."""
         out: Tensor = self.proj(images)
         return out
 
@@ -76,7 +79,7 @@ class TokenMix(nn.Module):
 
 
 class ConvMlp(nn.Module):
-    """out = fc2(h + gamma * DW(h)), h = fc1(x), with DW two depthwise convolutions; the only GELU is between them."""
+    """out = fc2(h + gamma * DW(h)), h = fc1(x); DW: two depthwise convolutions with a GELU between them."""
 
     def __init__(self, dim: int, hidden: int) -> None:
         super().__init__()
@@ -85,8 +88,8 @@ class ConvMlp(nn.Module):
         self.gamma = nn.Parameter(torch.ones(hidden))
         self.fc2 = nn.Linear(hidden, dim)
 
-    def forward(self, x: Tokens, grid: Grid) -> Tokens:
-        """Map tokens, which lie row by row on `grid`, to tokens."""
+    def forward(self, x: Tokens, grid: TokenGrid) -> Tokens:
+        """Map tokens to tokens; they are the rows of `grid`, one after the other."""
         hidden = self.fc1(x)
         out: Tensor = self.fc2(hidden + self.gamma * self.dwconv(hidden, *grid))
         return out
@@ -107,8 +110,8 @@ class ChannelAttention(nn.Module):
         self.norm_v = _LayerNorm(dim)
         self.q = nn.Linear(dim, dim)
 
-    def forward(self, x: Tokens, grid: Grid) -> Tokens:
-        """Map tokens, which lie row by row on `grid`, to tokens."""
+    def forward(self, x: Tokens, grid: TokenGrid) -> Tokens:
+        """Map tokens to tokens; they are the rows of `grid`, one after the other."""
         q = _heads(self.q(x), self.num_heads).softmax(2)
         k = _heads(x, self.num_heads).softmax(2).mean(-1, keepdim=True)
         weight = self.temperature * (q.transpose(-1, -2) @ k).sigmoid()
@@ -132,15 +135,15 @@ class Block(nn.Module):
         self.gamma1, self.gamma2 = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.ones(dim))
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Tokens, grid: Grid) -> Tokens:
-        """Map tokens, which lie row by row on `grid`, to tokens."""
+    def forward(self, x: Tokens, grid: TokenGrid) -> Tokens:
+        """Map tokens to tokens; they are the rows of `grid`, one after the other."""
         x = x + self.drop_path(self.gamma1 * self.attn(self.norm1(x)))
         out: Tensor = x + self.drop_path(self.gamma2 * self.mlp(self.norm2(x), grid))
         return out
 
 
 class SymmetricClassAttention(nn.Module):
-    """The class token asks with its key: out = proj(softmax(k_cls K^T / sqrt(D)) V), with K = k(x) and V = v(x)."""
+    """out = proj(softmax(k_cls K^T / sqrt(D)) V), with K = k(x) and V = v(x): the class token's key is its query."""
 
     def __init__(self, dim: int, num_heads: int) -> None:
         super().__init__()
@@ -182,11 +185,11 @@ SIZES = {
 class FAN(nn.Module):
     """Normalised images, (batch, 3, img_size, img_size), to logits, (batch, num_classes).
 
-    The class token joins after the blocks: their attention sees (img_size / patch_size)^2 tokens, all of them patches.
+    The class token is added after the blocks, whose tokens are the (img_size / patch_size)^2 patches.
 
-    `config` remembers how to build it again: `create_model(**config)`. Initialisation is timm's of XCiT: linear weights
+    `create_model(**config)` builds the same architecture again. Initialisation is that of timm's XCiT: linear weights
     and the class token truncated normal with deviation 0.02, linear biases 0, gammas and temperatures 1, convolutions
-    as torch makes them.
+    by torch's default.
     """
 
     config: dict[str, Any]
@@ -221,16 +224,16 @@ class FAN(nn.Module):
         self.apply(_initialise)
 
     def no_weight_decay(self) -> set[str]:
-        """Name what timm's optimisers leave undecayed beside biases and norms."""
+        """Return names of parameters without weight decay in timm's optimisers, besides biases and norms."""
         return {"cls_token"}
 
     @property
     def tokens(self) -> int:
-        """The sequence length its blocks see."""
+        """The number of tokens in its blocks."""
         return (self.img_size // self.patch_size) ** 2
 
     def forward_features(self, images: Float[Tensor, "batch 3 h w"]) -> Tokens:
-        """Return the normalised tokens before the head; the first is the class token."""
+        """Return the normalised tokens before the head, the class token first."""
         features = self.patch_embed(images)
         batch, _, height, width = features.shape
         x = (features + self.pos_embed(1, height, width)).flatten(2).transpose(1, 2)
@@ -243,7 +246,7 @@ class FAN(nn.Module):
         return out
 
     def forward_head(self, x: Tokens, pre_logits: bool = False) -> Float[Tensor, "batch width"]:
-        """Read the class token; `pre_logits` leaves the classifier out."""
+        """Return logits of the class token or, with `pre_logits`, the class token itself."""
         out: Tensor = x[:, 0] if pre_logits else self.head(x[:, 0])
         return out
 

@@ -1,4 +1,4 @@
-"""One way to every model: a bundled name, an architecture with a checkpoint, `timm:NAME` or `module.path:factory`."""
+"""Load a model by name: a bundled one, an architecture with a checkpoint, `timm:NAME` or `module.path:factory`."""
 
 import importlib
 import json
@@ -20,7 +20,7 @@ WEIGHTS = Path(__file__).parent / "weights"
 
 
 def bundled() -> dict[str, Path]:
-    """Name -> weights of every model that comes trained with the package."""
+    """Return name -> weights of every trained model in the package."""
     return {path.stem: path for path in sorted(WEIGHTS.glob("*.safetensors"))}
 
 
@@ -39,18 +39,18 @@ def load_model(
         name: a bundled model (`symvit_digits_adv`), an architecture of `rbk list models` with a `checkpoint`,
             `timm:NAME` (normalised inside by timm's own mean and std), or `module.path:factory`, a callable that
             returns a module.
-        checkpoint: safetensors or torch file with the weights, or `hf-hub:OWNER/NAME`; loaded strictly, without running
-            its code.
+        checkpoint: safetensors or torch file with the weights, or `hf-hub:OWNER/NAME`; names and shapes must fit. No
+            code in it is run.
         untrained: allow an architecture without weights.
-        ema: take the averaged weights of a checkpoint that holds both.
-        resize_positions: let a position embedding of another image size be resampled (bicubic, antialiased).
+        ema: load the averaged weights of a checkpoint that holds both.
+        resize_positions: resample a position embedding of another image size; see `load_strictly`.
         **options: passed to the architecture or the factory.
 
     Raises:
         BadInputError: unknown name, no weights, or weights that do not fit.
 
     """
-    with torch.random.fork_rng():  # what is drawn only to be overwritten must not move the caller's generator
+    with torch.random.fork_rng():  # initial weights are random; the caller's generator stays as it is
         if name.startswith("timm:"):
             model = _timm(name.removeprefix("timm:"), pretrained=checkpoint is None and not untrained, options=options)
         elif ":" in name:
@@ -62,7 +62,7 @@ def load_model(
         load_strictly(model, state, f"checkpoint {checkpoint}", resize_positions=resize_positions)
     elif ema or resize_positions:
         option = "--ema" if ema else "--resize-positions"
-        raise BadInputError(f"{option} without a checkpoint", fix="give --checkpoint FILE, or leave it out")
+        raise BadInputError(f"{option} without a checkpoint", fix=f"add --checkpoint FILE, or remove {option}")
     return model.eval()
 
 
@@ -75,7 +75,7 @@ def _own(
     if name not in ARCHITECTURES and name not in weights:
         raise unknown_name("model", name, [*ARCHITECTURES, *weights], "(see: rbk list models)")
     if checkpoint is None and not untrained:
-        raise BadInputError(f"model '{name}' comes without weights", fix="give --checkpoint FILE, or --untrained")
+        raise BadInputError(f"model '{name}' comes without weights", fix="add --checkpoint FILE, or --untrained")
     return create_model(**_config(name) | options), checkpoint
 
 
@@ -95,10 +95,10 @@ def _timm(name: str, *, pretrained: bool, options: dict[str, Any]) -> nn.Module:
     try:
         with silent_hub():
             model: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
-    except Exception as error:  # noqa: BLE001 (timm reaches into the hub, which fails in many ways)
+    except Exception as error:  # noqa: BLE001 (the hub fails in many ways)
         raise BadInputError(
-            f"timm model '{name}' could not be made ({str(error).splitlines()[0][:100]})",
-            fix="without a network give --checkpoint FILE",
+            f"timm model '{name}' could not be built ({str(error).splitlines()[0][:100]})",
+            fix="without a network connection add --checkpoint FILE",
         ) from None
     settings: Any = model.pretrained_cfg
     return normalise_inside(model, settings["mean"], settings["std"])
@@ -122,7 +122,7 @@ def _factory(name: str, options: dict[str, Any]) -> nn.Module:
 
 
 def input_view(model: nn.Module) -> View:
-    """Tell how a model wants to see image files: timm's own configuration where there is one, else DeiT's view."""
+    """Return how image files are resized and cropped for a model: as timm's configuration says, else as for DeiT."""
     settings: dict[str, Any] = getattr(model, "pretrained_cfg", None) or {}
     size: Any = getattr(getattr(model, "patch_embed", None), "img_size", None)
     side = int(size[0]) if size is not None else int(settings.get("input_size", (3, 224, 224))[-1])

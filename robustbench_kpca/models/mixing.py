@@ -1,7 +1,7 @@
-"""What every iteration of RPC attention does to a layer: how sparse S is, and whether tokens still mix.
+"""Statistics of every iteration of RPC attention: how sparse S is, and how far tokens attend to other tokens.
 
-The pursuit feeds its own output back into the softmax; on many keys this ends with every token attending to itself.
-These are the numbers that show it, for a trained model as for random keys.
+The output of an iteration of the pursuit enters the softmax of the next. For many keys, in the end every token attends
+only to itself. The statistics show this for trained models and for random keys.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,23 +22,28 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Mixing:
-    """One iteration of one layer, averaged over images, heads and tokens; iteration 0 is plain attention."""
+    """One iteration of one layer, averaged over images, heads and tokens; iteration 0 is plain attention.
+
+    Attributes:
+        block: number of the layer among the RPC layers of the model.
+        iteration: its number.
+        density: share of entries of S that are not zero.
+        residual: ||K - L - S||_F / ||K||_F: 0 where L + S = K.
+        max_attention: mean over tokens of the largest attention weight.
+        diagonal: mean attention of a token to itself; 1 means that tokens do not mix.
+        entropy: of a token's attention, in nats: log(tokens) for uniform attention, 0 for attention to one token.
+        value_distance: ||L - V||_F / ||V||_F: 0 where the output is the values.
+
+    """
 
     block: int
-    """Numbered among the RPC layers of the model."""
     iteration: int
     density: float
-    """Share of entries of S that are not zero."""
     residual: float
-    """||K - L - S||_F / ||K||_F: 0 where the split L + S = K holds."""
     max_attention: float
-    """Mean over tokens of the largest attention weight."""
     diagonal: float
-    """Mean attention of a token to itself: 1 where the layer no longer mixes."""
     entropy: float
-    """Of a token's attention, in nats: log(tokens) is uniform, 0 is one token."""
     value_distance: float
-    """||L - V||_F / ||V||_F: 0 where the layer passes its values on."""
 
 
 def density(iterate: Iterate) -> float:
@@ -48,7 +53,7 @@ def density(iterate: Iterate) -> float:
 
 @torch.no_grad()
 def mixing(iterate: Iterate, block: int = 0) -> Mixing:
-    """Measure one iterate; this alone builds the (tokens, tokens) attention matrix."""
+    """Measure one iterate; for this the (tokens, tokens) attention matrix is built."""
     weights = attention_weights(iterate.query, iterate.inner, causal=iterate.causal)
     residual = (iterate.k - iterate.low_rank - iterate.sparse).norm() / iterate.k.norm()
     return Mixing(
@@ -74,7 +79,7 @@ def attention_weights(query: Heads, keys: Heads, *, causal: bool = False) -> Ten
 
 
 def trace_pursuit(pursuit: Pursuit, k: Heads, v: Heads, block: int = 0) -> list[Mixing]:
-    """Run a pursuit on keys and values and report iterations 0 to n."""
+    """Run a pursuit on keys and values; return the statistics of iterations 0 to n."""
     found: list[Mixing] = []
     for run in (replace(pursuit, iterations=0), pursuit):
         run(k, v, observer=lambda iterate: found.append(mixing(iterate, block)))
@@ -82,12 +87,12 @@ def trace_pursuit(pursuit: Pursuit, k: Heads, v: Heads, block: int = 0) -> list[
 
 
 def trace_model(model: nn.Module, images: Images) -> list[Mixing]:
-    """Run `images` through `model` and report iterations 1 to n of every RPC layer; empty if there is none."""
+    """Run `images` through `model`; return the statistics of iterations 1 to n of every RPC layer."""
     return observe(model, images, mixing)
 
 
 def densities(model: nn.Module, images: Images) -> list[float]:
-    """Return the density of S in the last iteration of every RPC layer: the S its output was computed with."""
+    """Return the density of S in the last iteration of every RPC layer, the one that its output is computed from."""
     return list(dict(observe(model, images, lambda iterate, block: (block, density(iterate)))).values())
 
 
@@ -107,9 +112,9 @@ def observe(model: nn.Module, images: Images, measure: Callable[[Iterate, int], 
 
 
 def gradient_norms(model: nn.Module, images: Images, labels: Labels) -> list[float]:
-    """Return, for n = 0 to the model's own, the mean L2 norm of the loss gradient by the image with n iterations.
+    """Return the mean L2 norm of the gradient of the loss by the image, for 0, 1, ... up to the model's own iterations.
 
-    The loss is the cross-entropy an attack would climb. The weights stay those trained with the model's own n.
+    The loss is the cross-entropy, which attacks maximise. The weights are those trained with the model's own number.
     """
     most = max((layer.pursuit.iterations for layer in rpc_layers(model)), default=0)
     return [_gradient_norm(model, images, labels, iterations) for iterations in range(most + 1)]
@@ -124,7 +129,7 @@ def _gradient_norm(model: nn.Module, images: Images, labels: Labels, iterations:
 
 @contextmanager
 def at_most(model: nn.Module, iterations: int) -> Iterator[nn.Module]:
-    """Run every pursuit of `model` for at most so many iterations, for a while."""
+    """Limit the iterations of every pursuit of `model`; at the end of the context the old numbers are restored."""
     kept = [(layer, layer.pursuit) for layer in rpc_layers(model)]
     try:
         for layer, pursuit in kept:
@@ -136,5 +141,5 @@ def at_most(model: nn.Module, iterations: int) -> Iterator[nn.Module]:
 
 
 def rpc_layers(model: nn.Module) -> list[Any]:
-    """Return the modules that run a pursuit, in the order of the model."""
+    """Return the modules that run a pursuit, in the model's order."""
     return [module for module in model.modules() if isinstance(getattr(module, "pursuit", None), Pursuit)]

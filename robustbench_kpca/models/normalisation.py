@@ -1,4 +1,4 @@
-"""Models take images in [0, 1]; the mean and standard deviation they were trained with live inside them."""
+"""Normalisation inside models, so that all models take images in [0, 1]."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,13 +16,13 @@ NORMALISATIONS: dict[str, tuple[Sequence[float], Sequence[float]]] = {
     "deit": (IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD),
     "vit": (IMAGENET_INCEPTION_MEAN, IMAGENET_INCEPTION_STD),
 }
-"""Mean and deviation of each channel, by the name Segmenter's authors give them; `vit` is one half for all."""
+"""Mean and standard deviation of each channel. The names are those of Segmenter's authors; `vit` is 0.5 for all."""
 
 
 def normalise_inside(model: nn.Module, mean: Sequence[float], std: Sequence[float]) -> nn.Module:
     """Make `model` compute f((x - mean) / std); return it.
 
-    The constants become non-persistent buffers, so checkpoint keys stay their authors' own.
+    The constants are non-persistent buffers, so that checkpoints have the authors' keys only.
     """
     model.register_buffer("pixel_mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
     model.register_buffer("pixel_std", torch.tensor(std).view(-1, 1, 1), persistent=False)

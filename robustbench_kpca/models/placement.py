@@ -1,4 +1,4 @@
-"""Put an attention into chosen blocks of a model; parameters that fit are kept."""
+"""Replace the attention of chosen blocks of a model; parameters that fit are kept."""
 
 import inspect
 from typing import Any
@@ -10,9 +10,9 @@ from robustbench_kpca.errors import BadInputError
 
 
 def place(model: nn.Module, attention: str, layers: Any = "all", **options: Any) -> nn.Module:
-    """Put an attention into chosen layers of a ViT, timm's or the project's, or of a FAN; return the model.
+    """Replace the attention of chosen layers of a ViT (timm's or the project's) or a FAN; return the model.
 
-    Parameters that fit are kept (of Q, K and V, the K and V rows where the new attention has no Q).
+    Parameters that fit are kept. Where the new attention has no Q, the rows of K and V are kept from Q, K and V.
 
     Args:
         model: with `blocks[i].attn`.
@@ -53,9 +53,10 @@ def _block_indices(layers: Any, depth: int) -> list[int]:
 
 
 def _with_weights_of(old: Any, attention: str, options: dict[str, Any]) -> nn.Module:
-    """Build another attention of the same shape; parameters that fit stay, so variants share their initialisation.
+    """Build another attention of the same shape, with the parameters of the old one that fit.
 
-    Where Q, K and V become K and V, those two thirds stay.
+    So variants of a model have the same initial weights. Where the old one has Q, K and V and the new one K and V, the
+    rows of K and V are kept.
     """
     kind = ATTENTIONS.get(attention)
     projection = getattr(old, "projection", "qkv")
@@ -72,7 +73,7 @@ def _with_weights_of(old: Any, attention: str, options: dict[str, Any]) -> nn.Mo
         if name in own and own[name].ndim and len(own[name]) * 3 == len(value) * 2:
             state[name] = value[len(value) // 3 :]
     fitting = {name: value for name, value in state.items() if name in own and own[name].shape == value.shape}
-    new.load_state_dict(fitting, strict=False)  # what is new keeps its start
+    new.load_state_dict(fitting, strict=False)  # other parameters keep their initial values
     return new
 
 

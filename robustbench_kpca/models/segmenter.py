@@ -1,4 +1,4 @@
-"""Segmenter: a vision transformer whose patches are compared with a token of every class, at any image size.
+"""Segmenter: a vision transformer that compares each patch with a token of every class, for images of any size.
 
 Strudel, Garcia, Laptev & Schmid (2021), "Segmenter: Transformer for Semantic Segmentation", arXiv:2105.05633; with
 symmetric and RPC attention in encoder and decoder: Teo & Nguyen (2024), arXiv:2406.13762, section 4 and appendix E.5.
@@ -22,9 +22,7 @@ from robustbench_kpca.attention.symmetric import Tokens
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.vit import ViT, ViTShape
 
-Grid = tuple[int, int]
-"""Height and width of the image in patches."""
-Masks = Float[Tensor, "batch classes height width"]
+PixelLogits = Float[Tensor, "batch classes height width"]
 DECODERS = ("mask", "linear")
 _CLASSIFIER = ("head.weight", "head.bias", "head_dist.weight", "head_dist.bias")
 _RENAMED = {"dist_token": "reg_token"}
@@ -34,16 +32,23 @@ _LayerNorm = partial(nn.LayerNorm, eps=1e-5)
 
 @dataclass(frozen=True)
 class SegmenterShape(ViTShape):
-    """Shape of a Segmenter: of its encoder, `img_size` being the window it is trained at, and of its decoder."""
+    """Shape of a Segmenter.
+
+    Attributes:
+        img_size: side of the windows that it is trained on.
+        decoder: `mask`, the mask transformer, or `linear`.
+        decoder_depth: number of blocks of the mask transformer.
+        decoder_dropout: in these blocks.
+        prefix_tokens: tokens before the patches: 1 is the class token, 2 adds DeiT's distillation token.
+        normalisation: `deit`: ImageNet's mean and standard deviation; `vit`: 0.5 for both.
+
+    """
 
     decoder: str = "mask"
-    """`mask`, the mask transformer, or `linear`."""
     decoder_depth: int = 2
     decoder_dropout: float = 0.1
     prefix_tokens: int = 1
-    """Tokens before the patches: the class token, and with 2 DeiT's distillation token."""
     normalisation: str = "deit"
-    """`deit`: ImageNet's mean and deviation, or `vit`: one half for both."""
 
 
 _ADE20K = partial(SegmenterShape, 512, 16, num_classes=150)
@@ -59,14 +64,14 @@ SIZES = {
 
 
 class Encoder(ViT):
-    """A ViT without a head for images of any grid; the positions of another grid are interpolated bilinearly."""
+    """A ViT without a head, for images of any size; its position embedding is interpolated where necessary."""
 
     def __init__(self, **shape: Any) -> None:
         super().__init__(**shape, num_classes=0, global_pool="", dynamic_img_size=True, norm_layer=_LayerNorm)
         nn.init.trunc_normal_(self.cls_token, std=0.02)
 
     def resample_positions(self, positions: Tensor, grid: Sequence[int]) -> Tensor:
-        """Interpolate (1, prefix + n * n, C) to a grid of (height, width) patches; the prefix stays as it is."""
+        """Interpolate a position embedding, (1, prefix + n * n, C), to (height, width) patches; the prefix is kept."""
         resampled: Tensor = resample_abs_pos_embed(
             positions, list(grid), num_prefix_tokens=self.num_prefix_tokens, interpolation="bilinear", antialias=False
         )
@@ -74,9 +79,10 @@ class Encoder(ViT):
 
     @staticmethod
     def own_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Give a state dict of its authors' layout, or a classifier's, this model's names.
+        """Return a state dict of the authors, or of a classifier, with the names of this model.
 
-        The classifier, on which no mask depends, is left out; DeiT's distillation token is a register token here.
+        The classification head is left out: the segmenter does not use it. DeiT's distillation token is a register
+        token here.
         """
         return {_RENAMED.get(name, name): value for name, value in state.items() if name not in _CLASSIFIER}
 
@@ -92,7 +98,7 @@ class Encoder(ViT):
 
 
 class LinearDecoder(nn.Module):
-    """Every patch's logits are a linear function of it."""
+    """A linear layer maps each patch to its logits."""
 
     def __init__(self, dim: int, classes: int) -> None:
         super().__init__()
@@ -106,7 +112,7 @@ class LinearDecoder(nn.Module):
 
 
 class MaskDecoder(nn.Module):
-    """Patches p and class embeddings c pass through blocks together; a patch's logits are their scalar products.
+    """Blocks process patches p and class embeddings c together; the logits of a patch are their scalar products.
 
     logits = LayerNorm(p' c'^T / (|p'| |c'|)), over the classes, with p' = p P and c' = c Q (Strudel et al., 2021,
     section 3.2).
@@ -147,12 +153,13 @@ class MaskDecoder(nn.Module):
 class Segmenter(nn.Module):
     """Normalised images, (batch, 3, height, width), to logits of every pixel, (batch, classes, height, width).
 
-    Images of any size: below and to the right they are filled with 0, the mean, up to whole patches, and what was
-    filled is cut off again. Patch logits are interpolated bilinearly. `config` remembers how to build it again.
+    Images may have any size: they are padded at the bottom and on the right with 0, the mean, to whole patches, and the
+    padding is cut off from the logits. The logits of patches are interpolated bilinearly.
 
     Attributes:
-        classes: how many there are.
-        window: side of the images it is trained at.
+        config: `create_model(**config)` builds the same architecture again.
+        classes: their number.
+        window: side of the images that it is trained on.
 
     """
 
@@ -164,23 +171,23 @@ class Segmenter(nn.Module):
         self.classes = self.num_classes = classes
         self.window, self.patch_size = window, patch_size
 
-    def forward(self, images: Float[Tensor, "batch 3 h w"]) -> Masks:
+    def forward(self, images: Float[Tensor, "batch 3 h w"]) -> PixelLogits:
         """Map normalised images to logits."""
         height, width = images.shape[2:]
         padded = F.pad(images, (0, -width % self.patch_size, 0, -height % self.patch_size))
-        side: Grid = (padded.shape[2] // self.patch_size, padded.shape[3] // self.patch_size)
+        rows, columns = (side // self.patch_size for side in padded.shape[2:])
         patches = self.encoder.forward_features(padded)[:, self.encoder.num_prefix_tokens :]
-        masks = self.decoder(patches).mT.unflatten(2, side)
-        resized: Tensor = F.interpolate(masks, padded.shape[2:], mode="bilinear")
+        logits = self.decoder(patches).mT.unflatten(2, (rows, columns))
+        resized: Tensor = F.interpolate(logits, padded.shape[2:], mode="bilinear")
         return resized[:, :, :height, :width]
 
     def no_weight_decay(self) -> set[str]:
-        """Name what timm's optimisers leave undecayed beside biases and norms."""
+        """Return names of parameters without weight decay in timm's optimisers, besides biases and norms."""
         return {"encoder.cls_token", "encoder.reg_token", "encoder.pos_embed", "decoder.cls_emb"}
 
     @staticmethod
     def own_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Translate a state dict of the authors' layout, which also holds the classifier of the encoder."""
+        """Return a state dict of the authors with the names of this model; theirs also holds a classification head."""
         part = "encoder."
         encoder = {name.removeprefix(part): value for name, value in state.items() if name.startswith(part)}
         rest = {name: value for name, value in state.items() if not name.startswith(part)}

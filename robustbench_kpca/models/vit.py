@@ -1,4 +1,4 @@
-"""The plain vision transformers of the benchmark: timm's ViT at every size, with the attention asked for."""
+"""Vision transformers: timm's ViT in several sizes, with any attention."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -32,13 +32,13 @@ SIZES = {
 
 
 class ViT(VisionTransformer):  # type: ignore[misc]  # timm is untyped
-    """timm's ViT that remembers how to build it again: `create_model(**config)`."""
+    """timm's ViT. `create_model(**config)` builds the same architecture again."""
 
     config: dict[str, Any]
 
     @property
     def tokens(self) -> int:
-        """The sequence length its blocks see, the class token included."""
+        """The number of tokens in its blocks, with the class token."""
         return int(self.pos_embed.shape[1])
 
 

@@ -34,13 +34,13 @@ class Compute(ABC, Generic[Data]):
 
     Attributes:
         success: what a successful attack is.
-        training: the loss of a batch, and the scores on held-out data.
+        training: the loss of a batch, and the scores on held-out data; None: no model can be trained for the task.
         audit: which attacks an audit makes, on how many samples, and what it compares.
 
     """
 
     success: Success
-    training: Training
+    training: Training | None = None
     audit: AuditPlan
 
     # --- model, data and protocol belong together ---

@@ -13,7 +13,7 @@ Counts = Float[Tensor, "3 classes"]
 
 
 class Training(ABC):
-    """The training half of a task."""
+    """The loss and the scores of a task."""
 
     @abstractmethod
     def losses(self, logits: Logits, targets: Tensor, smoothing: float) -> PerSample:

@@ -1,4 +1,4 @@
-"""Models of the project's own, trained from committed recipes; clean or adversarially."""
+"""Training of models from recipes, on clean or adversarial images."""
 
 from pathlib import Path
 
@@ -6,5 +6,5 @@ RECIPES = Path(__file__).parent / "recipes"
 
 
 def recipes() -> dict[str, Path]:
-    """Name -> path of every recipe that comes with the package."""
+    """Return name -> path of every recipe that comes with the package."""
     return {path.stem: path for path in sorted(RECIPES.glob("**/*.toml"))}

@@ -1,7 +1,7 @@
-"""A training window of a scene: image and mask are scaled, cropped and flipped as one, and its colours are distorted.
+"""Data augmentation for scenes: image and mask are scaled, cropped and flipped together, then colours are distorted.
 
-The transformations are those of mmsegmentation's ADE20K configuration, which Segmenter (arXiv:2105.05633) trains with.
-Everything drawn comes from the generator that is handed in.
+The transformations are those of mmsegmentation's ADE20K configuration, which Segmenter (arXiv:2105.05633) uses. All
+random numbers come from the generator that the caller gives.
 """
 
 from collections.abc import Sequence
@@ -11,22 +11,26 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from robustbench_kpca.data.scenes import Mask, Pixels
 from robustbench_kpca.training.recipe import SceneWindows
 from robustbench_kpca.types import IGNORE
 
-Pixels = NDArray[np.uint8]
-Mask = NDArray[np.int16]
 BRIGHTNESS, CONTRAST, SATURATION, HUE = 32, (0.5, 1.5), (0.5, 1.5), 18
 _TRIES = 10
 
 
 @dataclass(frozen=True)
 class Window:
-    """Draws windows of `settings.crop` pixels a side; what of it lies outside the image is `fill`, and is ignored."""
+    """Takes random square windows from scenes.
+
+    Attributes:
+        settings: of the augmentation; `settings.crop` is the side of a window in pixels.
+        fill: RGB in [0, 1], for pixels of the window outside the image; their class is IGNORE.
+
+    """
 
     settings: SceneWindows
     fill: Sequence[float]
-    """RGB in [0, 1]."""
 
     def __call__(
         self, image: Pixels, mask: Mask, rng: np.random.Generator
@@ -49,7 +53,10 @@ class Window:
 
 
 def resize(image: Pixels, mask: Mask, sides: Sequence[int], factor: float = 1.0) -> tuple[Pixels, Mask]:
-    """Scale both by `factor`, after fitting them into `sides`, (short, long), where given; the aspect is kept."""
+    """Scale image and mask by `factor`; the aspect ratio is kept.
+
+    Where `sides`, (short, long), is not empty, they are first scaled to the largest size that fits into it.
+    """
     height, width = mask.shape
     if sides:
         factor *= min(min(sides) / min(height, width), max(sides) / max(height, width))
@@ -61,7 +68,10 @@ def resize(image: Pixels, mask: Mask, sides: Sequence[int], factor: float = 1.0)
 
 
 def crop(image: Pixels, mask: Mask, side: int, most: float, rng: np.random.Generator) -> tuple[Pixels, Mask]:
-    """Cut out a random square, at most `side` pixels wide; try again where one class has a larger share than `most`."""
+    """Cut out a random square, at most `side` pixels wide.
+
+    It is drawn again, up to ten times in all, while one class has the share `most` or more of its labelled pixels.
+    """
     height, width = mask.shape
     for _ in range(_TRIES):
         top = int(rng.integers(max(height - side, 0) + 1))
@@ -78,7 +88,7 @@ def crop(image: Pixels, mask: Mask, side: int, most: float, rng: np.random.Gener
 def distort(image: Pixels, rng: np.random.Generator) -> Pixels:
     """Change brightness, contrast, saturation and hue, each with probability one half.
 
-    After brightness, contrast comes first or last. Hue is OpenCV's, 0 to 179.
+    Contrast is changed before or after saturation and hue, at random. Hue is OpenCV's, from 0 to 179.
     """
     contrast_first = rng.random() < 0.5
     if rng.random() < 0.5:

@@ -1,4 +1,4 @@
-"""Training may use the global random generators: they are seeded for it, and left as they were found."""
+"""Seeds for the global random generators, which training uses; afterwards their old states are restored."""
 
 import random
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from accelerate.utils import set_seed
 
 @contextmanager
 def own_generators() -> Iterator[None]:
-    """Put Python's, numpy's and torch's global generators back at the end."""
+    """Restore the states of Python's, numpy's and torch's global generators at the end."""
     plain, arrays = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         with torch.random.fork_rng():
@@ -23,11 +23,11 @@ def own_generators() -> Iterator[None]:
 
 
 def epoch_seed(seed: int, epoch: int, accelerator: Accelerator) -> int:
-    """Return the seed of one process's epoch; were it the same for all, copies of an image would be augmented alike."""
+    """Return the seed of an epoch in this process; processes have different seeds, so that augmentations differ."""
     rank: int = accelerator.process_index
     return seed * 100_003 + epoch + 7_919_000_003 * rank
 
 
 def seed_generators(seed: int) -> None:
-    """Seed them all; timm's augmentation, drop-path and initialisation draw from them."""
+    """Seed all global generators; timm's augmentation, drop-path and initialisation use them."""
     set_seed(seed % 2**32)

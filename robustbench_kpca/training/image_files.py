@@ -1,6 +1,7 @@
-"""Training images from files, by timm: folders, tar files, webdataset and Hugging Face data sets.
+"""Training images from files, read by timm: folders, tar files, webdataset and Hugging Face data sets.
 
-The loader normalises, as timm's random erasing expects, and the batch is put back into [0, 1], where models live here.
+The loader normalises images, because timm's random erasing needs it. The normalisation of a batch is undone afterwards,
+since models take images in [0, 1].
 """
 
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from robustbench_kpca.types import Images, Labels
 
 FOLDER = "folder"
 _UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, Pillow.DecompressionBombError)
-"""What Pillow raises for a file that is no image."""
+"""What Pillow raises for a file that is not an image."""
 _Item = tuple[Tensor, int, int, list[str]]
 
 
@@ -54,10 +55,10 @@ class ImageFileSource(Source):
             raise BadInputError(f"{len(self.train)} training images", expected=f"at least {recipe.batch_size}, a batch")
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """Load whole batches only; a last short one is dropped."""
-        orderly = self.train.dataset if self.sampler is None else self.sampler
-        if hasattr(orderly, "set_epoch"):
-            orderly.set_epoch(self.recipe.seed * 100_003 + number)
+        """Load whole batches; a last smaller one is dropped."""
+        ordered = self.train.dataset if self.sampler is None else self.sampler
+        if hasattr(ordered, "set_epoch"):
+            ordered.set_epoch(self.recipe.seed * 100_003 + number)
         for x, y, index in self._load(self.train, self.sampler, self.per_process, number):
             pixels = x * self.std + self.mean
             yield Batch(pixels, y, [str(i) for i in index], len(y) * self.accelerator.num_processes)
@@ -73,7 +74,7 @@ class ImageFileSource(Source):
             yield x, y
 
     def sample(self) -> tuple[Images, int]:
-        """Give a black image; the largest label is known where the reader lists its classes."""
+        """Return a black image and the largest label, or 0 where the reader does not list its classes."""
         classes = _classes(getattr(self.train, "reader", None))
         return torch.zeros(1, 3, self.side, self.side), max(classes.values(), default=0)
 
@@ -94,7 +95,7 @@ class ImageFileSource(Source):
         for x, y, index, bad in loader:
             if bad and self.settings.unreadable == "fail":
                 raise BadInputError(
-                    f"{bad[0]} is no readable image", fix="replace or remove it, or set images.unreadable = 'skip'"
+                    f"{bad[0]} is not a readable image", fix="replace or remove it, or set images.unreadable = 'skip'"
                 )
             self.unreadable.update(bad)
             yield x.to(device, non_blocking=True), y.to(device, non_blocking=True), index
@@ -147,7 +148,10 @@ class ImageFileSource(Source):
 
 
 class Readable(Dataset[_Item]):
-    """Every item of a timm reader as (image, label, index, names of unreadable files met before it)."""
+    """The items of a timm reader: (image, label, index, names of unreadable files).
+
+    In place of an unreadable file comes the next readable one, with the names of the unreadable files before it.
+    """
 
     def __init__(self, reader: Any, transform: Any) -> None:
         self.reader, self.transform = reader, transform
@@ -171,7 +175,7 @@ class Readable(Dataset[_Item]):
 
 
 class _Streamed(IterableDataset[_Item]):
-    """A timm iterable data set in the shape of `Readable`; it skips what it cannot read by itself."""
+    """A timm iterable data set with items like those of `Readable`; timm itself skips unreadable files."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -193,7 +197,7 @@ class _EveryNth(Sampler[int]):
 
 
 def _posterize(image: Pillow.Image, bits_to_keep: int, **_: Any) -> Pillow.Image:
-    """Keep the highest bits of every value; timm asks for 0 of them at times, which Pillow >= 12 refuses."""
+    """Keep the highest bits of every value. timm sometimes asks for 0 bits, which Pillow >= 12 refuses."""
     if bits_to_keep >= 8:
         return image
     keep = 0xFF & ~((1 << (8 - bits_to_keep)) - 1)
@@ -207,7 +211,7 @@ def _collate(items: list[_Item]) -> tuple[Tensor, Tensor, list[int], list[str]]:
 
 def _open(name: str, root: Path | None, part: str, seed: int) -> Any:
     if name == FOLDER and root is None:
-        raise BadInputError("a recipe on image files", fix="name their folder: --data FOLDER")
+        raise BadInputError("a recipe that reads image files, without a folder", fix="name it: --data FOLDER")
     if root is not None and not root.exists():
         raise BadInputError(f"no data at {root}", fix="check --data")
     if name == FOLDER and root is not None:
@@ -224,7 +228,7 @@ def _open(name: str, root: Path | None, part: str, seed: int) -> Any:
 
 
 def _classes(reader: Any) -> dict[str, int]:
-    """Return the classes of a folder's reader, or of a tar file's; empty where they are not listed."""
+    """Return name -> number of the classes of a reader of folders or tar files; empty where they are not listed."""
     for listed in ("class_to_idx", "class_name_to_idx"):
         found = getattr(reader, listed, None)
         if found:
@@ -233,11 +237,14 @@ def _classes(reader: Any) -> dict[str, int]:
 
 
 def _require_parts(train: Any, val: Any, root: Path | None) -> None:
-    """Refuse a folder without parts (timm would train and validate on the same images), or with odd classes."""
+    """Refuse a folder without train and val parts, or with different classes in them.
+
+    Without the parts timm would train and validate on the same images.
+    """
     first, second = (getattr(data, "reader", None) for data in (train, val))
     if first is None or second is None or not hasattr(first, "root"):
         return
-    if root in (Path(first.root), Path(second.root)):  # where timm falls back to, and finds the other part's images
+    if root in (Path(first.root), Path(second.root)):  # timm falls back to it: both parts are then the same images
         raise BadInputError(f"folder {root}", expected="the sub-folders train and val")
     classes = _classes(first)
     if len(classes) < 2:

@@ -1,4 +1,4 @@
-"""What a training run leaves on disk: the epoch to resume from, its curves, and weights that tell their origin."""
+"""The files of a training run: the state to resume from, its curves, and the weights with their provenance."""
 
 import csv
 import io
@@ -62,7 +62,7 @@ def columns() -> list[str]:
     Each score that some task has is a column, and so is the main score of each task for averaged weights.
     """
     tasks = [list(TASKS.get(name).scores) for name in TASKS.names()]
-    main = [names[0] for names in tasks]
+    main = [names[0] for names in tasks if names]
     held_out: list[str] = []
     for name in dict.fromkeys(name for names in tasks for name in names):
         held_out += [f"val_{name}", f"ema_val_{name}"] if name in main else [f"val_{name}"]
@@ -70,7 +70,20 @@ def columns() -> list[str]:
 
 
 class Ledger:
-    """The files of one run in its folder; only the main process writes."""
+    """Reads and writes the files of one run, in its folder; only the main process writes.
+
+    Args:
+        name: of the run and of its files.
+        text: of the recipe.
+        folder: where the files are.
+        revision: of the code, for the provenance.
+        keep_every: keep the weights of every so many epochs; 0 keeps none but the last.
+        tensorboard: whether curves are also written for TensorBoard.
+
+    Raises:
+        BadInputError: TensorBoard is asked for and not installed.
+
+    """
 
     def __init__(
         self, name: str, text: str, folder: Path, *, revision: str | None, keep_every: int, tensorboard: bool
@@ -82,11 +95,15 @@ class Ledger:
         self._board: Any = _summary_writer(folder / f"{name}.tensorboard") if tensorboard else None
 
     def finished(self, *, resume: bool, fresh: bool) -> bool:
-        """Tell whether this very run is done already; refuse to overwrite what was not asked to be.
+        """Tell whether this run is already complete; refuse to overwrite files without permission.
+
+        Args:
+            resume: continue a run that was begun.
+            fresh: start again, whatever is there.
 
         Raises:
-            BadInputError: a finished or begun run of that name is there, and neither `resume` nor `fresh` was asked
-                for, or it is another recipe's.
+            BadInputError: a run of this name is there, complete or not, and neither `resume` nor `fresh` is set; or it
+                was trained from another recipe.
 
         """
         if fresh:
@@ -95,16 +112,24 @@ class Ledger:
         path = self.weights_path()
         if self.resume_path.is_file():
             if not resume:
-                raise BadInputError(f"{self.resume_path} holds a run that was begun", fix="add --resume, or --fresh")
+                raise BadInputError(
+                    f"{self.resume_path} holds an unfinished run",
+                    fix="add --resume to continue it, or --fresh to start again",
+                )
             return False
         if path.is_file():
             if resume and read_header(path).get("recipe") == self.text:
                 return True
-            raise BadInputError(f"{path} is trained already", fix="choose another --name or --out, or add --fresh")
+            raise BadInputError(f"{path} exists already", fix="choose another --name or --out, or add --fresh")
         return False
 
     def restore(self, device: torch.device) -> dict[str, Any] | None:
-        """Read the last finished epoch, if there is one."""
+        """Read the state after the last finished epoch; None where there is none.
+
+        Raises:
+            BadInputError: the file is damaged, or belongs to another recipe.
+
+        """
         if not self.resume_path.is_file():
             return None
         try:
@@ -122,7 +147,14 @@ class Ledger:
         return content
 
     def save(self, states: dict[str, Any], model: nn.Module, unreadable: Collection[str]) -> None:
-        """Replace the file to resume from and the curves; keep the weights if it is their turn."""
+        """Write the state to resume from and the curves; every `keep_every` epochs also the weights.
+
+        Args:
+            states: of model, optimiser and averaged weights.
+            model: whose weights are kept.
+            unreadable: names of files that could not be read as images.
+
+        """
         content = {"recipe": sha256(self.text.encode()), "history": [epoch.row() for epoch in self.history], **states}
         content["unreadable"] = sorted(unreadable)
         if unreadable:
@@ -143,13 +175,23 @@ class Ledger:
             self._board.flush()
 
     def weights_path(self, suffix: str = "") -> Path:
-        """Return where the finished weights lie."""
+        """Return the path of the finished weights."""
         return self.folder / f"{self.name}{suffix}.safetensors"
 
     def write_weights(
         self, suffix: str, model: nn.Module, seed: int, found: dict[str, str], images: Images, *, half: bool = False
     ) -> None:
-        """Write the finished weights: config, recipe, seed, revision, what was found, and density of S on `images`."""
+        """Write the finished weights with their provenance.
+
+        Args:
+            suffix: of the file name: `.ema` for averaged weights.
+            model: with these weights.
+            seed: of the recipe.
+            found: scores and whatever else the provenance says.
+            images: on which the density of the sparse part S of RPC attention is measured.
+            half: whether weights are stored in half precision.
+
+        """
         metadata = self._origin(model) | {"seed": str(seed)} | found
         metadata |= {
             "density_revision": self.revision,
@@ -160,7 +202,7 @@ class Ledger:
         save_checkpoint(self.weights_path(suffix), model, metadata, half=half)
 
     def close(self) -> None:
-        """Tidy up after the last epoch."""
+        """Remove the state to resume from, after the last epoch."""
         self.resume_path.unlink(missing_ok=True)
         if self._board is not None:
             self._board.close()

@@ -1,4 +1,4 @@
-"""The training loop: resumable after every epoch, on any device and any number of processes accelerate knows."""
+"""The training loop: on any device and number of processes that accelerate supports; resumable after every epoch."""
 
 import itertools
 import math
@@ -30,39 +30,55 @@ from robustbench_kpca.types import IGNORE
 
 @dataclass(frozen=True)
 class Options:
-    """What a run may be asked for that does not change its numbers."""
+    """Options of a run that do not change its numbers.
+
+    Attributes:
+        resume: continue after the last finished epoch, if there is one.
+        fresh: start again, whatever is there under this name.
+        data: folder of image files or scenes, for recipes that read them.
+        keep_every: keep the weights of every so many epochs, as `<name>.epoch-010.safetensors`; 0 keeps the last only.
+        tensorboard: also write curves for TensorBoard.
+        revision: of the code, for the provenance.
+        on_epoch: called after every epoch.
+        on_step: called after every step with the numbers of images that are done, and of all images of the run.
+
+    """
 
     resume: bool = False
-    """Go on after the last finished epoch, if there is one."""
     fresh: bool = False
-    """Start over, whatever is there under this name."""
     data: Path | None = None
-    """Folder of image files or scenes, for recipes that read them."""
     keep_every: int = 0
-    """Keep the weights of every so many epochs, as `<name>.epoch-010.safetensors`; 0 keeps the last only."""
     tensorboard: bool = False
     revision: str | None = None
     on_epoch: Callable[[Epoch], None] | None = None
     on_step: Callable[[int, int], None] | None = None
-    """Called with the images done and to do, of the whole run."""
 
 
 def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options = Options()) -> Path:
-    """Train `recipe` and write `<folder>/<name>.safetensors` (weights and provenance) and `<name>.csv` (curves).
+    """Train a model; return the path of its weights.
 
-    After every epoch `<name>.resume.pt` is replaced; with `resume`, training continues from it bit-identically (on
-    CPU). Randomness comes from the recipe's seed alone, and the global generators are left as they were found. With a
-    moving average, `<name>.ema.safetensors` is written beside.
+    Files in `folder`: `<name>.safetensors` (weights and provenance), `<name>.csv` (curves) and, where the recipe has a
+    moving average of weights, `<name>.ema.safetensors`. After every epoch `<name>.resume.pt` is replaced; with
+    `options.resume` training continues from it, on CPU with bit-identical results. All randomness comes from the
+    recipe's seed; the states of the global generators are restored afterwards.
+
+    Args:
+        name: of the run and of its files.
+        recipe: what is trained, and how.
+        text: of the recipe, for the provenance.
+        folder: where files are written; it is made if necessary.
+        options: that do not change the numbers.
 
     Raises:
-        BadInputError: the folder cannot be written, holds another recipe's run to resume, or the data cannot be used.
-        EvaluationError: the loss stopped being finite; the last good epoch stays on disk.
+        BadInputError: the folder cannot be written, it holds an unfinished run of another recipe, or the data cannot
+            be used.
+        EvaluationError: the loss or the weights are no longer finite; the last good epoch stays on disk.
 
     """
     require_writable(folder)
     with own_generators():
-        # Told to use the CPU where there is nothing else, accelerate joins several processes there, too. Nothing that
-        # changes numbers is left to its environment variables.
+        # `cpu=True` where there is no accelerator: only then accelerate connects several processes on the CPU, too.
+        # The other options are set here because accelerate would read them from environment variables.
         accelerator = Accelerator(
             cpu=not torch.accelerator.is_available(),
             mixed_precision="no",
@@ -95,12 +111,12 @@ class _Run:
         self.plain = create_model(recipe.model, **recipe.model_options)
         self.origin = start(self.plain, recipe)
         self.source = source_of(recipe, options.data, self.accelerator)
-        self.compute = self.source.task.compute
+        self.training = self.source.training
         self.classes = self._require_fit()
         optimizer = self._optimizer()
         self.scheduler = schedule(recipe, optimizer, math.ceil(self.source.length / recipe.batch_size))
         self.model, self.optimizer = self.accelerator.prepare(self.plain, optimizer)
-        self.objective = Objective(recipe, self.plain, self.compute.training, self.classes)
+        self.objective = Objective(recipe, self.plain, self.training, self.classes)
         self.ema = ModelEmaV3(self.plain, decay=recipe.ema_decay) if recipe.ema_decay is not None else None
 
     def _require_fit(self) -> int:
@@ -111,12 +127,14 @@ class _Run:
 
         """
         image, largest = self.source.sample()
-        shown = self.compute.presentation(self.plain, attacked=False)
+        shown = self.source.task.compute.presentation(self.plain, attacked=False)
         try:
             with torch.no_grad():
                 logits = shown.show(self.plain, image.cpu())
         except (RuntimeError, AssertionError) as error:
-            raise BadInputError(f"model '{self.recipe.model}' does not take '{self.recipe.data}' ({error})") from None
+            raise BadInputError(
+                f"model '{self.recipe.model}' fails on images of '{self.recipe.data}' ({error})"
+            ) from None
         shown.require(logits, image)
         classes = int(logits.shape[1])
         if classes <= largest:
@@ -133,7 +151,7 @@ class _Run:
             raise BadInputError(f"optimizer '{recipe.optimizer}' cannot be made ({error})") from None
 
     def epoch(self) -> Epoch:
-        """Pass once over the data."""
+        """Train on all images once; return the numbers of the epoch."""
         number = len(self.ledger.history)
         seed_generators(epoch_seed(self.recipe.seed, number, self.accelerator))
         self.scheduler.step(number)
@@ -151,7 +169,7 @@ class _Run:
         self.model.eval()
         total, count, right, labelled = self.accelerator.reduce(sums).tolist()
         if not count:
-            raise BadInputError("an epoch without one whole batch", fix="lower batch_size")
+            raise BadInputError("an epoch without one whole batch", fix="lower batch_size, or give more images")
         self._gather(number)
         scores = {f"val_{name}": value for name, value in self.score(self.plain, "val").items()}
         if self.ema is not None:
@@ -192,10 +210,10 @@ class _Run:
         return torch.zeros(shape, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
 
     def _gather(self, number: int) -> None:
-        """Let all processes agree on unreadable files and on batch statistics; refuse weights that are not finite.
+        """Make unreadable files and batch statistics the same in all processes; refuse weights that are not finite.
 
         Raises:
-            EvaluationError: the last step left NaN or infinite weights.
+            EvaluationError: some weights are NaN or infinite.
 
         """
         self.source.unreadable = set(gather_object(sorted(self.source.unreadable)))
@@ -218,11 +236,11 @@ class _Run:
         """Return the task's scores on `val` or `test`, over all processes; empty if there is no such part."""
         sums = self._sums(3, self.classes)
         for x, y in self.source.held_out(part):
-            sums += self.compute.training.counts(model(x), y).to(sums)
-        return self.compute.training.score(self.accelerator.reduce(sums).cpu())
+            sums += self.training.counts(model(x), y).to(sums)
+        return self.training.score(self.accelerator.reduce(sums).cpu())
 
     def restore(self) -> None:
-        """Continue from the last finished epoch, if asked to and there is one."""
+        """Continue after the last finished epoch, if `resume` is set and there is one."""
         content = self.ledger.restore(self.accelerator.device) if self.options.resume else None
         if content is not None:
             self.plain.load_state_dict(content["model"])
@@ -232,7 +250,7 @@ class _Run:
                 self.ema.module.load_state_dict(content["ema"])
 
     def save(self) -> None:
-        """Replace the file to resume from, and write what else is kept of an epoch."""
+        """Write the files of an epoch: the state to resume from, the curves, and perhaps the weights."""
         if self.accelerator.is_main_process:
             ema = self.ema.module.state_dict() if self.ema is not None else None
             states = {"model": self.plain.state_dict(), "optimizer": self.optimizer.state_dict(), "ema": ema}
@@ -240,7 +258,7 @@ class _Run:
         self.accelerator.wait_for_everyone()
 
     def finish(self) -> Path:
-        """Write the weights with their provenance."""
+        """Write the weights with their provenance; return their path."""
         models = {"": self.plain} | ({".ema": self.ema.module} if self.ema is not None else {})
         images = self._held_out_images()
         for suffix, model in models.items():
@@ -263,7 +281,7 @@ class _Run:
             batches = [x for x, _ in itertools.islice(self.source.held_out(part), 2)]
             if batches:
                 return torch.cat([x for x in batches if x.shape[1:] == batches[0].shape[1:]])
-        raise BadInputError("no held-out images", fix="give the data a validation part")
+        raise BadInputError("no held-out images", expected="data with a validation part")
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""What one step minimises: cross-entropy, clean, mixed or adversarial, and the losses that attentions add."""
+"""The training loss: the task's loss on clean, mixed or adversarial images, and the losses that attentions add."""
 
 from typing import Any
 
@@ -71,14 +71,14 @@ class Objective:
         return clean + settings.trades_beta * divergence, logits
 
     def _penalty(self) -> Tensor | float:
-        """Weigh the mean over layers of every penalty the last training pass left behind."""
+        """Return the weighted sum of the penalties of the last forward pass; each is a mean over layers."""
         found: dict[str, list[Tensor]] = {}
         for module in self.penalised:
             for name, value in module.penalties.items():
                 found.setdefault(name, []).append(value)
         idle = [name for name in self.recipe.penalties if name not in found]
         if idle:
-            raise BadInputError(f"model '{self.recipe.model}' adds no loss '{idle[0]}'", fix="drop it from the recipe")
+            raise BadInputError(f"model '{self.recipe.model}' has no loss '{idle[0]}'", fix="remove it from the recipe")
         unstated = [name for name in found if name not in self.recipe.penalties]
         if unstated:
             raise BadInputError(

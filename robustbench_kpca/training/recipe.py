@@ -1,4 +1,4 @@
-"""A training run as data: strict TOML; what is not stated is off."""
+"""A recipe: everything that defines a training run, in strict TOML. Options that are not stated are off."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,10 +20,10 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class Adversarial(BaseModel):
-    """Train on the attack's last iterate x' instead of the clean image (Madry et al., 2018, arXiv:1706.06083).
+    """Train on the attack's last iterate x' instead of the clean image x (Madry et al., 2018, arXiv:1706.06083).
 
-    With `trades_beta` the loss is CE(f(x), y) + beta KL(f(x) || f(x')), and x' climbs that divergence (TRADES: Zhang et
-    al., 2019, arXiv:1901.08573, equation 5).
+    With `trades_beta` the loss is CE(f(x), y) + beta KL(f(x) || f(x')), and the attack maximises that divergence
+    (TRADES: Zhang et al., 2019, arXiv:1901.08573, equation 5).
     """
 
     model_config = STRICT
@@ -41,7 +41,7 @@ class Adversarial(BaseModel):
         return self
 
     def threat(self, epoch: int) -> Threat:
-        """Give the ball in `epoch` (from 0)."""
+        """Return the ball in `epoch` (from 0)."""
         return Threat(self.norm, self.eps * min(1.0, (epoch + 1) / (self.warmup_epochs + 1)))
 
 
@@ -53,7 +53,7 @@ class ImageFiles(BaseModel):
     """Such as `rand-m9-mstd0.5-inc1`; empty for none."""
     color_jitter: NotNegative
     scale: list[Positive]
-    """Least and greatest area of the random crop; `[1, 1]` is the centre crop of evaluation."""
+    """Smallest and largest area of the random crop, as a share of the image; `[1, 1]`: evaluation's centre crop."""
     hflip: Share
     erase: Share
     """Probability of random erasing (mode `pixel`)."""
@@ -61,31 +61,32 @@ class ImageFiles(BaseModel):
     """Repeated augmentation: how often one image occurs in an epoch; 1 is off."""
     interpolation: str
     crop: Positive
-    """Share kept in evaluation."""
+    """Share of an image that is kept in evaluation."""
     workers: Annotated[int, Field(ge=0)]
-    """Loader processes; random augmentation depends on their number."""
+    """Number of loader processes; random augmentation depends on it."""
     unreadable: Literal["fail", "skip"]
-    """What to do with a file that is no image; `skip` takes the next one, names it and counts it."""
+    """What to do with a file that is not an image; `skip` uses the next one, and lists the file."""
 
 
 class SceneWindows(BaseModel):
-    """Windows of scenes with a class for every pixel, transformed as Segmenter's authors do (arXiv:2105.05633)."""
+    """Windows of scenes, with a class for every pixel; transformed as by Segmenter's authors (arXiv:2105.05633)."""
 
     model_config = STRICT
     crop: Count
-    """Side of a window; what lies outside the image is filled with the model's mean and ignored."""
+    """Side of a window in pixels; outside the image it is filled with the model's mean colour, and ignored."""
     resize: Annotated[list[Count], Field(max_length=2)]
-    """Short and long side that every image is fitted into first, its aspect kept; `[]` leaves it as it is."""
+    """Short and long side that every image is first fitted into, with its aspect ratio kept; `[]`: no resizing."""
     scale: Annotated[list[Positive], Field(min_length=2, max_length=2)]
-    """Least and greatest factor of the random scale; `[1, 1]` is off."""
+    """Smallest and largest factor of the random scale; `[1, 1]` is off."""
     most_of_one: Share
-    """Another window is drawn while one class has this share or more of its pixels that count (or none counts), ten at
-    most; of mmsegmentation's eleven the last is taken whatever it holds, as here the tenth is. 1 is off."""
+    """A window is drawn again while one class has this share or more of its labelled pixels, or no pixel is labelled.
+
+    After ten windows the last is used in any case; mmsegmentation stops after eleven. 1 is off."""
     hflip: Share
     photometric: bool
     """Distort brightness, contrast, saturation and hue."""
     workers: Annotated[int, Field(ge=0)]
-    """Loader processes; what is drawn does not depend on their number."""
+    """Number of loader processes; the windows do not depend on it."""
 
     @model_validator(mode="after")
     def _check_ranges(self) -> "SceneWindows":
@@ -95,7 +96,7 @@ class SceneWindows(BaseModel):
 
 
 class Mixup(BaseModel):
-    """Mixup and CutMix of pairs in a batch, by timm (arXiv:1710.09412, arXiv:1905.04899)."""
+    """Mixup and CutMix of pairs of images in a batch, by timm (arXiv:1710.09412, arXiv:1905.04899)."""
 
     model_config = STRICT
     mixup: NotNegative
@@ -105,7 +106,7 @@ class Mixup(BaseModel):
 
 
 class Recipe(BaseModel):
-    """Everything a training run depends on, but for the machine."""
+    """Everything that a training run depends on, except for the machine."""
 
     model_config = STRICT
     title: str
@@ -120,33 +121,33 @@ class Recipe(BaseModel):
     """Of all processes together."""
     optimizer: str
     lr: Positive
-    """The peak, at this batch size."""
+    """The highest learning rate, for this batch size."""
     weight_decay: NotNegative
     warmup_epochs: Annotated[int, Field(ge=0)]
     smoothing: Annotated[float, Field(ge=0, lt=1)]
     max_shift: Annotated[int, Field(ge=0)]
-    """Augmentation: each image is moved by up to so many pixels either way, its border filled with black."""
+    """Augmentation: each image is shifted by up to so many pixels along each axis; the border is filled with black."""
     hflip: Share = 0.0
     min_lr: Positive | None = None
-    """Where the schedule ends; by default a hundredth of the peak."""
+    """Learning rate at the end of the schedule; by default a hundredth of the highest."""
     schedule: Literal["cosine", "polynomial"] = "cosine"
     """Cosine: set once an epoch; polynomial: at every step t of T, min_lr + (lr - min_lr) (1 - t / T)^power."""
     power: Positive = 0.9
     warmup_lr: Positive | None = None
-    """Where the warm-up starts; by default a hundredth of the peak."""
+    """Learning rate at the start of the warm-up; by default a hundredth of the highest."""
     clip_grad: Positive | None = None
-    """Largest L2 norm of the whole gradient."""
+    """Largest L2 norm of the gradient of all parameters together."""
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
     precision: Literal["fp32", "bf16"] = "fp32"
     storage: Literal["fp32", "fp16"] = "fp32"
-    """Precision of the finished weights; they are rounded before they are scored and written."""
+    """Precision of the finished weights; they are rounded before they are evaluated and written."""
     init: Literal["timm", "torch"] = "timm"
-    """Linear layers: truncated normal as in timm, or torch's own start, as the released RPC code has it."""
+    """Initialisation of linear layers: truncated normal as in timm, or torch's default, as in the released RPC code."""
     penalties: dict[str, NotNegative] = {}
-    """Weight of each loss an attention adds: `ksvd` of Primal attention, `ksvd` and `kl` of KEP-SVGP."""
+    """Weight of each loss that an attention adds: `ksvd` of Primal attention, `ksvd` and `kl` of KEP-SVGP."""
     encoder_checkpoint: str | None = None
-    """Weights that a segmenter's encoder starts from: a classifier's file or `hf-hub:OWNER/NAME`; its head is left out,
-    its positions are resampled."""
+    """Initial weights of a segmenter's encoder: a classifier's file or `hf-hub:OWNER/NAME`. Its head is left out, and
+    its position embedding is resampled."""
     images: ImageFiles | None = None
     scenes: SceneWindows | None = None
     mixup: Mixup | None = None
@@ -157,18 +158,23 @@ class Recipe(BaseModel):
         if self.images is not None and (self.max_shift or self.hflip):
             raise ValueError("max_shift and hflip outside [images] are for data held in memory; set them to 0")
         if self.scenes is not None and (self.max_shift or self.hflip or self.images or self.mixup or self.adversarial):
-            raise ValueError("with [scenes] there is no [images], [mixup], [adversarial], max_shift or hflip; drop it")
+            raise ValueError(
+                "with [scenes] there is no [images], [mixup], [adversarial], max_shift or hflip; remove it"
+            )
         if max(self.min_lr or 0, self.warmup_lr or 0) > self.lr:
             raise ValueError("min_lr and warmup_lr are at most lr")
         if self.mixup is not None and self.adversarial is not None:
-            raise ValueError("[mixup] and [adversarial] together are not supported; drop one")
+            raise ValueError("[mixup] and [adversarial] together are not supported; remove one")
         return self
 
 
 def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> tuple[str, Recipe, str]:
-    """Return the run's name, the parsed recipe and its text; `name` is a bundled recipe's or a TOML file's.
+    """Return the run's name, the parsed recipe and its text.
 
-    `overrides` replace keys (dotted for a table's, `adversarial.eps`); they stand as comments at the end of the text.
+    Args:
+        name: of a bundled recipe, or of a TOML file.
+        overrides: key -> new value; keys of tables have a dot, such as `adversarial.eps`. They are added to the text as
+            comments.
 
     Raises:
         UnknownNameError: no such recipe.

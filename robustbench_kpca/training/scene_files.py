@@ -1,4 +1,4 @@
-"""Training windows of scenes: each is a function of (seed, epoch, scene), whatever process or worker makes it."""
+"""Training windows of scenes; each depends on (seed, epoch, scene) only, not on the process or worker that makes it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from robustbench_kpca.data.load import load_data
-from robustbench_kpca.data.scenes import Scenes
+from robustbench_kpca.data.scenes import Mask, Pixels, Scenes
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.families import normalisation_of
 from robustbench_kpca.randomness import generator, sample_key
-from robustbench_kpca.training.augmentation import Mask, Pixels, Window, resize
+from robustbench_kpca.training.augmentation import Window, resize
 from robustbench_kpca.training.generators import epoch_seed
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.source import Batch, Source
@@ -24,7 +24,7 @@ _Item = tuple[Tensor, Tensor, str]
 
 
 class SceneSource(Source):
-    """Scenes of a set, cut and distorted as the recipe's `[scenes]` says; short batches are dropped."""
+    """Windows of scenes, transformed as the recipe's `[scenes]` says; a last smaller batch is dropped."""
 
     reads = Scenes
 
@@ -44,7 +44,7 @@ class SceneSource(Source):
             )  # fmt: skip
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """Shuffle, cut into global batches, keep every n-th scene for this process."""
+        """Shuffle, divide into global batches, and keep every n-th scene for this process."""
         recipe, processes = self.recipe, self.accelerator.num_processes
         rng = torch.Generator().manual_seed(recipe.seed * 100_003 + number)
         order = torch.randperm(len(self.train), generator=rng)[: self.length].split(recipe.batch_size)
@@ -62,10 +62,10 @@ class SceneSource(Source):
             yield Batch(x.to(device), y.to(device), ids, recipe.batch_size, recipe.batch_size / counted.clamp_min(1))
 
     def held_out(self, part: str) -> Iterator[tuple[Images, Labels]]:
-        """Yield this process's share of `val`, as windows side by side that cover every image; there is no test part.
+        """Yield this process's share of `val`; there is no test part.
 
-        Every pixel counts once: in the last windows, which end where the image does, what an earlier one has shown is
-        ignored. Images smaller than a window are shown whole.
+        Images are cut into windows that cover them. Every pixel counts once: where a window overlaps an earlier one,
+        its pixels are IGNORE. Images smaller than a window are shown whole.
         """
         batch: list[tuple[Tensor, Tensor]] = []
         mine = range(self.accelerator.process_index, len(self.val), self.accelerator.num_processes)
@@ -81,7 +81,7 @@ class SceneSource(Source):
             yield self._stacked(batch)
 
     def sample(self) -> tuple[Images, int]:
-        """Give a black image; the largest label is known."""
+        """Return a black image and the largest label."""
         side = self.settings.crop
         return torch.zeros(1, 3, side, side), self.train.classes - 1
 
@@ -91,7 +91,7 @@ class SceneSource(Source):
 
 
 class _Windows(Dataset[_Item]):
-    """One epoch's windows, by number of the scene."""
+    """The windows of one epoch, by the number of the scene."""
 
     def __init__(self, scenes: Scenes, window: Window, seed: int, epoch: int) -> None:
         self.scenes, self.window, self.seed, self.epoch = scenes, window, seed, epoch
@@ -104,7 +104,7 @@ class _Windows(Dataset[_Item]):
 
 
 def tiles(image: Pixels, mask: Mask, side: int) -> Iterator[tuple[Pixels, Mask]]:
-    """Cut an image and its mask into windows of at most `side` pixels in which every pixel counts once."""
+    """Cut an image and its mask into windows of at most `side` pixels a side, in which every pixel counts once."""
     rows, columns = (_starts(length, side) for length in mask.shape)
     for seen_above, top in rows:
         for seen_left, left in columns:
@@ -116,7 +116,7 @@ def tiles(image: Pixels, mask: Mask, side: int) -> Iterator[tuple[Pixels, Mask]]
 
 
 def _starts(length: int, side: int) -> list[tuple[int, int]]:
-    """Where unseen pixels begin, and where the window that shows them does."""
+    """Return, of each window along an axis, where the pixels that no earlier window has begin, and where it begins."""
     return [(begin, max(0, min(begin, length - side))) for begin in range(0, length, side)]
 
 

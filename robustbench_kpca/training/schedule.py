@@ -7,16 +7,16 @@ from timm.scheduler import CosineLRScheduler, PolyLRScheduler
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.training.recipe import Recipe
 
-MIN_LR_SHARE = 0.01  # where a schedule starts and ends if the recipe is silent, as a share of the peak
+MIN_LR_SHARE = 0.01  # first and last learning rate where the recipe has none, as a share of the highest
 
 
 def schedule(recipe: Recipe, optimizer: Any, steps: int) -> Any:
-    """Return timm's scheduler: `step(epoch)` before every epoch, `step_update(t)` before step t from 0 do the rest.
+    """Return timm's scheduler; call `step(epoch)` before every epoch and `step_update(t)` before step t, from 0.
 
     Args:
-        recipe: whose schedule it is.
+        recipe: with the options of the schedule.
         optimizer: whose learning rate is set.
-        steps: of an epoch; 0 if unknown.
+        steps: number of steps of an epoch; 0 if unknown.
 
     Raises:
         BadInputError: a polynomial schedule where the number of steps is unknown.
@@ -29,7 +29,7 @@ def schedule(recipe: Recipe, optimizer: Any, steps: int) -> Any:
     if recipe.schedule == "cosine":
         return CosineLRScheduler(optimizer, t_initial=recipe.epochs, warmup_t=recipe.warmup_epochs, **ends)
     if not steps:
-        raise BadInputError("a polynomial schedule for data of unknown length", fix="take schedule = 'cosine'")
+        raise BadInputError("a polynomial schedule for data of unknown length", fix="set schedule = 'cosine'")
     return PolyLRScheduler(
         optimizer,
         t_initial=recipe.epochs * steps,

@@ -1,4 +1,4 @@
-"""Where a training run's batches come from: one process's share of every global batch, in a reproducible order."""
+"""Sources of training batches: one process's share of every global batch, in a reproducible order."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -17,6 +17,7 @@ from robustbench_kpca.data.samples import ArraySamples, Samples
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.task import Task
+from robustbench_kpca.tasks.training import Training
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.types import Images, Labels
 
@@ -28,7 +29,7 @@ class Batch:
     """This process's part of a global batch."""
 
     x: Images
-    """In [0, 1], but for what random erasing puts in."""
+    """In [0, 1], except for pixels that random erasing has filled."""
     y: Labels
     ids: Sequence[str]
     count: int
@@ -60,7 +61,7 @@ class Source(ABC):
 
     def __init__(self, recipe: Recipe, folder: Path | None, accelerator: Accelerator) -> None:  # noqa: ARG002
         self.recipe, self.accelerator = recipe, accelerator
-        self.unreadable: set[str] = set()  # files that were no images and were skipped
+        self.unreadable: set[str] = set()  # names of files that could not be read as images
         pair = 2 if recipe.mixup is not None else 1
         if recipe.batch_size % (pair * accelerator.num_processes):
             raise BadInputError(
@@ -73,9 +74,21 @@ class Source(ABC):
         """What a model is trained to do with these images."""
         return task_named(self.reads.task)
 
+    @property
+    def training(self) -> Training:
+        """The losses and scores of the task.
+
+        Raises:
+            BadInputError: no model can be trained for it.
+
+        """
+        if self.task.compute.training is None:
+            raise BadInputError(f"training for {self.task.name}", expected="a task that models can be trained for")
+        return self.task.compute.training
+
     @abstractmethod
     def epoch(self, number: int) -> Iterator[Batch]:
-        """One pass over the training images; what is drawn depends on the seed and `number` only."""
+        """Yield the batches of one epoch; random choices depend on the seed and `number` only."""
 
     @abstractmethod
     def held_out(self, part: str) -> Iterator[tuple[Images, Labels]]:
@@ -83,11 +96,11 @@ class Source(ABC):
 
     @abstractmethod
     def sample(self) -> tuple[Images, int]:
-        """Give one image and the largest label, to see whether a model fits."""
+        """Return one image and the largest label, to check that a model fits."""
 
 
 class InMemory(Source):
-    """A named data set, held on the device; augmented by shifts and flips."""
+    """A data set held in the device's memory; augmented by shifts and flips."""
 
     reads = ArraySamples
 
@@ -96,12 +109,12 @@ class InMemory(Source):
         samples = self._part("train")
         self.ids, self.length = samples.ids, len(samples)
         self.pixels, self.labels = self._on_device(samples)
-        self._held_out: dict[str, tuple[Images, Labels]] = {}  # read once, shown every epoch
+        self._held_out: dict[str, tuple[Images, Labels]] = {}  # read once, used after every epoch
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """Shuffle, cut into global batches, move and flip each image, keep every n-th for this process.
+        """Shuffle, divide into global batches, shift and flip each image, and keep every n-th for this process.
 
-        A last short batch is dropped under [mixup], which needs pairs, and if it has no image for some process.
+        A last smaller batch is dropped under [mixup], which needs pairs, and if some process would have no image.
         """
         recipe = self.recipe
         rng = torch.Generator().manual_seed(recipe.seed * 100_003 + number)
@@ -132,7 +145,7 @@ class InMemory(Source):
         yield from zip(images.split(EVALUATION_BATCH), labels.split(EVALUATION_BATCH), strict=True)
 
     def sample(self) -> tuple[Images, int]:
-        """Give the first image."""
+        """Return the first image and the largest label."""
         return self.pixels[:1], int(self.labels.max())
 
     def _part(self, part: str) -> Samples:
@@ -144,7 +157,14 @@ class InMemory(Source):
 
 
 def shift(images: Images, offsets: Tensor, reach: int) -> Images:
-    """Move image i by `offsets[i] - reach` pixels (down, right); what comes in is black."""
+    """Shift image i by `offsets[i] - reach` pixels (down, right); the border is filled with black.
+
+    Args:
+        images: (batch, channels, height, width).
+        offsets: int64 (batch, 2), from 0 to 2 * reach.
+        reach: the largest shift.
+
+    """
     _, _, height, width = images.shape
     padded = F.pad(images, (reach, reach, reach, reach))
     rows = [padded[i, :, 2 * reach - dy : 2 * reach - dy + height, 2 * reach - dx : 2 * reach - dx + width]

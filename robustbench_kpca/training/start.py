@@ -1,4 +1,4 @@
-"""Where a training starts: timm's initialisation, the released RPC code's, or an encoder that was trained before."""
+"""Initial weights of a training: timm's, those of the released RPC code, or a trained encoder."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def start(model: Any, recipe: Recipe) -> dict[str, str]:
     """Set a new model's weights as the recipe says; return what identifies weights that were read.
 
     Raises:
-        BadInputError: an encoder's weights for a model without one, or that do not fit.
+        BadInputError: encoder weights for a model without an encoder, or weights that do not fit.
 
     """
     if recipe.init == "torch":
@@ -28,7 +28,10 @@ def start(model: Any, recipe: Recipe) -> dict[str, str]:
 
 
 def _start_as_released(model: nn.Module) -> None:
-    """Start as the released RPC code does: torch's own linear layers, class token and positions with deviation 0.02."""
+    """Initialise as the released RPC code does.
+
+    Linear layers have torch's default; class token and position embedding are truncated normal, deviation 0.02.
+    """
     for module in model.modules():
         if isinstance(module, nn.Linear):
             module.reset_parameters()

@@ -6,10 +6,10 @@ import re
 import pytest
 import torch
 from fakes import BASES, Fake, fake, refusal
+from stand_ins import short_audits
 from torch import nn
 
 from robustbench_kpca import attack, evaluate, load_data, load_model, load_record
-from robustbench_kpca.audit import budgets as audit_budgets
 from robustbench_kpca.audit import preflight as preflighting
 from robustbench_kpca.audit import run as auditing
 from robustbench_kpca.audit.limits import samples_allowed
@@ -48,7 +48,8 @@ def cheap(monkeypatch):
         "spsa": ("spsa-linf-8_255", {"steps": 4, "samples": 16}),
         "noise": ("noise-linf-8_255", {"restarts": 3}),
     }
-    monkeypatch.setattr(audit_budgets, "BUDGETS", audit_budgets.BUDGETS | few)
+    for name, attack_of_few in few.items():
+        monkeypatch.setitem(task_named("classification").compute.audit.attacks, name, attack_of_few)
 
 
 def flags(done: Audit) -> list[str]:
@@ -93,12 +94,9 @@ def test_fakes_that_hide_nothing(base, kind, strength, data):
 
 
 @pytest.fixture
-def tiny(monkeypatch):
-    """Attacks of a step or two, where the machinery is tested and not the verdict."""
-    few = {name: (protocol, dict(given)) for name, (protocol, given) in audit_budgets.BUDGETS.items()}
-    for _, given in few.values():
-        given |= {key: 2 for key in ("steps", "queries", "samples", "restarts") if key in given}
-    monkeypatch.setattr(audit_budgets, "BUDGETS", few)
+def tiny():
+    with short_audits():
+        yield
 
 
 class Flat(nn.Module):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from fakes import PER_PIXEL, fake, refusal
+from stand_ins import short_audits
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
-from robustbench_kpca.audit import budgets as audit_budgets
 from robustbench_kpca.audit.answers import worse
 from robustbench_kpca.audit.bench import Bench
 from robustbench_kpca.audit.budgets import resolved
@@ -83,13 +83,9 @@ def values(done: Audit, name: str) -> dict[str, float]:
 
 
 @pytest.fixture
-def tiny(monkeypatch):
-    """Attacks of a step or two, where the machinery is tested and not the verdict."""
-    for table in ("BUDGETS", "SEGMENTATION"):
-        few = {name: (protocol, dict(given)) for name, (protocol, given) in getattr(audit_budgets, table).items()}
-        for _, given in few.values():
-            given |= {key: 2 for key in ("steps", "restarts") if key in given}
-        monkeypatch.setattr(audit_budgets, table, few)
+def tiny():
+    with short_audits():
+        yield
 
 
 @pytest.mark.parametrize("name", ["pgd", "apgd-doubled", "segpgd"])

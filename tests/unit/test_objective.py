@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca import create_model
+from robustbench_kpca import create_model, load_data
 from robustbench_kpca.data.sets import cifar10
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models import ARCHITECTURES
@@ -112,7 +112,7 @@ def test_cifar10_reads_the_official_binary_version(tmp_path, monkeypatch):
         rows = torch.cat([labels[:, None], part.flatten(1)], 1)
         (folder / name).write_bytes(rows.numpy().tobytes())
     monkeypatch.setenv("RBK_DATA", str(tmp_path))
-    test, train, val = (cifar10.load(part) for part in ("test", "train", "val"))
+    test, train, val = (load_data("cifar10", part) for part in ("test", "train", "val"))
     assert (len(test), len(train), len(val)) == (40, 190, 10)
     assert torch.equal(test.tensors()[0], images[5].float() / 255)
     assert test.labels == labels.tolist()
@@ -124,9 +124,9 @@ def test_cifar10_reads_the_official_binary_version(tmp_path, monkeypatch):
 def test_cifar10_says_what_it_needs(tmp_path, monkeypatch):
     monkeypatch.delenv("RBK_DATA", raising=False)
     with pytest.raises(BadInputError, match="RBK_DATA"):
-        cifar10.load("test")
+        load_data("cifar10", "test")
     monkeypatch.setenv("RBK_DATA", str(tmp_path))
     with pytest.raises(BadInputError, match="CIFAR-10"):
-        cifar10.load("test")
+        load_data("cifar10", "test")
     with pytest.raises(BadInputError, match="'dev'"):
-        cifar10.load("dev")
+        load_data("cifar10", "dev")

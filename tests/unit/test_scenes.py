@@ -155,29 +155,30 @@ def break_mask(root: Path) -> None:
 
 
 BROKEN = [
-    (break_size, r"a\.png .*9 x 12 .*12 x 9"),
-    (break_id, r"a\.png .*id 3 .*row 0, column 0.* 2, 7, 9, 255"),
-    (break_colour, r"a\.png .*\(1, 2, 3\) .*row 4, column 5.* 4"),
-    (break_palette, r"a\.png .*RGB.*classes\.csv"),
-    (break_empty, r"a\.png .*empty"),
-    (break_mode, r"a\.png .*LA\b"),
-    (break_mask, r"mask .*a\.png"),
+    (break_size, r"a\.png .*9 x 12 .*12 x 9", ""),
+    (break_id, r"a\.png .*id 3 .*row 0, column 0", " 2, 7, 9, 255"),
+    (break_colour, r"a\.png .*\(1, 2, 3\) .*row 4, column 5", " 4 "),
+    (break_palette, r"a\.png .*RGB", r"classes\.csv"),
+    (break_empty, r"a\.png .*empty", ""),
+    (break_mode, r"a\.png .*LA\b", ""),
+    (break_mask, r"mask .*a\.png", ""),
 ]
+"""What is wrong, by its key fact, which is kept, too, where the scene is left out; and what was expected."""
 
 
-@pytest.mark.parametrize(("spoil", "message"), BROKEN, ids=[spoil.__name__ for spoil, _ in BROKEN])
-def test_a_bad_mask_is_named_or_left_out(tmp_path, spoil, message):
+@pytest.mark.parametrize(("spoil", "fact", "expected"), BROKEN, ids=[row[0].__name__ for row in BROKEN])
+def test_a_bad_mask_is_named_or_left_out(tmp_path, spoil, fact, expected):
     root, _ = folder(tmp_path / "t", ["a", "b"])
     spoil(root)
     scenes = load_data(f"masks:{root}")
     assert len(scenes) == 2
-    with pytest.raises(BadInputError, match=message) as caught:
+    with pytest.raises(BadInputError, match=f"{fact}.*{expected}") as caught:
         scenes.mask(0)
     assert "\n" not in str(caught.value)
     kept = load_data(f"masks:{root}", bad_images="skip") if spoil is not break_palette else None
     if kept is not None:
         assert (kept.ids, len(kept.skipped)) == (["b"], 1)
-        assert re.match(message.partition("; expected")[0].replace(".*", ""), kept.skipped[0])
+        assert re.search(fact, kept.skipped[0])
         assert str(tmp_path) not in kept.skipped[0]
         assert kept.take([0]).skipped == kept.in_order().skipped == kept.skipped
 

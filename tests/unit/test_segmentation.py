@@ -10,14 +10,16 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import evaluate, evaluate_together, load_model
-from robustbench_kpca.corruptions import Cell, corrupt
+from robustbench_kpca.corruptions import corrupt
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation import segmentation
-from robustbench_kpca.inference.loader import pictures
+from robustbench_kpca.evaluation import forward_only
+from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.sliding_window.windows import segment
 from robustbench_kpca.protocols.scenario import load_scenario, parse_scenario
+from robustbench_kpca.tasks import results
+from robustbench_kpca.tasks.segmentation.compute import COMPUTE
 from robustbench_kpca.tasks.segmentation.pages import PAGES
 
 GRID = [
@@ -150,10 +152,12 @@ def test_a_models_seconds_are_its_own_and_its_share_of_making_pictures(scenes, m
     """On a clock that only the two move: 6 s for each picture, and 1 s or 10 s for each window."""
     clock = [0.0]
 
+    made = COMPUTE.shown
+
     def slowly(*at, **how):
-        for picture in pictures(*at, **how):
+        for shown in made(*at, **how):
             clock[0] += 6
-            yield picture
+            yield shown
 
     class Slow(ByColour):
         def forward(self, x):
@@ -165,8 +169,9 @@ def test_a_models_seconds_are_its_own_and_its_share_of_making_pictures(scenes, m
         model.gain = gain
         return model
 
-    monkeypatch.setattr(segmentation, "pictures", slowly)
-    monkeypatch.setattr(segmentation, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(COMPUTE, "shown", slowly)
+    for module in (forward_only, results):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     asked = {"protocol": "segmentation", "batch_size": 1}
     both = evaluate_together({"fast": slow(1), "slow": slow(10)}, scenes, **asked)
     windows = both[0].passes.forwards
@@ -175,7 +180,7 @@ def test_a_models_seconds_are_its_own_and_its_share_of_making_pictures(scenes, m
 
 @pytest.mark.parametrize("fail_at", [2, 7, 15])
 def test_an_interrupted_run_goes_on_where_it_stopped(scenes, small, tmp_path, monkeypatch, fail_at):
-    monkeypatch.setattr(segmentation.Journal, "due", lambda self: True)
+    monkeypatch.setattr(Journal, "due", lambda self: True)
     asked = {"protocol": small, "batch_size": 4, "name": "m", "out": tmp_path / "out"}
     whole = evaluate(ByColour(), scenes, **{**asked, "out": None}, audit=False)
     with pytest.raises(KeyboardInterrupt):
@@ -207,7 +212,7 @@ def test_a_sick_segmenter_is_named_and_the_others_keep_what_they_counted(scenes,
 
 
 def test_memory_that_ran_out_is_flagged_after_a_resumption_too(scenes, small, tmp_path, monkeypatch):
-    monkeypatch.setattr(segmentation.Journal, "due", lambda self: True)
+    monkeypatch.setattr(Journal, "due", lambda self: True)
 
     class Small(ByColour):
         def forward(self, x):
@@ -338,9 +343,10 @@ def test_a_scene_too_small_for_a_corruption_is_named_before_anything_is_measured
     with pytest.raises(BadInputError, match=r"'tiny'.*pixelate .*1 x 1"):
         evaluate(model, tiny, **asked, audit=False)
     assert model.calls == 1, "the probe's"
-    cell = Cell("pixelate", 5, "imagecorruptions", "fast", 0)
+    protocol = load_scenario("shapes-c", {"corruptions": ["pixelate"], "severities": [5]})[1]
+    how = {"batch_size": 1, "workers": 0, "seed": 0, "frost": "generated"}
     with pytest.raises(BadInputError, match=r"'tiny'.*pixelate"):
-        list(pictures(tiny, [0, 1, 2], cell=cell))
+        list(COMPUTE.shown(tiny, protocol, ("pixelate", 5), [0, 1, 2], **how))
 
 
 def test_what_was_left_out_is_flagged_with_its_reason(tmp_path, scenes):

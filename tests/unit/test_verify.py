@@ -224,7 +224,7 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("name", PAIRS)
-@pytest.mark.parametrize("model", ["vit_digits", "symvit_digits_adv"])
+@pytest.mark.parametrize("model", ["vit_digits", pytest.param("symvit_digits_adv", marks=pytest.mark.slow)])
 def test_distances_are_those_of_foolbox(name, model):
     """At equal steps, constants and rates; where both find something, and ours no less often."""
     pytest.importorskip("foolbox")

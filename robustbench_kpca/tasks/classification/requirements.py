@@ -49,6 +49,7 @@ def require_images(samples: Samples, protocol: Scenario) -> None:
             fix="give --data KNOWN --against UNKNOWN",
         )
     if isinstance(protocol, Corruption):
+        _require_one_grid(protocol)
         _require_making(samples, protocol)
         _require_alexnets_size(samples, protocol)
     if isinstance(protocol, Shift | Ood):
@@ -58,6 +59,14 @@ def require_images(samples: Samples, protocol: Scenario) -> None:
 def classes_of(protocol: Shift | Ood) -> list[int] | None:
     """Return the classes that are asked for, None for all."""
     return None if protocol.classes == "all" else imagenet_classes(protocol.classes)
+
+
+def _require_one_grid(protocol: Corruption) -> None:
+    if protocol.grid:
+        raise BadInputError(
+            f"protocol '{protocol.title}' has corruptions of different severities ([[grid]] tables)",
+            expected="for images with one label each, `corruptions` that all have the same `severities`",
+        )
 
 
 def _require_making(samples: Samples, protocol: Corruption) -> None:
