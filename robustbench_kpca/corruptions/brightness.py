@@ -1,4 +1,4 @@
-"""Brightness: the value of every pixel lifted, its hue and saturation kept, as by daylight.
+"""Brightness: increase the value (HSV) of every pixel; hue and saturation stay the same.
 
 Hendrycks & Dietterich (2019), arXiv:1903.12261; parameters of the released `create_c` scripts (224 px and CIFAR).
 """

@@ -1,4 +1,4 @@
-"""Gaussian noise: independent normal noise on every value, as of a sensor in low light.
+"""Gaussian noise: add independent normal noise to every value, like a sensor in low light.
 
 Hendrycks & Dietterich (2019), arXiv:1903.12261; parameters of the released `create_c` scripts (224 px and CIFAR).
 """

@@ -1,4 +1,4 @@
-"""Speckle noise: normal noise in proportion to each value.
+"""Speckle noise: add normal noise proportional to each value.
 
 Hendrycks & Dietterich (2019), arXiv:1903.12261; parameters of the released `create_c` scripts (224 px and CIFAR).
 """
