@@ -37,7 +37,7 @@ def photograph(folder: str, index: int) -> Pixels:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise BadInputError(f"no frost picture '{path}' can be read ({error.strerror})", fix=fix) from error
+        raise BadInputError(f"cannot read frost photograph '{path}' ({error.strerror})", fix=fix) from error
     found = hashlib.sha256(content).hexdigest()
     if found != wanted:
         raise BadInputError(f"'{path}' is not the original: SHA-256 {found[:12]}", expected=wanted[:12], fix=fix)

@@ -18,7 +18,7 @@ from robustbench_kpca.records.record import Record
 Kind = Literal["model", "comparison"]
 _README, _PAGE = "README.md", "index.html"
 _STATISTICS = ("Statistic", "What", *tables.STATISTICS[2:])
-_FINDINGS = ("Stated", "By", "Measured", "95 % interval", "Here")
+_FINDINGS = ("Published statement", "Source", "Measured", "95 % interval", "Outcome")
 _REASONS = ("Model", "Verdict", "Why")
 _ACROSS = ("Model", *tables.STATISTICS[1:])
 _INTRO = (
@@ -104,7 +104,7 @@ def markdown(diagnosis: Diagnosis) -> str:
         if judged.findings:
             parts.append(_table(_FINDINGS, _findings(judged)))
     if diagnosis.chance:
-        parts += ["## How alike unrelated matrices are", _table(tables.CHANCE, tables.chance_rows(diagnosis))]
+        parts += ["## Similarity of unrelated matrices", _table(tables.CHANCE, tables.chance_rows(diagnosis))]
     return _joined(parts, _provenance(diagnosis))
 
 
