@@ -24,17 +24,7 @@ from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
-_HALVED_AFTER = (
-    10,
-    50,
-    200,
-    500,
-    1000,
-    2000,
-    4000,
-    6000,
-    8000,
-)  # queries; the schedule for 10,000 queries, not rescaled for other budgets
+_HALVED_AFTER = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # queries, also for budgets other than 10,000
 _TINY = 1e-12
 _ORDER = {"l2": 2, "l1": 1}
 _POSITIONS, _ROTATED, _FIXED = slice(0, 4), 4, 5  # indices into a query's uniform draws; one sign per channel follows
