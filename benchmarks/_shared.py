@@ -1,4 +1,4 @@
-"""What the benchmarks share: the line that says where they ran, interleaved times, and bytes kept and allocated."""
+"""Shared by the benchmarks: a header line (versions, threads, processor), interleaved timing, memory measurement."""
 
 import gc
 import os
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler would tell every start and stop
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler logs every start and stop
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ PACKAGES = ("torch", "torchattacks", "numpy")
 
 
 def header(packages: Iterable[str] = PACKAGES) -> str:
-    """Name versions, threads and processor."""
+    """Return versions, threads and processor in one line."""
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     return f"{versions}; threads: {torch.get_num_threads()}; processor: {processor()}"
 
@@ -26,7 +26,7 @@ def header(packages: Iterable[str] = PACKAGES) -> str:
 def interleaved(
     contenders: Sequence[Callable[[], object]], repeats: int, clock: Callable[[], float]
 ) -> list[list[float]]:
-    """Seconds of every call of each contender; they take turns, so that a drift of the machine meets all."""
+    """Return the seconds of every call of each contender; they take turns, so that slow drift affects all equally."""
     times: list[list[float]] = [[] for _ in contenders]
     for _ in range(repeats):
         for contender, own in zip(contenders, times, strict=True):
@@ -37,12 +37,12 @@ def interleaved(
 
 
 def cpu_times(contenders: Sequence[Callable[[], object]], repeats: int) -> list[float]:
-    """Median process CPU seconds of each contender: of all its threads together."""
+    """Return the median process CPU seconds of each contender, summed over all threads."""
     return [statistics.median(own) for own in interleaved(contenders, repeats, time.process_time)]
 
 
 def wall_times(contenders: Sequence[Callable[[], object]], repeats: int, device: str = "cpu") -> list[float]:
-    """Median elapsed seconds of each contender; a GPU is waited for."""
+    """Return the median elapsed seconds of each contender, with GPU synchronisation."""
 
     def clock() -> float:
         if device == "cuda":
@@ -53,8 +53,8 @@ def wall_times(contenders: Sequence[Callable[[], object]], repeats: int, device:
 
 
 def kept_bytes(run: Callable[[], object], given: Iterable[Tensor]) -> int:
-    """Bytes that autograd keeps for the backward pass of `run`: every storage once, without those of `given`."""
-    kept: dict[int, Tensor] = {}  # holding the tensors keeps their addresses from being used again
+    """Return the bytes that autograd keeps for the backward pass of `run`: each storage once, without `given`."""
+    kept: dict[int, Tensor] = {}  # keep the tensors alive, so that their addresses are not reused
     with torch.autograd.graph.saved_tensors_hooks(
         lambda tensor: kept.setdefault(tensor.untyped_storage().data_ptr(), tensor), lambda tensor: tensor
     ):
@@ -66,7 +66,7 @@ def kept_bytes(run: Callable[[], object], given: Iterable[Tensor]) -> int:
 
 
 def peak_bytes(run: Callable[[], object], device: str = "cpu") -> int:
-    """Most bytes of tensors that were allocated during `run` and alive at one time."""
+    """Return the peak bytes of tensors allocated during `run`."""
     gc.collect()
     if device == "cuda":
         torch.cuda.synchronize()

@@ -1,15 +1,15 @@
-"""Our attack engine against torchattacks and the reference AutoAttack, and against the time of its own passes.
+"""Compare our attack engine with torchattacks, the reference AutoAttack, and the time of its own passes.
 
-Three tables, every number from one process; times are process CPU time, medians of interleaved runs.
+Three tables, all measured in one process; times are process CPU time, medians of interleaved runs.
 
-- cost: each attack on a model that it never breaks. The ratio is the time of the whole `evaluate` call over (passes x
-  time of a pass): 1 is an attack whose own work costs nothing.
-- versus: the same model, images and settings, ours and the library's, both as their users call them: `evaluate`, with
-  digests, checks and the record, and the library's attack with the passes that give a verdict on what it returns
-  (the reference AutoAttack has its own). Parameters are trainable, as a model is after loading.
-- bf16: the protocol that searches in bfloat16 and verifies in single precision, beside the exact one.
+- cost: each attack on a model that is never misclassified. The ratio is the time of the whole `evaluate` call over
+  (passes x time of a pass): 1 means no overhead beyond the passes.
+- versus: the same model, images and settings, ours and the library's, both called as users do: `evaluate`, with
+  digests, checks and the record, and the library's attack plus the passes that classify its result (the reference
+  AutoAttack does this itself). Parameters require gradients, as after loading.
+- bf16: the protocol that searches in bfloat16 and verifies in single precision, compared with the exact one.
 
-Passes are all rows that the model was shown, counted at the model: also those that fill up our batches, our checks of
+Passes are all images that the model processed, counted at the model: including padding of our batches, our checks of
 the first images, and the checks of the reference AutoAttack.
 
     python benchmarks/attacks.py [--only cost] [--images 16] [--repeats 3] [--threads 1]
@@ -37,12 +37,12 @@ from robustbench_kpca.inference.runner import frozen
 
 BATCH_SIZE = 32
 REFERENCE = Callable[[nn.Module, Tensor, Tensor], Tensor]
-"""(model, images, labels) to where the model is robust."""
+"""Maps (model, images, labels) to a boolean per image: whether the model is robust."""
 
 
 @dataclass
 class Shown:
-    """Rows that passed through a model."""
+    """Number of images that passed through a model."""
 
     forwards: int = 0
     backwards: int = 0
@@ -50,7 +50,7 @@ class Shown:
 
 @contextmanager
 def counted(model: nn.Module) -> Iterator[Shown]:
-    """Count the rows that pass forward through `model`, and those whose gradient passes back."""
+    """Count the images in forward and in backward passes of `model`."""
     shown = Shown()
 
     def back(gradient: Tensor) -> None:
@@ -75,12 +75,12 @@ COST: dict[str, tuple[str, dict[str, Any]]] = {
     "APGD-CE, 20 steps": ("apgd-ce-linf-8_255", {"steps": 20}),
     "Square, 60 queries": ("square-linf-8_255", {"queries": 60}),
     "SPSA, 64 samples": ("spsa-linf-8_255", {"steps": 1, "samples": 64}),
-    # a constant so large that the objective falls throughout: no early abort, and every place in the batch is used
+    # a large constant, so that the objective always falls: no early abort, and the batch stays full
     "C&W, 20 steps": ("cw-l2-128_255", {"steps": 20, "binary_steps": 1, "initial_const": 1e4}),
     "FAB-T, 2 targets, 10 steps": ("fab-t-linf-8_255", {"targets": 2, "steps": 10}),
     "FAB-T in L2": ("fab-t-linf-8_255", {"targets": 2, "steps": 10, "norm": "l2", "eps": 0.5}),
 }
-REFERENCE_PASSES = 5  # in a timed block
+REFERENCE_PASSES = 5  # number of passes in a timed block
 
 
 class Unbreakable(nn.Module):
@@ -98,7 +98,7 @@ class Unbreakable(nn.Module):
 
 
 def costs(names: list[str], repeats: int) -> list[list[Any]]:
-    """Measure rows of the first table."""
+    """Measure the given rows of the first table."""
     model = Unbreakable().eval()
     images, labels = torch.rand(BATCH_SIZE, 3, 64, 64), torch.zeros(BATCH_SIZE, dtype=torch.int64)
 
@@ -145,7 +145,7 @@ def correct(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
 
 
 def torchattacks(name: str, reach: float | None = None, **options: Any) -> REFERENCE:
-    """Attack with torchattacks, judge by forward passes; with `reach`, an image further away in L2 does not count."""
+    """Attack with torchattacks and classify the results; with `reach`, images beyond that L2 distance do not count."""
 
     def run(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         import torchattacks as library  # type: ignore[import-untyped]
@@ -162,7 +162,7 @@ def torchattacks(name: str, reach: float | None = None, **options: Any) -> REFER
 
 
 def reference_autoattack(eps: float, only: str | None = None) -> REFERENCE:
-    """Run the authors' ensemble, or one attack of it at its settings there."""
+    """Run the authors' ensemble, or one of its attacks with its settings there."""
 
     def run(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         import pyautoattack as library  # type: ignore[import-untyped]
@@ -178,7 +178,7 @@ def reference_autoattack(eps: float, only: str | None = None) -> REFERENCE:
 
 @dataclass(frozen=True)
 class Duel:
-    """A row of the second table. `few`: so slow that it is run on `--images` images only."""
+    """A row of the second table. `few`: a slow row, run only on `--images` images."""
 
     model: str
     protocol: str
@@ -246,7 +246,7 @@ def duel(name: str, images: int, repeats: int) -> list[Any]:
 
     contenders = [lambda: watched(0, ours), lambda: watched(1, theirs)]
     if not row.few:
-        interleaved(contenders, 1, time.process_time)  # to warm up; in a slow row that is nothing
+        interleaved(contenders, 1, time.process_time)  # to warm up; negligible for slow rows
     times = [statistics.median(own) for own in interleaved(contenders, repeats, time.process_time)]
     forwards, backwards = ([getattr(one, kind) / len(x) for one in shown] for kind in ("forwards", "backwards"))
     per_pass = [1e3 * seconds / max(one.backwards, 1) for seconds, one in zip(times, shown, strict=True)]
@@ -302,11 +302,17 @@ def show(title: str, rows: list[list[Any]], columns: dict[str, str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Our attack engine against torchattacks and the reference AutoAttack.")
-    parser.add_argument("--only", nargs="+", default=[], help="tables (cost, versus, bf16) or rows, by what they hold")
-    parser.add_argument("--images", type=int, default=16, help="for the slow rows; the others take all 364")
-    parser.add_argument("--repeats", type=int, default=3, help="timed runs of each, of which the median is shown")
-    parser.add_argument("--threads", type=int, default=1, help="of torch")
+    parser = argparse.ArgumentParser(
+        description="Compare our attack engine with torchattacks and the reference AutoAttack."
+    )
+    parser.add_argument(
+        "--only", nargs="+", default=[], help="tables (cost, versus, bf16), or rows whose name contains a given word"
+    )
+    parser.add_argument(
+        "--images", type=int, default=16, help="number of images for the slow rows; the others use all 364"
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="timed runs of each; the median is shown")
+    parser.add_argument("--threads", type=int, default=1, help="number of torch threads")
     arguments = parser.parse_args()
     for package in ("torchattacks", "pyautoattack"):
         if find_spec(package) is None:

@@ -1,14 +1,14 @@
-"""Every attention variant against a literal transcription of its formula, written below: time and memory.
+"""Compare time and memory of every attention variant with a literal implementation of its formula, written below.
 
-Measured is what lies between a layer's input and output projections (Primal attention and KEP-SVGP, whose weights meet
-the tokens again, keep their projection to queries and keys), on random input in evaluation mode:
+Measured is the part between a layer's input and output projections, on random input in evaluation mode (Primal
+attention and KEP-SVGP keep their projection to queries and keys, because their weights also multiply the tokens):
 
 - time of the forward pass without gradients, and of forward + backward (to inputs and parameters): medians of
-  interleaved calls, after calls that are not timed; process CPU time on one thread, elapsed time on more and on a GPU;
-- MB that autograd keeps for the backward pass beside inputs and parameters, and the most MB that forward + backward
-  hold at one time (tensors; scratch space inside matrix libraries is not seen on a CPU).
+  interleaved calls, after warm-up calls; process CPU time on one thread, elapsed time on more and on a GPU;
+- MB that autograd keeps for the backward pass beside inputs and parameters, and the peak MB of tensors
+  during forward + backward (scratch space inside matrix libraries is not measured on a CPU).
 
-`--profile` adds the floor of RPC attention: its matrix products alone, M M^T and the weights times V, n times.
+`--profile` measures instead a lower bound for RPC attention: its matrix products alone, M M^T and weights times V.
 
     python benchmarks/attention.py [--only rpc] [--shapes tiny base] [--threads 1 2] [--device cuda]
                                    [--dtype bfloat16] [--compile] [--profile] [--repeats 15]
@@ -28,10 +28,10 @@ from torch import Tensor, nn
 from robustbench_kpca.attention import ATTENTIONS
 
 SHAPES = {"tiny": (8, 3, 197, 64), "base": (2, 12, 197, 64), "digits": (64, 3, 17, 16)}
-STD = 0.5  # of the input: with larger keys the pursuit ends in the identity (docs/hazards.md)
+STD = 0.5  # of the input; with larger keys the pursuit converges to the identity (docs/hazards.md)
 Run = Callable[[Tensor], Tensor]
 
-# --- the formulas, transcribed; they share nothing with the package -------------------------------------------------
+# --- the formulas, implemented literally; they use no code of the package --------------------------------------------
 
 
 def softmax(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def pursuit(k: Tensor, v: Tensor, n: int, query: Tensor | None = None) -> Tensor
 
 
 def scaled(layer: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Mix as in Remark 3 there: softmax(Q K^T / sqrt(D)) (I - S) V."""
+    """Teo & Nguyen (2024), Remark 3: softmax(Q K^T / sqrt(D)) (I - S) V."""
     s = layer.s if layer.s.ndim else layer.s * weights(k, k)
     return weights(q, k) @ ((torch.eye(k.shape[-2], dtype=k.dtype, device=k.device) - s) @ v)
 
@@ -97,7 +97,7 @@ def heads_of(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
 
 @dataclass(frozen=True)
 class Variant:
-    """A member of the family, the number of tensors it mixes (0: it takes tokens), and its transcription."""
+    """An attention of the family, its number of projected inputs (0: it takes tokens), and its literal formula."""
 
     member: str
     parts: int
@@ -124,7 +124,7 @@ VARIANTS = {
 
 
 class Contest:
-    """One variant at one shape: our layer without its projections, its transcription, and an input for both."""
+    """One variant at one shape: our layer without its projections, its literal formula, and an input for both."""
 
     def __init__(self, name: str, shape: tuple[int, int, int, int], device: str, dtype: torch.dtype) -> None:
         variant = VARIANTS[name]
@@ -147,7 +147,7 @@ class Contest:
         self.parts, self.formula = variant.parts, variant.formula
 
     def literal(self, x: Tensor) -> Tensor:
-        """Do by the transcription what the layer does."""
+        """Compute the layer's output by the literal formula."""
         given = heads_of(x, self.parts, self.layer.num_heads) if self.parts else (x,)
         return self.formula(self.layer, *given).transpose(1, 2).flatten(2)
 
@@ -157,12 +157,12 @@ class Contest:
             return run(self.x)
 
     def both(self, run: Run) -> tuple[Tensor, ...]:
-        """Run forward and backward, to the input and every parameter."""
+        """Run forward and backward, with gradients of the input and every parameter."""
         return torch.autograd.grad(run(self.x), self.inputs, self.cotangent, allow_unused=True)
 
 
 def compare(name: str, settings: argparse.Namespace, shape: tuple[int, int, int, int], threads: int) -> list[Any]:
-    """Measure one row: of each time and size ours, the transcription's and what that is in ours."""
+    """Measure one row: each time for ours and the literal formula, with their ratio, and each memory size for both."""
     contest = Contest(name, shape, settings.device, getattr(torch, settings.dtype))
     runs: list[Run] = [contest.layer, contest.literal]
     if settings.compile:
@@ -184,7 +184,7 @@ def compare(name: str, settings: argparse.Namespace, shape: tuple[int, int, int,
 
 
 def columns(compiled: bool) -> tuple[list[str], list[str]]:
-    """Return the head of the table and the formats of its cells."""
+    """Return the table's header and the formats of its cells."""
     others = ["literal", "/ ours"] + ["compiled", "/ ours"] * compiled
     head = ["", "rel. difference", "forward ms, ours", *others, "fwd + bwd ms, ours", *others]
     head += ["kept MB, ours", "literal", "peak MB, ours", "literal"]
@@ -192,7 +192,7 @@ def columns(compiled: bool) -> tuple[list[str], list[str]]:
 
 
 def floor(settings: argparse.Namespace, shape: tuple[int, int, int, int], threads: int) -> list[list[Any]]:
-    """Time what no form of RPC attention at n = 4 can leave out beside the two forms."""
+    """Time the operations that any RPC attention at n = 4 needs, and both implementations."""
     contest = Contest("rpc, n = 4", shape, settings.device, getattr(torch, settings.dtype))
     batch, heads, tokens, dim = shape
     m, v = (part.detach().reshape(batch * heads, tokens, dim) for part in heads_of(contest.x, 2, heads))
@@ -219,15 +219,19 @@ def floor(settings: argparse.Namespace, shape: tuple[int, int, int, int], thread
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Attention variants against literal transcriptions.")
-    parser.add_argument("--only", nargs="+", default=[], help="variants whose name begins so")
+    parser = argparse.ArgumentParser(description="Compare attention variants with literal implementations.")
+    parser.add_argument("--only", nargs="+", default=[], help="variants whose name begins with one of these")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["tiny", "base"])
-    parser.add_argument("--threads", type=int, nargs="+", default=[1], help="of torch; one table for each")
+    parser.add_argument(
+        "--threads", type=int, nargs="+", default=[1], help="numbers of torch threads; one table for each"
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtype", choices=("float32", "float64", "bfloat16", "float16"), default="float32")
-    parser.add_argument("--compile", action="store_true", help="beside torch.compile of the transcription")
-    parser.add_argument("--profile", action="store_true", help="the floor of RPC attention at n = 4 instead")
-    parser.add_argument("--repeats", type=int, default=15, help="timed calls of each, of which the median is shown")
+    parser.add_argument("--compile", action="store_true", help="also compare with torch.compile of the literal formula")
+    parser.add_argument(
+        "--profile", action="store_true", help="measure the lower bound for RPC attention at n = 4 instead"
+    )
+    parser.add_argument("--repeats", type=int, default=15, help="timed calls of each; the median is shown")
     settings = parser.parse_args()
     chosen = [name for name in VARIANTS if not settings.only or name.startswith(tuple(settings.only))]
     for threads in settings.threads:

@@ -1,11 +1,11 @@
-"""Our corruptions against imagecorruptions 1.1.2, mended so that it runs, and against its fork with numba.
+"""Compare our corruptions with imagecorruptions 1.1.2, patched so that it runs, and with its fork that uses numba.
 
-Times are process CPU milliseconds for one picture on one thread, OpenCV's included: medians of interleaved runs after
-one that is not timed, means over severities 1 to 5. Ours are whole calls of `corrupt_one`, which seeds each picture.
-q85 is the round trip through a JPEG that the released ImageNet-C has gone through. The pictures are parts of the two
-photographs that scikit-learn brings; frost is that of imagecorruptions.
+Times are process CPU milliseconds per image on one thread, including OpenCV: medians of interleaved runs after one
+warm-up run, means over severities 1 to 5. Ours are whole calls of `corrupt_one`, which seeds each image. q85 includes
+the JPEG compression used for the released ImageNet-C. The images are crops of the two photographs included in
+scikit-learn; the frost images are those of imagecorruptions.
 
-The fork is compared with if a folder holds it and numba is installed:
+The fork is included if a folder contains it and numba is installed:
 
     pip install numba
     pip install --no-deps --target FORK imagecorruptions-imaug==1.1.5
@@ -46,14 +46,14 @@ COLUMNS = {
 
 
 def photographs(count: int, side: int) -> list[Pixels]:
-    """Cut squares out of two photographs, from left to right."""
+    """Crop squares from two photographs, from left to right."""
     images = load_sample_images().images
     lefts = np.linspace(0, images[0].shape[1] - side, max(1, (count + 1) // 2)).astype(int)
     return [images[index % 2][100 : 100 + side, lefts[index // 2] :][:, :side].copy() for index in range(count)]
 
 
 def load_fork(folder: Path) -> ModuleType:
-    """Import the fork under a name of its own: it installs itself as `imagecorruptions`, too."""
+    """Import the fork under another name: its package is also called `imagecorruptions`."""
     package = folder / "imagecorruptions"
     spec = importlib.util.spec_from_file_location(
         "imagecorruptions_fork", package / "__init__.py", submodule_search_locations=[str(package)]
@@ -89,7 +89,7 @@ def ours(mode: Mode, name: str, severity: int, images: list[Pixels], *, stored: 
 
 
 def measure(name: str, images: list[Pixels], repeats: int, fork: ModuleType | None) -> list[float]:
-    """Milliseconds of 1.1.2, fork, exact, fast, fast with q85, means over the severities; NaN without a fork."""
+    """Return milliseconds of 1.1.2, fork, exact, fast, and fast with q85: means over severities; NaN without a fork."""
     times = []
     for severity in SEVERITIES:
         here = (name, severity, images)
@@ -108,7 +108,7 @@ def row(title: str, times: list[float]) -> list[Any]:
 
 
 def summary(times: dict[str, list[float]]) -> list[list[Any]]:
-    """Means over the 15 corruptions, with and without the one that the reference is slowest at, and their inverses."""
+    """Return means over the 15 corruptions, with and without the reference's slowest one, and images per second."""
     rows = []
     for title, left_out in (("mean of 15", ()), ("mean of 14, without glass_blur", ("glass_blur",))):
         mean = np.mean([times[name] for name in COMMON if name not in left_out], axis=0)
@@ -117,12 +117,12 @@ def summary(times: dict[str, list[float]]) -> list[list[Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Our corruptions against imagecorruptions and its fork.")
-    parser.add_argument("--only", nargs="+", default=[], help="corruptions, by what their names hold")
-    parser.add_argument("--fork", type=Path, help="folder that holds imagecorruptions-imaug 1.1.5")
-    parser.add_argument("--images", type=int, default=4, help="pictures of each run")
-    parser.add_argument("--repeats", type=int, default=3, help="timed runs of each, of which the median is shown")
-    parser.add_argument("--side", type=int, default=224, help="of the pictures, in pixels")
+    parser = argparse.ArgumentParser(description="Compare our corruptions with imagecorruptions and its fork.")
+    parser.add_argument("--only", nargs="+", default=[], help="corruptions whose name contains one of these")
+    parser.add_argument("--fork", type=Path, help="folder that contains imagecorruptions-imaug 1.1.5")
+    parser.add_argument("--images", type=int, default=4, help="number of images")
+    parser.add_argument("--repeats", type=int, default=3, help="timed runs of each; the median is shown")
+    parser.add_argument("--side", type=int, default=224, help="side of the images, in pixels")
     arguments = parser.parse_args()
     for package in ("imagecorruptions", "skimage", *(["numba"] if arguments.fork else [])):
         if importlib.util.find_spec(package) is None:
@@ -135,7 +135,7 @@ def main() -> None:
     if arguments.fork:
         found = [f"{one.name} {one.version}" for one in metadata.distributions(path=[str(arguments.fork)])]
         print(f"fork: {', '.join(found)}")
-    imagecorruptions()  # before the fork, whose name it shares
+    imagecorruptions()  # before the fork, which has the same name
     fork = load_fork(arguments.fork) if arguments.fork else None
     images = photographs(arguments.images, arguments.side)
     names = [name for name in COMMON + EXTRA if not arguments.only or any(word in name for word in arguments.only)]

@@ -1,10 +1,10 @@
-"""The kernel-PCA claims measured, with the time and memory it took: the data behind docs and figures.
+"""Measure the kernel-PCA claims, with time and memory: the data for docs and figures.
 
 - `photographs`: a model on a folder of photographs, all claims, layer by layer; by default DeiT-Tiny, 100 images.
 - `bundled`: every bundled model on the digits.
-- `power`: what the verdict on value vectors sees of V = alpha V_theory + (1 - alpha) noise; figure data with --csv.
-- `chance`: the similarities of unrelated matrices.
-- `memory`: most resident memory while 10, 20 and 40 images are diagnosed, each in a process of its own.
+- `power`: the verdict on value vectors for V = alpha V_theory + (1 - alpha) noise; --csv writes the figure's data.
+- `chance`: the similarities of unrelated random matrices.
+- `memory`: peak resident memory when diagnosing 10, 20 and 40 images, each in a separate process.
 
     python benchmarks/diagnostics.py photographs --model peers:deit_tiny --data DIR [--images 100]
     python benchmarks/diagnostics.py bundled [--images 20]
@@ -50,7 +50,7 @@ def measured(name: str, data: str, images: int, claims: list[str] | None) -> Dia
 
 
 def photographs(settings: argparse.Namespace) -> None:
-    """Print every statistic, what others found, the verdicts and the similarities layer by layer."""
+    """Print every statistic, the comparison with published numbers, the verdicts, and similarities by layer."""
     started = time.process_time()
     done = measured(settings.model, settings.data, settings.images, settings.claims)
     seconds = time.process_time() - started
@@ -80,7 +80,7 @@ def bundled(settings: argparse.Namespace) -> None:
 
 
 def power(settings: argparse.Namespace) -> None:
-    """Print one row an alpha and deviation of the keys."""
+    """Print one row per alpha and standard deviation of the keys."""
     rows = [{"key_std": std, **asdict(point)} for std in settings.key_std for point in power_curve(ALPHAS, key_std=std)]
     if settings.csv is not None:
         with settings.csv.open("w", newline="") as file:
@@ -100,7 +100,7 @@ def chance(settings: argparse.Namespace) -> None:
 
 
 def memory(settings: argparse.Namespace) -> None:
-    """Print the peak of processes that differ in nothing but the number of images."""
+    """Print the peak memory of processes that differ only in the number of images."""
     for images in (10, 20, 40):
         own = ["--model", settings.model, "--data", settings.data, "--images", str(images)]
         command = [sys.executable, __file__, "photographs", *own]
@@ -117,7 +117,7 @@ def show(rows: list[tuple[str, ...]] | list[list[str]], head: tuple[str, ...]) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The kernel-PCA claims, measured.")
+    parser = argparse.ArgumentParser(description="Measure the kernel-PCA claims.")
     commands = parser.add_subparsers(required=True)
     for part in (photographs, memory):
         command = commands.add_parser(part.__name__)

@@ -1,12 +1,12 @@
-"""What the pursuit of RPC attention does to mixing, iteration by iteration, and to the gradients an attack needs.
+"""Measure how the pursuit of RPC attention affects token mixing, by iteration, and the gradients used by attacks.
 
-`keys` runs it on Gaussian keys and values, (B, H, N, D) = (2, 3, 197, 64), lambda = 4. `models` looks into bundled
-models on the digits test set; their weights stay those trained with the models' own n. `gradients` compares the key
+`keys` runs it on Gaussian keys and values, (B, H, N, D) = (2, 3, 197, 64), lambda = 4. `models` measures bundled models
+on the digits test set; their weights are always those trained with the models' own n. `gradients` compares the key
 gradient of fused attention in single precision with double precision, on the Gaussian keys, for a random cotangent.
 
 Columns: density of S; residual ||K - L - S|| / ||K||; the mean largest attention weight of a token; the mean attention
-of a token to itself; the mean entropy of its attention in nats; ||L - V|| / ||V||, 0 where the layer passes V on. Row
-n = 0 is plain symmetric attention on the same keys.
+of a token to itself; the mean entropy of its attention in nats; ||L - V|| / ||V||, 0 if the layer returns V unchanged.
+Row n = 0 is plain symmetric attention on the same keys.
 
     python benchmarks/mixing.py keys [--std 0.3 0.6 1 2] [--threshold 'lam*mu' 'lam/mu']
     python benchmarks/mixing.py models [--names rpc_symvit_digits ...]
@@ -76,7 +76,7 @@ def models(settings: argparse.Namespace) -> None:
 
 
 def keys_and_values(model: Any, images: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Return those of every RPC layer, as the model's own pass makes them."""
+    """Return keys and values of every RPC layer in a forward pass."""
     found: dict[int, tuple[Tensor, Tensor]] = {}
     layers = rpc_layers(model)
     for block, layer in enumerate(layers):
@@ -89,7 +89,7 @@ def keys_and_values(model: Any, images: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def by_layer(model: Any, images: Tensor, labels: Tensor, iterations: int) -> list[float]:
-    """Return gradient norms by K and V of the first RPC layer, and accuracy, with at most so many iterations."""
+    """Return gradient norms with respect to K and V of the first RPC layer, and accuracy, with at most `iterations`."""
     seen: list[Iterate] = []
     with at_most(model, iterations):
         first = rpc_layers(model)[0]
@@ -102,7 +102,7 @@ def by_layer(model: Any, images: Tensor, labels: Tensor, iterations: int) -> lis
 
 
 def gradients(settings: argparse.Namespace) -> None:
-    """Print a table for each threshold rule: how far single precision is from double."""
+    """Print, for each threshold rule, a table of the gradient's error in single precision, relative to double."""
     head = (
         "std of keys",
         "n",
@@ -142,7 +142,7 @@ def show(rows: list[list[Any]], head: tuple[str, ...], formats: tuple[str, ...])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What the pursuit does to mixing and to gradients.")
+    parser = argparse.ArgumentParser(description="Measure the effect of the pursuit on token mixing and gradients.")
     commands = parser.add_subparsers(required=True)
     for part in (keys, gradients):
         command = commands.add_parser(part.__name__)

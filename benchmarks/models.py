@@ -1,12 +1,12 @@
-"""What whole models cost: parameters, FLOPs, time and memory, at test and in training (as the paper's Table 13).
+"""Measure parameters, FLOPs, time and memory of whole models, at test and in training (as the paper's Table 13).
 
 Untrained models on random images, in single precision:
 
 - GFLOPs per image, two per multiply-add, of the matrix products and convolutions, those of attention included (counted
-  with attention written as matrix products, so without what fused attention computes a second time);
+  with attention as plain matrix products, so without the recomputation of fused attention);
 - ms per image, medians of interleaved calls: process CPU time on one thread, elapsed time on more and on a GPU; test is
-  a forward pass without gradients, training a forward and a backward pass to all parameters, without the optimiser;
-- the most MB of tensors alive at one time in such a call, the parameters themselves not counted, their gradients yes.
+  a forward pass without gradients, training a forward and a backward pass for all parameters, without the optimiser;
+- peak MB of tensors during such a call, including the gradients of parameters but not the parameters themselves.
 
     python benchmarks/models.py [--batch-size 8] [--threads 1] [--device cuda] [--repeats 5] [--models NAME ...]
 """
@@ -37,8 +37,8 @@ FORMATS = ("", ".2f", ".2f", ".2f", ".1f", ".1f", ".0f", ".0f")
 
 
 def convolution_backward(gradient: Any, _x: Any, weight: Any, *rest: Any, **_: Any) -> int:
-    """Count a backward convolution as one forward for each gradient wanted; torch's own count ignores groups."""
-    wanted = sum(rest[-1][:2])  # of the gradients by input, weight and bias
+    """Count a backward convolution as one forward per requested gradient; torch's own count ignores groups."""
+    wanted = sum(rest[-1][:2])  # requested gradients of input and weight
     return int(wanted * 2 * math.prod(gradient) * math.prod(weight[1:]))
 
 
@@ -60,7 +60,7 @@ class Subject:
         return logits
 
     def train(self) -> tuple[Tensor, ...]:
-        """Run forward and backward; what layers ask for beside the cross-entropy is part of the loss."""
+        """Run forward and backward; the loss is the cross-entropy plus the layers' penalties."""
         self.model.train()
         loss = F.cross_entropy(self.model(self.images), self.labels)
         for module in self.model.modules():
@@ -68,7 +68,7 @@ class Subject:
         return torch.autograd.grad(loss, tuple(self.model.parameters()), allow_unused=True)
 
     def flops(self) -> list[float]:
-        """Count those of one image, in 1e9."""
+        """Return GFLOPs per image, at test and in training."""
         found = []
         for run in (self.test, self.train):
             grouped: Any = {torch.ops.aten.convolution_backward: convolution_backward}
@@ -101,12 +101,12 @@ def measure(names: list[str], settings: argparse.Namespace) -> list[list[Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What whole models cost.")
+    parser = argparse.ArgumentParser(description="Measure the cost of whole models.")
     parser.add_argument("--models", nargs="+", default=list(MODELS), help="names of `rbk list models`")
     parser.add_argument("--batch-size", type=int, default=8)
-    parser.add_argument("--threads", type=int, default=1, help="of torch")
+    parser.add_argument("--threads", type=int, default=1, help="number of torch threads")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--repeats", type=int, default=5, help="timed calls of each, of which the median is shown")
+    parser.add_argument("--repeats", type=int, default=5, help="timed calls of each; the median is shown")
     settings = parser.parse_args()
     torch.set_num_threads(settings.threads)
     print(header(("torch", "timm", "numpy")), f"{settings.device} float32; batch {settings.batch_size}", sep="; ")

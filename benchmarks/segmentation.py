@@ -1,11 +1,11 @@
-"""What windows cost beside the bare forward passes, and how much memory a large picture takes.
+"""Measure the overhead of sliding windows over bare forward passes, and the memory for a large image.
 
     OMP_NUM_THREADS=1 python benchmarks/segmentation.py
-    OMP_NUM_THREADS=1 python benchmarks/segmentation.py --large several   # memory alone: six scales, each also mirrored
+    OMP_NUM_THREADS=1 python benchmarks/segmentation.py --large several   # only memory: six scales, each also mirrored
 
-The bare passes are the same windows in the same batches; a second column adds the class of every pixel, which any
-evaluation needs. The loop beside them cuts windows out, averages logits, and puts pictures together. Shares are medians
-over turns in which the three were measured one after the other.
+The bare passes use the same windows in the same batches; a second column adds the class of every pixel, which any
+evaluation needs. The loop crops windows, averages logits, and assembles images. Relative overheads are medians over
+rounds in which the three were measured one after the other.
 """
 
 import argparse
@@ -33,11 +33,11 @@ CASES = (
     ("symvit_segmenter_tiny", (512, 683), 480, 1, 2),
     ("symvit_shapes", (64, 64), 64, 64, 256),
 )
-"""Model, size of the pictures, stride, batch size, number of pictures."""
+"""Model, size of the images, stride, batch size, number of images."""
 
 
 def windows_of(image: Any, side: int, stride: int) -> list[Any]:
-    """Cut the windows of a picture out."""
+    """Return the windows of an image."""
     pixels = torch.from_numpy(image).permute(2, 0, 1).float() / 255
     height, width = image.shape[:2]
     places = [(y, x) for y in starts(height, side, stride) for x in starts(width, side, stride)]
@@ -45,7 +45,7 @@ def windows_of(image: Any, side: int, stride: int) -> list[Any]:
 
 
 def compare(name: str, size: tuple[int, int], stride: int, batch_size: int, count: int, repeats: int) -> str:
-    """Return one row: CPU seconds of bare passes, with the class of every pixel, and of the loop."""
+    """Return one row: CPU seconds of bare passes, of passes with the class of every pixel, and of the loop."""
     torch.manual_seed(0)
     model = create_model(name).eval()
     side: Any = model.window
@@ -78,7 +78,7 @@ def compare(name: str, size: tuple[int, int], stride: int, batch_size: int, coun
 
 
 class Coarse(nn.Module):
-    """150 classes by colour, 16 x 16 pixels at a time: logits of a Segmenter's size in a tenth of its time."""
+    """A cheap model with logits of a Segmenter's size: 150 classes from the mean colour of 16 x 16 pixels."""
 
     classes, window = 150, 512
 
@@ -89,7 +89,7 @@ class Coarse(nn.Module):
 
 
 def large(passes: str) -> None:
-    """Segment 4,000 x 3,000 pixels in 150 classes; print the most memory that this process had."""
+    """Segment 4,000 x 3,000 pixels in 150 classes; print this process's peak memory."""
     torch.manual_seed(0)
     model = create_model("symvit_segmenter_tiny") if passes == "one" else Coarse()
     scales, flip = ((1.0,), False) if passes == "one" else ((0.5, 0.75, 1.0, 1.25, 1.5, 1.75), True)
@@ -104,7 +104,9 @@ def main() -> None:
     """Print the table and the memory."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--large", choices=("one", "several"), help="only a large picture's memory, in so many passes")
+    parser.add_argument(
+        "--large", choices=("one", "several"), help="measure only the memory for a large image, in one pass or several"
+    )
     asked = parser.parse_args()
     if asked.large:
         large(asked.large)

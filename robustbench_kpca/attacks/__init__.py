@@ -1,4 +1,4 @@
-"""The attack algorithms, one file each; as evaluated, with every number filled in, they are TOML in `/attacks`."""
+"""The attack algorithms, one file each. The TOML files in `/attacks` set every parameter of an evaluated attack."""
 
 from robustbench_kpca.registry import Family
 

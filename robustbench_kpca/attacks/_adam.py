@@ -1,4 +1,4 @@
-"""Adam's step for samples that each have their own clock.
+"""One Adam update, with a separate step count for each sample.
 
 Kingma & Ba (2015), "Adam: A Method for Stochastic Optimization", arXiv:1412.6980, algorithm 1, with its defaults.
 """
@@ -12,7 +12,7 @@ _KEEP_MEAN, _KEEP_SQUARE, _FLOOR = 0.9, 0.999, 1e-8
 def adam(
     gradient: Images, mean: Images, square: Images, steps: Labels, learning_rate: float
 ) -> tuple[Images, Images, Images]:
-    """Return what to subtract, and the new running means of the gradient and of its square.
+    """Return the update to subtract, and the new running means of the gradient and of its square.
 
     m <- 0.9 m + 0.1 g, v <- 0.999 v + 0.001 g^2, then lr (m / (1 - 0.9^t)) / (sqrt(v / (1 - 0.999^t)) + 1e-8), where
     t - 1 is the sample's number of `steps` before this one.

@@ -1,4 +1,4 @@
-"""The shortest way from an image to a hyperplane, without leaving the box: exact, and for a whole batch at once."""
+"""The exact projection of images onto a hyperplane within the box [0, 1], for a whole batch at once."""
 
 from typing import TypeAlias
 
@@ -16,9 +16,10 @@ Target: TypeAlias = Float64[Tensor, "batch 1"]
 def to_hyperplane(x: Images, normal: Images, value: PerSample, norm: Norm) -> Images:
     """Return per sample the d of least norm with value + <normal, d> = 0 and x + d in [0, 1].
 
-    Croce & Hein (2020), arXiv:1907.02044, section 2. Let s = sign(value), and room_i be how far pixel i can go in the
-    direction -s sign(normal_i). The solution is d_i = -s sign(normal_i) l_i, 0 <= l_i <= room_i. If the hyperplane
-    misses the box, d leads to the corner nearest to it. Pixels with normal_i = 0 stay. Computed in double precision.
+    Croce & Hein (2020), arXiv:1907.02044, section 2. Let s = sign(value), and room_i the distance that pixel i can move
+    in the direction -s sign(normal_i) inside the box. The solution is d_i = -s sign(normal_i) l_i, 0 <= l_i <= room_i.
+    If the hyperplane does not meet the box, x + d is the corner nearest to it. Pixels with normal_i = 0 do not move.
+    Computed in double precision.
     """
     flat = normal.double().flatten(1) * torch.where(value < 0, -1.0, 1.0).double()[:, None]
     target, pixels, weight = value.double().abs()[:, None], x.double().flatten(1), flat.abs()
@@ -31,7 +32,7 @@ def to_hyperplane(x: Images, normal: Images, value: PerSample, norm: Norm) -> Im
 
 
 def _largest_first(weight: Flat, room: Flat, target: Target) -> Flat:
-    """Solve for L1: pixels go as far as they can in the order of |normal_i|, until <normal, d> = -value."""
+    """Solve for L1: move pixels by their whole room in descending order of |normal_i|, until <normal, d> = -value."""
     ordered, order = weight.sort(dim=1, descending=True, stable=True)
     ordered_room = room.gather(1, order)
     gained = (ordered * ordered_room).cumsum(1)
@@ -48,7 +49,8 @@ def _all_at_once(weight: Flat, room: Flat, target: Target, rate: Flat) -> Flat:
         sum_i |normal_i| min(t rate_i, room_i) = |value|.
 
     The left side is concave, increasing and linear between the knots room_i / rate_i: Newton's method from t = 0 never
-    passes the solution, and ends in the piece that holds it. (Where no piece does, t grows until every pixel stops.)
+    exceeds the solution and ends on the linear piece that contains it. (If there is no solution, t grows until no pixel
+    can move.)
     """
     knots, slope, most = room / rate, weight * rate, weight * room  # a knot is NaN where normal_i = 0 in L2
     t = torch.zeros_like(target)

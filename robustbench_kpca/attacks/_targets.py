@@ -1,4 +1,4 @@
-"""Which classes an attack aims at: the strongest ones on the clean image other than the label, one after another."""
+"""Target classes of an attack: on the clean image, the classes with the largest logits other than the label."""
 
 from robustbench_kpca.attacks.shared.losses import runners_up
 from robustbench_kpca.errors import BadInputError
@@ -6,9 +6,9 @@ from robustbench_kpca.types import Labels, Query, State
 
 
 def aim(state: State, query: Query) -> State:
-    """Fill `targets` and `classes` of the samples whose `classes` is still 0: one forward pass of `clean` for each.
+    """Set `targets` and `classes` of the samples whose `classes` is still 0, with one forward pass of `clean` for each.
 
-    Only a step can ask the model, so a search starts with `classes` = 0.
+    `start` cannot query the model, so it sets `classes` = 0.
     """
     new = state["classes"] == 0
     if not bool(new.any()):
@@ -21,20 +21,20 @@ def aim(state: State, query: Query) -> State:
 
 
 def target_of_run(state: State) -> Labels:
-    """Return every sample's class of the run that it is in."""
+    """Return each sample's target class in its current run."""
     return state["targets"].gather(1, state["run"][:, None])[:, 0]
 
 
 def runs_of(state: State, targets: int) -> Labels:
-    """Return how many runs a sample has: one for each of `targets` wrong classes, K - 1 at most."""
+    """Return each sample's number of runs: one for each of `targets` wrong classes, at most K - 1."""
     return (state["classes"] - 1).clamp(max=targets)
 
 
 def require_one_target(loss: str, targets: int) -> None:
-    """Refuse several targets for a loss that knows of none.
+    """Refuse more than one target for an untargeted loss.
 
     Raises:
-        BadInputError: an untargeted loss with more than one.
+        BadInputError: the loss is untargeted and `targets` is not 1.
 
     """
     if not loss.endswith("_targeted") and targets != 1:

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from robustbench_kpca.attacks._auto_steps import checkpoints, fresh, halve, move, note
+from robustbench_kpca.attacks._auto_steps import checkpoints, halve, initial_state, move, record
 from robustbench_kpca.attacks._targets import aim, require_one_target, runs_of, target_of_run
 from robustbench_kpca.attacks.shared.ball import per_sample, project, require_norm, require_untargeted
 from robustbench_kpca.attacks.shared.draws import on_sphere
@@ -24,16 +24,17 @@ from robustbench_kpca.types import Images, Keys, Labels, Query, State
 class APGD:
     """One run of `steps` iterations or, targeted, one for each of the `targets` strongest wrong classes in turn.
 
-    Its steps are those of `_auto_steps`, the first ones of size 2 eps, in the ball. x_0 is random on the sphere of
-    radius eps, clipped to the box.
+    The update is that of `_auto_steps`, projected onto the ball, with initial step size 2 eps. x_0 is random on the
+    sphere of radius eps, clipped to the box.
 
-    `loss` is increased (`_losses.objective`): `ce`, `dlr`, `ce_targeted` or `dlr_targeted`, where the ratios are
-    cross-entropies for models of too few classes, 2 for `dlr`, 2 and 3 for `dlr_targeted`. Targets are the strongest
-    classes on the clean image other than the label, at most K - 1; `targets` is 1 for an untargeted loss. Where every
-    pixel has a label, only `ce` and `dlr` are known, as means over pixels.
+    `loss` is maximised (`shared.losses.objective`): `ce`, `dlr`, `ce_targeted` or `dlr_targeted`. The ratio is replaced
+    by cross-entropy for models with too few classes: 2 for `dlr`, 2 or 3 for `dlr_targeted`. Targets are the classes
+    with the largest logits on the clean image other than the label, at most K - 1; `targets` is 1 for an untargeted
+    loss. If every pixel has a label, only `ce` and `dlr` are defined, as means over pixels.
 
-    A sample that is never broken costs `steps` + 1 forward and backward passes a run, 1 forward for the loop's check
-    of the last proposal (the point of highest loss of the last run), and, if targeted, 1 forward for the clean logits.
+    A sample that is never misclassified costs `steps` + 1 forward and backward passes per run, 1 forward pass for the
+    loop's check of the last proposal (the point of highest loss of the last run), and, if targeted, 1 forward pass for
+    the clean logits.
     """
 
     steps: Annotated[int, Field(ge=1, strict=True)]
@@ -50,21 +51,21 @@ class APGD:
 
     @property
     def many_labels(self) -> bool:
-        """Whether samples may have one label a pixel: not with a loss that needs other classes to aim at."""
+        """Whether samples may have one label per pixel: only with an untargeted loss."""
         return not self._targeted
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
-        """Draw x_0. Only `step` can ask which classes to aim at: until then `classes` is 0.
+        """Draw x_0. `classes` is 0 until the first `step` queries the model for the targets.
 
         Raises:
-            BadInputError: the norm is L1, for which the authors' variant is another algorithm.
+            BadInputError: the norm is L1; for it the authors use another algorithm, `apgd_l1`.
 
         """
         require_norm(threat, "apgd", "linf", "l2")
         if self.loss != "ce":
             require_untargeted(threat, f"apgd with loss {self.loss}")
         count = torch.zeros_like(keys)
-        return fresh(x, keys) | {
+        return initial_state(x, keys) | {
             "x": on_sphere(x, threat, keys, count),
             "clean": x,
             "y": y,
@@ -77,13 +78,13 @@ class APGD:
         }
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
-        """Take the gradient at `x` and move on; at the end of a run, begin the next."""
+        """Compute the gradient at `x` and update; at the end of a run, begin the next run."""
         state = aim(state, query) if self._targeted else state
         x, y, target = state["x"], state["y"], target_of_run(state)
         loss, gradient = query.gradient(x, lambda logits: objective(self.loss, logits, y, target, threat))
         window = torch.tensor(checkpoints(self.steps), device=y.device)[state["iteration"]]
-        state, back = halve(note(state, x, loss.to(gradient.dtype), gradient, 2 * threat.eps), window, self.rho)
-        moved, left = move(state, x, back, gradient, lambda x: project(x, state["clean"], threat), threat.norm)
+        state, halved = halve(record(state, x, loss.to(gradient.dtype), gradient, 2 * threat.eps), window, self.rho)
+        moved, left = move(state, x, halved, gradient, lambda x: project(x, state["clean"], threat), threat.norm)
         return self._next_run(state | {"x": moved, "previous": left, "iteration": state["iteration"] + 1}, threat)
 
     def _next_run(self, state: State, threat: Threat) -> State:

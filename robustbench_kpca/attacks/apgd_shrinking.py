@@ -1,4 +1,4 @@
-"""Auto-PGD on a segmenter in balls that shrink to the one allowed, each search begun where the last did most harm.
+"""Auto-PGD for segmentation, in L-infinity balls that shrink to eps; each phase starts at the best point of the last.
 
 Croce, Singh & Hein (2024), "Towards Reliable Evaluation and Fast Training of Robust Semantic Segmentation Models",
 arXiv:2306.12941, section 3: the search of their ensemble SEA.
@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from robustbench_kpca.attacks._auto_steps import checkpoints, fresh, halve, move, note
+from robustbench_kpca.attacks._auto_steps import checkpoints, halve, initial_state, move, record
 from robustbench_kpca.attacks.shared.ball import into_box, per_sample, require_norm, require_untargeted, uniform_in_ball
 from robustbench_kpca.attacks.shared.dense_losses import DenseLossName, dense_objective
 from robustbench_kpca.attacks.shared.losses import mean
@@ -18,23 +18,24 @@ from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Logits, PerSample, Query, State
 
-_RADII = (2.0, 1.5, 1.0)  # of the three phases, in units of eps
-_EARLY = 0.3  # of the iterations, in each of the first two phases
+_RADII = (2.0, 1.5, 1.0)  # radii of the three phases, in units of eps
+_EARLY = 0.3  # fraction of the iterations in each of the first two phases
 
 
 @dataclass(frozen=True, config=FORBID)
 class ShrinkingAPGD:
-    """Three phases: floor(0.3 `steps`) iterations in the ball of radius 2 eps, as many with 1.5 eps, the rest with eps.
+    """Three phases: floor(0.3 `steps`) iterations with radius 2 eps, the same number with 1.5 eps, the rest with eps.
 
-    The first phase begins at a point drawn uniformly from its ball, each other one at the point with the fewest right
-    pixels of the last phase (of equal ones the latest), projected. Steps are those of `_auto_steps` on `loss`
-    (`_dense_losses.dense_objective`), whose checkpoints and step size, 2 radii at first, begin anew in every phase.
+    The first phase begins at a point drawn uniformly from its ball. Each later phase begins at the projected point with
+    the fewest correct pixels of the previous phase (the latest such point). The update is that of `_auto_steps` on
+    `loss` (`shared.dense_losses.dense_objective`); its checkpoints and its step size, initially 2 radii, restart in
+    every phase.
 
-    Iterates of the first two phases lie outside the ball as a rule and count only where they do not; `x`, the
-    proposal, is the clean image until it is the point with the fewest right pixels of the last phase. `steps` is 4 at
-    least, so that no phase is empty.
+    Iterates of the first two phases usually lie outside the allowed ball; they count only if they lie inside it. The
+    proposal `x` is the clean image until the last phase ends, then that phase's point with the fewest correct pixels.
+    `steps` is at least 4, so that no phase is empty.
 
-    A sample costs `steps` + 3 forward and backward passes, and 1 forward for the loop's check.
+    A sample costs `steps` + 3 forward and backward passes, and 1 forward pass for the loop's check.
     """
 
     many_labels: ClassVar[bool] = True
@@ -46,7 +47,7 @@ class ShrinkingAPGD:
         """Draw the first point.
 
         Raises:
-            BadInputError: a norm other than L-infinity; a target.
+            BadInputError: the norm is not L-infinity, or the attack is targeted.
 
         """
         require_norm(threat, "apgd_shrinking", "linf")
@@ -54,61 +55,63 @@ class ShrinkingAPGD:
         count, scalar = torch.zeros_like(keys), x.new_zeros(len(x))
         reach = _RADII[0] * threat.eps
         first = Threat(threat.norm, min(1.0, reach) if threat.clip else reach, clip=threat.clip)
-        return fresh(x, keys) | {
+        return initial_state(x, keys) | {
             "x": x,
             "point": uniform_in_ball(x, first, keys),
             "clean": x,
             "y": y,
             "phase": count,
-            "iteration": count,  # of the phase
+            "iteration": count,  # within the phase
             "worst": x,
-            "right": scalar,  # the share of the pixels that is right there
+            "right": scalar,  # fraction of pixels that are correct at `worst`
             "finished": torch.zeros_like(keys, dtype=torch.bool),
         }
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
-        """Take the gradient at `point` and move on; at the end of a phase, begin the next."""
+        """Compute the gradient at `point` and update; at the end of a phase, begin the next."""
         point, radius = state["point"], _radius(state, threat)
-        loss, gradient, right = self._look(state, query)
-        state = _note_right(state, right)
-        state, back = halve(note(state, point, loss, gradient, 2 * radius), self._window(state), self.rho)
-        moved, left = move(state, point, back, gradient, lambda x: _into(x, state["clean"], radius, threat), "linf")
+        loss, gradient, right = self._evaluate(state, query)
+        state = _record_fewest_correct(state, right)
+        state, halved = halve(record(state, point, loss, gradient, 2 * radius), self._window(state), self.rho)
+        moved, left = move(
+            state, point, halved, gradient, lambda x: _project(x, state["clean"], radius, threat), "linf"
+        )
         return self._next_phase(state | {"point": moved, "previous": left, "iteration": state["iteration"] + 1}, threat)
 
-    def _look(self, state: State, query: Query) -> tuple[PerSample, Images, PerSample]:
-        """Ask for loss, gradient and share of right pixels, of the last phase apart: it alone is bound to the ball."""
+    def _evaluate(self, state: State, query: Query) -> tuple[PerSample, Images, PerSample]:
+        """Return loss, gradient and fraction of correct pixels; only last-phase points must lie in the allowed ball."""
         outside = state["phase"] < len(_RADII) - 1
         loss, right = torch.zeros_like(state["right"]), torch.zeros_like(state["right"])
         gradient = torch.zeros_like(state["point"])
         for mask, beyond in ((outside, True), (~outside, False)):
             if not bool(mask.any()):
                 continue
-            seen: list[PerSample] = []  # one entry a draw
+            seen: list[PerSample] = []  # one entry per draw
             y = state["y"][mask]
 
-            def climbed(logits: Logits, y: Labels = y, seen: list[PerSample] = seen) -> PerSample:
+            def objective(logits: Logits, y: Labels = y, seen: list[PerSample] = seen) -> PerSample:
                 seen.append(mean((logits.argmax(1) == y).to(logits.dtype), y))
                 return dense_objective(self.loss, logits, y)
 
             asked = query if bool(mask.all()) else query.rows(mask)
-            values, slopes = asked.gradient(state["point"][mask], climbed, outside=beyond)
+            values, slopes = asked.gradient(state["point"][mask], objective, outside=beyond)
             loss[mask], gradient[mask] = values.to(loss), slopes
             right[mask] = torch.stack(seen).mean(0).to(right)
         return loss, gradient, right
 
     def _lengths(self) -> tuple[int, int, int]:
-        """Return the iterations of each phase."""
+        """Return the number of iterations of each phase."""
         early = int(_EARLY * self.steps)
         return early, early, self.steps - 2 * early
 
     def _window(self, state: State) -> Labels:
-        """Return how many iterations each sample has behind it since its last checkpoint, 0 where it is at none."""
+        """Return each sample's number of iterations since its last checkpoint; 0 if it is not at a checkpoint."""
         lengths = self._lengths()
         tables = [checkpoints(length) + [0] * (max(lengths) - length) for length in lengths]
         return torch.tensor(tables, device=state["phase"].device)[state["phase"], state["iteration"]]
 
     def _next_phase(self, state: State, threat: Threat) -> State:
-        """Begin the next phase where the last iteration of one is over."""
+        """Begin the next phase for samples that have finished their current one."""
         over = state["iteration"] > torch.tensor(self._lengths(), device=state["phase"].device)[state["phase"]]
         if not bool(over.any()):
             return state
@@ -119,12 +122,12 @@ class ShrinkingAPGD:
             "iteration": torch.where(over, 0, state["iteration"]),
             "finished": finished,
         }
-        begun = _into(state["worst"], state["clean"], _radius(state, threat), threat)
+        begun = _project(state["worst"], state["clean"], _radius(state, threat), threat)
         return state | {"point": torch.where(per_sample(over, begun), begun, state["point"])}
 
 
-def _note_right(state: State, right: PerSample) -> State:
-    """Keep the point with the fewest right pixels of the phase."""
+def _record_fewest_correct(state: State, right: PerSample) -> State:
+    """Update the phase's point with the fewest correct pixels."""
     fewer = (state["iteration"] == 0) | (right <= state["right"])
     return state | {
         "worst": torch.where(per_sample(fewer, state["point"]), state["point"], state["worst"]),
@@ -137,8 +140,8 @@ def _radius(state: State, threat: Threat) -> PerSample:
     return radii[state["phase"]] * threat.eps
 
 
-def _into(x: Images, clean: Images, radius: PerSample, threat: Threat) -> Images:
-    """Project onto the ball of each sample's own radius, and the box."""
+def _project(x: Images, clean: Images, radius: PerSample, threat: Threat) -> Images:
+    """Project onto the ball of each sample's own radius, then clip to the box."""
     reach = per_sample(radius, x)
     return into_box(clean + (x - clean).clamp(-reach, reach), threat)
 

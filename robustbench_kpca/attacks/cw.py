@@ -1,4 +1,4 @@
-"""Carlini & Wagner's L2 attack: the smallest perturbation that is misclassified, in tanh space, by Adam.
+"""Carlini & Wagner's L2 attack: minimise the perturbation that causes misclassification, with Adam in tanh space.
 
 Carlini & Wagner (2017), "Towards Evaluating the Robustness of Neural Networks", arXiv:1608.04644, section VI.A;
 binary search, early abort and restarts of Adam as in the authors' program.
@@ -17,7 +17,7 @@ from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Mask, PerSample, Query, State
 
-_EDGE = 0.01
+_EDGE = 0.01  # pixels closer than this to 0 or 1 get a wider tanh range
 _FOUND_NONE, _NEVER = 1e10, 1e9  # upper bounds of c before the first success, as in the authors' program
 
 
@@ -25,21 +25,21 @@ _FOUND_NONE, _NEVER = 1e10, 1e9  # upper bounds of c before the first success, a
 class CW:
     """Minimise ||x' - x||_2^2 + c max(z_y - max_{k != y} z_k + confidence, 0) over w, x' = (tanh(w) + 1) / 2.
 
-    Each of `binary_steps` runs of Adam (at most `steps` iterations from x) has its own c: `initial_const`, then ten
-    times as much after a failure, and half way between the largest failure and the smallest success once there was
-    one. From 10 runs on, the last repeats the smallest success. Ten times a run, a sample whose objective did not fall
-    below 0.9999 of what it was at the last check ends its run; the authors decide that for the batch, and forget the
-    iterate at the check.
+    Each of `binary_steps` runs of Adam (at most `steps` iterations from x) has its own c: `initial_const` at first, ten
+    times as much after a failure, and, after the first success, the mean of the largest c that failed and the smallest
+    that succeeded. With 10 or more runs, the last run repeats the smallest c that succeeded. Each run has ten checks: a
+    sample whose objective is not below 0.9999 of its value at the last check ends its run. The authors decide this for
+    the whole batch, and discard the iterate at the check.
 
-    tanh is flat where it reaches 0 and 1, so that a pixel that is exactly black or white could not move. Pixels of x
-    closer than 0.01 to either get a range wider by that, x' = 1/2 + (1/2 + 0.01) tanh(w), whose values are clipped to
-    the box, the gradient passing through the clip: the search begins exactly at x, where tanh' is 0.04, not 0.
+    The derivative of tanh vanishes as x' approaches 0 or 1, so a pixel at exactly 0 or 1 could not move. Pixels of x
+    within 0.01 of either use the wider range x' = 1/2 + (1/2 + 0.01) tanh(w), clipped to the box; the gradient ignores
+    the clip. The search thus begins exactly at x, where tanh' is 0.04, not 0.
 
-    The search is outside the ball. The last proposal is the closest image that was misclassified by more than
-    `confidence`, if it lies in the ball, else the clean image. The loop stops a sample at its first misclassified
-    image in the ball. One that is never broken costs at most `binary_steps` * `steps` forward and backward passes (if
-    every run is aborted at its second check, `binary_steps` * (`steps` // 10 + 1)), and 1 forward for the loop's check
-    of the last proposal. Nothing is random: one restart is enough.
+    The search may leave the ball. The last proposal is the closest image misclassified by more than `confidence`, if it
+    lies in the ball, else the clean image. The loop stops a sample at its first misclassified image in the ball. A
+    sample that is never misclassified costs at most `binary_steps` * `steps` forward and backward passes (if every run
+    stops at its second check, `binary_steps` * (`steps` // 10 + 1)), and 1 forward pass for the loop's check of the
+    last proposal. The attack is deterministic: one restart is enough.
     """
 
     steps: Annotated[int, Field(ge=1, strict=True)]
@@ -52,7 +52,7 @@ class CW:
         """Begin the first run.
 
         Raises:
-            BadInputError: the norm is not L2.
+            BadInputError: the norm is not L2, or the threat model does not clip to [0, 1].
 
         """
         require_norm(threat, "cw", "l2")
@@ -69,8 +69,8 @@ class CW:
             "const": number + self.initial_const,
             "lower": number,
             "upper": number + _FOUND_NONE,
-            "checked": number + torch.inf,  # the objective at the last check of the run
-            "succeeded": no,  # in this run
+            "checked": number + torch.inf,  # objective at the last check of the run
+            "succeeded": no,  # whether this run has found a misclassified image
             "iteration": torch.zeros_like(keys),
             "run": torch.zeros_like(keys),
             "best": x,
@@ -93,7 +93,7 @@ class CW:
         check = state["iteration"] % max(1, self.steps // 10) == 0
         over = (check & ~(objective <= 0.9999 * state["checked"])) | (state["iteration"] + 1 >= self.steps)
         if bool(closer.any()):
-            state = _note(state, closer, shown, far, threat)
+            state = _record_closest(state, closer, shown, far, threat)
         state = state | {
             "w": state["w"] - move,
             "mean": mean,
@@ -107,7 +107,7 @@ class CW:
         return self._next_run(state, over) if bool(over.any()) else state
 
     def _next_run(self, state: State, over: Mask) -> State:
-        """Where a run is `over`, adjust c, forget Adam and begin again at the clean image."""
+        """Where a run is `over`, choose the next c, reset Adam and restart from the clean image."""
         const, clean = state["const"], state["clean"]
         upper = torch.where(over & state["succeeded"], torch.minimum(state["upper"], const), state["upper"])
         lower = torch.where(over & ~state["succeeded"], torch.maximum(state["lower"], const), state["lower"])
@@ -128,8 +128,8 @@ class CW:
         }
 
 
-def _note(state: State, closer: Mask, shown: Images, far: PerSample, threat: Threat) -> State:
-    """Take in the images that are the closest misclassified ones so far."""
+def _record_closest(state: State, closer: Mask, shown: Images, far: PerSample, threat: Threat) -> State:
+    """Record the closest misclassified images so far."""
     best = torch.where(per_sample(closer, shown), shown, state["best"])
     best_distance = torch.where(closer, far, state["best_distance"])
     near = per_sample(best_distance <= threat.eps, shown)
@@ -141,7 +141,7 @@ def _half_range(x: Images) -> Images:
 
 
 def _to_tanh_space(x: Images, half: Images) -> Images:
-    """Return artanh((x - 1/2) / half), as logarithms: torch.atanh rounds by where in the batch a pixel stands."""
+    """Return artanh((x - 1/2) / half), by logarithms: torch.atanh rounds differently by position in the batch."""
     return 0.5 * ((half + (x - 0.5)).log() - (half - (x - 0.5)).log())
 
 

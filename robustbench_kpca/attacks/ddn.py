@@ -1,4 +1,4 @@
-"""Decoupled direction and norm: the gradient turns the perturbation, and its length shrinks when it is misclassified.
+"""Decoupled direction and norm (DDN), an L2 attack: the gradient sets the direction; success shrinks the norm.
 
 Rony, Hafemann, Oliveira, Ben Ayed, Sabourin & Granger (2019), "Decoupling Direction and Norm for Efficient
 Gradient-Based L2 Adversarial Attacks and Defenses", arXiv:1811.09600, algorithm 1.
@@ -18,20 +18,20 @@ from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Logits, PerSample, Query, State
 
-_LAST_TURN = 0.01  # of the cosine schedule from 1
+_LAST_STEP_SIZE = 0.01  # end of the cosine schedule, which begins at 1
 
 
 @dataclass(frozen=True, config=FORBID)
 class DDN:
     """x_{k+1} = clip(x + r_{k+1} d / ||d||_2), d = (x_k - x) + a_k g / ||g||_2, k = 0, ..., steps - 1, from x_0 = x.
 
-    g = grad_x CE(f(x_k), y), or Gaussian where that is zero; r_{k+1} = r_k (1 - gamma) if x_k is misclassified, else
-    r_k (1 + gamma), from r_0 = `init_norm`, and never more than the distance to the furthest corner of the box; a_k
-    falls from 1 to 0.01 on a cosine. Iterates are not rounded to 8 bits, as the authors do on demand.
+    g = grad_x CE(f(x_k), y), or Gaussian noise where that is zero; r_{k+1} = r_k (1 - gamma) if x_k is misclassified,
+    else r_k (1 + gamma), from r_0 = `init_norm`, at most the distance to the furthest corner of the box; a_k decreases
+    from 1 to 0.01 on a cosine schedule. Iterates are not rounded to 8 bits, which is an option of the authors' program.
 
-    The search is outside the ball. The last proposal is the closest misclassified iterate if it lies in the ball, else
-    the clean image. The loop stops a sample at its first misclassified image in the ball; one that is never broken
-    costs `steps` backward and `steps` + 1 forward passes a restart.
+    The search may leave the ball. The last proposal is the closest misclassified iterate if it lies in the ball, else
+    the clean image. The loop stops a sample at its first misclassified image in the ball. A sample that is never
+    misclassified costs `steps` backward and `steps` + 1 forward passes per restart.
     """
 
     steps: Annotated[int, Field(ge=1, strict=True)]
@@ -42,7 +42,7 @@ class DDN:
         """Begin at the clean image.
 
         Raises:
-            BadInputError: the norm is not L2.
+            BadInputError: the norm is not L2, or the threat model does not clip to [0, 1].
 
         """
         require_norm(threat, "ddn", "l2")
@@ -62,7 +62,7 @@ class DDN:
         }
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
-        """Judge where the search is, turn, and set the new length."""
+        """Evaluate the iterate, then update the direction and the norm of the perturbation."""
         at, clean, y, step = state["at"], state["clean"], state["y"], state["step"]
         margins: list[PerSample] = []
 
@@ -80,7 +80,7 @@ class DDN:
         radius = torch.minimum(radius, distance(clean, (clean < 0.5).to(clean.dtype), "l2"))  # the furthest corner
         return state | {
             "x": torch.where(per_sample(best_distance <= threat.eps, clean), best, clean),
-            "at": self._turn(state, gradient, radius),
+            "at": self._next_iterate(state, gradient, radius),
             "radius": radius,
             "best": best,
             "best_distance": best_distance,
@@ -88,20 +88,20 @@ class DDN:
             "finished": step + 1 >= self.steps,
         }
 
-    def _turn(self, state: State, gradient: Images, radius: PerSample) -> Images:
+    def _next_iterate(self, state: State, gradient: Images, radius: PerSample) -> Images:
         """Return the next iterate, at distance `radius` before clipping."""
         clean, step = state["clean"], state["step"]
         flat = (gradient == 0).flatten(1).all(1)
         if bool(flat.any()):
             gradient = gradient.clone()
             gradient[flat] = gaussians(state["key"][flat], step[flat] + 1, clean[flat])
-        turn = _LAST_TURN + (1 - _LAST_TURN) * (1 + torch.cos(math.pi * step.double() / self.steps)) / 2
-        delta = state["at"] - clean + per_sample(turn.to(clean.dtype), clean) * _unit(gradient)
+        step_size = _LAST_STEP_SIZE + (1 - _LAST_STEP_SIZE) * (1 + torch.cos(math.pi * step.double() / self.steps)) / 2
+        delta = state["at"] - clean + per_sample(step_size.to(clean.dtype), clean) * _unit(gradient)
         return (clean + per_sample(radius.to(clean.dtype), clean) * _unit(delta)).clamp(0, 1)
 
 
 def _unit(x: Images) -> Images:
-    """Return x / ||x||_2; scaled first, so that squares of small numbers do not vanish."""
+    """Return x / ||x||_2; x is scaled first, so that squares of small numbers do not underflow."""
     x = x / per_sample(x.abs().flatten(1).amax(1).clamp_min(torch.finfo(x.dtype).tiny), x)
     return x / per_sample(x.flatten(1).norm(dim=1).clamp_min(torch.finfo(x.dtype).tiny), x)
 

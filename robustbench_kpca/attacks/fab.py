@@ -1,4 +1,4 @@
-"""Fast adaptive boundary attack: searches the closest adversarial image, by projections onto linearised boundaries.
+"""Fast adaptive boundary attack (FAB): search the closest adversarial image by projection onto linearised boundaries.
 
 Croce & Hein (2020), "Minimally distorted Adversarial Examples with a Fast Adaptive Boundary Attack", arXiv:1907.02044;
 with targets (FAB-T): Croce & Hein (2020), arXiv:2003.01690, section 5.
@@ -24,28 +24,30 @@ from robustbench_kpca.types import Images, Keys, Labels, PerSample, Query, State
 
 @dataclass(frozen=True, config=FORBID)
 class FAB:
-    """`steps` iterations or, with `targets`, that many for each of the strongest wrong classes in turn.
+    """One run of `steps` iterations or, with `targets`, one run for each of the strongest wrong classes in turn.
 
-    Let c be the clean image and pi the hyperplane where the linearisation of z_t - z_y at x is zero, and d(x), d(c)
-    the shortest ways from x and from c to pi inside the box. With alpha = min(|d(x)| / (|d(x)| + |d(c)|), alpha_max),
+    Let c be the clean image and pi the hyperplane where the linearisation of z_t - z_y at x is zero, and d(x), d(c) the
+    shortest perturbations from x and from c to pi inside the box. With alpha = min(|d(x)| / (|d(x)| + |d(c)|),
+    alpha_max),
 
         x' = clip((1 - alpha) (x + eta d(x)) + alpha (c + eta d(c))).
 
-    If x' is misclassified it is a candidate, and the search goes on from c + beta (x' - c). The class t is the target:
-    the strongest classes on the clean image other than the label in turn, at most K - 1. With `targets` = 0 it is, in
-    each iteration, the class whose linearised boundary is closest to x.
+    If x' is misclassified, it is a candidate, and the search continues from c + beta (x' - c). The target t is, run by
+    run, each of the classes with the largest logits on the clean image other than the label, at most K - 1. With
+    `targets` = 0 it is, in each iteration, the class whose linearised boundary is closest to x.
 
-    Every run begins at c or, with `random_start`, on the sphere of radius eps / 2 around it, clipped to the box: the
-    authors' program, whose first restart begins at c and the others there, says half the least distance found, eps at
-    most, but has found nothing yet where it says so. So R restarts are a stage of 1 without `random_start`, in which
-    nothing is random, and one of R - 1 with it.
+    Every run begins at c or, with `random_start`, on the sphere of radius eps / 2 around it, clipped to the box. In the
+    authors' program the first restart begins at c and the others on a sphere whose radius is half the smaller of eps
+    and the least distance found; no distance is known at that point of the program, so the radius is eps / 2. Their R
+    restarts are therefore a stage with 1 restart without `random_start` (deterministic) and one with R - 1 with it.
 
-    The search leaves the ball, and keeps the closest misclassified image as `best` at `best_distance` (infinite if
-    none): the proposal `x` is that image if it lies in the ball, else c. There is no final search, as the authors'
-    program has none.
+    The search may leave the ball. It keeps the closest misclassified image as `best` and its distance as
+    `best_distance` (infinite if none): the proposal `x` is that image if it lies in the ball, else c. As in the
+    authors' program, there is no final search.
 
-    A sample that is never broken costs 2 forward and 1 backward passes an iteration with targets, and without them K
-    forward and K - 1 backward; once 1 forward for the clean logits and 1 for the loop's check of `x`.
+    A sample that is never misclassified costs, per iteration, 2 forward and 1 backward passes with targets, or K
+    forward and K - 1 backward passes without; and once, 1 forward pass for the clean logits and 1 for the loop's check
+    of `x`.
     """
 
     steps: Annotated[int, Field(ge=1, strict=True)]
@@ -56,13 +58,13 @@ class FAB:
     random_start: StrictBool
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
-        """Begin the first run. Only `step` can ask for the classes: until then there are 0."""
+        """Begin the first run. `classes` is 0 until the first `step` queries the model."""
         require_box(threat, "fab")
         require_untargeted(threat, "fab")
         count = torch.zeros_like(keys)
         return {
             "x": x,
-            "point": self._first(x, threat, keys, count),
+            "point": self._start_points(x, threat, keys, count),
             "best": x,
             "best_distance": torch.full_like(keys, torch.inf, dtype=torch.float64),
             "clean": x,
@@ -76,7 +78,7 @@ class FAB:
         }
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
-        """Linearise at the point, step to the boundary, look where that is."""
+        """Linearise at the current point, step to the boundary and evaluate the new point."""
         state = aim(state, query)
         clean, y = state["clean"], state["y"]
         moved = self._move(state, threat.norm, query)
@@ -93,7 +95,7 @@ class FAB:
         run = state["run"] + over
         point = torch.where(per_sample(wrong, moved), backward, moved)
         if bool(over.any()):
-            point[over] = self._first(clean[over], threat, state["key"][over], run[over])
+            point[over] = self._start_points(clean[over], threat, state["key"][over], run[over])
         return state | {
             "x": torch.where(per_sample(inside, best), best, clean),
             "point": point,
@@ -104,8 +106,8 @@ class FAB:
             "finished": run >= (runs_of(state, self.targets) if self.targets else 1),
         }
 
-    def _first(self, clean: Images, threat: Threat, keys: Keys, runs: Labels) -> Images:
-        """Return where the runs begin."""
+    def _start_points(self, clean: Images, threat: Threat, keys: Keys, runs: Labels) -> Images:
+        """Return the starting points of runs."""
         return on_sphere(clean, replace(threat, eps=threat.eps / 2), keys, runs) if self.random_start else clean
 
     def _move(self, state: State, norm: Norm, query: Query) -> Images:
@@ -125,9 +127,9 @@ class FAB:
 
 
 def _linearise(x: Images, y: Labels, target: Labels, query: Query) -> tuple[PerSample, Images]:
-    """Return z_t - z_y and its gradient; both are zero where the model gives NaN or infinite logits far outside.
+    """Return z_t - z_y and its gradient; both are zero where the model gives NaN or infinite values.
 
-    There the step is a part of the way back to the clean image.
+    The step then moves part of the way back to the clean image.
     """
     value, gradient = query.gradient(x, lambda logits: difference(logits, y, target), outside=True)
     usable = torch.isfinite(value) & torch.isfinite(gradient).flatten(1).all(1)
@@ -135,19 +137,19 @@ def _linearise(x: Images, y: Labels, target: Labels, query: Query) -> tuple[PerS
 
 
 def _closest_boundary(x: Images, y: Labels, classes: int, norm: Norm, query: Query) -> tuple[PerSample, Images]:
-    """Linearise z_t - z_y for every t != y; return that with the least |z_t - z_y| / dual norm of the gradient."""
+    """Linearise z_t - z_y for every t != y; return the one with the least |z_t - z_y| / dual norm of the gradient."""
     value, normal = _linearise(x, y, (y + 1) % classes, query)
-    least = _reach(value, normal, norm)
+    least = _boundary_distance(value, normal, norm)
     for offset in range(2, classes):
         other_value, other = _linearise(x, y, (y + offset) % classes, query)
-        reach = _reach(other_value, other, norm)
+        reach = _boundary_distance(other_value, other, norm)
         closer = reach < least
         value, least = torch.where(closer, other_value, value), torch.where(closer, reach, least)
         normal = torch.where(per_sample(closer, x), other, normal)
     return value, normal
 
 
-def _reach(value: PerSample, normal: Images, norm: Norm) -> PerSample:
+def _boundary_distance(value: PerSample, normal: Images, norm: Norm) -> PerSample:
     order = {"linf": 1, "l2": 2, "l1": math.inf}[norm]
     slope: PerSample = normal.flatten(1).norm(p=order, dim=1)
     return value.abs() / (slope + 1e-12)

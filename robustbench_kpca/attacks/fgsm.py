@@ -1,4 +1,4 @@
-"""Fast gradient (sign) method: one full step along the steepest ascent of the cross-entropy.
+"""Fast gradient (sign) method: one step of size eps in the direction of steepest ascent of the cross-entropy.
 
 Goodfellow, Shlens & Szegedy (2015), "Explaining and Harnessing Adversarial Examples", arXiv:1412.6572.
 """
@@ -19,17 +19,17 @@ from robustbench_kpca.types import Images, Keys, Labels, Query, State
 class FGSM:
     """x' = Proj(x + eps * sign(grad_x CE(f(x), y))); in L2 the gradient is normalised instead of signed.
 
-    Spends one backward pass; two forward passes, one of them the loop's check of x'.
+    Costs one backward and two forward passes, one of them the loop's check of x'.
     """
 
     many_labels: ClassVar[bool] = True
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:  # noqa: ARG002
-        """Begin at the clean image; FGSM has no randomness."""
+        """Begin at the clean image; FGSM is deterministic."""
         return {"x": x, "y": y, "finished": torch.zeros_like(keys, dtype=torch.bool)}
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
-        """Take the one step."""
+        """Take the only step."""
         x, y = state["x"], state["y"]
         _, gradient = query.gradient(x, lambda logits: threat.sign * cross_entropy(logits, y))
         moved = project(x + threat.eps * ascent_direction(gradient, threat.norm), x, threat)

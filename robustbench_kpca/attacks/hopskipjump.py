@@ -1,4 +1,4 @@
-"""HopSkipJump: from decisions alone, walk along the decision boundary towards the clean image.
+"""HopSkipJump: follow the decision boundary towards the clean image, using only predicted labels.
 
 Chen, Jordan & Wainwright (2020), "HopSkipJumpAttack: A Query-Efficient Decision-Based Attack", arXiv:1904.02144,
 algorithm 2; constants as in the authors' program.
@@ -24,27 +24,28 @@ from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Mask, PerSample, Query, State
 
 _FIND, _BLEND, _SEARCH, _PROBE, _JUMP = range(5)
-_BLENDED = 1e-3  # how closely the first image, noise, is blended into the clean one
-_FIRST_SPREAD = 0.1  # of the probes of the first iteration
+_BLENDED = 1e-3  # tolerance of the bisection between the first image (noise) and the clean image
+_FIRST_SPREAD = 0.1  # distance of the probes in the first iteration
 
 
 @dataclass(frozen=True, config=FORBID)
 class HopSkipJump:
     """x_t = Search(x_{t-1} + e_t direction(v_t)), v_t = mean_b (phi_b - mean phi) u_b, phi_b = phi(x_{t-1} + s_t u_b).
 
-    phi is 1 where an image is misclassified, else -1; nothing else is asked of the model. Every query is one step:
+    phi is 1 where an image is misclassified, else -1; the attack uses nothing else of the model. Every query is one
+    step:
 
-    - find: uniform noise, until it is misclassified; blend: bisect between the clean image and it, to 0.001;
-    - search: bisect from a misclassified point back to the boundary: on the line to the clean image (L2, to a fraction
-      theta = `gamma` / d^1.5), or by clipping to smaller cubes around it (L-infinity, theta = `gamma` / d^2);
-    - probe: `probes` sqrt(t), at most `max_probes`, random unit directions u_b (Gaussian, or uniform in the cube),
-      at distance s_t = `gamma` / d times the distance from which the search began, 0.1 at first, clipped to the box;
-      if all answers are equal, v_t is their sign times mean u_b;
-    - jump: from e_t = ||x_{t-1} - x|| / sqrt(t), halved until the new point is misclassified.
+    - find: draw uniform noise until it is misclassified; blend: bisect between the clean image and it, to 0.001;
+    - search: bisect from a misclassified point to the boundary, for d pixel values: on the line to the clean image (L2,
+      to the fraction theta = `gamma` / d^1.5), or by clipping to smaller cubes around it (L-infinity, `gamma` / d^2);
+    - probe: draw `probes` sqrt(t), at most `max_probes`, random unit directions u_b (Gaussian, or uniform in the cube);
+      the probes lie at distance s_t = `gamma` / d times the distance at which the search began (0.1 at first), clipped
+      to the box; if all phi_b are equal, v_t is their sign times mean u_b;
+    - jump: begin with e_t = ||x_{t-1} - x|| / sqrt(t) and halve it until the new point is misclassified.
 
-    The search is outside the ball. The last proposal is the closest misclassified image if it lies in the ball, else
-    the clean image. The loop stops a sample at its first misclassified image in the ball; one that is never broken
-    costs `queries` + 1 forward passes a restart.
+    The search may leave the ball. The last proposal is the closest misclassified image if it lies in the ball, else the
+    clean image. The loop stops a sample at its first misclassified image in the ball. A sample that is never
+    misclassified costs `queries` + 1 forward passes per restart.
     """
 
     queries: Annotated[int, Field(ge=1, strict=True)]
@@ -53,10 +54,10 @@ class HopSkipJump:
     gamma: Annotated[float, Field(gt=0)]
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
-        """Begin by looking for a misclassified image.
+        """Begin in the phase that looks for a misclassified image.
 
         Raises:
-            BadInputError: the norm is neither L-infinity nor L2.
+            BadInputError: the norm is neither L-infinity nor L2, the attack is targeted, or clipping is off.
 
         """
         require_norm(threat, "hopskipjump", "linf", "l2")
@@ -71,7 +72,7 @@ class HopSkipJump:
             "query": count,
             "phase": count + _FIND,
             "iteration": count,
-            "point": x,  # misclassified: a search begins here; on the boundary, once it is over
+            "point": x,  # misclassified start of a search; after the search, the point on the boundary
             "low": number,
             "high": number,
             "tolerance": number,
@@ -87,12 +88,12 @@ class HopSkipJump:
         }
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
-        """Ask one question per sample, and let its phase make of the answer what it will."""
+        """Send one query per sample and update each sample according to its phase."""
         phase, clean = state["phase"], state["clean"]
         shown, groups = torch.empty_like(clean), [(phase == one).nonzero()[:, 0] for one in range(5)]
         for one, rows in enumerate(groups):
             if len(rows):
-                shown[rows] = _question(one, _rows_of(state, rows), threat.norm)
+                shown[rows] = _query_images(one, _rows_of(state, rows), threat.norm)
         hit = query.logits(shown, outside=True).argmax(1) != state["y"]
         far = distance(shown, clean, threat.norm)
         closer = hit & (far < state["best_distance"])
@@ -123,14 +124,14 @@ class HopSkipJump:
 
     def _blend(self, state: State, shown: Images, hit: Mask, norm: Norm) -> State:  # noqa: ARG002
         state, over = _bisect(state, hit)
-        point = _between(state["point"], state["clean"], state["high"], "l2")
-        return _chosen(over, self._begin_search(state | {"point": point}, norm), state)
+        point = _interpolate(state["point"], state["clean"], state["high"], "l2")
+        return _select(over, self._begin_search(state | {"point": point}, norm), state)
 
     def _begin_search(self, state: State, norm: Norm) -> State:
         far, size = distance(state["point"], state["clean"], norm), state["clean"][0].numel()
         theta = self.gamma / (size**1.5 if norm == "l2" else size**2)
         high = torch.ones_like(far) if norm == "l2" else far
-        least = torch.finfo(state["clean"].dtype).eps  # below it, images do not change
+        least = torch.finfo(state["clean"].dtype).eps  # smaller changes are lost to rounding
         return state | {
             "phase": torch.full_like(state["phase"], _SEARCH),
             "low": torch.zeros_like(far),
@@ -145,14 +146,14 @@ class HopSkipJump:
         probing = state | {
             "phase": torch.full_like(state["phase"], _PROBE),
             "iteration": state["iteration"] + 1,
-            "point": _between(state["point"], state["clean"], state["high"], norm),
+            "point": _interpolate(state["point"], state["clean"], state["high"], norm),
             "spread": torch.where(first, _FIRST_SPREAD, state["spread"]),
             "probe": torch.zeros_like(state["probe"]),
             "agreed": torch.zeros_like(state["agreed"]),
             "drawn": torch.zeros_like(state["drawn"]),
             "answered": torch.zeros_like(state["answered"]),
         }
-        return _chosen(over, probing, state)
+        return _select(over, probing, state)
 
     def _probe(self, state: State, shown: Images, hit: Mask, norm: Norm) -> State:
         u = (shown - state["point"]) / per_sample(state["spread"].to(shown.dtype), shown)
@@ -174,43 +175,43 @@ class HopSkipJump:
             "answered": ascent_direction(v, norm),
             "jump": far / time.sqrt(),
         }
-        return _chosen(over, state | jumping, state)
+        return _select(over, state | jumping, state)
 
     def _jump(self, state: State, shown: Images, hit: Mask, norm: Norm) -> State:
         landed = self._begin_search(state | {"point": shown}, norm)
-        return _chosen(hit, landed, state | {"jump": state["jump"] / 2})
+        return _select(hit, landed, state | {"jump": state["jump"] / 2})
 
 
 def _rows_of(state: State, rows: Labels) -> State:
     return {name: values[rows] for name, values in state.items()}
 
 
-def _chosen(mask: Mask, yes: State, no: State) -> State:
+def _select(mask: Mask, yes: State, no: State) -> State:
     return {name: torch.where(mask.view(-1, *[1] * (rows.ndim - 1)), rows, no[name]) for name, rows in yes.items()}
 
 
 def _bisect(state: State, hit: Mask) -> tuple[State, Mask]:
-    """Return the halved interval, and whether it is small enough."""
+    """Return the halved interval, and whether it is within the tolerance."""
     middle = (state["low"] + state["high"]) / 2
     low, high = torch.where(hit, state["low"], middle), torch.where(hit, middle, state["high"])
     return state | {"low": low, "high": high}, high - low <= state["tolerance"]
 
 
-def _between(point: Images, clean: Images, level: PerSample, norm: Norm) -> Images:
-    """Return the image at `level` of the way to `point` (L2), or no further from the clean one than `level`."""
+def _interpolate(point: Images, clean: Images, level: PerSample, norm: Norm) -> Images:
+    """Return the image at fraction `level` of the way to `point` (L2), or `point` clipped to distance `level`."""
     delta, level = point - clean, per_sample(level.to(clean.dtype), clean)
     delta = delta * level if norm == "l2" else delta.clamp(-level, level)
     return (clean + delta).clamp(0, 1)
 
 
-def _question(phase: int, state: State, norm: Norm) -> Images:
-    """Return what samples that are all in one phase want to know about."""
+def _query_images(phase: int, state: State, norm: Norm) -> Images:
+    """Return the query images of samples that are all in the same phase."""
     clean, point, counter = state["clean"], state["point"], state["query"] + 1
     if phase == _FIND:
         return uniforms(state["key"], counter, clean[0].numel()).to(clean.dtype).view(clean.shape)
     if phase in (_BLEND, _SEARCH):
         middle = (state["low"] + state["high"]) / 2
-        return _between(point, clean, middle, "l2" if phase == _BLEND else norm)
+        return _interpolate(point, clean, middle, "l2" if phase == _BLEND else norm)
     if phase == _PROBE:
         if norm == "l2":
             u = gaussians(state["key"], counter, clean)

@@ -1,4 +1,4 @@
-"""Momentum iterative method: sign steps along an accumulated, normalised gradient.
+"""Momentum iterative method (MIM): steps along a decaying sum of normalised gradients.
 
 Dong, Liao, Pang, Su, Zhu, Hu & Li (2018), "Boosting Adversarial Attacks with Momentum", arXiv:1710.06081, algorithm 1.
 """
@@ -21,10 +21,10 @@ class MIM:
     """x_{t+1} = Proj(x_t + step_size * direction(g_{t+1})), t = 0, ..., steps - 1, from the clean image.
 
     g_{t+1} = decay g_t + grad_x CE(f(x_t), y) / ||grad_x CE(f(x_t), y)||_1, and g_0 = 0. Direction: sign for
-    L-infinity, g / ||g||_2 for L2. `step_size` is absolute (`"2/255"`) or relative (`"0.1 eps"`). Nothing is random,
-    so one restart is enough.
+    L-infinity, g / ||g||_2 for L2. `step_size` is absolute (`"2/255"`) or relative (`"0.1 eps"`). The attack is
+    deterministic: one restart is enough.
 
-    A sample that is never broken costs `steps` backward and `steps` + 1 forward passes.
+    A sample that is never misclassified costs `steps` backward and `steps` + 1 forward passes.
     """
 
     many_labels: ClassVar[bool] = True

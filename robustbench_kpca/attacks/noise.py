@@ -1,4 +1,4 @@
-"""Uniform noise: one point of the ball, drawn without looking at the model; what any attack must beat.
+"""Uniform noise: one random point of the ball, without using the model; a baseline for every attack.
 
 The baseline attack of CleverHans: Papernot et al. (2018), "Technical Report on the CleverHans v2.1.0 Adversarial
 Examples Library", arXiv:1610.00768.
@@ -17,9 +17,9 @@ from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
 @dataclass(frozen=True, config=FORBID)
 class Noise:
-    """x' = clip(x + u) with u uniform in the ball; one draw a restart.
+    """x' = clip(x + u) with u uniform in the ball; one draw per restart.
 
-    A sample that is never broken costs 1 forward pass a restart, the loop's check of x'.
+    A sample that is never misclassified costs 1 forward pass per restart, the loop's check of x'.
     """
 
     many_labels: ClassVar[bool] = True
@@ -29,7 +29,7 @@ class Noise:
         return {"x": uniform_in_ball(x, threat, keys), "finished": torch.zeros_like(keys, dtype=torch.bool)}
 
     def step(self, state: State, threat: Threat, query: Query) -> State:  # noqa: ARG002
-        """Ask nothing: the loop looks at x'."""
+        """Finish without a query: the loop evaluates x'."""
         return state | {"finished": torch.ones_like(state["finished"])}
 
 

@@ -1,4 +1,4 @@
-"""Projected gradient descent: repeated steps of steepest ascent, each projected back into the ball and the box.
+"""Projected gradient descent: repeated steps of steepest ascent, each projected onto the ball and the box.
 
 Madry, Makelov, Schmidt, Tsipras & Vladu (2018), "Towards Deep Learning Models Resistant to Adversarial Attacks",
 arXiv:1706.06083, section 2.1.
@@ -21,10 +21,10 @@ from robustbench_kpca.types import Images, Keys, Labels, Query, State
 class PGD:
     """x_{t+1} = Proj(x_t + step_size * direction(grad_x CE(f(x_t), y))), t = 0, ..., steps - 1.
 
-    Direction: sign for L-infinity, the normalised gradient for L2. `x_0` is the clean image, or with `random_start`
-    uniform in the ball. `step_size` is absolute (`"2/255"`) or relative (`"0.25 eps"`). The loss is cross-entropy.
-    A sample that is never broken costs `steps` backward and `steps + 1` forward passes a restart (the last is the
-    loop's check of x_steps).
+    Direction: sign for L-infinity, the normalised gradient for L2. `x_0` is the clean image or, with `random_start`,
+    uniform in the ball. `step_size` is absolute (`"2/255"`) or relative (`"0.25 eps"`). The loss is cross-entropy. A
+    sample that is never misclassified costs `steps` backward and `steps + 1` forward passes per restart (the last is
+    the loop's check of x_steps).
     """
 
     many_labels: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""SegPGD: PGD on a segmenter that first cares for the right pixels alone, then more and more for the wrong ones, too.
+"""SegPGD: PGD for segmentation; the loss first uses only correct pixels, then gives wrong pixels increasing weight.
 
 Gu, Zhao, Tresp & Torr (2022), "SegPGD: An Effective and Efficient Adversarial Attack for Evaluating and Boosting
 Segmentation Robustness", arXiv:2207.12391, algorithm 1.
@@ -23,9 +23,9 @@ class SegPGD:
 
         L_t = (1 - lambda_t) / n sum_{i right} CE_i + lambda_t / n sum_{i wrong} CE_i,   lambda_t = (t - 1) / (2 T),
 
-    over the n pixels that count, those being right whose largest logit is their label's. So the first step is taken
-    for the right pixels alone, and the last for both almost alike. All else as in PGD: direction, random start, and
-    `steps` backward and `steps` + 1 forward passes a restart.
+    over the n pixels with a label; a pixel is right if its largest logit is that of its label. The first step thus uses
+    the right pixels only, and the last weighs both almost equally. Everything else is as in PGD: direction, random
+    start, and a cost of `steps` backward and `steps` + 1 forward passes per restart.
     """
 
     many_labels: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Sparse L1 descent: steps that share one length among the largest gradient entries, projected onto the L1 ball.
+"""Sparse L1 descent (SLD): each step changes the largest gradient entries equally, then projects onto the L1 ball.
 
 Tramèr & Boneh (2019), "Adversarial Training and Robustness for Multiple Perturbations", arXiv:1904.13000, appendix A
 (SLIDE); CleverHans calls it SparseL1Descent.
@@ -22,13 +22,13 @@ class SLD:
     """x_{t+1} = Proj(x_t + step_size * e / ||e||_1), e_i = sign(g_i) where |g_i| >= P_sparsity(|g|), else 0.
 
     g = grad_x CE(f(x_t), y), and P_sparsity is its percentile: the floor(sparsity / 100 * d)-th smallest of d values,
-    at least the first, as in CleverHans. With `skip_clipped`, entries that point out of the box where the image
-    already touches it are taken as zero, so that the step is spent where it moves something. `step_size` is an L1
+    at least the first, as in CleverHans. With `skip_clipped`, gradient entries that point out of the box at
+    pixels already on its edge are set to zero, so that the step uses only pixels that can move. `step_size` is an L1
     length, absolute or relative (`"0.1 eps"`). `x_0` is the clean image or, with `random_start`, uniform in the ball.
 
     Proj is the Euclidean projection onto the L1 ball, as in the paper and CleverHans' first version (its port to
-    PyTorch only rescales), then the box. A sample that is never broken costs `steps` backward and `steps` + 1 forward
-    passes a restart.
+    PyTorch only rescales), then the box. A sample that is never misclassified costs `steps` backward and `steps` + 1
+    forward passes per restart.
     """
 
     steps: Annotated[int, Field(ge=1, strict=True)]
@@ -61,8 +61,8 @@ class SLD:
         x, y = state["x"], state["y"]
         _, gradient = query.gradient(x, lambda logits: threat.sign * cross_entropy(logits, y))
         if self.skip_clipped:
-            stuck = ((x <= 0) & (gradient < 0)) | ((x >= 1) & (gradient > 0))
-            gradient = gradient.masked_fill(stuck, 0)
+            blocked = ((x <= 0) & (gradient < 0)) | ((x >= 1) & (gradient > 0))
+            gradient = gradient.masked_fill(blocked, 0)
         move = parse_step(self.step_size, threat.eps) * self._direction(gradient)
         step = state["step"] + 1
         moved = project(x + move, state["clean"], threat)

@@ -1,4 +1,4 @@
-"""SPSA: the gradient is estimated from differences along random sign vectors, and Adam descends the margin along it.
+"""SPSA: estimate the gradient of the margin by finite differences along random sign vectors; descend it with Adam.
 
 Uesato, O'Donoghue, van den Oord & Kohli (2018), "Adversarial Risk and the Dangers of Evaluating Against Weak Attacks",
 arXiv:1802.05666, algorithm 1; the estimator is Spall's (1992).
@@ -26,10 +26,10 @@ class SPSA:
     J = z_y - max_{k != y} z_k, and v_i are `samples` / 2 images of independent random signs. `samples` thus counts
     model evaluations per step. (So does CleverHans' first version; with its port to PyTorch and with torchattacks,
     "128 samples" are 128 pairs, 256 here.) Probes may leave the ball by delta; they are clipped to the box, which
-    halves the estimate where a pixel touches it. `x_0` is the clean image or, with `random_start`, uniform in the ball.
+    halves the estimate at pixels on its edge. `x_0` is the clean image or, with `random_start`, uniform in the ball.
 
-    A sample that is never broken costs `steps` * (`samples` + 1) + 1 forward passes a restart: every iterate is looked
-    at as soon as it is there, since that saves the next `samples` if it breaks.
+    A sample that is never misclassified costs `steps` * (`samples` + 1) + 1 forward passes per restart. Every iterate
+    is evaluated at once: if it is misclassified, the next `samples` passes are saved.
     """
 
     steps: Annotated[int, Field(ge=1, strict=True)]
@@ -52,7 +52,7 @@ class SPSA:
         }
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
-        """Estimate the gradient, take Adam's step, project, and look at where that leads."""
+        """Estimate the gradient, take an Adam step, project, and evaluate the new iterate."""
         gradient = self._estimate(state, threat, query)
         move, mean, square = adam(gradient, state["mean"], state["square"], state["step"], self.lr)
         x = project(state["x"] - move, state["clean"], threat)

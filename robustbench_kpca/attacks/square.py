@@ -1,4 +1,4 @@
-"""Square Attack: random search that repaints one square window a query and keeps what lowers the margin.
+"""Square Attack: random search; each query changes one square window, and changes that lower the margin are kept.
 
 Andriushchenko, Croce, Flammarion & Hein (2020), "Square Attack: a query-efficient black-box adversarial attack via
 random search", arXiv:1912.00049, algorithms 1 to 3; in the variant of AutoAttack: Croce & Hein (2020),
@@ -24,10 +24,10 @@ from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
-_HALVED_AFTER = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # queries; for budgets of 10,000, never rescaled
+_HALVED_AFTER = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # queries, also for budgets other than 10,000
 _TINY = 1e-12
 _ORDER = {"l2": 2, "l1": 1}
-_POSITIONS, _TURNED, _FIXED = slice(0, 4), 4, 5  # of a query's uniform draws; one sign per channel follows
+_POSITIONS, _ROTATED, _FIXED = slice(0, 4), 4, 5  # indices into a query's uniform draws; one sign per channel follows
 
 
 @dataclass(frozen=True, config=FORBID)
@@ -38,14 +38,15 @@ class Square:
     2000, 4000, ... queries. Its corner is uniform in {0, ..., h - side - 1} x {0, ..., w - side - 1}, as in the
     authors' program and AutoAttack: the last row and column are reached only by the initial pattern.
 
-    L-infinity: from vertical stripes of +-eps, one sign per column and channel; a window adds +-2 eps, one sign per
-    channel, and the sum is clipped to +-eps. L2: from a tiling by bumps; a window of odd side, 3 at least, is
-    repainted with itself plus a bump of one sign per channel, and takes over the budget of a second window, which is
-    emptied, and what the box has cut off. L1: the same with steeper bumps and lengths in L1, where the window gets that
-    budget once per channel; what is too long is projected onto ball and box, not scaled and clipped.
+    L-infinity: the initial pattern is vertical stripes of +-eps, one sign per column and channel; a window adds +-2
+    eps, one sign per channel, and the sum is clipped to +-eps. L2: the initial pattern is a tiling of bumps. The window
+    has an odd side of at least 3; a bump with one sign per channel is added to its perturbation. The window also
+    receives the norm budget of a second window, which is set to zero, and the budget left over by clipping to the box.
+    L1: the same with steeper bumps and L1 lengths, where the window receives that budget once per channel; too long a
+    perturbation is projected onto the intersection of ball and box, not scaled and clipped.
 
-    A sample that is never broken costs `queries` + 1 forward passes a restart (1 for the initial pattern), as in
-    AutoAttack. Unlike there, every sample has windows and signs of its own.
+    A sample that is never misclassified costs `queries` + 1 forward passes per restart (1 for the initial pattern), as
+    in AutoAttack. Unlike AutoAttack, every sample has its own windows and signs.
     """
 
     queries: Annotated[int, Field(ge=1, strict=True)]
@@ -57,7 +58,7 @@ class Square:
         if threat.norm == "linf":
             first = project(x + threat.eps * _stripes(x, keys), x, threat)
         else:
-            first = _fit(_tiles(x, keys, _ORDER[threat.norm]), x, threat)
+            first = _into_ball(_tiles(x, keys, _ORDER[threat.norm]), x, threat)
         return {
             "x": first,
             "clean": x,
@@ -70,13 +71,13 @@ class Square:
         }
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
-        """Ask about the proposal, keep it if it is better than the best, and propose a change of the best."""
+        """Query the proposal, keep it if its margin is the lowest so far, and propose a change of the best image."""
         x, clean, count = state["x"], state["clean"], state["query"]
         loss = (threat.sign * margin(query.logits(x), state["y"])).to(state["loss"].dtype)
         better = loss < state["loss"]
         best = torch.where(per_sample(better, x), x, state["best"])
         draws = uniforms(state["key"], count + 1, _FIXED + x.shape[1])
-        change = _repaint if threat.norm == "linf" else _move_mass
+        change = _repaint if threat.norm == "linf" else _move_budget
         return state | {
             "x": change(best, clean, self._side(count, x, threat), draws, threat),
             "best": best,
@@ -86,7 +87,7 @@ class Square:
         }
 
     def _side(self, count: Labels, x: Images, threat: Threat) -> Labels:
-        """Return the side of the next window."""
+        """Return the side of the next window, in pixels."""
         halvings = torch.bucketize(count, torch.tensor(_HALVED_AFTER, device=count.device))
         height, width = x.shape[2:]
         side = (self.p_init * 0.5 ** halvings.double() * height * width).sqrt().round().long()
@@ -108,7 +109,7 @@ def _stripes(x: Images, keys: Keys) -> Images:
 
 
 def _tiles(x: Images, keys: Keys, order: int) -> Images:
-    """Return a field of bumps: five to a column, each turned or not, of one sign per channel."""
+    """Return a tiling of bumps, five per column, each rotated by 0 or 90 degrees, with one sign per channel."""
     count, channels, height, width = x.shape
     side = max(height // 5, 1)
     first = max((height - 5 * side) // 2, 0)
@@ -125,8 +126,8 @@ def _tiles(x: Images, keys: Keys, order: int) -> Images:
     return pattern
 
 
-def _fit(delta: Images, clean: Images, threat: Threat) -> Images:
-    """Return L2: the clean image plus delta at length eps, clipped. L1: the nearest point of ball and box."""
+def _into_ball(delta: Images, clean: Images, threat: Threat) -> Images:
+    """Return, for L2, clean + delta scaled to length eps and clipped; for L1, its projection onto ball and box."""
     if threat.norm == "l2":
         return project(clean + delta / (_norm(delta, (1, 2, 3), 2) + _TINY) * threat.eps, clean, threat)
     radius = torch.full_like(delta[:, 0, 0, 0], threat.eps, dtype=torch.float64)
@@ -140,15 +141,15 @@ def _repaint(best: Images, clean: Images, side: Labels, draws: Float[Tensor, "ba
     return project(best + change * window, clean, threat)
 
 
-def _move_mass(
+def _move_budget(
     best: Images, clean: Images, side: Labels, draws: Float[Tensor, "batch draws"], threat: Threat
 ) -> Images:
-    """Propose for L2 and L1: the mass of the second window, and what is left of eps, goes into the first."""
+    """Propose for L2 and L1: the second window's norm budget and the unused part of eps go to the first window."""
     order, axes = _ORDER[threat.norm], (2, 3)
     delta = best - clean
     corners = _corners(side, draws, best)
     target, source = _window(corners[:, :2], side, best), _window(corners[:, 2:], side, best)
-    bumps = _bumps(side, draws[:, _TURNED], best, order)
+    bumps = _bumps(side, draws[:, _ROTATED], best, order)
     field = torch.zeros_like(best[:, :1])
     for row, ((top, left), pattern) in enumerate(zip(corners[:, :2].tolist(), bumps, strict=True)):
         field[row, 0, top : top + len(pattern), left : left + len(pattern)] = pattern
@@ -159,7 +160,7 @@ def _move_mass(
     if threat.norm == "l1":
         budget = budget * best.shape[1]
     new = new / (_norm(new, axes, order) + _TINY) * budget
-    return _fit(torch.where(target > 0, new, delta * (1 - source)), clean, threat)
+    return _into_ball(torch.where(target > 0, new, delta * (1 - source)), clean, threat)
 
 
 def _norm(x: Tensor, axes: tuple[int, ...], order: int) -> Tensor:
@@ -181,7 +182,7 @@ def _window(corner: Int64[Tensor, "batch 2"], side: Labels, like: Images) -> Flo
 
 
 def _bumps(side: Labels, turned: Float[Tensor, " batch"], like: Images, order: int) -> list[Tensor]:
-    """Return a bump of every sample's side, turned by 90 degrees where the draw says so."""
+    """Return a bump of every sample's side, rotated by 90 degrees where `turned` > 0.5."""
     known = {size: torch.from_numpy(bump(size, order)).to(like) for size in set(side.tolist())}
     pairs = zip(side.tolist(), (turned > 0.5).tolist(), strict=True)
     return [known[size].T if flip else known[size] for size, flip in pairs]
@@ -189,7 +190,7 @@ def _bumps(side: Labels, turned: Float[Tensor, " batch"], like: Images, order: i
 
 @lru_cache(maxsize=256)
 def bump(side: int, order: int) -> NDArray[np.float64]:
-    """Return a square of length 1 in L1 or L2: a positive peak above a negative one, falling off from their centres."""
+    """Return a bump of length 1 in L1 or L2: a positive peak above a negative one, both decreasing outwards."""
     half = side // 2
     both: NDArray[np.float64] = np.concatenate([_peak(half, side, order), -_peak(side - half, side, order)])
     return both / float(np.linalg.norm(both.ravel(), order))

@@ -1,6 +1,6 @@
-"""The common corruptions, one file each (Hendrycks & Dietterich, 2019); as evaluated they are TOML in `/corruptions`.
+"""The common corruptions, one file each (Hendrycks & Dietterich, 2019). The TOML files in `/corruptions` are protocols.
 
-`corrupt` is seeded per image, so a picture does not depend on order, batch or worker.
+`corrupt` is seeded per image, so a corrupted image does not depend on order, batch or worker.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ Mode = Literal["fast", "exact"]
 
 @dataclass(frozen=True)
 class Cell:
-    """One corruption at one severity, and how its pictures are made; see `corrupt`."""
+    """One corruption at one severity, with the settings of `corrupt`."""
 
     corruption: str
     severity: int
@@ -38,7 +38,7 @@ class Cell:
 
 
 def corrupt_one(image: Pixels, cell: Cell, sample: str, stream: RandomState | None = None) -> Pixels:
-    """Corrupt one (height, width, 3) image, with the random numbers of `sample` or, in `exact` mode, of `stream`."""
+    """Corrupt one (height, width, 3) image, seeded by its id `sample` or, in `exact` mode, drawing from `stream`."""
     member = corruption_for(cell.corruption)
     corruption: Corruption = member.with_pictures(cell.frost) if cell.corruption == "frost" else member
     parameter = corruption.parameters[cell.profile][cell.severity - 1]
@@ -51,12 +51,12 @@ def corrupt_one(image: Pixels, cell: Cell, sample: str, stream: RandomState | No
 
 @cache
 def corruption_for(name: str) -> Any:
-    """Return the corruption called `name`: one of this folder, or `imagecorruptions:NAME` of that library."""
+    """Return the corruption called `name`: one of this folder, or the library's for `imagecorruptions:NAME`."""
     return library_corruption(name) if name.startswith(PREFIX) else CORRUPTIONS.get(name)
 
 
 def require_profile(name: str, profile: str) -> None:
-    """Refuse an unknown corruption, or a parameter set that it does not have."""
+    """Refuse an unknown corruption, or a profile that it does not have."""
     known = sorted(corruption_for(name).parameters)
     if profile not in known:
         raise BadInputError(f"corruption '{name}' has no profile '{profile}'", fix=f"known: {', '.join(known)}")
@@ -79,24 +79,24 @@ def corrupt(
 
     Args:
         images: uint8, shape (batch, height, width, 3), RGB.
-        name: one of `rbk list corruptions`, or `imagecorruptions:NAME` for that of the installed library.
+        name: one of `rbk list corruptions`, or `imagecorruptions:NAME` for the installed library's.
         severity: 1 (mild) to 5.
-        seed: of all randomness, together with name, severity and the image's id. In `exact` mode and for one image it
-            may be a legacy `numpy.random.RandomState`, which is drawn from as the reference draws from numpy's global
-            one.
-        ids: one per image, naming its random stream; by default its position: "0", "1", ...
-        mode: `fast`, or `exact`: bit for bit what `imagecorruptions` 1.1.2 makes of the same random numbers.
-        profile: `imagecorruptions` (Michaelis et al., any size), `imagenet_c` (Hendrycks' script for 224 px) or
-            `cifar_c` (his script for 32 px).
-        frost: the pictures that `frost` lays over an image: `generated` (this project's own, in mode `fast` only), or
-            the folder of the original photographs, frost1.png to frost5.jpg.
+        seed: determines all random numbers, together with name, severity and the image's id. In `exact` mode and for
+            one image it may be a legacy `numpy.random.RandomState`; numbers are drawn from it in the same order as the
+            reference draws from numpy's global generator.
+        ids: one id per image, which selects its random stream; by default its position: "0", "1", ...
+        mode: `fast`, or `exact`: identical bit for bit to `imagecorruptions` 1.1.2 with the same random numbers.
+        profile: the parameters: `imagecorruptions` (Michaelis et al., any size), `imagenet_c` (Hendrycks' script for
+            224 px) or `cifar_c` (his script for 32 px).
+        frost: the images of frost that the corruption `frost` uses: `generated` (this project's own, in mode `fast`
+            only), or the folder of the original photographs, frost1.png to frost5.jpg.
 
     Returns:
         uint8, the same shape.
 
     Raises:
         BadInputError: wrong dtype or shape, unknown name, mode or profile, severity outside 1 to 5, images too small
-            or too large for the corruption, photographs of frost missing or not the originals.
+            or too large for the corruption, frost photographs missing or not the originals.
 
     """
     images = np.asarray(images)

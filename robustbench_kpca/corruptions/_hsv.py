@@ -1,21 +1,21 @@
-"""Saturation and value change through HSV, with the rounding of scikit-image's two conversions and few temporaries.
+"""Change saturation and value in HSV, with the rounding of scikit-image's two conversions but less memory.
 
 HSV: Smith (1978), "Color gamut transform pairs", SIGGRAPH. With V the largest channel, m the smallest, S = (V - m) / V
-and hue H in [0, 1), the new channels are v = V', p = V' (1 - S') and, between them, V' (1 - g S'), where g measures how
-far H is into its sextant. Every operation is done in the order of `skimage.color`, so a level is the same to the bit;
-what depends on 8 bits alone is read from a table.
+and hue H in [0, 1), the new channels are v = V', p = V' (1 - S') and, between them, V' (1 - g S'), where g measures the
+position of H within its sextant. Operations keep the order of `skimage.color`, so levels are identical to the bit;
+functions of a single 8-bit level are read from a table.
 """
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.corruptions._kernels import Pixels
+from robustbench_kpca.corruptions.shared.kernels import Pixels
 
 Plane = NDArray[np.float64]
 UNIT: Plane = np.arange(256) / 255.0
 VALUE, LOWEST, BETWEEN = range(3)
-# Which of the three becomes red, green, blue in each sextant of the hue; a hue may round up to a whole turn (the last).
+# The channel values of red, green, blue in each sextant of the hue; the last row is for a hue rounded up to 1.
 ORDER = np.array(
     [
         [VALUE, BETWEEN, LOWEST],
@@ -54,8 +54,8 @@ def _look_up(levels: Pixels, table: Plane) -> Plane:
 
 
 def _hue(red: Pixels, green: Pixels, blue: Pixels, top: Pixels, delta: Plane) -> tuple[NDArray[np.int32], Plane]:
-    """Return the sextant of every pixel's hue, and its distance to that corner where the middle channel is on top."""
-    from_blue, from_green = blue == top, green == top  # where two are on top, the later channel names the sextant
+    """Return the sextant of each pixel's hue, and g (see the module)."""
+    from_blue, from_green = blue == top, green == top  # for equal maxima, the later channel determines the sextant
     ahead = np.where(from_blue, red, np.where(from_green, blue, green))
     behind = np.where(from_blue, green, np.where(from_green, red, blue))
     grey = delta == 0

@@ -1,7 +1,7 @@
-"""Pictures of frost that are this project's own, grown from fixed seeds.
+"""This project's own images of frost, generated from fixed seeds.
 
-The five photographs behind the released data sets are not ours to pass on. These resemble them in size, colour,
-brightness and in the contrast of every octave of detail: crumpled ice, two panes of needles, leaves, feathers.
+The five photographs used for the released data sets cannot be redistributed here. The generated images resemble them in
+size, colour, brightness and in the contrast at each scale: crumpled ice, two panes of needles, leaves, feathers.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
-from robustbench_kpca.corruptions._kernels import Pixels
+from robustbench_kpca.corruptions.shared.kernels import Pixels
 
 Plane = NDArray[np.float32]
 Place = NDArray[np.float64]
@@ -21,10 +21,10 @@ Stroke = Callable[[Pixels, Place, float, RandomState], None]
 
 
 class Pane(NamedTuple):
-    """What a picture looks like: levels of red, green, blue, and the contrast of its detail.
+    """Statistics of a generated image: mean and deviation of red, green, blue, and the contrast at each scale.
 
-    `octaves`: standard deviation, in levels, of what Gaussians of 1, 2, 4, ... pixels take away one after the other,
-    and of what the last one leaves.
+    `octaves`: standard deviations, in levels, of the detail that successive Gaussian blurs of 1, 2, 4, ... pixels
+    remove, and of the rest after the last blur.
     """
 
     shape: tuple[int, int]
@@ -32,7 +32,7 @@ class Pane(NamedTuple):
     deviation: tuple[float, float, float]
     octaves: tuple[float, ...]
     grow: Callable[[tuple[int, int], RandomState], Plane]
-    tint: float = 0.0  # how far, in levels, red drifts away from the other two
+    tint: float = 0.0  # amplitude, in levels, of a slow colour variation of red
 
 
 def _line(canvas: Pixels, start: Place, angle: float, length: float, level: int) -> None:
@@ -43,7 +43,7 @@ def _line(canvas: Pixels, start: Place, angle: float, length: float, level: int)
 
 
 def _grown(shape: tuple[int, int], rng: RandomState, count: int, stroke: Stroke) -> Plane:
-    """Cover a mid-grey pane with crystals at random places, the later over the earlier."""
+    """Cover a mid-grey image with crystals at random places; later ones cover earlier ones."""
     canvas = np.full(shape, 110, np.uint8)
     for _ in range(count):
         stroke(canvas, rng.uniform(-20, 20 + np.array(shape[::-1])), rng.uniform(0, 2 * np.pi), rng)
@@ -59,7 +59,7 @@ def _bundle(canvas: Pixels, start: Place, angle: float, rng: RandomState) -> Non
 
 
 def _feather(canvas: Pixels, start: Place, angle: float, rng: RandomState) -> None:
-    """Draw a spine with barbs to both sides, the shorter the nearer to its tip."""
+    """Draw a spine with barbs on both sides, shorter towards its tip."""
     reach, level = rng.gamma(4, 9), rng.randint(70, 256)
     along, lean = np.array([np.cos(angle), np.sin(angle)]), rng.uniform(0.6, 1.1)
     for distance in np.arange(0, reach, 3.0):
@@ -70,7 +70,7 @@ def _feather(canvas: Pixels, start: Place, angle: float, rng: RandomState) -> No
 
 
 def _leaf(canvas: Pixels, start: Place, angle: float, rng: RandomState) -> None:
-    """Draw a rosette of pointed leaves, one half of each in the shade."""
+    """Draw a rosette of pointed leaves, one half of each darker."""
     reach = rng.gamma(3, 3.5)
     for turn in np.arange(0, 2 * np.pi, 2 * np.pi / rng.randint(4, 9)):
         towards, level = angle + turn + rng.normal(0, 0.2), rng.randint(50, 236)
@@ -94,7 +94,7 @@ def _leaves(shape: tuple[int, int], rng: RandomState) -> Plane:
 
 
 def _crumpled(shape: tuple[int, int], rng: RandomState) -> Plane:
-    """Light a surface of folds from above."""
+    """Render a folded surface lit from above."""
     folds = np.zeros(shape, np.float32)
     for octave in range(6):
         folds -= 2.0**octave * np.abs(_cloud(shape, 2.0**octave, rng))
@@ -108,7 +108,7 @@ def _cloud(shape: tuple[int, int], size: float, rng: RandomState) -> Plane:
 
 
 def _balance(rough: Plane, octaves: tuple[float, ...], rng: RandomState) -> Plane:
-    """Give every octave of detail its standard deviation; the mean becomes 0."""
+    """Scale each octave of detail to its standard deviation; the mean becomes 0."""
     balanced = octaves[-1] * _cloud(rough.shape, 2.0 ** (len(octaves) - 1), rng)
     for octave, deviation in enumerate(octaves[:-1]):
         smooth = np.asarray(cv2.GaussianBlur(rough, (0, 0), 2.0**octave), np.float32)
@@ -129,7 +129,7 @@ PANES = (
 
 @cache
 def ice(index: int) -> Pixels:
-    """Grow picture `index` (0 to 4), RGB; the first call takes a fraction of a second."""
+    """Generate image `index` (0 to 4), RGB; the result is cached."""
     pane = PANES[index]
     rng = RandomState(index)  # its numbers are the same in every version of NumPy
     grey = _balance(pane.grow(pane.shape, rng), pane.octaves, rng)

@@ -1,8 +1,8 @@
-"""Motion blur is one thing for pictures and for snow: an image averaged along a line, its borders repeated.
+"""Motion blur of images and of snow: average along a line, with repeated borders.
 
-Weights fall off one-sidedly, w_i ~ exp(-i^2 / (2 sigma^2)) for i = 0 ... 2 radius, and tap i looks i pixels along the
-line, rounded to the grid. As in `imagecorruptions` (Michaelis et al., 2019, arXiv:1907.07484), the walk ends at the
-first tap that a side of the image cannot hold, and the weights are not renormalised: small images get darker.
+The weights are one-sided, w_i ~ exp(-i^2 / (2 sigma^2)) for i = 0 ... 2 radius, and tap i reads the pixel i steps along
+the line, rounded to whole pixels. As in `imagecorruptions` (Michaelis et al., 2019, arXiv:1907.07484), the kernel ends
+at the first tap whose offset exceeds a side of the image. The weights are not renormalised: small images get darker.
 """
 
 import math
@@ -12,9 +12,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.corruptions._kernels import Layer, Pixels
+from robustbench_kpca.corruptions.shared.kernels import Layer, Pixels
 
-BAND = 64  # rows at a time, so that sums stay in the processor's cache
+BAND = 64  # rows processed at a time, so that sums stay in the processor's cache
 
 
 class Tap(NamedTuple):
@@ -26,7 +26,7 @@ class Tap(NamedTuple):
 
 
 def line(radius: int, sigma: float, angle: float, height: int, width: int) -> list[Tap]:
-    """Return the taps of a blur along `angle` (degrees, from rightwards to downwards) that fit into the image."""
+    """Return the taps of a blur along `angle` (degrees; 0 right, 90 down) whose offsets fit into the image."""
     length = 2 * radius + 1
     weights = np.exp(-(np.arange(length) ** 2) / (2 * sigma**2)) / (np.sqrt(2 * np.pi) * sigma)
     weights = weights / np.sum(weights)
@@ -42,7 +42,7 @@ def line(radius: int, sigma: float, angle: float, height: int, width: int) -> li
 
 
 def padded(image: Layer, taps: list[Tap]) -> tuple[NDArray[Any], int, int]:
-    """Repeat the borders as far as the taps look; return that, and where the image's own (0, 0) came to lie."""
+    """Repeat the borders as far as the taps reach; return the padded image and the position of the image's (0, 0)."""
     downs, rights = [tap.down for tap in taps], [tap.right for tap in taps]
     top, left = max(-min(downs), 0), max(-min(rights), 0)
     border = (top, max(*downs, 0), left, max(*rights, 0))
@@ -50,7 +50,7 @@ def padded(image: Layer, taps: list[Tap]) -> tuple[NDArray[Any], int, int]:
 
 
 def blur_exactly(image: Pixels | Layer, taps: list[Tap]) -> NDArray[np.float64]:
-    """Blur (height, width) or (height, width, 3) in double precision, every sum taken in the reference's order."""
+    """Blur (height, width) or (height, width, 3) in double precision, summing in the reference's order."""
     height, width = image.shape[:2]
     source, top, left = padded(image.astype(np.float64), taps)
     blurred = np.zeros(image.shape)

@@ -1,7 +1,7 @@
-"""The five photographs of frost behind the released data sets are read from a folder, and only as they were.
+"""Read the five frost photographs used for the released data sets from a folder, and verify their SHA-256.
 
-They lie in hendrycks/robustness and in bethgelab/imagecorruptions, under Apache-2.0 but without their own origin, so
-this package does not carry them. The sixth in those folders was never drawn.
+They are part of hendrycks/robustness and bethgelab/imagecorruptions, under Apache-2.0 but without a stated origin, so
+this package does not include them. The sixth photograph in those folders is never used.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from robustbench_kpca.corruptions._kernels import Pixels
+from robustbench_kpca.corruptions.shared.kernels import Pixels
 from robustbench_kpca.errors import BadInputError
 
 SHA256 = {
@@ -28,7 +28,7 @@ def photograph(folder: str, index: int) -> Pixels:
     """Read photograph `index` (0 to 4), RGB, from `folder`.
 
     Raises:
-        BadInputError: no such file, or a file of other contents.
+        BadInputError: the file cannot be read or differs from the original.
 
     """
     name, wanted = list(SHA256.items())[index]
@@ -37,7 +37,7 @@ def photograph(folder: str, index: int) -> Pixels:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise BadInputError(f"no frost picture '{path}' can be read ({error.strerror})", fix=fix) from error
+        raise BadInputError(f"cannot read frost photograph '{path}' ({error.strerror})", fix=fix) from error
     found = hashlib.sha256(content).hexdigest()
     if found != wanted:
         raise BadInputError(f"'{path}' is not the original: SHA-256 {found[:12]}", expected=wanted[:12], fix=fix)

@@ -1,4 +1,4 @@
-"""A picture's middle is enlarged as `scipy.ndimage.zoom` of order 1 does it: bilinearly, corners on corners.
+"""Enlarge the middle of an image as `scipy.ndimage.zoom` with order 1: bilinear, with aligned corner pixels.
 
 The clipped zoom of Hendrycks & Dietterich (2019), arXiv:1903.12261, shared by zoom blur and snow.
 """
@@ -15,7 +15,7 @@ Plane = TypeVar("Plane", NDArray[np.float32], NDArray[np.float64])
 
 
 class Axis(NamedTuple):
-    """Output position k is low[k] * in[first[k]] + high[k] * in[second[k]], from `outside` on both weights are 0."""
+    """Output k is low[k] * in[first[k]] + high[k] * in[second[k]]; both weights are 0 for k >= `outside`."""
 
     first: NDArray[np.intp]
     second: NDArray[np.intp]
@@ -25,26 +25,26 @@ class Axis(NamedTuple):
 
 
 def middle(length: int, factor: float) -> tuple[int, int, int]:
-    """Return start and size of the part that is enlarged, and the size it gets (`length` or a little more or less)."""
+    """Return start and size of the part to enlarge, and its enlarged size (`length`, up to rounding)."""
     size = math.ceil(length / float(factor))
     return (length - size) // 2, size, round(size * factor)
 
 
 @lru_cache(maxsize=256)
 def axis(length: int, factor: float) -> Axis:
-    """Interpolate along one axis; a last position that rounding puts behind the last pixel is 0, as in scipy."""
+    """Return the weights along one axis; a last position beyond the last pixel by rounding gets 0, as in scipy."""
     start, size, enlarged = middle(length, factor)
     step = (size - 1) / (enlarged - 1) if enlarged > 1 else 1.0
     position = np.arange(enlarged) * step
     first = np.minimum(np.floor(position).astype(np.intp), size - 1)
     low = 1 - (position - np.floor(position))
     inside = position <= size - 1
-    low, high = np.where(inside, low, 0), np.where(inside, 1 - low, 0)  # high is what rounding left of 1, as in scipy
+    low, high = np.where(inside, low, 0), np.where(inside, 1 - low, 0)  # 1 - low after rounding, as in scipy
     return Axis(start + first, start + np.minimum(first + 1, size - 1), low, high, int(inside.sum()))
 
 
 def zoom_exactly(image: Plane, factor: float) -> Plane:
-    """Enlarge the middle of (height, width) or (height, width, channel), bit for bit as scipy does."""
+    """Enlarge the middle of (height, width) or (height, width, channel), identical to scipy bit for bit."""
     rows, columns = axis(image.shape[0], factor), axis(image.shape[1], factor)
     down, right = (-1, *(1,) * (image.ndim - 1)), (-1, *(1,) * (image.ndim - 2))
     above = image[rows.first] * rows.low.reshape(down)
@@ -58,7 +58,7 @@ def zoom_exactly(image: Plane, factor: float) -> Plane:
 
 
 def zoom(image: NDArray[np.float32], factor: float) -> NDArray[np.float32]:
-    """Enlarge the middle in single precision; OpenCV 5 is needed, since 4 rounds positions to 1/32 pixel."""
+    """Enlarge the middle in single precision; needs OpenCV 5, because version 4 rounds positions to 1/32 pixel."""
     rows, columns = axis(image.shape[0], factor), axis(image.shape[1], factor)
     sides = [middle(length, factor) for length in image.shape[:2]]
     steps = [(size - 1) / max(enlarged - 1, 1) for _, size, enlarged in sides]

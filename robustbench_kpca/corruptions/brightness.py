@@ -1,4 +1,4 @@
-"""Brightness: the value of every pixel lifted, its hue and saturation kept, as by daylight.
+"""Brightness: increase the value (HSV) of every pixel; hue and saturation stay the same.
 
 Hendrycks & Dietterich (2019), arXiv:1903.12261; parameters of the released `create_c` scripts (224 px and CIFAR).
 """
@@ -6,7 +6,7 @@ Hendrycks & Dietterich (2019), arXiv:1903.12261; parameters of the released `cre
 from typing import ClassVar
 
 from robustbench_kpca.corruptions._hsv import recolour
-from robustbench_kpca.corruptions._kernels import Pixels
+from robustbench_kpca.corruptions.shared.kernels import Pixels
 
 IMAGENET = (0.1, 0.2, 0.3, 0.4, 0.5)
 

@@ -1,4 +1,4 @@
-"""Contrast: every channel drawn towards its own mean.
+"""Contrast: scale every channel towards its mean over the image.
 
 Hendrycks & Dietterich (2019), arXiv:1903.12261; parameters of the released `create_c` scripts (224 px and CIFAR).
 """
@@ -9,11 +9,11 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.corruptions._kernels import Pixels, truncate
+from robustbench_kpca.corruptions.shared.kernels import Pixels, truncate
 
 IMAGENET = (0.4, 0.3, 0.2, 0.1, 0.05)
 UNIT = np.arange(256).reshape(1, 256, 1) / 255.0
-ROUNDING = 1e-6  # levels; far above what the order of a sum moves its mean by
+ROUNDING = 1e-6  # levels; far above the rounding error of the mean
 
 
 class Contrast:
@@ -26,9 +26,9 @@ class Contrast:
     }
 
     def exact(self, image: Pixels, parameter: float, rng: object = None) -> Pixels:  # noqa: ARG002 (draws nothing)
-        """Reduce the contrast to the share `parameter`: a table of 256 levels per channel.
+        """Reduce the contrast to the fraction `parameter`, with a table of 256 levels per channel.
 
-        The mean is summed in integers; only where its rounding can decide a level is it summed as the reference does.
+        The mean is summed in integers; if its rounding could change a level, it is summed again as in the reference.
         """
         table = _table(np.array(cv2.mean(image)[:3]) / 255.0, parameter)
         if np.abs(table - np.rint(table)).min() < ROUNDING:
@@ -39,7 +39,7 @@ class Contrast:
 
 
 def _table(mean: NDArray[np.float64], share: float) -> NDArray[np.float64]:
-    """Return what every level becomes, (1, 256, 3), given each channel's mean in [0, 1]."""
+    """Return the new value of every level, (1, 256, 3), given each channel's mean in [0, 1]."""
     return np.clip((UNIT - mean) * share + mean, 0, 1) * 255
 
 

@@ -1,4 +1,4 @@
-"""Defocus blur: convolution with an anti-aliased disk, as of a lens out of focus.
+"""Defocus blur: convolution with an anti-aliased disk, like a lens out of focus.
 
 Hendrycks & Dietterich (2019), arXiv:1903.12261; parameters of the released `create_c` scripts (224 px and CIFAR).
 """
@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.corruptions._kernels import Pixels, truncate
+from robustbench_kpca.corruptions.shared.kernels import Pixels, truncate
 
 IMAGENET = ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5))
 
@@ -19,7 +19,7 @@ IMAGENET = ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5))
 def disk(radius: float, alias_blur: float) -> NDArray[np.float32]:
     """Return the kernel: a disk that sums to 1, smoothed by a Gaussian of `alias_blur` pixels.
 
-    Support 17 x 17 up to radius 8, then (2 radius + 1)^2; smoothed over 3 x 3 and 5 x 5, as released.
+    The kernel is 17 x 17 up to radius 8, smoothed over 3 x 3; then (2 radius + 1)^2, smoothed over 5 x 5, as released.
     """
     reach = 8 if radius <= 8 else int(radius)
     axis = np.arange(-reach, reach + 1)
@@ -43,7 +43,7 @@ class DefocusBlur:
         return truncate(cv2.filter2D(image / 255.0, -1, disk(*parameter)).clip(0, 1) * 255)
 
     def fast(self, image: Pixels, parameter: tuple[float, float], rng: object = None) -> Pixels:  # noqa: ARG002
-        """Blur levels as they are. OpenCV is faster here in double precision than in single."""
+        """Blur without dividing by 255; OpenCV is faster here in double precision than in single."""
         return truncate(cv2.filter2D(image.astype(np.float64), -1, disk(*parameter)))
 
 

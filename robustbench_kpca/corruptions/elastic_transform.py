@@ -1,9 +1,9 @@
-"""Elastic transform: every pixel taken from a little aside, as if the picture were printed on rubber.
+"""Elastic transform: displace every pixel by a smooth random field, like stretching a rubber sheet.
 
 Hendrycks & Dietterich (2019), arXiv:1903.12261; the displacement is uniform noise, smoothed (Simard, Steinkraus &
 Platt, 2003). Two different corruptions carry this name. The released scripts (224 px and CIFAR) first move three points
-at random and warp the picture affinely; imagecorruptions (Michaelis et al., 2019, arXiv:1907.07484) leaves that away
-and takes the field's strength and smoothness from the size of the picture.
+at random and apply the affine map that they define; imagecorruptions (Michaelis et al., 2019, arXiv:1907.07484) omits
+this step and scales the field's strength and smoothness with the image size.
 """
 
 from functools import lru_cache
@@ -15,20 +15,20 @@ from numpy.typing import NDArray
 from scipy.fft import dctn, idctn
 from scipy.ndimage import gaussian_filter, map_coordinates
 
-from robustbench_kpca.corruptions._kernels import Layer, Pixels
+from robustbench_kpca.corruptions.shared.kernels import Layer, Pixels
 from robustbench_kpca.errors import BadInputError
 
 UNIT = np.arange(256, dtype=np.float32) / np.float32(255)
 REACH = 3  # standard deviations at which the Gaussian is cut off
-LONG = 64  # pixels; kernels that reach further are cheaper as a product of cosine transforms
-FLAT = 1e-4  # levels; a flat region must not lose one to single precision
+LONG = 64  # pixels; larger kernels are faster with cosine transforms
+FLAT = 1e-4  # levels; so that flat regions do not lose a level in single precision
 
 
 class Warp(NamedTuple):
     """Displacement = alpha * smoothed by sigma (uniform in [-swing, swing]), in pixels.
 
-    `move`: how far, in pixels, each coordinate of the three points of the affine map may move; None: no such map, and
-    `sigma` is a share of each side, `swing` of the height.
+    `move`: largest displacement, in pixels, of each coordinate of the three points of the affine map. None: no affine
+    map, and `sigma` is a fraction of each side, `swing` of the height.
     """
 
     alpha: float
@@ -55,7 +55,7 @@ class ElasticTransform:
     }
 
     def exact(self, image: Pixels, parameter: Warp, rng: np.random.RandomState) -> Pixels:
-        """Warp, the displacements in double precision."""
+        """Warp with displacements in double precision."""
         height, width, _ = image.shape
         unit = _moved(image, parameter, rng)
         sigma, swing = _absolute(parameter, height, width)
@@ -70,18 +70,18 @@ class ElasticTransform:
         return (warped * 255).astype(np.uint8)
 
     def fast(self, image: Pixels, parameter: Warp, rng: np.random.Generator) -> Pixels:
-        """Warp in single precision; the affine map and the field still one after the other, as each interpolates."""
+        """Warp in single precision; affine map and field stay separate steps, because each interpolates."""
         height, width, _ = image.shape
         unit = _moved(image, parameter, rng)
         right, down = (_field(height, width, parameter, rng) for _ in range(2))
         right += np.arange(width, dtype=np.float32)
         down += np.arange(height, dtype=np.float32)[:, None]
         warped = cv2.remap(unit, right, down, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
-        return np.asarray(cv2.convertScaleAbs(warped, alpha=255, beta=FLAT - 0.5), np.uint8)  # which rounds
+        return np.asarray(cv2.convertScaleAbs(warped, alpha=255, beta=FLAT - 0.5), np.uint8)  # convertScaleAbs rounds
 
 
 def _moved(image: Pixels, warp: Warp, rng: np.random.RandomState | np.random.Generator) -> NDArray[np.float32]:
-    """Return the image in [0, 1], its three anchor points moved at random where the warp says how far."""
+    """Return the image in [0, 1], after the random affine map if `warp.move` is given."""
     unit = np.asarray(cv2.LUT(image, UNIT), np.float32)
     return unit if warp.move is None else _affine(unit, rng.uniform(-warp.move, warp.move, (3, 2)))
 
@@ -131,7 +131,7 @@ def _smooth(noise: NDArray[np.float32], sigma: tuple[float, float]) -> NDArray[n
 
 @lru_cache(maxsize=64)
 def _gains(length: int, sigma: float) -> NDArray[np.float32]:
-    """Return what the Gaussian multiplies each cosine (the waves that mirrored borders leave alone) with."""
+    """Return the factor by which the Gaussian scales each cosine, the eigenfunctions for mirrored borders."""
     steps = np.arange(1, int(REACH * sigma + 0.5) + 1)
     weights = np.exp(-0.5 * (steps / sigma) ** 2)
     waves = np.cos(np.pi / length * np.outer(np.arange(length), steps))

@@ -1,7 +1,8 @@
-"""Fog: a plasma fractal laid over the picture, which is then drawn back to its own brightest level.
+"""Fog: add a plasma fractal to the image, then rescale to the image's largest value.
 
 Hendrycks & Dietterich (2019), arXiv:1903.12261; parameters of the released `create_c` scripts (224 px and CIFAR). At
-those two sizes the map is theirs (256 and 32 points a side), at others the next power of 2, as in imagecorruptions.
+those two sizes the map has their size (256 and 32 points per side), otherwise the next power of 2, as in
+imagecorruptions.
 """
 
 from typing import ClassVar
@@ -9,8 +10,8 @@ from typing import ClassVar
 import cv2
 import numpy as np
 
-from robustbench_kpca.corruptions._kernels import Pixels
 from robustbench_kpca.corruptions._plasma import plasma, side_for
+from robustbench_kpca.corruptions.shared.kernels import Pixels
 
 IMAGENET = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))
 
@@ -25,7 +26,7 @@ class Fog:
     }
 
     def exact(self, image: Pixels, parameter: tuple[float, float], rng: np.random.RandomState) -> Pixels:
-        """Lay the fog over; `parameter` is (c, decay of the fractal's swing)."""
+        """Add the fog; `parameter` is (c, `decay` of the plasma fractal)."""
         height, width, _ = image.shape
         thickness, decay = parameter
         fog = thickness * plasma(side_for(height, width), decay, rng.random_sample)[:height, :width]
@@ -38,7 +39,7 @@ class Fog:
         return unit.astype(np.uint8)
 
     def fast(self, image: Pixels, parameter: tuple[float, float], rng: np.random.Generator) -> Pixels:
-        """Lay the fog over in single precision, the picture through a table."""
+        """Add the fog in single precision; the image is scaled with a table."""
         height, width, _ = image.shape
         thickness, decay = parameter
         share = float(image.max()) / (float(image.max()) + 255 * thickness)

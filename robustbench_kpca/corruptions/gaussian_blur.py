@@ -1,4 +1,4 @@
-"""Gaussian blur: convolution with a normal density, borders repeated.
+"""Gaussian blur: convolution with a Gaussian, with repeated borders.
 
 Hendrycks & Dietterich (2019), arXiv:1903.12261; parameters of the released `create_c` scripts (224 px and CIFAR).
 """
@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
-from robustbench_kpca.corruptions._kernels import LEVELS, Layer, Pixels, settle, truncate
+from robustbench_kpca.corruptions.shared.kernels import LEVELS, Layer, Pixels, settle, truncate
 
 IMAGENET = (1.0, 2.0, 3.0, 4.0, 6.0)
-NARROW = 3  # pixels
-REACH = 4  # standard deviations, then the density is cut off
+NARROW = 3  # pixels; kernels up to this radius are applied in double precision
+REACH = 4  # standard deviations at which the Gaussian is cut off
 
 
 def smooth_exactly(unit: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
@@ -24,10 +24,10 @@ def smooth_exactly(unit: NDArray[np.float64], sigma: float) -> NDArray[np.float6
 
 
 def smooth(image: Pixels, sigma: float) -> Layer:
-    """Smooth (height, width, 3), levels remaining levels, in single precision where it can tell the results apart.
+    """Smooth (height, width, 3) without dividing by 255; narrow kernels in double precision, others in single.
 
-    A narrow density ends in weights so small that they move a level by less than the errors of single precision, yet
-    they decide on which side of an integer it comes to lie.
+    The smallest weights of a narrow kernel change a value by less than the rounding error of single precision, yet they
+    can move it across an integer.
     """
     reach = int(REACH * sigma + 0.5)
     density = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * sigma**2))
@@ -41,7 +41,7 @@ def smooth(image: Pixels, sigma: float) -> Layer:
 
 @cache
 def flat(sigma: float) -> Pixels:
-    """Return what is stored where all neighbours are of one level."""
+    """Return the stored level where all neighbours have the same level, for each level."""
     return truncate(smooth_exactly(LEVELS.reshape(1, 1, 256), sigma).clip(0, 1) * 255).ravel()
 
 

@@ -1,4 +1,4 @@
-"""Gaussian noise: independent normal noise on every value, as of a sensor in low light.
+"""Gaussian noise: add independent normal noise to every value, like a sensor in low light.
 
 Hendrycks & Dietterich (2019), arXiv:1903.12261; parameters of the released `create_c` scripts (224 px and CIFAR).
 """
@@ -8,7 +8,7 @@ from typing import ClassVar
 import cv2
 import numpy as np
 
-from robustbench_kpca.corruptions._kernels import LEVELS, Pixels, normal, truncate
+from robustbench_kpca.corruptions.shared.kernels import LEVELS, Pixels, normal, truncate
 
 IMAGENET = (0.08, 0.12, 0.18, 0.26, 0.38)
 

@@ -1,10 +1,10 @@
-"""Glass blur: pixels exchanged with near ones, between two Gaussian blurs, as seen through frosted glass.
+"""Glass blur: copy each pixel from a near one, between two Gaussian blurs, like frosted glass.
 
 Hendrycks & Dietterich (2019), arXiv:1903.12261; parameters of the released `create_c` scripts (224 px and CIFAR).
 
-The reference walks from bottom right to top left and, in colour, what it calls a swap is a copy: x[p] <- x[q]. So each
-pass is a graph of pointers: p takes what q held before, or, if q was walked over earlier, what q took. Pointers of the
-second kind lead forwards, so following all of them at once, doubling, ends after a few rounds.
+The reference visits pixels from bottom right to top left and, for colour images, its swap is in effect a copy:
+x[p] <- x[q]. Each pass is thus a graph of pointers: p takes the old value of q or, if q was visited earlier, its new
+value. Pointers of the second kind lead to earlier visits, so pointer doubling resolves all of them in a few rounds.
 """
 
 from collections.abc import Iterable
@@ -13,20 +13,20 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.corruptions._kernels import Pixels, settle, truncate
 from robustbench_kpca.corruptions.gaussian_blur import flat, smooth, smooth_exactly
+from robustbench_kpca.corruptions.shared.kernels import Pixels, settle, truncate
 
 IMAGENET = ((0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2))
 Index = NDArray[np.int32]
 
 
 def walk(height: int, width: int, reach: int) -> tuple[slice, slice]:
-    """Return the rectangle that a pass walks over; every step from it stays in the image."""
+    """Return the rectangle of pixels that a pass visits; every step from it stays in the image."""
     return slice(reach + 1, max(height - reach, reach) + 1), slice(reach + 1, max(width - reach, reach) + 1)
 
 
 def follow(steps: Index, area: tuple[slice, slice], height: int, width: int) -> Index:
-    """Return the flat index each pixel comes from, after one pass that copies to `area` what lies `steps` further."""
+    """Return each pixel's source (flat index) after one pass that copies to pixels of `area` those `steps` away."""
     origin = np.arange(height * width, dtype=np.int32)
     moved = np.zeros((height, width), bool)
     moved[area] = True
@@ -34,17 +34,17 @@ def follow(steps: Index, area: tuple[slice, slice], height: int, width: int) -> 
     source = walked + steps
     later = moved.ravel().take(source)
     later &= steps > 0
-    walked[...] = np.where(later, ~source, source)  # ~q: what q took
-    open_ones = np.flatnonzero(origin < 0)
-    while len(open_ones):
-        found = origin.take(~origin.take(open_ones))
-        origin[open_ones] = found
-        open_ones = open_ones[found < 0]
+    walked[...] = np.where(later, ~source, source)  # ~q: take the new value of q
+    unresolved = np.flatnonzero(origin < 0)
+    while len(unresolved):
+        found = origin.take(~origin.take(unresolved))
+        origin[unresolved] = found
+        unresolved = unresolved[found < 0]
     return origin
 
 
 def shuffle(image: Pixels, passes: Iterable[Index], area: tuple[slice, slice]) -> Pixels:
-    """Copy pixels about; each of `passes` holds, for the pixels of `area`, steps in flat index."""
+    """Apply all passes of copies; each holds, for the pixels of `area`, steps in flat index."""
     height, width = image.shape[:2]
     origin = np.arange(height * width, dtype=np.int32)
     for steps in passes:
@@ -73,7 +73,7 @@ class GlassBlur:
         return truncate(smooth_exactly(shuffled / 255.0, sigma).clip(0, 1) * 255)
 
     def fast(self, image: Pixels, parameter: tuple[float, int, int], rng: np.random.Generator) -> Pixels:
-        """Blur in single precision; a step is one draw."""
+        """Blur in single precision; each step is one draw."""
         sigma, reach, iterations = parameter
         height, width = image.shape[:2]
         area = walk(height, width, reach)

@@ -1,15 +1,15 @@
-"""Impulse noise: some values become 0 or 255, as of a faulty sensor or transmission.
+"""Impulse noise: set random values to 0 or 255, like a faulty sensor or transmission.
 
 Hendrycks & Dietterich (2019), arXiv:1903.12261; parameters of the released `create_c` scripts (224 px and CIFAR). The
-reference leaves the drawing to scikit-image's `random_noise(mode="s&p")`, which nobody can seed through it: `exact`
-draws in scikit-image's order from its own generator, so the two agree in distribution.
+reference calls scikit-image's `random_noise(mode="s&p")` without a seed: `exact` draws in scikit-image's order from its
+own generator, so the two agree in distribution only.
 """
 
 from typing import ClassVar
 
 import numpy as np
 
-from robustbench_kpca.corruptions._kernels import Pixels
+from robustbench_kpca.corruptions.shared.kernels import Pixels
 
 IMAGENET = (0.03, 0.06, 0.09, 0.17, 0.27)
 
@@ -30,7 +30,7 @@ class ImpulseNoise:
         return np.where(flipped, salted * np.uint8(255), image)
 
     def fast(self, image: Pixels, parameter: float, rng: np.random.Generator) -> Pixels:
-        """Replace values by one draw of 16 bits each: p is met within 2^-16."""
+        """Replace values, with one 16-bit draw each: p is exact to 2^-16."""
         draw = rng.integers(0, 65536, image.shape, dtype=np.uint16)
         pepper, either = round(parameter * 32768), round(parameter * 65536)
         return (image | -(draw < either).view(np.uint8)) & -(draw >= pepper).view(np.uint8)

@@ -1,7 +1,7 @@
-"""JPEG compression: the picture stored at low quality and read back.
+"""JPEG compression: encode the image at low quality and decode it.
 
 Hendrycks & Dietterich (2019), arXiv:1903.12261; parameters of the released `create_c` scripts (224 px and CIFAR).
-Pillow encodes and decodes, as there: 4:2:0 chroma and its default tables.
+As in those scripts, Pillow encodes and decodes, with 4:2:0 chroma and its default tables.
 """
 
 from io import BytesIO
@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from PIL import Image
 
-from robustbench_kpca.corruptions._kernels import Pixels
+from robustbench_kpca.corruptions.shared.kernels import Pixels
 
 IMAGENET = (25, 18, 15, 10, 7)
 

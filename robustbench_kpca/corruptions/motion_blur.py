@@ -1,8 +1,8 @@
-"""Motion blur: the picture averaged along a line of random direction, as of a moving camera.
+"""Motion blur: average the image along a line of random direction, like a moving camera.
 
-Hendrycks & Dietterich (2019), arXiv:1903.12261, by ImageMagick; Michaelis et al. (2019), arXiv:1907.07484, in numpy,
-which is the form here. With the same angle Hendrycks' pictures differ from these by 1 level in 0.2 % of values, since
-ImageMagick rounds its sums otherwise (measured once, with 6.9; no test repeats it): `imagenet_c` does not imitate that.
+Hendrycks & Dietterich (2019), arXiv:1903.12261, with ImageMagick; Michaelis et al. (2019), arXiv:1907.07484, in numpy,
+which is used here. With the same angle, Hendrycks' images differ from these by 1 level in 0.2 % of values, because
+ImageMagick rounds its sums differently (measured once, with 6.9; not tested): `imagenet_c` does not reproduce that.
 """
 
 from functools import cache
@@ -10,17 +10,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from robustbench_kpca.corruptions._kernels import Pixels, settle, truncate
 from robustbench_kpca.corruptions._motion import blur, blur_exactly, line
+from robustbench_kpca.corruptions.shared.kernels import Pixels, settle, truncate
 
 IMAGENET = ((10, 3.0), (15, 5.0), (15, 8.0), (15, 12.0), (20, 15.0))
-STEEPEST = 45.0  # degrees
-NARROW = 3.0  # pixels
+STEEPEST = 45.0  # largest angle, degrees
+NARROW = 3.0  # pixels; smaller sigmas are applied in double precision
 
 
 @cache
 def flat(weights: tuple[float, ...]) -> Pixels:
-    """Return what is stored where all neighbours are of one level."""
+    """Return the stored level where all neighbours have the same level, for each level."""
     levels = np.zeros(256)
     for weight in weights:
         levels += weight * np.arange(256)
@@ -37,12 +37,12 @@ class MotionBlur:
     }
 
     def exact(self, image: Pixels, parameter: tuple[int, float], rng: np.random.RandomState) -> Pixels:
-        """Blur; `parameter` is (radius, sigma) in pixels, of 2 radius + 1 taps."""
+        """Blur; `parameter` is (radius, sigma) in pixels, with 2 radius + 1 taps."""
         taps = line(*parameter, rng.uniform(-STEEPEST, STEEPEST), *image.shape[:2])
         return truncate(blur_exactly(image, taps))
 
     def fast(self, image: Pixels, parameter: tuple[int, float], rng: np.random.Generator) -> Pixels:
-        """Blur in single precision, but for narrow weights, whose tail it could not tell from nothing."""
+        """Blur in single precision, except for narrow kernels, whose small weights would be lost."""
         taps = line(*parameter, rng.uniform(-STEEPEST, STEEPEST), *image.shape[:2])
         if parameter[1] < NARROW:
             return truncate(blur_exactly(image, taps))

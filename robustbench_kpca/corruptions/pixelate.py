@@ -1,7 +1,7 @@
-"""Pixelate: the picture shrunk by averaging and enlarged again, as from a low-resolution sensor.
+"""Pixelate: shrink the image by averaging and enlarge it again, like a low-resolution sensor.
 
 Hendrycks & Dietterich (2019), arXiv:1903.12261; parameters of the released `create_c` scripts (224 px and CIFAR). They
-enlarge with a box filter, imagecorruptions with the nearest pixel: the same unless a pixel falls between two.
+enlarge with a box filter, imagecorruptions with the nearest pixel: identical unless a pixel overlaps two source pixels.
 """
 
 import math
@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 from PIL.Image import Resampling
 
-from robustbench_kpca.corruptions._kernels import Pixels
+from robustbench_kpca.corruptions.shared.kernels import Pixels
 from robustbench_kpca.errors import BadInputError
 
 SHARES = (0.6, 0.5, 0.4, 0.3, 0.25)
@@ -27,13 +27,13 @@ class Pixelate:
     }
 
     def exact(self, image: Pixels, parameter: tuple[float, Resampling], rng: object = None) -> Pixels:  # noqa: ARG002
-        """Shrink and enlarge; `parameter` is (share of each side that is left, filter of the enlargement)."""
+        """Shrink and enlarge; `parameter` is (fraction of each side after shrinking, filter of the enlargement)."""
         share, enlarger = parameter
         height, width, _ = image.shape
         small = (int(width * share), int(height * share))
         if min(small) == 0:
             raise BadInputError(
-                f"pixelate leaves nothing of {height} x {width} pixels",
+                f"pixelate would shrink {height} x {width} pixels to nothing",
                 expected=f"both sides at least {math.ceil(1 / share)}",
             )
         shrunk = Image.fromarray(image).resize(small, Resampling.BOX)

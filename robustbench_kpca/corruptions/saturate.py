@@ -1,19 +1,19 @@
-"""Saturate: colours made paler or stronger, hue and value kept.
+"""Saturate: change the saturation (HSV); hue and value stay the same.
 
 Hendrycks & Dietterich (2019), arXiv:1903.12261, one of the four extra corruptions; parameters of the released
-`create_c` scripts (224 px and CIFAR). Severities 1 and 2 make paler, 3 to 5 stronger.
+`create_c` scripts (224 px and CIFAR). Severities 1 and 2 reduce the saturation, 3 to 5 increase it.
 """
 
 from typing import ClassVar
 
 from robustbench_kpca.corruptions._hsv import recolour
-from robustbench_kpca.corruptions._kernels import Pixels
+from robustbench_kpca.corruptions.shared.kernels import Pixels
 
 IMAGENET = ((0.3, 0.0), (0.1, 0.0), (2.0, 0.0), (5.0, 0.1), (20.0, 0.2))
 
 
 class Saturate:
-    """S' = min(a S + b, 1) in HSV; a grey pixel has the hue of red."""
+    """S' = min(a S + b, 1) in HSV; a grey pixel counts as hue 0 (red)."""
 
     parameters: ClassVar[dict[str, tuple[tuple[float, float], ...]]] = {
         "imagenet_c": IMAGENET,

@@ -1,4 +1,4 @@
-"""Shot noise: every value is a count of photons, so bright values waver more than dark ones.
+"""Shot noise: replace every value by a Poisson count of photons; bright values vary more than dark ones.
 
 Hendrycks & Dietterich (2019), arXiv:1903.12261; parameters of the released `create_c` scripts (224 px and CIFAR).
 """
@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import pdtr
 
-from robustbench_kpca.corruptions._kernels import LEVELS, Pixels, truncate
+from robustbench_kpca.corruptions.shared.kernels import LEVELS, Pixels, truncate
 
 IMAGENET = (60.0, 25.0, 12.0, 5.0, 3.0)
 DRAWS = 65536
@@ -17,7 +17,7 @@ DRAWS = 65536
 
 @lru_cache(maxsize=5)
 def quantiles(photons: float) -> Pixels:
-    """Tabulate the level stored for each of 2^16 equally likely draws, at each clean level: probabilities to 2^-17."""
+    """Tabulate the stored level for 2^16 equally likely draws at each clean level; probabilities exact to 2^-17."""
     counts = np.arange(np.ceil(photons + 12 * np.sqrt(photons) + 12))
     stored = truncate((counts / photons).clip(0, 1) * 255)
     table = np.empty((256, DRAWS), np.uint8)
@@ -38,13 +38,13 @@ class ShotNoise:
     }
 
     def exact(self, image: Pixels, parameter: float, rng: np.random.RandomState) -> Pixels:
-        """Count photons; `parameter` is c, how many make the brightest value."""
+        """Draw photon counts; `parameter` is c, the photons of the brightest value."""
         photons = rng.poisson((LEVELS * parameter).take(image))
         levels = truncate((np.arange(photons.max() + 1) / parameter).clip(0, 1) * 255)
         return levels.take(photons)
 
     def fast(self, image: Pixels, parameter: float, rng: np.random.Generator) -> Pixels:
-        """Count photons by table: one draw of 16 bits for each value."""
+        """Draw photon counts by table, with one 16-bit draw for each value."""
         place = image.astype(np.intp)
         place *= DRAWS
         place += rng.integers(0, DRAWS, image.shape, dtype=np.uint16)

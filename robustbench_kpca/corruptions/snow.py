@@ -1,9 +1,9 @@
-"""Snow: enlarged noise above a threshold, blurred along its fall and laid over a picture that is whitened.
+"""Snow: add thresholded, enlarged and motion-blurred noise to a whitened image.
 
 Hendrycks & Dietterich (2019), arXiv:1903.12261; parameters of the released `create_c` scripts (224 px and CIFAR). Those
-cut the enlarged layer to its centre and store it in 8 bits before ImageMagick blurs it; imagecorruptions (Michaelis et
-al., 2019, arXiv:1907.07484) blurs the whole layer unrounded and then keeps its corner. For the scripts' profiles, too,
-the taps are those of imagecorruptions here, and the result is rounded to 8 bits: ImageMagick may differ by a level.
+crop the enlarged layer to its centre and store it in 8 bits before ImageMagick blurs it; imagecorruptions (Michaelis et
+al., 2019, arXiv:1907.07484) blurs the whole layer unrounded and then keeps its top left corner. Here all profiles use
+the blur kernel of imagecorruptions, and its result is rounded to 8 bits: ImageMagick may differ by a level.
 """
 
 from typing import ClassVar, NamedTuple, TypeVar
@@ -12,19 +12,19 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.corruptions._kernels import Pixels, truncate
 from robustbench_kpca.corruptions._motion import blur, blur_exactly, line
 from robustbench_kpca.corruptions._zoom import middle, zoom, zoom_exactly
+from robustbench_kpca.corruptions.shared.kernels import Pixels, truncate
 
 Plane = TypeVar("Plane", NDArray[np.float32], NDArray[np.float64])
-FALL = (-135, -45)  # degrees, between which its direction is uniform
+FALL = (-135, -45)  # degrees; the direction of the blur is uniform in this range
 
 
 class Flakes(NamedTuple):
     """Noise of `mean` and `deviation`, enlarged `zoom` times, is snow where it exceeds `threshold`.
 
-    `radius`, `sigma`: of the motion blur, in pixels. `kept`: share of the picture that is not whitened.
-    `scripted`: as in the released scripts, cut and rounded before the blur.
+    `radius`, `sigma`: of the motion blur, in pixels. `kept`: weight of the original image, the rest is whitened.
+    `scripted`: crop and round before the blur, as the released scripts do.
     """
 
     mean: float
@@ -54,7 +54,7 @@ CIFAR = (
 
 
 class Snow:
-    """min(k x + (1 - k) max(x, 1.5 grey(x) + 0.5) + s + s turned by half, 1), with s the layer of flakes."""
+    """min(k x + (1 - k) max(x, 1.5 grey(x) + 0.5) + s + s rotated by 180 degrees, 1), with s the layer of snow."""
 
     parameters: ClassVar[dict[str, tuple[Flakes, ...]]] = {
         "imagenet_c": tuple(row._replace(scripted=True) for row in IMAGENET),
@@ -63,7 +63,7 @@ class Snow:
     }
 
     def exact(self, image: Pixels, parameter: Flakes, rng: np.random.RandomState) -> Pixels:
-        """Let it snow, the flakes in double precision."""
+        """Add snow, computed in double precision."""
         height, width, _ = image.shape
         layer = zoom_exactly(rng.normal(parameter.mean, parameter.deviation, (height, width)), parameter.zoom)
         layer[layer < parameter.threshold] = 0
@@ -79,7 +79,7 @@ class Snow:
         return (np.minimum(snowy, 1) * 255).astype(np.uint8)
 
     def fast(self, image: Pixels, parameter: Flakes, rng: np.random.Generator) -> Pixels:
-        """Let it snow, in single precision; noise is drawn only where it will be enlarged."""
+        """Add snow in single precision; noise is drawn only in the middle that is enlarged."""
         height, width, _ = image.shape
         layer = zoom(_noise(height, width, parameter, rng), parameter.zoom)
         layer[layer < parameter.threshold] = 0
@@ -95,7 +95,7 @@ class Snow:
 
 
 def _noise(height: int, width: int, flakes: Flakes, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Draw the noise of the middle, which alone is enlarged; around it are zeros."""
+    """Draw the noise of the middle part, which is enlarged; the rest is 0."""
     (top, high, _), (left, wide, _) = middle(height, flakes.zoom), middle(width, flakes.zoom)
     noise = np.zeros((height, width), np.float32)
     drawn = noise[top : top + high, left : left + wide]
@@ -111,7 +111,7 @@ def _centre(layer: Plane, height: int, width: int) -> Plane:
 
 
 def _whiten(picture: NDArray[np.float32], kept: float, white: float) -> NDArray[np.float32]:
-    """Mix the picture, whose levels end at `white`, with one that is nowhere darker than 1.5 grey + white / 2."""
+    """Mix the image (levels from 0 to `white`) with max(image, 1.5 grey + white / 2)."""
     grey = np.asarray(cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY), np.float32)
     grey *= 1.5
     grey += white / 2

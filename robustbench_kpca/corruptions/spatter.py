@@ -1,7 +1,7 @@
 """Spatter: drops of water (severities 1 to 3) or of mud on the lens.
 
 Hendrycks & Dietterich (2019), arXiv:1903.12261, one of the four extra corruptions; parameters of the released
-`create_c` scripts (224 px and CIFAR). Those scripts mix the mud in single precision, imagecorruptions in double.
+`create_c` scripts (224 px and CIFAR). Those scripts blend the mud in single precision, imagecorruptions in double.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
-from robustbench_kpca.corruptions._kernels import Pixels, truncate
+from robustbench_kpca.corruptions.shared.kernels import Pixels, truncate
 
 Layer = NDArray[np.floating[Any]]
 Smooth = Callable[[Layer, float], Layer]
@@ -20,15 +20,15 @@ Smooth = Callable[[Layer, float], Layer]
 UNIT = np.arange(256, dtype=np.float32) / np.float32(255)
 WATER = np.array([175, 238, 238]) / 255.0  # pale turquoise
 MUD = np.array([63, 42, 20]) / 255.0
-RELIEF = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])  # as if lit from one side
+RELIEF = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])  # emboss filter
 REACH = 4  # standard deviations at which the Gaussians are cut off
 
 
 class Drops(NamedTuple):
     """Noise of `mean` and `deviation`, smoothed by `sigma` pixels, is liquid where it exceeds `level`.
 
-    `cover`: how strong water is, in [0, 1], or by how many pixels the edge of mud is smoothed. `mix`: the precision in
-    which mud is mixed with the picture; None for water.
+    `cover`: for water its strength, in [0, 1]; for mud the sigma, in pixels, that smooths its edge. `mix`: the
+    precision in which mud is blended with the image; None for water.
     """
 
     mean: float
@@ -59,15 +59,15 @@ class Spatter:
     }
 
     def exact(self, image: Pixels, parameter: Drops, rng: np.random.RandomState) -> Pixels:
-        """Spatter, the noise drawn and smoothed in double precision.
+        """Spatter, with noise drawn and smoothed in double precision.
 
-        The reference divides 0 by 0 where no drop falls (on small pictures); here the picture then stays as it is.
+        The reference divides 0 by 0 if there are no drops (on small images); here such an image stays unchanged.
         """
         noise = rng.normal(parameter.mean, parameter.deviation, image.shape[:2])
         return _splash(image, parameter, _smooth_exactly(noise, parameter.sigma), _smooth_exactly)
 
     def fast(self, image: Pixels, parameter: Drops, rng: np.random.Generator) -> Pixels:
-        """Spatter, the noise drawn and smoothed in single precision."""
+        """Spatter, with noise drawn and smoothed in single precision."""
         liquid = _smooth(rng.standard_normal(image.shape[:2], np.float32), parameter.sigma)
         liquid *= parameter.deviation
         liquid += parameter.mean
@@ -75,7 +75,7 @@ class Spatter:
 
 
 def _splash(image: Pixels, drops: Drops, liquid: Layer, smooth: Smooth) -> Pixels:
-    """Lay the liquid over the picture."""
+    """Blend the liquid with the image."""
     unit = np.asarray(cv2.LUT(image, UNIT), np.float32)
     if drops.mix is None:
         liquid[liquid < drops.level] = 0
@@ -89,14 +89,14 @@ def _splash(image: Pixels, drops: Drops, liquid: Layer, smooth: Smooth) -> Pixel
 
 
 def _tint(unit: NDArray[np.float32], thickness: Layer, colour: Layer) -> Layer:
-    """Add as much of the colour as the liquid is thick, no value above 1."""
+    """Add `thickness` times the colour; clip values at 1."""
     tint: Layer = np.asarray(cv2.merge([share * thickness for share in colour]), np.result_type(colour, thickness))
     tint += unit
     return np.minimum(tint, 1)
 
 
 def _water(liquid: Layer, cover: float) -> Layer:
-    """Return the thickness of water: the liquid in relief, by the distance to its edges; at most `cover`."""
+    """Return the thickness of water: the liquid embossed by the distance to its edges; at most `cover`."""
     depth = (liquid * 255).astype(np.uint8)
     distance = cv2.distanceTransform(255 - cv2.Canny(depth, 50, 150), cv2.DIST_L2, 5)
     near = cv2.blur(np.minimum(distance, 20), (3, 3)).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Speckle noise: normal noise in proportion to each value.
+"""Speckle noise: add normal noise proportional to each value.
 
 Hendrycks & Dietterich (2019), arXiv:1903.12261; parameters of the released `create_c` scripts (224 px and CIFAR).
 """
@@ -8,7 +8,7 @@ from typing import ClassVar
 import cv2
 import numpy as np
 
-from robustbench_kpca.corruptions._kernels import Pixels, normal, truncate
+from robustbench_kpca.corruptions.shared.kernels import Pixels, normal, truncate
 
 IMAGENET = (0.15, 0.2, 0.35, 0.45, 0.6)
 

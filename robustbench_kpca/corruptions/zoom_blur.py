@@ -1,8 +1,8 @@
-"""Zoom blur: the mean of the picture and its enlarged middles, as of a camera that zooms while it exposes.
+"""Zoom blur: average the image with enlarged copies of its middle, like a camera zooming during exposure.
 
 Hendrycks & Dietterich (2019), arXiv:1903.12261; parameters of the released `create_c` scripts (224 px and CIFAR). They
-trim an enlarged middle centrally and Michaelis et al. (2019), arXiv:1907.07484, from the top left: with these factors
-it is too large by one pixel at most, so both trim the same.
+crop an enlarged middle to its centre, Michaelis et al. (2019), arXiv:1907.07484, to its top left: with these factors
+it is at most one pixel too large, so both crops are the same.
 """
 
 from functools import cache
@@ -12,14 +12,14 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.corruptions._kernels import LEVELS, Pixels, settle, truncate
 from robustbench_kpca.corruptions._zoom import axis, zoom
+from robustbench_kpca.corruptions.shared.kernels import LEVELS, Pixels, settle, truncate
 
 Factors = tuple[float, ...]
 
 
 def factors(stop: float, step: float) -> Factors:
-    """Return 1, 1 + step, ... below `stop` as `np.arange` counts, which may include it."""
+    """Return 1, 1 + step, ... below `stop`, by `np.arange`, whose rounding may include `stop`."""
     return tuple(np.arange(1, stop, step).tolist())
 
 
@@ -28,7 +28,7 @@ CIFAR = tuple(factors(stop, 0.01) for stop in (1.06, 1.11, 1.16, 1.21, 1.26))
 
 
 def mean(unit: NDArray[np.float32], layers: list[NDArray[np.float32]]) -> Pixels:
-    """Average in the reference's order and precision, and store."""
+    """Average in the reference's order and precision, and convert to 8 bits."""
     total = np.zeros_like(unit)
     for layer in layers:
         total += layer
@@ -38,13 +38,13 @@ def mean(unit: NDArray[np.float32], layers: list[NDArray[np.float32]]) -> Pixels
 
 @cache
 def flat(count: int) -> Pixels:
-    """Return what is stored where all neighbours are of one level."""
+    """Return the stored level where all neighbours have the same level, for each level."""
     unit = LEVELS.astype(np.float32)
     return mean(unit, [unit] * count)
 
 
 def blur(image: Pixels, zooms: Factors) -> NDArray[np.float32]:
-    """Average levels in single precision; OpenCV warps four channels faster than three."""
+    """Average levels in single precision, with a fourth channel: OpenCV warps four channels faster than three."""
     height, width = image.shape[:2]
     four = cv2.cvtColor(image, cv2.COLOR_RGB2RGBA).astype(np.float32)
     total = four.copy()
@@ -55,7 +55,7 @@ def blur(image: Pixels, zooms: Factors) -> NDArray[np.float32]:
 
 
 def at(image: NDArray[np.float32], factor: float, place: tuple[NDArray[np.intp], ...]) -> NDArray[np.float32]:
-    """Return the enlarged middle at some places (rows, columns, channels), bit for bit as scipy does."""
+    """Return the enlarged middle at the given (rows, columns, channels), identical to scipy bit for bit."""
     row, column, channel = place
     above, below, top, bottom = (part[row] for part in axis(image.shape[0], factor)[:4])
     before, after, left, right = (part[column] for part in axis(image.shape[1], factor)[:4])
@@ -76,11 +76,11 @@ class ZoomBlur:
     }
 
     def exact(self, image: Pixels, parameter: Factors, rng: object = None) -> Pixels:  # noqa: ARG002 (draws nothing)
-        """Blur; `parameter` is the factors. What truncation could change is computed again, in the reference's way."""
+        """Blur; `parameter` is the factors. Values close to an integer are recomputed as in the reference."""
         blurred = blur(image, parameter)
         levels = blurred.astype(np.uint8)
-        doubt = 255 * 4 * max(image.shape) * 2.0**-24  # coordinates in single precision, times the steepest slope
-        place = np.nonzero(np.abs(blurred - np.rint(blurred)) < doubt)
+        tolerance = 255 * 4 * max(image.shape) * 2.0**-24  # rounding error of coordinates times the largest gradient
+        place = np.nonzero(np.abs(blurred - np.rint(blurred)) < tolerance)
         unit = (image / 255.0).astype(np.float32)
         levels[place] = mean(unit[place], [at(unit, factor, place) for factor in parameter])
         return levels

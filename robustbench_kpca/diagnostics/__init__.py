@@ -1,1 +1,1 @@
-"""The kernel-PCA claims about attention, measured: each claim beside what it would look like by chance."""
+"""Measure the kernel-PCA claims about attention, each compared with its null model."""

@@ -1,8 +1,8 @@
-"""What the pursuit adds to a layer that does not mix: records of RPC models beside those of their twins, pair by pair.
+"""Paired comparison of RPC models with their twins, which have identity attention or no pursuit.
 
-A layer that stopped mixing is identity attention (docs/hazards.md), which is free; so only what an RPC model has over
-its identity twin, trained alike, is the pursuit's own. One pair of networks tells two networks apart, not two
-attentions: that takes several training seeds.
+A layer that no longer mixes tokens is identity attention (docs/hazards.md), which costs nothing. So only an RPC model's
+difference from its identity twin, trained in the same way, is an effect of the pursuit. One pair compares two networks,
+not two kinds of attention: that needs several training seeds.
 """
 
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ TWINS = {
     "rpc_symvit": ("identity_symvit", "symvit"),
     "rpc_fan": ("identity_fan", "symfan"),
 }
-"""Families and their twins, identity attention in the same layers and no pursuit at all; longer names first."""
+"""Families and their twins (identity attention in the same layers; no pursuit); longer names first."""
 METRICS = ("robust_accuracy", "robust_miou", "corruption_accuracy", "corrupted_miou", "clean_accuracy", "miou")
-"""The first of these that a record has is compared."""
+"""Metrics in order of preference: the first one that a record has is compared."""
 COLUMNS = ("Model", "Twin", "Protocol", "Model's", "Twin's", "Difference (points)", "p (Holm)")
 
 
@@ -34,17 +34,17 @@ class Contrast:
     p_holm: float
 
     def row(self) -> tuple[str, ...]:
-        """Return what is shown."""
+        """Return the table row."""
         first, second = 100 * self.paired.first, 100 * self.paired.second
         numbers = (f"{first:.1f}", f"{second:.1f}", f"{first - second:+.1f}", f"{self.p_holm:.3g}")
         return (self.model, self.twin, self.protocol, *numbers)
 
 
 def contrasts(records: Sequence[Record]) -> list[Contrast]:
-    """Pair every record of an RPC model with its twins' under the same protocol, on the same images.
+    """Pair every record of an RPC model with those of its twins under the same protocol on the same images.
 
-    A record that is given twice counts once. p-values are the metric's paired test's, McNemar's exact or sign flips,
-    adjusted together (Holm 1979).
+    Duplicate records count once. p-values come from the metric's paired test (McNemar's exact test or sign flips) and
+    are adjusted together (Holm 1979).
     """
     records = _distinct(records)
     found: list[tuple[str, str, str, Paired]] = []
@@ -53,7 +53,7 @@ def contrasts(records: Sequence[Record]) -> list[Contrast]:
         twins = _twins(name)
         metric = next((metric for metric in METRICS if metric in record.metrics), None)
         for other in records:
-            if metric and other.spec.model.name in twins and _alike(record, other):
+            if metric and other.spec.model.name in twins and _comparable(record, other):
                 paired = metric_for(metric).paired(record.outcomes, other.outcomes)
                 found.append((name, other.spec.model.name, record.spec.protocol.name, paired))
     adjusted = holm([paired.p_value for *_, paired in found])
@@ -61,14 +61,14 @@ def contrasts(records: Sequence[Record]) -> list[Contrast]:
 
 
 def without_identity(records: Sequence[Record]) -> list[str]:
-    """Return the RPC models of which no record of an identity twin is there: of them nothing is the pursuit's own."""
+    """Return the RPC models without a record of an identity twin: the pursuit's effect on them is unknown."""
     names = dict.fromkeys(record.spec.model.name for record in records)
     found = {name: [twin for twin in _twins(name) if twin.startswith("identity")] for name in names if _twins(name)}
     return [name for name, twins in found.items() if not any(twin in names for twin in twins)]
 
 
 def _distinct(records: Sequence[Record]) -> list[Record]:
-    """Keep one record of each model, name and weights, under each protocol on each data."""
+    """Keep one record per model (name and weights), protocol, data and seed."""
     kept: dict[tuple[object, ...], Record] = {}
     for record in records:
         model, spec = record.spec.model, record.spec
@@ -82,7 +82,7 @@ def _twins(name: str) -> list[str]:
     return [] if family is None else [other + name.removeprefix(family) for other in TWINS[family]]
 
 
-def _alike(one: Record, other: Record) -> bool:
+def _comparable(one: Record, other: Record) -> bool:
     ours, theirs = one.spec, other.spec
     return (ours.protocol.digest, ours.data.digest, ours.seed) == (
         theirs.protocol.digest,

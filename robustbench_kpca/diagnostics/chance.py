@@ -1,7 +1,7 @@
-"""How alike matrices are that have nothing to do with each other: the level below which a similarity says nothing.
+"""Chance levels: similarities of unrelated random matrices. A similarity at this level is no evidence.
 
-The study (arXiv:2505.07908) reports optimal cosines up to 0.32 as low; two independent Gaussian matrices of 197 tokens
-and width 64 have 0.32.
+The study (arXiv:2505.07908) calls optimal cosines up to 0.32 low; two independent Gaussian matrices of 197 tokens and
+width 64 reach 0.32 by chance.
 """
 
 import numpy as np
@@ -37,7 +37,7 @@ def chance_levels(tokens: int, width: int, *, seed: int = 0, draws: int = DRAWS)
 
 
 def _similarities(x: Tensor, y: Tensor) -> dict[str, Tensor]:
-    """Compare draw by draw: the draws stand where heads usually do, so nothing is compared across them."""
+    """Compare draw by draw: draws take the place of heads, so no draw is compared with another."""
     bases = s.basis(x), s.basis(y)
     projectors = [basis @ basis.transpose(-2, -1) for basis in bases]
     found = {

@@ -1,6 +1,6 @@
-"""The diagnosis of one model: every claim with its statistics, nulls and verdict; written by `rbk diagnose`.
+"""The diagnosis of one model: every claim with its statistics, null models and verdict; written by `rbk diagnose`.
 
-The compute half writes it, tables and pages are made from it alone; this file needs no torch.
+Tables and pages are made from this file alone; it needs no torch.
 """
 
 import json
@@ -18,14 +18,14 @@ from robustbench_kpca.strict import STRICT, validate_json
 SCHEMA_VERSION = 1
 FILE = "diagnosis.json"
 BLOCK = 5
-"""Images that are looked at together, and each other's null, unless another number is asked for."""
+"""Default number of images per block; the images of a block serve as each other's null model."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Outcome = Literal["supported", "not supported", "not testable"]
 
 
 class Protocol(BaseModel):
-    """Everything the measurement was told; `thresholds` are those of the verdicts."""
+    """All settings of the measurement; `thresholds` are the limits used in the verdicts."""
 
     model_config = STRICT
     claims: tuple[str, ...]
@@ -33,7 +33,7 @@ class Protocol(BaseModel):
     block: int
     seed: int
     tokens: Literal["all"] = "all"
-    """Class and distillation tokens count as tokens, as in the study; padding does not."""
+    """Class and distillation tokens are included, as in the study; padding is not."""
     layers: tuple[int, ...] | None = None
     heads: tuple[int, ...] | None = None
     thresholds: dict[str, float]
@@ -44,7 +44,7 @@ class Protocol(BaseModel):
 
 
 class LayerInfo(BaseModel):
-    """One attention layer of the model, and how many tokens its images had."""
+    """One attention layer of the model, and the number of tokens of its images."""
 
     model_config = STRICT
     index: int
@@ -53,16 +53,16 @@ class LayerInfo(BaseModel):
     heads: tuple[int, ...]
     width: int
     tokens: tuple[int, int]
-    """Fewest and most."""
+    """Smallest and largest number."""
     has_values: bool
 
 
 class Null(BaseModel):
-    """What a statistic is by chance: `p` by the add-one rule over `draws` permutations of images within their blocks.
+    """Null model of a statistic: `draws` permutations of images within their blocks; `p` uses the add-one rule.
 
-    `chance` is the mean over pairs of different images. `z` counts deviations of the draws from their mean, above 0 if
-    it speaks for the claim; as a draw leaves about one image a block in its place, z cannot exceed (block - 1) times
-    the root of the number of blocks.
+    `chance` is the mean over pairs of different images. `z` is the distance of the statistic from the mean of the draws
+    in standard deviations of the draws, positive if it supports the claim. A draw leaves about one image per block in
+    its place, so z cannot exceed (block - 1) times the square root of the number of blocks.
     """
 
     model_config = STRICT
@@ -70,16 +70,16 @@ class Null(BaseModel):
     draws: int
     chance: Finite
     z: Finite | None
-    """None where the draws do not vary."""
+    """None if all draws are equal."""
     p: Finite
     least_p: Finite
-    """The smallest p that these draws and so many images could give."""
+    """The smallest p possible with these draws and this number of images."""
 
 
 class Unit(BaseModel):
-    """A statistic in one head of one layer: mean and deviation over images; with a null, what it says (see `Null`).
+    """A statistic in one head of one layer: mean and deviation over images; with a null model, its result (see `Null`).
 
-    `p_holm` is adjusted for all heads of the model (Holm 1979).
+    `p_holm` is adjusted over all heads of the model (Holm 1979).
     """
 
     model_config = STRICT
@@ -94,7 +94,7 @@ class Unit(BaseModel):
 
 
 class Measured(BaseModel):
-    """A statistic over the model: mean over heads, then images, whose number the interval (Student's t) is based on."""
+    """A statistic over the model: mean over heads, then over images; the interval (Student's t) is over images."""
 
     model_config = STRICT
     what: str
@@ -105,10 +105,10 @@ class Measured(BaseModel):
 
 
 class Finding(BaseModel):
-    """A number that others stated, beside what was measured here.
+    """A published number, beside the value measured here.
 
-    `confirmed` if the whole interval lies between `least` and `most`, `contradicted` if it lies outside, else
-    `undecided`, as it always is from a single image, which has no interval.
+    `confirmed` if the whole confidence interval lies between `least` and `most`, `contradicted` if it lies outside,
+    else `undecided`. With a single image there is no interval: always `undecided`.
     """
 
     model_config = STRICT
@@ -122,7 +122,7 @@ class Finding(BaseModel):
 
 
 class Judged(BaseModel):
-    """A claim with all that speaks for or against it. `why` states the rule of the verdict and the numbers it met."""
+    """A claim with its statistics and verdict. `why` states the rule of the verdict and the numbers that it used."""
 
     model_config = STRICT
     title: str
@@ -131,12 +131,12 @@ class Judged(BaseModel):
     why: str
     statistics: dict[str, Measured]
     profiles: dict[str, tuple[Finite, ...]]
-    """Means over images and heads of statistics that are a list each, such as eigenvalues by rank."""
+    """Means over images and heads of statistics with several values each, such as eigenvalues by rank."""
     findings: tuple[Finding, ...]
 
 
 class Chance(BaseModel):
-    """What a similarity is between matrices that have nothing to do with each other: mean and deviation over draws."""
+    """A similarity of unrelated random matrices: mean and deviation over draws."""
 
     model_config = STRICT
     pair: str
@@ -165,17 +165,17 @@ class Diagnosis(BaseModel):
     seconds: float
 
     def save(self, folder: Path) -> Path:
-        """Write `diagnosis.json` whole or not at all; return its path."""
+        """Write `diagnosis.json` atomically; return its path."""
         path = folder / FILE
         write_atomic(path, (self.model_dump_json(indent=1) + "\n").encode())
         return path
 
 
 def load_diagnosis(path: Path) -> Diagnosis:
-    """Read a diagnosis, or the one in a folder.
+    """Read a diagnosis file, or the one in a folder.
 
     Raises:
-        BadInputError: missing, damaged, of another version, or altered in its protocol.
+        BadInputError: the file is missing, damaged, of another version, or its protocol was altered.
 
     """
     path = path / FILE if path.is_dir() else path
@@ -185,19 +185,19 @@ def load_diagnosis(path: Path) -> Diagnosis:
         raise BadInputError(f"cannot read diagnosis {path} ({error.strerror})", fix="run: rbk diagnose MODEL") from None
     diagnosis = validate_json(Diagnosis, text, str(path))
     if diagnosis.protocol.digest() != diagnosis.protocol_digest:
-        raise BadInputError(f"{path}: its protocol is not the one it was made with", fix="diagnose again")
+        raise BadInputError(f"{path}: its protocol does not match its digest", fix="run rbk diagnose again")
     return diagnosis
 
 
 def finding(
     statement: str, source: str, statistic: str, measured: Estimate, *, least: float | None, most: float | None
 ) -> Finding:
-    """Compare a measured interval with the range that others stated."""
+    """Compare a measured confidence interval with a published range."""
     low = -float("inf") if least is None else least
     high = float("inf") if most is None else most
-    told = measured.n > 1
-    inside = told and low <= measured.low and measured.high <= high
-    outside = told and (measured.high < low or measured.low > high)
+    has_interval = measured.n > 1
+    inside = has_interval and low <= measured.low and measured.high <= high
+    outside = has_interval and (measured.high < low or measured.low > high)
     outcome: Literal["confirmed", "contradicted", "undecided"] = (
         "confirmed" if inside else "contradicted" if outside else "undecided"
     )

@@ -1,4 +1,4 @@
-"""The projection loss of one training run, epoch by epoch, as `rbk diagnose FOLDER` keeps it; needs no torch."""
+"""The projection loss of one training run, epoch by epoch, as `rbk diagnose FOLDER` stores it; needs no torch."""
 
 from pathlib import Path
 from typing import Literal
@@ -17,7 +17,7 @@ TERMS = ("log10_phi", "log10_h", "scaled_signed", "scaled_absolute", "inequality
 
 
 class EpochTerms(BaseModel):
-    """After one epoch: each statistic of the claim `projection_loss` over images and heads, by layer."""
+    """Statistics of the claim `projection_loss` after one epoch: means over images and heads, by layer."""
 
     model_config = STRICT
     epoch: int
@@ -40,7 +40,7 @@ class Trajectory(BaseModel):
     epochs: tuple[EpochTerms, ...]
 
     def rows(self) -> list[tuple[str, ...]]:
-        """One row an epoch."""
+        """Return one row per epoch."""
         return [(str(one.epoch), *(f"{one.mean(name):.4g}" for name in TERMS)) for one in self.epochs]
 
     def save(self, folder: Path) -> Path:
@@ -51,10 +51,10 @@ class Trajectory(BaseModel):
 
 
 def load_trajectory(path: Path) -> Trajectory:
-    """Read a trajectory, or the one in a folder.
+    """Read a trajectory file, or the one in a folder.
 
     Raises:
-        BadInputError: missing or damaged.
+        BadInputError: the file is missing or damaged.
 
     """
     path = path / FILE if path.is_dir() else path

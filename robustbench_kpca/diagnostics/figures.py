@@ -1,4 +1,4 @@
-"""Figures of a diagnosis, as SVG text that needs no file beside it; made from the diagnosis alone, without torch."""
+"""Figures of a diagnosis as self-contained SVG text; made from the diagnosis alone, without torch."""
 
 import io
 import warnings
@@ -11,24 +11,24 @@ STYLE: dict[Any, Any] = {
     "font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "rbk", "axes.grid": True,
     "grid.alpha": 0.25,
 }  # fmt: skip
-_WIDE = 30.0  # a profile whose largest value is so many times its median is drawn on a logarithmic axis
+_WIDE = 30.0  # profiles with a larger ratio of maximum to median get a logarithmic axis
 _COLUMNS = 3
 _CONTROLS = ("random", "shuffled", "unpursued", "untrained", "true", "paper", "signs", "textbook")
 
 
 def criterion(judged: Judged) -> str | None:
-    """Return the statistic that speaks first for or against a claim; None where nothing was measured."""
+    """Return a claim's main statistic: the first one with a direction; None if nothing was measured."""
     directed = [name for name, measured in judged.statistics.items() if measured.better != "neither"]
     return next(iter(directed or judged.statistics), None)
 
 
 def controls(judged: Judged, name: str) -> list[str]:
-    """Return the statistics that are the same of something else: `name_random` beside `name`."""
+    """Return the control statistics of `name`, such as `name_random`."""
     return [f"{name}_{kind}" for kind in _CONTROLS if f"{name}_{kind}" in judged.statistics]
 
 
 def by_layer(judged: Judged) -> str:
-    """Draw the criterion of every head, layer by layer, what it is by chance, and the means of its controls."""
+    """Plot a claim's main statistic for every head by layer, with its chance level and the means of its controls."""
     name = criterion(judged)
     if name is None:
         return ""
@@ -52,7 +52,7 @@ def by_layer(judged: Judged) -> str:
 
 
 def profiles(judged: Judged) -> str:
-    """Draw every list of a claim, such as eigenvalues by rank; lists of one thing and its control share a panel."""
+    """Plot every profile of a claim, such as eigenvalues by rank; a profile and its control share a panel."""
     panels: dict[str, Callable[[Any], None]] = {}
     for name in judged.profiles:
         if any(name != other and name.startswith(f"{other}_") for other in judged.profiles):
@@ -63,7 +63,7 @@ def profiles(judged: Judged) -> str:
 
 
 def across_models(named: Mapping[str, Diagnosis]) -> str:
-    """Draw the criterion of every claim for all models, with 95 % intervals, and what it is by chance."""
+    """Plot every claim's main statistic for all models, with 95 % confidence intervals and chance levels."""
     claims = list(dict.fromkeys(claim for one in named.values() for claim in one.claims))
     panels = {}
     for claim in claims:
@@ -103,7 +103,7 @@ def _forest(names: Sequence[str], judged: Mapping[str, Judged], key: str) -> Cal
                 axis.plot([null.chance], [row], marker="|", markersize=9, color="0.4", linestyle="none")
         axis.set(yticks=range(len(names)), ylim=(len(names) - 0.5, -0.5))
         axis.locator_params(axis="x", nbins=4)
-        axis.set_yticklabels(names, parse_math=False)  # a name may hold anything
+        axis.set_yticklabels(names, parse_math=False)  # a name may contain any characters
 
     return draw
 
@@ -126,7 +126,7 @@ def _svg(panels: Mapping[str, Callable[[Any], None]], *, width: float = 3.0, hei
             axis.set_axis_off()
         buffer = io.StringIO()
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name may be in any script
+            warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name may use any script
             figure.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
     return text[text.index("<svg") :]

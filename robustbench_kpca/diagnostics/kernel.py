@@ -1,4 +1,4 @@
-"""Kernel PCA of one head's keys, as Teo & Nguyen define it, exact where their exponentials overflow.
+"""Kernel PCA of one head's keys as Teo & Nguyen define it, computed in logarithms to avoid overflow.
 
 Teo & Nguyen (2024), arXiv:2406.13762, section 2: kernel exp(x . y / sqrt(D)), normalised by g(x) = sum_j exp(x . k_j /
 sqrt(D)); equation 11 is the eigenproblem, theorem 1 the theoretical values. Shapes are (..., tokens N, width D).
@@ -17,33 +17,33 @@ Square = Float[Tensor, "*batch tokens tokens"]
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Eigenvalues, largest absolute value first, and axes of the centred Gram matrix e^log_scale * gram.
+    """Eigenvalues, largest absolute value first, and eigenvectors of the centred Gram matrix e^log_scale * gram.
 
-    The scale is kept apart because it may be e^-1000: entries of `gram` are at most 1 before centring.
+    The scale is separate because it may be e^-1000: entries of `gram` are at most 1 before centring.
     """
 
     log_g: Float[Tensor, "*batch tokens"]
     gram: Square
     log_scale: Float[Tensor, "*batch"]
     values: Float[Tensor, "*batch tokens"]
-    """Of `gram`: times e^log_scale they are those of the matrix."""
+    """Eigenvalues of `gram`; multiply by e^log_scale for those of the Gram matrix."""
     axes: Square | None
-    """Unit eigenvectors, one a column, signed so that the entry of largest magnitude is positive: which sign a library
-    gives depends on the order of the tokens. None where only the eigenvalues were asked for."""
+    """Unit eigenvectors, one per column; None if only the eigenvalues were computed. The sign that a library returns is
+    arbitrary and depends on the order of the tokens: here the entry of largest magnitude is positive."""
 
     @property
     def rank(self) -> Float[Tensor, "*batch"]:
-        """How many eigenvalues stand above rounding error, N eps times the largest."""
+        """Number of eigenvalues above rounding error, N eps times the largest."""
         floor = self.values.abs()[..., :1] * self.values.shape[-1] * torch.finfo(self.values.dtype).eps
         return (self.values.abs() > floor).sum(-1).to(self.values.dtype)
 
     def eigenvalues(self, count: int) -> Float[Tensor, "*batch count"]:
-        """Return the absolute values of the first `count` eigenvalues, 0 where there are fewer."""
+        """Return the absolute values of the first `count` eigenvalues, padded with 0."""
         found = (self.values.abs() * self.log_scale.exp().unsqueeze(-1))[..., :count]
         return torch.nn.functional.pad(found, (0, count - found.shape[-1]))
 
     def leading_axes(self, count: int) -> Float[Tensor, "*batch tokens count"]:
-        """Return the first `count` axes; columns that rounding error alone chose are 0, as are those beyond N."""
+        """Return the first `count` axes; columns beyond the numerical rank are 0."""
         assert self.axes is not None
         axes = torch.nn.functional.pad(self.axes[..., :count], (0, max(0, count - self.axes.shape[-1])))
         known = torch.arange(count, device=axes.device) < self.rank.unsqueeze(-1)
@@ -57,9 +57,9 @@ class Spectrum:
         return weights * (axes - axes.mean(-2, keepdim=True)), log_c
 
     def orthonormal_values(self, count: int) -> tuple[Float[Tensor, "*batch tokens count"], Float[Tensor, "*batch"]]:
-        """Return the same for axes a with a . K a = 1: the directions they stand for are orthonormal features.
+        """Return V_theory / c and log c for axes a scaled so that a . K a = 1, which gives orthonormal features.
 
-        Only with them are a head's outputs coordinates of a projection; unit axes a are what the study compares.
+        Only with this scaling are a head's outputs the coordinates of a projection; the study compares unit axes a.
         """
         values, log_c = self.theoretical_values(count)
         sizes = torch.nn.functional.pad(self.values.abs()[..., :count], (0, max(0, count - self.values.shape[-1])))
@@ -70,7 +70,7 @@ class Spectrum:
 def spectrum(keys: Keys, *, axes: bool = True) -> Spectrum:
     """Decompose the centred Gram matrix of the normalised kernel, in at least double precision.
 
-    log K_ij = k_i . k_j / sqrt(D) - log g_i - log g_j is at most 0, so that no exponential can overflow.
+    log K_ij = k_i . k_j / sqrt(D) - log g_i - log g_j is at most 0, so no exponential overflows.
     """
     logits = log_kernel(keys.double(), keys.double())
     log_g = logits.logsumexp(-1)
@@ -87,7 +87,7 @@ def spectrum(keys: Keys, *, axes: bool = True) -> Spectrum:
 
 
 def signed(axes: Square) -> Square:
-    """Turn every column so that its entry of largest magnitude is positive."""
+    """Flip signs so that the entry of largest magnitude in every column is positive."""
     largest = axes.take_along_dim(axes.abs().argmax(-2, keepdim=True), -2)
     return axes * torch.where(largest < 0, -1.0, 1.0)
 
@@ -110,19 +110,19 @@ def standardised(x: Keys) -> Keys:
 
 
 def sharp_bound(log_g: Float[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch"]:
-    """Return max_j 1 / g(k_j), above which no eigenvalue of the centred Gram matrix can lie.
+    """Return max_j 1 / g(k_j), an upper bound on the eigenvalues of the centred Gram matrix.
 
-    With the diagonal matrix of 1 / g called G, the Gram matrix is G^1/2 (G^1/2 kappa G^1/2) G^1/2. The bracket is
-    similar to the row-stochastic G kappa, so its largest eigenvalue is 1, and centring only lowers eigenvalues. As
+    With G = diag(1 / g), the Gram matrix is G^1/2 (G^1/2 kappa G^1/2) G^1/2. The bracket is similar to the
+    row-stochastic G kappa, so its largest eigenvalue is 1, and centring cannot increase the largest eigenvalue. As
     g(k_j) > kappa(k_j, k_j) = exp(|k_j|^2 / sqrt(D)) >= 1, no eigenvalue ever reaches 1.
     """
     return (-log_g).amax(-1).exp()
 
 
 def trace_bound(tokens: int, width: int) -> float:
-    """Return N exp(-(D - 1) / sqrt(D)), the bound by the trace for standardised keys.
+    """Return N exp(-(D - 1) / sqrt(D)), an upper bound on the trace for standardised keys.
 
     lambda_max <= trace = sum_j kappa_jj / g_j^2 <= sum_j 1 / kappa_jj, and |k_j|^2 = D - 1. By `sharp_bound` the
-    factor N is not even needed.
+    bound holds for lambda_max even without the factor N.
     """
     return tokens * math.exp(-(width - 1) / width**0.5)

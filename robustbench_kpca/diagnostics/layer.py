@@ -1,4 +1,4 @@
-"""One attention layer on a few images, as every claim sees it: q, k, v, what came out, and the spectrum of its keys."""
+"""One attention layer on a few images, as passed to every claim: q, k, v, outputs, and the kernel PCA of its keys."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,20 +16,20 @@ Heads = Float[Tensor, "images heads tokens width"]
 
 @dataclass(frozen=True)
 class Layer:
-    """Double precision throughout, for the exponents need it; padding is gone, so all images have the same tokens.
+    """Tensors of one layer, in double precision (for the exponentials) and without padding.
 
     Attributes:
-        index: among the attention layers of the model, from 0.
-        name: of the module in the model.
-        module: the attention itself, for claims about its parameters.
-        x: the tokens it was given, (images, tokens, C), in its own precision.
+        index: number of the layer among the model's attention layers, from 0.
+        name: name of the module in the model.
+        module: the attention module, for claims about its parameters.
+        x: its input tokens, (images, tokens, C), in the model's precision.
         q: queries; the keys in symmetric attention.
         k: keys.
-        v: the values that the softmax mixes; None for attention without values (Primal, KEP-SVGP).
-        h: what each head made of them, before the output projection; None where that cannot be seen.
-        heads: the numbers of the heads that are here, rising.
-        ids: of the images.
-        seed: of all randomness.
+        v: the values that the softmax averages; None for attention without values (Primal, KEP-SVGP).
+        h: the output of each head before the output projection; None if it cannot be read.
+        heads: numbers of the selected heads, ascending.
+        ids: ids of the images.
+        seed: seed of all random numbers.
 
     """
 
@@ -47,33 +47,33 @@ class Layer:
 
     @property
     def width(self) -> int:
-        """D, of one head."""
+        """Width D of one head."""
         return int(self.k.shape[-1])
 
     @property
     def values(self) -> Heads:
-        """The values, of a layer that has them."""
+        """Return v of a layer that has values."""
         assert self.v is not None
         return self.v
 
     @property
     def outputs(self) -> Heads:
-        """What the heads made, of a layer where it is seen."""
+        """Return h of a layer whose outputs can be read."""
         assert self.h is not None
         return self.h
 
     @cached_property
     def spectrum(self) -> Spectrum:
-        """Kernel PCA of the keys as they are; shared by the claims, for nothing here costs more."""
+        """Kernel PCA of the keys, computed once for all claims because it is the most expensive step."""
         return spectrum(self.k)
 
     @cached_property
     def standardised_spectrum(self) -> Spectrum:
-        """Eigenvalues (no axes) of the keys standardised token by token."""
+        """Kernel PCA (eigenvalues only) of the keys, standardised token by token."""
         return spectrum(standardised(self.k), axes=False)
 
     def gaussian(self, scope: str) -> Heads:
-        """Draw standard normal numbers of the values' shape, from a stream of each image's own."""
+        """Draw standard normal numbers of the keys' shape, from a separate random stream for each image."""
         shape = self.k.shape[1:]
         drawn = [
             generator(sample_key(self.seed, f"{scope}/{self.index}", image)).standard_normal(shape)

@@ -1,6 +1,6 @@
-"""Means and variances of rows that arrive in parts, of single numbers and of the ratio of two means.
+"""Running means and variances over batches of rows, and of the log ratio of two means.
 
-Chan, Golub & LeVeque (1979): nothing but sums is kept, so that memory does not grow with the number of images.
+Chan, Golub & LeVeque (1979): only sums are stored, so memory does not grow with the number of images.
 """
 
 import math
@@ -24,7 +24,7 @@ class Moments:
         self.squares: Values = np.zeros(())
 
     def add(self, rows: Values) -> None:
-        """Take (rows, ...) in."""
+        """Add values of shape (rows, ...)."""
         n, mean = len(rows), rows.mean(0)
         gap = mean - self.mean
         total = self.n + n
@@ -34,18 +34,18 @@ class Moments:
 
     @property
     def deviation(self) -> Values:
-        """Of the sample; 0 for a single row."""
+        """Sample standard deviation; 0 for a single row."""
         return np.asarray(np.sqrt(self.squares / max(self.n - 1, 1)))
 
     def estimate(self) -> Estimate:
-        """Return mean and Student's interval (Gosset 1908) of scalar rows; a single row has no interval but itself."""
+        """Return mean and Student's t interval (Gosset 1908) of scalar rows; for one row the interval is its value."""
         return _estimate(float(self.mean), float(self.deviation), self.n)
 
 
 class RatioMoments:
-    """The logarithm of the ratio of two means, cell by cell: means first, so that large rows count as they are.
+    """The logarithm of the ratio of two arithmetic means, for each cell.
 
-    With means x and y, log10(x / y) has the deviation of (x_i / x - y_i / y) / ln 10 over rows i: the delta method.
+    With means x and y, the delta method gives log10(x / y) the deviation of (x_i / x - y_i / y) / ln 10 over rows i.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class RatioMoments:
         self.products: Values = np.zeros((2, 2, 1))
 
     def add(self, over: Values, under: Values) -> None:
-        """Take (rows, cells) of both in; they are positive."""
+        """Add positive values of both, of shape (rows, cells)."""
         rows = np.stack([over, under], 1)
         n, mean = len(rows), rows.mean(0)
         gap, apart = mean - self.mean, rows - mean
@@ -67,18 +67,18 @@ class RatioMoments:
 
     @property
     def value(self) -> Values:
-        """log10 of the ratio, (cells)."""
+        """log10 of the ratio, shape (cells)."""
         return np.asarray(np.log10(self.mean[0]) - np.log10(self.mean[1]))
 
     @property
     def deviation(self) -> Values:
-        """Of one row's share in it, (cells)."""
+        """Standard deviation of one row's contribution, shape (cells)."""
         relative = self.products / self.mean / self.mean[:, None] / max(self.n - 1, 1)
         variance = relative[0, 0] + relative[1, 1] - 2 * relative[0, 1]
         return np.asarray(np.sqrt(variance.clip(min=0)) / math.log(10))
 
     def estimate(self) -> Estimate:
-        """Return value and interval of the only cell."""
+        """Return value and confidence interval of the only cell."""
         return _estimate(float(self.value[0]), float(self.deviation[0]), self.n)
 
 

@@ -1,4 +1,4 @@
-"""A diagnosis as markdown and as one self-contained HTML page, and one page across models; needs no torch."""
+"""Markdown and self-contained HTML pages of one diagnosis, and of a comparison across models; needs no torch."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -18,28 +18,28 @@ from robustbench_kpca.records.record import Record
 Kind = Literal["model", "comparison"]
 _README, _PAGE = "README.md", "index.html"
 _STATISTICS = ("Statistic", "What", *tables.STATISTICS[2:])
-_FINDINGS = ("Stated", "By", "Measured", "95 % interval", "Here")
+_FINDINGS = ("Published statement", "Source", "Measured", "95 % interval", "Outcome")
 _REASONS = ("Model", "Verdict", "Why")
 _ACROSS = ("Model", *tables.STATISTICS[1:])
 _INTRO = (
     "Measured on {n} samples of {data} ({split}) in {layers} attention layers with {tokens} tokens and heads of width "
-    "{width}; seed {seed}. Intervals (95 %, Student's t) are over the samples. A claim is not testable where the model "
-    "has nothing that it is about, or where no test could have told it from chance. The limits of the verdicts stand "
-    "at the end; diagnostics/thresholds.py gives their reasons."
+    "{width}; seed {seed}. Confidence intervals (95 %, Student's t) are over the samples. A claim is not testable if "
+    "the model has no layer of the kind it describes, or if no test could distinguish it from chance. The limits of "
+    "the verdicts are listed at the end; diagnostics/thresholds.py gives their reasons."
 )
 _ABLATION = (
-    "Accuracies or mIoU (%) of RPC models and their twins by the same protocol on the same images: identity attention "
-    "in the same layers, or no pursuit. Only what a model has over its identity twin is the pursuit's own. p: paired "
-    "tests (McNemar exact or sign flips), adjusted by Holm over the table. One pair tells two networks apart, not two "
-    "attentions: that takes several training seeds."
+    "Accuracies or mIoU (%) of RPC models and their twins under the same protocol on the same images. A twin has "
+    "identity attention in the same layers, or no pursuit. Only the difference from the identity twin is an effect of "
+    "the pursuit. p: paired tests (McNemar exact or sign flips), adjusted by Holm over the table. One pair compares "
+    "two networks, not two kinds of attention: that needs several training seeds."
 )
 
 
 def require_own(folder: Path, kind: Kind) -> None:
-    """Refuse to replace pages that `rbk diagnose` did not write, or wrote of another kind.
+    """Refuse to replace files that are not pages of this kind written by `rbk diagnose`.
 
     Raises:
-        BadInputError: there is such a file.
+        BadInputError: the folder holds such a file, or a file cannot be read.
 
     """
     for name in (_README, _PAGE):
@@ -53,21 +53,21 @@ def require_own(folder: Path, kind: Kind) -> None:
             ) from None
         if _mark(kind) not in text:
             raise BadInputError(
-                f"{folder / name} is not a page of this kind that rbk diagnose wrote, and would be replaced",
+                f"{folder / name} was not written by rbk diagnose as a page of this kind, and would be replaced",
                 fix="choose another folder with -o",
             )
 
 
 def write_pages(diagnosis: Diagnosis, folder: Path) -> list[Path]:
-    """Write README.md and index.html beside `diagnosis.json`, each whole or not at all; return their paths."""
+    """Write README.md and index.html beside `diagnosis.json`, each atomically; return their paths."""
     return _write(folder, "model", markdown(diagnosis), html(diagnosis))
 
 
 def write_comparison(diagnoses: Sequence[Diagnosis], folder: Path, records: Sequence[Record] = ()) -> list[Path]:
-    """Write README.md and index.html across models, with the ablation that the records allow; return their paths.
+    """Write README.md and index.html across models, with the ablation from `records`; return their paths.
 
     Raises:
-        BadInputError: nothing to compare, or something else is at their place.
+        BadInputError: there are no diagnoses, or other files would be replaced.
 
     """
     if not diagnoses:
@@ -75,14 +75,14 @@ def write_comparison(diagnoses: Sequence[Diagnosis], folder: Path, records: Sequ
     named = by_name(diagnoses)
     ablation = [contrast.row() for contrast in contrasts(records)]
     alone = without_identity(records)
-    note = f"{_ABLATION} No identity twin is among the records of: {', '.join(alone)}." if alone else _ABLATION
+    note = f"{_ABLATION} No record of an identity twin for: {', '.join(alone)}." if alone else _ABLATION
     return _write(
         folder, "comparison", comparison_markdown(named, ablation, note), comparison_html(named, ablation, note)
     )
 
 
 def by_name(diagnoses: Sequence[Diagnosis]) -> dict[str, Diagnosis]:
-    """Name diagnoses by their models; a name that is there already is numbered."""
+    """Map model names to diagnoses; repeated names get a number."""
     named: dict[str, Diagnosis] = {}
     for one in diagnoses:
         name, number = one.model.name, 2
@@ -104,12 +104,12 @@ def markdown(diagnosis: Diagnosis) -> str:
         if judged.findings:
             parts.append(_table(_FINDINGS, _findings(judged)))
     if diagnosis.chance:
-        parts += ["## How alike unrelated matrices are", _table(tables.CHANCE, tables.chance_rows(diagnosis))]
+        parts += ["## Similarity of unrelated matrices", _table(tables.CHANCE, tables.chance_rows(diagnosis))]
     return _joined(parts, _provenance(diagnosis))
 
 
 def html(diagnosis: Diagnosis) -> str:
-    """Render the page of one model; it makes no request to anywhere."""
+    """Render the HTML page of one model; it loads nothing from elsewhere."""
     claims = [
         {
             "name": name, "judged": judged, "head": _head(judged), "rows": _statistics(diagnosis, name),
@@ -143,7 +143,7 @@ def comparison_markdown(
 
 
 def comparison_html(named: Mapping[str, Diagnosis], ablation: Sequence[tables.Row] = (), note: str = _ABLATION) -> str:
-    """Render the page across models; it makes no request to anywhere."""
+    """Render the HTML page across models; it loads nothing from elsewhere."""
     return _render(
         "comparison.html.j2", title="The kernel-PCA claims across models", names=list(named), claims=_across(named),
         intro=_across_intro(named),
@@ -154,7 +154,7 @@ def comparison_html(named: Mapping[str, Diagnosis], ablation: Sequence[tables.Ro
 
 
 def _across_intro(named: Mapping[str, Diagnosis]) -> str:
-    """Say what the models have in common, and what not."""
+    """Describe which settings are the same for all models and which differ."""
     every = list(named.values())
     limits = {name for one in every for name in one.protocol.thresholds}
     apart = sorted(name for name in limits if len({one.protocol.thresholds.get(name) for one in every}) > 1)
@@ -190,7 +190,7 @@ def _across(named: Mapping[str, Diagnosis]) -> list[dict[str, Any]]:
 
 
 def _grouped(rows: Sequence[tables.Row], order: Sequence[str]) -> list[tables.Row]:
-    """Put the rows of one statistic together, in the order of the claim."""
+    """Sort rows by statistic, in the order of the claim."""
     places = {name: place for place, name in enumerate(order)}
     return sorted(rows, key=lambda row: places.get(row[1], len(places)))
 
@@ -203,12 +203,12 @@ def _statistics(diagnosis: Diagnosis, claim: str) -> list[tables.Row]:
 
 
 def _head(judged: Judged) -> tables.Row:
-    """Return the columns of a claim's table: those about chance only where something has a null."""
+    """Return the columns of a claim's table, with those about chance only if a statistic has a null model."""
     return _STATISTICS if _nulls(judged) else _STATISTICS[:4]
 
 
 def _nulls(judged: Judged) -> list[str]:
-    """Return what chance means here: each null once, with its draws."""
+    """Return the descriptions of a claim's null models, without repetition, with their numbers of draws."""
     nulls = [measured.null for measured in judged.statistics.values() if measured.null is not None]
     return list(dict.fromkeys(f"{null.what.rstrip('.')} ({null.draws} draws)." for null in nulls))
 
@@ -261,7 +261,7 @@ def _render(template: str, **values: Any) -> str:
 
 
 def _mark(kind: Kind) -> str:
-    """Return the comment by which a page is known as written here."""
+    """Return the comment that marks a page as written by `rbk diagnose`."""
     return f"<!-- rbk diagnose: {kind} -->"
 
 
@@ -285,7 +285,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _md(text: str) -> str:
-    """Keep markdown from reading norms as cell borders and powers as emphasis."""
+    """Escape markdown, so that norms are not read as cell borders nor powers as emphasis."""
     escaped = escape(text, quote=False)
     for sign in ("\\", "|", "*", "_", "`", "["):
         escaped = escaped.replace(sign, f"\\{sign}")

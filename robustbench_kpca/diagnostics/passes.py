@@ -1,7 +1,7 @@
-"""A model is shown its data block by block, and what its attention layers showed comes out checked, as `Layer`s.
+"""Run a model on its data block by block, and return the tensors of its attention layers as `Layer`s, after a check.
 
-Hooks see modules, not the model's own forward pass. So on the first block what they read is put together again, and a
-model of which it does not give what the layer put out is refused rather than misread.
+Hooks see modules, not the code of the forward pass. So on the first block each layer's output is recomputed from the
+tensors read, and a model whose output differs is refused.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,10 +19,10 @@ from robustbench_kpca.diagnostics.taps import Reading, Tap, call, listening
 from robustbench_kpca.errors import BadInputError
 
 Visit = Callable[[Iterator[Layer], str], None]
-"""Called with what the layers showed, one by one, on images that are each other's null, and the name of that group."""
+"""Called with an iterator over the layers for a group of images that serve as each other's null model, and its name."""
 
-APART = 1e-2
-"""Distance of a layer's output from what was read, relative to it, from which on it is another's: bf16 keeps 4e-3."""
+OUTPUT_TOLERANCE = 1e-2
+"""Largest relative difference between a layer's output and the recomputed one; bf16 has a precision of 4e-3."""
 
 
 def show(
@@ -36,10 +36,11 @@ def show(
     heads: Sequence[int] | None = None,
     device: str = "cpu",
 ) -> Tensor:
-    """Run a model on all blocks of a source; return its output on the first.
+    """Run a model on all blocks of a source; return its output on the first block.
 
     Raises:
-        BadInputError: the model cannot be run on them, has no such heads, or is not what its hooks say.
+        BadInputError: the model cannot be run on them, has no such heads, or its outputs differ from the recomputed
+            ones.
 
     """
     probe: Tensor | None = None
@@ -52,8 +53,8 @@ def show(
             if probe is None:
                 probe = out
                 for tap, reading in zip(taps, found, strict=True):
-                    _require_read_rightly(tap, reading, part, block)
-            for group, rows in enumerate(_equally_long(part)):
+                    _require_same_output(tap, reading, part, block)
+            for group, rows in enumerate(_comparable_groups(part)):
                 pairs = zip(taps, found, strict=True)
                 visit((_layer(*pair, part, rows, heads, seed) for pair in pairs), f"{number}/{group}")
     assert probe is not None
@@ -61,10 +62,10 @@ def show(
 
 
 def _layer(tap: Tap, reading: Reading, block: Block, rows: list[int], asked: Sequence[int] | None, seed: int) -> Layer:
-    there = reading.k.shape[1]
-    heads = tuple(range(there)) if asked is None else tuple(sorted(set(asked)))
-    if not heads or not 0 <= heads[0] <= heads[-1] < there:
-        raise BadInputError(f"heads {heads} of {there}", expected="numbers from 0")
+    count = reading.k.shape[1]
+    heads = tuple(range(count)) if asked is None else tuple(sorted(set(asked)))
+    if not heads or not 0 <= heads[0] <= heads[-1] < count:
+        raise BadInputError(f"heads {heads} of a layer with {count} heads", expected=f"numbers from 0 to {count - 1}")
     kept = slice(None) if block.kept is None else block.kept[rows[0]]
 
     def part(x: Tensor | None) -> Tensor | None:
@@ -74,36 +75,37 @@ def _layer(tap: Tap, reading: Reading, block: Block, rows: list[int], asked: Seq
     assert q is not None
     assert k is not None
     if not all(bool(torch.isfinite(x).all()) for x in (q, k, v, h) if x is not None):
-        raise BadInputError(f"numbers that are not finite in attention layer {tap.index} ({tap.name})")
+        raise BadInputError(f"NaN or infinite values in attention layer {tap.index} ({tap.name})")
     ids = tuple(block.ids[row] for row in rows)
     return Layer(tap.index, tap.name, tap.module, reading.x[rows][:, kept], q, k, v, h, heads, ids, seed)
 
 
-def _require_read_rightly(tap: Tap, reading: Reading, block: Block, size: int) -> None:
+def _require_same_output(tap: Tap, reading: Reading, block: Block, size: int) -> None:
     where = f"attention layer {tap.index} ({tap.name}, {type(tap.module).__name__})"
     if len(reading.k) != size:
         raise BadInputError(
-            f"{where} was given {len(reading.k)} rows for {size} images", expected="one row an image",
-            fix="diagnose the network itself, without what repeats, flips or cuts images",
+            f"{where} was given {len(reading.k)} rows for {size} images", expected="one row per image",
+            fix="diagnose the network itself, without a wrapper that repeats, flips or crops images",
         )  # fmt: skip
-    made = _made_again(tap.module, reading, block)
-    if made is None or reading.h is None:
+    recomputed = _recomputed(tap.module, reading, block)
+    if recomputed is None or reading.h is None:
         return
     h = reading.h
-    if block.kept is not None:  # what padding makes of its own is nobody's
+    if block.kept is not None:  # outputs at padding positions do not matter
         rows = len(block.kept)
-        there = block.kept.to(h.device)[:, None, :, None]
-        made, h = made[:rows] * there, h[:rows] * there
-    finite = bool(torch.isfinite(h).all()) and bool(torch.isfinite(made).all())  # else it is told elsewhere, in words
-    if finite and float((made.float() - h.float()).norm()) > APART * float(h.float().norm()):
+        real = block.kept.to(h.device)[:, None, :, None]
+        recomputed, h = recomputed[:rows] * real, h[:rows] * real
+    finite = bool(torch.isfinite(h).all() and torch.isfinite(recomputed).all())  # NaN: reported by `_layer`
+    if finite and float((recomputed.float() - h.float()).norm()) > OUTPUT_TOLERANCE * float(h.float().norm()):
         raise BadInputError(
-            f"{where} does not put out what its q, k and v say", expected="softmax(q k^T / sqrt(D)) v, or its pursuit",
-            fix="a class with a forward pass of its own cannot be read",
+            f"{where} has outputs that differ from those of its q, k and v",
+            expected="softmax(q k^T / sqrt(D)) v, or its pursuit",
+            fix="this class has its own forward pass and cannot be read",
         )  # fmt: skip
 
 
-def _made_again(module: nn.Module, reading: Reading, block: Block) -> Tensor | None:
-    """Return what a layer should have put out; None of attention without values."""
+def _recomputed(module: nn.Module, reading: Reading, block: Block) -> Tensor | None:
+    """Recompute a layer's output from q, k and v; None for attention without values."""
     q, k, v = reading.q, reading.k, reading.v
     if v is None:
         return None
@@ -114,12 +116,12 @@ def _made_again(module: nn.Module, reading: Reading, block: Block) -> Tensor | N
         if isinstance(pursuit, Pursuit):
             return pursuit(k, v, q if isinstance(module, AsymmetricRPCAttention) else None)
         kept = None if block.kept is None else _repeat_last(block.kept, len(k)).to(k.device)[:, None, None, :]
-        made: Tensor = F.scaled_dot_product_attention(q, k, v, attn_mask=kept)
-    return made
+        recomputed: Tensor = F.scaled_dot_product_attention(q, k, v, attn_mask=kept)
+    return recomputed
 
 
-def _equally_long(block: Block) -> Iterator[list[int]]:
-    """Yield the rows of a block that have their tokens in the same places: only they can be each other's null."""
+def _comparable_groups(block: Block) -> Iterator[list[int]]:
+    """Yield groups of rows with the same token positions: only these can serve as each other's null model."""
     if block.kept is None:
         yield list(range(len(block.ids)))
         return
@@ -130,7 +132,7 @@ def _equally_long(block: Block) -> Iterator[list[int]]:
 
 
 def _filled(block: Block, size: int, device: str) -> Tensor | dict[str, Tensor]:
-    """Repeat the last input until the block is full: a model runs at one batch size."""
+    """Repeat the last input until the block is full, so that the model always runs at one batch size."""
     if isinstance(block.inputs, Tensor):
         return _repeat_last(block.inputs, size).to(device)
     return {name: _repeat_last(part, size).to(device) for name, part in block.inputs.items()}

@@ -1,7 +1,7 @@
-"""Textbook principal component pursuit: what splitting a matrix into low rank and sparse looks like where it works.
+"""Textbook principal component pursuit: split a matrix into a low-rank and a sparse part.
 
 Candès, Li, Ma & Wright (2011), "Robust Principal Component Analysis?", J. ACM 58(3), arXiv:0912.3599, algorithm 1: the
-alternating directions method on the augmented Lagrangian, with the choices of section 5.
+alternating directions method on the augmented Lagrangian, with the parameters of section 5.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ MOST_STEPS = 2000
 
 @dataclass(frozen=True)
 class Split:
-    """K = L + S; `residual` is the larger of both residuals relative to K, and the largest of the batch."""
+    """K = L + S; `residual` is the larger of the two residuals relative to K, maximal over the batch."""
 
     low_rank: Matrices
     sparse: Matrices
@@ -38,14 +38,14 @@ def principal_component_pursuit(
         Y <- Y + mu (K - L - S)
 
     with lam = 1 / sqrt(max(rows, columns)) and mu = rows columns / (4 |K|_1), until both |K - L - S|_F and the last
-    change of S are at most tolerance |K|_F. The paper asks for the first alone, which may hold far from the minimum;
+    change of S are at most tolerance |K|_F. The paper requires only the first, which may hold far from the minimum;
     the second is the dual residual (Boyd et al., 2011, section 3.3).
 
     Args:
         keys: K.
         lam: weight of the sparse part; by default the paper's.
-        tolerance: of both residuals, relative to K.
-        most_steps: where to stop at the latest; `residual` then says how far it came.
+        tolerance: bound on both residuals, relative to K.
+        most_steps: largest number of iterations; `residual` shows whether it converged.
 
     """
     rows, columns = keys.shape[-2:]

@@ -1,7 +1,7 @@
-"""Keys of which the split is known: random low-rank matrices with gross outliers, and how well a rule finds them again.
+"""Synthetic keys with a known split: random low-rank matrices with gross outliers, and metrics of their recovery.
 
-The model of Candès et al. (2011), arXiv:0912.3599, section 3: L_0 = X Y^T with Gaussian factors, the support of S_0 at
-random with random signs.
+The model of Candès et al. (2011), arXiv:0912.3599, section 3: L_0 = X Y^T with Gaussian factors, the support of S_0
+uniform at random, with random signs.
 """
 
 from dataclasses import dataclass, replace
@@ -17,13 +17,13 @@ from robustbench_kpca.diagnostics.pcp import principal_component_pursuit
 from robustbench_kpca.diagnostics.pursuits import PerHead, iterates
 from robustbench_kpca.randomness import generator, sample_key
 
-SEEN = 1e-3
-"""An entry of S counts as an outlier found from this many deviations of L_0 on."""
+DETECTED = 1e-3
+"""An entry of S counts as a detected outlier if it exceeds this many deviations of L_0."""
 
 
 @dataclass(frozen=True)
 class Planted:
-    """K = L_0 + S_0 of some images and heads; entries of L_0 have expected square scale^2."""
+    """K = L_0 + S_0 for some images and heads; entries of L_0 have expected square scale^2."""
 
     low_rank: Heads
     sparse: Heads
@@ -35,17 +35,17 @@ class Planted:
         return self.low_rank + self.sparse
 
     def scaled(self, factors: Float[Tensor, "images heads"]) -> "Planted":
-        """Return the same problems in units of their own, for as many heads as there are factors."""
+        """Return the problems multiplied by factors, one per image and head."""
         wide = factors[..., None, None]
         return Planted(self.low_rank * wide, self.sparse * wide, self.scale * factors)
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """How much of each planted split was found.
+    """How well each planted split was recovered.
 
     `error` is |L - L_0|_F / |L_0|_F; `precision` of an empty support is 0; `f1` is the harmonic mean of precision and
-    recall. `residual` is that of a solver which stops by one (see `Split`), and 0 of others.
+    recall. `residual` is that of the textbook solver (see `Split`), and 0 for other rules.
     """
 
     error: PerHead
@@ -67,7 +67,7 @@ def plant(
 ) -> Planted:
     """Draw a problem for every sample, (samples, 1, tokens, width).
 
-    Rank (at least 1) and number of outliers are relative to the matrix, their size is in deviations of L_0.
+    `rank` (at least rank 1) and `share` (of outliers) are relative to the matrix, `size` is in deviations of L_0.
     """
     drawn = [_draw(tokens, width, sample, seed, rank, share) for sample in samples]
     low_rank, signs = (torch.stack(part).unsqueeze(1) for part in zip(*drawn, strict=True))
@@ -75,8 +75,8 @@ def plant(
 
 
 def recovery(planted: Planted, low_rank: Heads, sparse: Heads) -> Recovery:
-    """Compare splits with the planted ones."""
-    found = sparse.abs() > SEEN * planted.scale[..., None, None]
+    """Compare splits with the planted splits."""
+    found = sparse.abs() > DETECTED * planted.scale[..., None, None]
     there = planted.sparse != 0
     hits, seen, all_there = (x.double().sum((-2, -1)) for x in (found & there, found, there))
     error = torch.linalg.matrix_norm(low_rank - planted.low_rank) / torch.linalg.matrix_norm(planted.low_rank)
@@ -85,9 +85,9 @@ def recovery(planted: Planted, low_rank: Heads, sparse: Heads) -> Recovery:
 
 
 def pursue(planted: Planted, pursuit: Pursuit, heads: int, *, oracle: bool = False) -> Recovery:
-    """Let a pursuit of a layer with so many `heads` split planted keys.
+    """Split planted keys with the symmetric pursuit of a layer with `heads` heads.
 
-    In the symmetric form. Values are the keys themselves or, with `oracle`, the clean L_0, which the identity keeps.
+    Values are the keys themselves or, with `oracle`, the clean L_0, which identity attention would return unchanged.
     """
     values = planted.low_rank if oracle else planted.keys
     last = iterates(pursuit, heads, planted.keys, values)[-1]
@@ -95,18 +95,18 @@ def pursue(planted: Planted, pursuit: Pursuit, heads: int, *, oracle: bool = Fal
 
 
 def textbook(planted: Planted) -> Recovery:
-    """Let textbook principal component pursuit split planted keys; how well it does is independent of their scale."""
+    """Split planted keys by textbook principal component pursuit; the recovery does not depend on their scale."""
     split = principal_component_pursuit(planted.keys)
     return replace(recovery(planted, split.low_rank, split.sparse), residual=split.residual)
 
 
 def paper_rule(pursuit: Pursuit) -> Pursuit:
-    """Return the pursuit as the paper prints it: shrink by lam / mu, mu by one head's width, the printed dual sign."""
+    """Return the pursuit as printed in the paper: threshold lam / mu, mu from one head's width, printed dual sign."""
     return replace(pursuit, threshold="lam/mu", mu_width="head", dual_sign=-1)
 
 
 def textbook_rule(pursuit: Pursuit) -> Pursuit:
-    """Return the pursuit with textbook threshold and sign; attention still stands for the singular-value step."""
+    """Return the pursuit with textbook threshold and sign; attention still replaces the singular-value step."""
     return replace(pursuit, threshold="lam/mu", mu_width="head", dual_sign=1)
 
 

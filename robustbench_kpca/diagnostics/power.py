@@ -1,7 +1,6 @@
-"""What the verdict on value vectors can see: V = alpha V_theory + (1 - alpha) noise, judged like any model's.
+"""Power of the verdict on value vectors: V = alpha V_theory + (1 - alpha) noise, judged like a model's values.
 
-Keys and noise are Gaussian, V_theory and noise have norm 1. Figures of this curve, and the test that thresholds mean
-what they say, are made from it.
+Keys and noise are Gaussian; V_theory and noise have norm 1. A figure and the tests of the thresholds use this curve.
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from robustbench_kpca.randomness import generator, sample_key
 
 @dataclass(frozen=True)
 class Point:
-    """One alpha: mean linear CKA, chance, share of heads above chance, and the verdict."""
+    """The result at one alpha: mean linear CKA, chance level, fraction of heads above chance, and the verdict."""
 
     alpha: float
     linear_cka: float
@@ -42,7 +41,7 @@ def power_curve(
     key_std: float = 1.0,
     seed: int = 0,
 ) -> list[Point]:
-    """Judge planted values; the keys and the noise are the same for every alpha."""
+    """Judge the values for each alpha; keys and noise are the same for all."""
     shape = (images, heads, tokens, width)
     keys = key_std * _gaussian(shape, seed, "keys")
     theory, _ = spectrum(keys).theoretical_values(width)

@@ -1,6 +1,6 @@
-"""What a layer's pursuit makes of keys, head by head: of its own, or of random ones of the same size.
+"""Iterates of a layer's pursuit, head by head, on its own keys and on random keys of the same scale.
 
-Pursuit: Teo & Nguyen (2024), arXiv:2406.13762, Definition 1, as `attention.rpc` runs it, here in double precision.
+Pursuit: Teo & Nguyen (2024), arXiv:2406.13762, Definition 1, as in `attention.rpc`, here in double precision.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Measure = Callable[[Iterate], Tensor]
 
 @dataclass(frozen=True)
 class Traces:
-    """All iterates 1 to n on a layer's own keys and on random ones, and plain attention on its own."""
+    """Iterates 1 to n on a layer's own keys and on random keys, and plain attention on its own keys."""
 
     own: list[Iterate]
     random: list[Iterate]
@@ -56,9 +56,9 @@ def pursuit_of(layer: Layer) -> Pursuit:
     return found
 
 
-@lru_cache(maxsize=1)  # several claims look at one layer, one after another
+@lru_cache(maxsize=1)  # several claims use the same layer, one after another
 def traces(layer: Layer) -> Traces:
-    """Run a layer's pursuit on its own keys and values and on Gaussian ones with the same deviation in every head."""
+    """Run a layer's pursuit on its own keys and values, and on Gaussian ones with each head's standard deviation."""
     pursuit, heads = pursuit_of(layer), int(layer.module.num_heads)  # type: ignore[arg-type]
     query = layer.q if isinstance(layer.module, AsymmetricRPCAttention) else None
     k, v = (layer.gaussian(f"random {part}") * _deviation(own) for part, own in (("k", layer.k), ("v", layer.values)))
@@ -72,9 +72,9 @@ def traces(layer: Layer) -> Traces:
 
 
 def iterates(pursuit: Pursuit, heads: int, k: Heads, v: Heads, query: Heads | None = None) -> list[Iterate]:
-    """Run a pursuit on some of a layer's `heads` and return what each iteration made of them.
+    """Run a pursuit on some of a layer's `heads` heads and return all iterates.
 
-    Heads that are not here are replaced by zeros: no head sees another, but mu knows how many there are.
+    Missing heads are filled with zeros: heads are independent, but mu depends on their number.
     """
     here, found = k.shape[1], list[Iterate]()
 
@@ -82,7 +82,7 @@ def iterates(pursuit: Pursuit, heads: int, k: Heads, v: Heads, query: Heads | No
         return F.pad(x, (0, 0, 0, 0, 0, heads - here))
 
     pursuit(padded(k), padded(v), None if query is None else padded(query), observer=found.append)
-    return [_cut(step, here) for step in found]
+    return [_first_heads(step, here) for step in found]
 
 
 def residual(step: Iterate) -> PerHead:
@@ -103,13 +103,13 @@ def size(x: Heads) -> PerHead:
 
 
 def effective_rank(sizes: Float[Tensor, "*batch count"]) -> Float[Tensor, " *batch"]:
-    """Return exp(entropy) of singular values scaled to sum 1 (Roy & Vetterli 2007): m for m equal ones."""
+    """Return exp(entropy) of singular values scaled to sum 1 (Roy & Vetterli 2007); m for m equal values."""
     shares = sizes / sizes.sum(-1, keepdim=True).clamp_min(1e-300)
     rank: Tensor = torch.special.entr(shares).sum(-1).exp()
     return rank
 
 
-def _cut(step: Iterate, heads: int) -> Iterate:
+def _first_heads(step: Iterate, heads: int) -> Iterate:
     parts = (step.k, step.v, step.query, step.inner, step.low_rank, step.sparse)
     k, v, query, inner, low_rank, sparse = (part[:, :heads] for part in parts)
     return Iterate(step.iteration, k, v, query, inner, low_rank, sparse, step.causal)

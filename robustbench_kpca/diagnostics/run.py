@@ -1,4 +1,4 @@
-"""`diagnose`: every claim measured on one model, block by block, in memory that does not grow with the images."""
+"""`diagnose`: measure every claim on one model, block by block, with memory independent of the number of images."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -39,35 +39,35 @@ def diagnose(
     """Measure the kernel-PCA claims on a model.
 
     Args:
-        model: whose attention layers `taps` knows; in evaluation mode.
+        model: a model with attention layers that `taps` supports; in evaluation mode.
         source: images in [0, 1], or texts.
-        environment: where this runs.
-        name: of the model.
-        origin: where its weights came from.
-        claims: names of `diagnostics.claims`; by default all.
+        environment: the hardware and software of this run.
+        name: name of the model.
+        origin: source of its weights.
+        claims: names from `diagnostics.claims`; by default all.
         layers: numbers of the attention layers, from 0; by default all.
         heads: numbers of the heads, from 0; by default all.
-        block: images that are looked at together, at most all; the model runs at this batch size.
-        seed: of all randomness.
-        device: where the model runs and the claims are measured; double precision is needed.
-        progress: called with the images done and to do.
+        block: images per block, at most all images; the model runs at this batch size.
+        seed: seed of all random numbers.
+        device: device for the model and the claims; it must support double precision.
+        progress: called with the number of images done and of all images.
 
     Raises:
-        BadInputError: no attention layer that is read rightly, no such layer, head or claim.
+        BadInputError: no supported attention layer, or no such layer, head or claim.
 
     """
     started, created = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     if any(module.training for module in model.modules()):
         raise BadInputError("the model, or a part of it, is in training mode", fix="call model.eval() first")
     members = {claim: CLAIMS.get(claim) for claim in (CLAIMS.names() if claims is None else claims)}
-    taps, info = _chosen(find_taps(model), layers, type(model).__name__), source.info()
+    taps, info = _selected(find_taps(model), layers, type(model).__name__), source.info()
     block = min(block, info.n)
-    work = _Work(members, seed, lambda done: None if progress is None else progress(done, info.n))
+    work = _Running(members, seed, lambda done: None if progress is None else progress(done, info.n))
     probe = show(model, taps, source, work.add, block=block, seed=seed, heads=heads, device=device)
     limits = {key: float(value) for key, value in vars(thresholds).items() if key.isupper()}
     protocol = Protocol(
         claims=tuple(members), images=work.images, block=block, seed=seed, thresholds=limits,
-        layers=_rising(layers), heads=_rising(heads),
+        layers=_sorted(layers), heads=_sorted(heads),
     )  # fmt: skip
     return Diagnosis(
         model=model_info(model, name, origin or name, probe.float()), data=info, protocol=protocol,
@@ -77,8 +77,8 @@ def diagnose(
     )  # fmt: skip
 
 
-class _Work:
-    """The mutable state of one diagnosis."""
+class _Running:
+    """Running totals of one diagnosis."""
 
     def __init__(self, claims: dict[str, Claim], seed: int, progress: Callable[[int], None]) -> None:
         self.claims, self.seed, self.progress = claims, seed, progress
@@ -88,15 +88,15 @@ class _Work:
         self.images = 0
 
     def add(self, layers: Iterator[Layer], group: str) -> None:
-        """Let every claim look at what the layers showed of a group of images, one layer at a time."""
+        """Measure every claim on a group of images, one layer at a time."""
         seen: dict[str, list[dict[str, Tensor]]] = {name: [] for name in self.claims}
         units: dict[str, list[tuple[int, int]]] = {name: [] for name in self.claims}
         images = 0
         for layer in layers:
-            self._note(layer)
+            self._record_layer(layer)
             images = len(layer.ids)
             for name, claim in self.claims.items():
-                if claim.applies(layer) and (found := self._observed(name, claim, layer)) is not None:
+                if claim.applies(layer) and (found := self._observe(name, claim, layer)) is not None:
                     seen[name].append(found)
                     units[name] += [(layer.index, head) for head in layer.heads]
         for name, claim in self.claims.items():
@@ -106,8 +106,8 @@ class _Work:
         self.images += images
         self.progress(self.images)
 
-    def _observed(self, name: str, claim: Claim, layer: Layer) -> dict[str, Tensor] | None:
-        """Return what a claim observes; one that fails is broken, and the others go on."""
+    def _observe(self, name: str, claim: Claim, layer: Layer) -> dict[str, Tensor] | None:
+        """Return a claim's statistics; a claim whose linear algebra fails is marked as broken, the others continue."""
         if name in self.broken:
             return None
         try:
@@ -117,7 +117,7 @@ class _Work:
             self.broken[name] = f"the linear algebra failed in layer {layer.index} ({words})"
             return None
 
-    def _note(self, layer: Layer) -> None:
+    def _record_layer(self, layer: Layer) -> None:
         before, tokens = self.infos.get(layer.index), int(layer.k.shape[-2])
         least, most = (tokens, tokens) if before is None else before.tokens
         self.infos[layer.index] = LayerInfo(
@@ -129,7 +129,7 @@ class _Work:
         return tuple(self.infos[index] for index in sorted(self.infos))
 
     def largest(self) -> tuple[int, int]:
-        """Return the most tokens and the widest head."""
+        """Return the largest number of tokens and the largest head width."""
         return max(info.tokens[1] for info in self.infos.values()), max(info.width for info in self.infos.values())
 
     def judged(self) -> dict[str, Judged]:
@@ -144,7 +144,7 @@ def _judge(claim: Claim, totals: Totals | None, broken: str) -> Judged:
     if results.broken:
         verdict = Verdict("not testable", results.broken)
     elif totals is None:
-        verdict = Verdict("not testable", "no layer of the model has what the claim is about")
+        verdict = Verdict("not testable", "the model has no layer of the kind that the claim describes")
     else:
         verdict = claim.verdict(results)
     return Judged(
@@ -153,11 +153,11 @@ def _judge(claim: Claim, totals: Totals | None, broken: str) -> Judged:
     )  # fmt: skip
 
 
-def _rising(numbers: Sequence[int] | None) -> tuple[int, ...] | None:
+def _sorted(numbers: Sequence[int] | None) -> tuple[int, ...] | None:
     return None if numbers is None else tuple(sorted(set(numbers)))
 
 
-def _chosen(taps: list[Tap], layers: Sequence[int] | None, kind: str) -> list[Tap]:
+def _selected(taps: list[Tap], layers: Sequence[int] | None, kind: str) -> list[Tap]:
     if not taps:
         raise BadInputError(
             f"no attention layer of {kind} can be read",
@@ -167,5 +167,8 @@ def _chosen(taps: list[Tap], layers: Sequence[int] | None, kind: str) -> list[Ta
         return taps
     wrong = [layer for layer in layers if not 0 <= layer < len(taps)]
     if wrong or not layers:
-        raise BadInputError(f"layer {wrong[0] if wrong else 'none'}", expected=f"numbers from 0 to {len(taps) - 1}")
+        raise BadInputError(
+            f"no attention layer {wrong[0]}" if wrong else "no attention layer chosen",
+            expected=f"numbers from 0 to {len(taps) - 1}",
+        )
     return [taps[layer] for layer in sorted(set(layers))]

@@ -1,4 +1,4 @@
-"""What a model is shown while it is diagnosed: blocks of images, or of texts with their padding marked."""
+"""Data for a diagnosis: blocks of images, or of texts with a padding mask."""
 
 import importlib
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from robustbench_kpca.records.record import DataInfo
 
 @dataclass(frozen=True)
 class Block:
-    """Inputs for one pass; `kept` is True where a token is none of the padding, None where there is no padding."""
+    """Inputs for one pass; `kept` is True for tokens and False for padding, or None without padding."""
 
     inputs: Any
     ids: tuple[str, ...]
@@ -26,25 +26,25 @@ class Block:
 
 @runtime_checkable
 class Source(Protocol):
-    """Where blocks come from; it can be read more than once."""
+    """A source of blocks, which can be read more than once."""
 
     def info(self) -> DataInfo:
-        """Identify what is shown."""
+        """Return the identity of the data."""
         ...
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """Yield blocks of at most `size`."""
+        """Yield blocks of at most `size` images or texts."""
         ...
 
 
 @dataclass(frozen=True)
 class ImageSource:
-    """Images, read block by block."""
+    """Images, loaded block by block."""
 
     samples: Samples
 
     def info(self) -> DataInfo:
-        """Identify the images."""
+        """Return the identity of the images."""
         s = self.samples
         return DataInfo(name=s.name, split=s.split, n=len(s), classes=s.classes, digest=s.digest(), task=s.task)
 
@@ -57,14 +57,14 @@ class ImageSource:
 
 @dataclass(frozen=True)
 class TextSource:
-    """Token ids of texts, each (tokens); shorter ones are padded within a block, and the padding is masked."""
+    """Token ids of texts; within a block, shorter texts are padded and the padding is masked."""
 
     name: str
     sequences: tuple[tuple[int, ...], ...]
     pad: int
 
     def info(self) -> DataInfo:
-        """Identify the token ids."""
+        """Return the identity of the token ids."""
         digest = sha256(repr(self.sequences).encode())
         return DataInfo(name=self.name, split="all", n=len(self.sequences), classes=0, digest=digest, task="text")
 
@@ -88,20 +88,21 @@ MOST_TOKENS = 128
 
 
 def load_text_model(name: str, file: Path, limit: int) -> tuple[Any, TextSource]:
-    """Load an encoder and its tokeniser by `transformers`, and the first `limit` lines of a text file.
+    """Load an encoder and its tokeniser with `transformers`, and the first `limit` texts of a file, one per line.
 
-    As in the study, lines of more than 30 characters count, cut at 128 tokens. Equally long texts can be each other's
-    null; others cannot.
+    As in the study, only lines of more than 30 characters are used, truncated to 128 tokens. Only texts of equal length
+    can serve as each other's null model.
 
     Raises:
-        BadInputError: `transformers` is missing, no such model, or no such lines.
+        BadInputError: `transformers` is missing, the model cannot be loaded, or the file has no such lines.
 
     """
     try:
         library: Any = importlib.import_module("transformers")
     except ImportError:
         raise BadInputError(
-            f"model 'transformers:{name}' without the transformers package", fix="pip install transformers"
+            f"model 'transformers:{name}' needs the package transformers, which is not installed",
+            fix="pip install transformers",
         ) from None
     try:
         model = library.AutoModel.from_pretrained(name).eval()
@@ -114,7 +115,7 @@ def load_text_model(name: str, file: Path, limit: int) -> tuple[Any, TextSource]
     try:
         lines = [line.strip() for line in file.read_text("utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"cannot read texts {file} ({error})", expected="a text file, one text a line") from None
+        raise BadInputError(f"cannot read texts {file} ({error})", expected="a text file, one text per line") from None
     texts = [line for line in lines if len(line) > LEAST_CHARACTERS][:limit]
     if not texts:
         raise BadInputError(f"{file} has no line of more than {LEAST_CHARACTERS} characters")

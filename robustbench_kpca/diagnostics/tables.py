@@ -1,4 +1,4 @@
-"""Rows and lines that say what a diagnosis found, made from the diagnosis alone, so without torch."""
+"""Table rows of a diagnosis, made from the diagnosis alone, without torch."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from robustbench_kpca.records.estimate import Estimate
 
 VERDICTS = ("Claim", "Verdict", "Why")
 STATISTICS = ("Claim", "Statistic", "Mean", "95 % interval", "Chance", "z", "p", "Heads beyond chance")
-FINDINGS = ("Stated", "Measured", "95 % interval", "Here")
+FINDINGS = ("Published statement", "Measured", "95 % interval", "Outcome")
 LAYERS = ("Layer", "Statistic", "Mean", "Chance", "Least p (Holm)")
 CHANCE = ("Unrelated matrices", "Statistic", "Mean", "Deviation")
 
@@ -15,12 +15,12 @@ Row = tuple[str, ...]
 
 
 def verdict_rows(diagnosis: Diagnosis) -> list[Row]:
-    """One row a claim."""
+    """Return one row per claim."""
     return [(one.title, one.outcome, one.why) for one in diagnosis.claims.values()]
 
 
 def statistic_rows(diagnosis: Diagnosis) -> list[Row]:
-    """One row a statistic, over the whole model, with its null."""
+    """Return one row per statistic, over the whole model, with its null model."""
     return [
         (claim, name, number(measured.estimate.value), interval(measured.estimate), *_null_cells(measured, diagnosis))
         for claim, judged in diagnosis.claims.items()
@@ -29,7 +29,7 @@ def statistic_rows(diagnosis: Diagnosis) -> list[Row]:
 
 
 def finding_rows(diagnosis: Diagnosis) -> list[Row]:
-    """One row a number that others stated."""
+    """Return one row per published number."""
     return [
         (one.statement, number(one.measured.value), interval(one.measured), one.outcome)
         for judged in diagnosis.claims.values()
@@ -38,7 +38,7 @@ def finding_rows(diagnosis: Diagnosis) -> list[Row]:
 
 
 def layer_rows(judged: Judged, names: Sequence[str] | None = None) -> list[Row]:
-    """One row a layer and statistic: means over its heads."""
+    """Return one row per layer and statistic: means over heads."""
     rows: list[Row] = []
     for name in judged.statistics if names is None else names:
         units = judged.statistics[name].units
@@ -54,22 +54,22 @@ def layer_rows(judged: Judged, names: Sequence[str] | None = None) -> list[Row]:
 
 
 def chance_rows(diagnosis: Diagnosis) -> list[Row]:
-    """One row a pair of unrelated matrices and a similarity."""
+    """Return one row per pair of unrelated matrices and similarity."""
     return [(one.pair, one.statistic, number(one.mean), number(one.deviation)) for one in diagnosis.chance]
 
 
 def number(value: float) -> str:
-    """Return three digits."""
+    """Format with three significant digits."""
     return f"{value:.3g}"
 
 
 def interval(estimate: Estimate) -> str:
-    """Return an interval; nothing for a single image, which has none."""
+    """Format a confidence interval; empty for a single image, which has none."""
     return "" if estimate.n < 2 else f"[{number(estimate.low)}, {number(estimate.high)}]"
 
 
 def heads_beyond_chance(measured: Measured, level: float) -> int:
-    """Count the heads whose adjusted p is at most `level`, in the direction that speaks for the claim."""
+    """Count the heads whose adjusted p is at most `level`, in the direction that supports the claim."""
     return sum(unit.p_holm is not None and unit.p_holm <= level for unit in measured.units)
 
 

@@ -1,7 +1,7 @@
-"""Hooks that read q, k, v and the heads' outputs from attention layers as they are: no model is changed or forked.
+"""Forward hooks that read q, k, v and the heads' outputs of attention layers, without changing the model.
 
-Only classes whose arithmetic is known exactly are read: a layer with rotary positions, windows or a relative bias has
-linear projections named alike, and what a hook would read there is not what its softmax sees.
+Only classes whose computation is known exactly are supported. A layer with rotary positions, windows or a relative bias
+has projections with the same names, but a hook on them would not read the inputs of its softmax.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,7 @@ TEXT_LAYERS = ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra", "ViT", "
 
 @dataclass(frozen=True)
 class Reading:
-    """What one layer showed in one pass, in the model's own precision: (batch, heads, tokens, width)."""
+    """Tensors of one layer in one pass, in the model's precision: (batch, heads, tokens, width)."""
 
     x: Tensor
     q: Tensor
@@ -49,16 +49,16 @@ class Tap:
     calls: dict[str, int] = field(default_factory=dict)
 
     def require_one_call(self) -> None:
-        """Refuse a layer that did not run exactly once in a pass: hooks would show the last run, or nothing."""
+        """Refuse a layer that did not run exactly once in a pass: hooks would give only the last run, or nothing."""
         wrong = next((self.calls.get(key, 0) for key in self.watched if self.calls.get(key, 0) != 1), None)
         if wrong is not None:
             raise BadInputError(
                 f"attention layer {self.index} ({self.name}) ran {wrong} times in one pass", expected="once",
-                fix="a model whose layers share a module, or that sees its images twice, cannot be read",
+                fix="models that share a module between layers, or process images twice, are not supported",
             )  # fmt: skip
 
     def forget(self) -> None:
-        """Get ready for the next pass."""
+        """Discard the tensors of the last pass."""
         self.seen.clear()
         self.calls.clear()
 
@@ -76,9 +76,9 @@ def find_taps(model: nn.Module) -> list[Tap]:
 
 @contextmanager
 def listening(taps: Sequence[Tap]) -> Iterator[Callable[[], list[Reading]]]:
-    """Attach the hooks; what is yielded returns the readings of the last pass, and forgets them.
+    """Attach the hooks; yield a function that returns and then discards the readings of the last pass.
 
-    It raises BadInputError where a layer did not run exactly once.
+    The function raises BadInputError if a layer did not run exactly once.
     """
     handles = [_attach(tap, key, module) for tap in taps for key, module in tap.watched.items()]
 
@@ -103,25 +103,25 @@ def _attach(tap: Tap, key: str, module: nn.Module) -> Any:
     if key.startswith("<"):
 
         def before(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-            _keep(tap, key, given[0] if given else named["hidden_states"])
+            _store(tap, key, given[0] if given else named["hidden_states"])
 
         return module.register_forward_pre_hook(before, with_kwargs=True)
 
     def after(_: nn.Module, __: Any, out: Any) -> None:
-        _keep(tap, key, out[0] if isinstance(out, tuple) else out)
+        _store(tap, key, out[0] if isinstance(out, tuple) else out)
 
     return module.register_forward_hook(after)
 
 
-def _keep(tap: Tap, key: str, x: Tensor) -> None:
+def _store(tap: Tap, key: str, x: Tensor) -> None:
     tap.seen[key] = x.detach()
     tap.calls[key] = tap.calls.get(key, 0) + 1
 
 
-_Made = tuple[dict[str, nn.Module], Callable[[dict[str, Tensor]], Reading]]
+_HookPlan = tuple[dict[str, nn.Module], Callable[[dict[str, Tensor]], Reading]]
 
 
-def _tap(module: Any) -> _Made | None:
+def _tap(module: Any) -> _HookPlan | None:
     if isinstance(module, Attention):
         return _timm(module)
     if isinstance(module, SymmetricAttention):
@@ -135,11 +135,11 @@ def _tap(module: Any) -> _Made | None:
     return None
 
 
-def _timm(module: Any) -> _Made:
-    """Timm's own, and what inherits it: scaled and asymmetric RPC attention."""
+def _timm(module: Any) -> _HookPlan:
+    """Read timm's attention and its subclasses, scaled and asymmetric RPC attention."""
     plain = type(module) is Attention
     watched = {"qkv": module.qkv, "<out": module.norm if plain else module.proj}
-    normed = {key: norm for key, norm in (("q", module.q_norm), ("k", module.k_norm)) if _does(norm)}
+    normed = {key: norm for key, norm in (("q", module.q_norm), ("k", module.k_norm)) if _is_used(norm)}
     heads: int = module.num_heads
 
     def read(seen: dict[str, Tensor]) -> Reading:
@@ -151,14 +151,14 @@ def _timm(module: Any) -> _Made:
 
 
 def _mixed_values(module: nn.Module, k: Tensor, v: Tensor) -> Tensor:
-    """Return what the softmax mixes: scaled attention changes its values first, V' = V - S V (equation 12)."""
+    """Return the values that the softmax averages; scaled attention first computes V' = V - S V (equation 12)."""
     if not isinstance(module, ScaledAttention):
         return v
     s = module.s.detach()
     return v - (s @ v if module.form == "matrix" else s * F.scaled_dot_product_attention(k, k, v))
 
 
-def _symmetric(module: SymmetricAttention) -> _Made:
+def _symmetric(module: SymmetricAttention) -> _HookPlan:
     heads = module.num_heads
 
     def read(seen: dict[str, Tensor]) -> Reading:
@@ -168,7 +168,7 @@ def _symmetric(module: SymmetricAttention) -> _Made:
     return {"kv": getattr(module, module.projection), "<out": module.proj}, read
 
 
-def _token_mix(module: TokenMix) -> _Made:
+def _token_mix(module: TokenMix) -> _HookPlan:
     heads = module.num_heads
 
     def read(seen: dict[str, Tensor]) -> Reading:
@@ -178,8 +178,8 @@ def _token_mix(module: TokenMix) -> _Made:
     return {"q": module.q, "kv": module.kv, "<out": module.proj}, read
 
 
-def _primal(module: PrimalAttention | KEPSVGPAttention) -> _Made:
-    """Attention without values: what it makes is no mixture of any."""
+def _primal(module: PrimalAttention | KEPSVGPAttention) -> _HookPlan:
+    """Read attention without values, whose output is not an average of values."""
 
     def read(seen: dict[str, Tensor]) -> Reading:
         q, k = split_heads(seen["qk"], 2, module.num_heads)
@@ -188,7 +188,7 @@ def _primal(module: PrimalAttention | KEPSVGPAttention) -> _Made:
     return {"qk": module.scores.qk}, read
 
 
-def _transformers(module: Any) -> _Made:
+def _transformers(module: Any) -> _HookPlan:
     heads: int = module.num_attention_heads
 
     def read(seen: dict[str, Tensor]) -> Reading:
@@ -203,7 +203,7 @@ def _by_head(x: Tensor, heads: int) -> Tensor:
     return heads_first
 
 
-def _does(module: nn.Module) -> bool:
+def _is_used(module: nn.Module) -> bool:
     return not isinstance(module, nn.Identity)
 
 
@@ -211,7 +211,7 @@ def call(model: nn.Module, inputs: Any) -> Tensor:
     """Run a model without gradients on images, or on a mapping of named tensors; return its (first) output.
 
     Raises:
-        BadInputError: the model cannot be run on them.
+        BadInputError: the model cannot be run on these inputs.
 
     """
     try:
@@ -219,11 +219,11 @@ def call(model: nn.Module, inputs: Any) -> Tensor:
             out = model(**inputs) if isinstance(inputs, dict) else model(inputs)
     except (BenchmarkError, torch.OutOfMemoryError):
         raise
-    except Exception as error:  # foreign code
+    except Exception as error:  # the model may raise anything
         lines = str(error).strip().splitlines() or ["no message"]
         raise BadInputError(
             f"the model cannot be run on these data ({type(error).__name__}: {lines[0][:120]})",
-            fix="check that model and data belong together",
+            fix="check that the model and the data match",
         ) from error
     first: Tensor = out if isinstance(out, Tensor) else out[0]
     return first

@@ -1,4 +1,4 @@
-"""What is kept of all images: sums, so that memory does not grow with their number; and what they say in the end."""
+"""Running sums of a claim's statistics over all images, and the results computed from them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,10 +21,11 @@ UnitName = tuple[int, int]
 
 
 class Permuted:
-    """The sum a statistic would have if images were permuted within blocks, for many permutations at once.
+    """Null model of a statistic: its sums under many permutations of the images within blocks.
 
-    The same permutations serve all heads, so a draw is one draw for the model as for a head. An exact test of the
-    hypothesis that the order of the images does not matter (Pitman 1937), with the add-one rule (Phipson & Smyth 2010).
+    All heads share the permutations, so a draw is the same for a head and for the model. This is an exact permutation
+    test (Pitman 1937) of the hypothesis that the order of the images does not matter; p by the add-one rule (Phipson &
+    Smyth 2010).
     """
 
     def __init__(self, draws: int, units: int) -> None:
@@ -35,7 +36,7 @@ class Permuted:
         self.log_distinct = 0.0
 
     def add(self, pairs: Values, orders: NDArray[np.int64]) -> None:
-        """Take (images, images, units) in; `orders` is (draws, images)."""
+        """Add values of shape (images, images, units); `orders` is (draws, images)."""
         n = len(pairs)
         diagonal = pairs[np.arange(n), np.arange(n)].sum(0)
         self.observed += diagonal
@@ -47,7 +48,7 @@ class Permuted:
         self.log_distinct += math.lgamma(n + 1)
 
     def nulls(self, statistic: Statistic) -> tuple[Null | None, list[Null | None]]:
-        """Return what the draws say about the mean over all units, and about each."""
+        """Return the null model of the mean over all units, and of each unit."""
         if not self.pairs:
             return None, [None] * len(self.observed)
         each: list[Null | None] = [self._null(statistic, unit) for unit in range(len(self.observed))]
@@ -60,7 +61,7 @@ class Permuted:
 
         draws, observed = over(self.sums) / self.images, float(over(self.observed)) / self.images
         sign = -1.0 if statistic.better == "less" else 1.0
-        slack = 1e-12 * max(1.0, abs(observed))  # a draw that is the observed order differs by rounding
+        slack = 1e-12 * max(1.0, abs(observed))  # tolerance for rounding: a draw may equal the observed order
         extreme = int((sign * draws >= sign * observed - slack).sum())
         spread = float(draws.std())
         return Null(
@@ -73,7 +74,7 @@ class Permuted:
 
 @dataclass
 class Kept:
-    """What is kept of one statistic: of each of its heads, and of their mean."""
+    """Running moments of one statistic: of each head, and of the mean over heads."""
 
     units: list[UnitName]
     values: Moments = field(default_factory=Moments)
@@ -83,7 +84,7 @@ class Kept:
 
 @dataclass
 class KeptRatio:
-    """What is kept of the logarithm of a mean, or of the ratio of two."""
+    """Running moments of the logarithm of a mean, or of the ratio of two means."""
 
     layers: RatioMoments = field(default_factory=RatioMoments)
     overall: RatioMoments = field(default_factory=RatioMoments)
@@ -91,7 +92,7 @@ class KeptRatio:
 
 @dataclass
 class Totals:
-    """Everything that is kept of one claim."""
+    """Running moments of all statistics and profiles of one claim."""
 
     claim: Claim
     units: Sequence[UnitName]
@@ -102,7 +103,7 @@ class Totals:
     broken: str = ""
 
     def add(self, layers: Sequence[Mapping[str, Tensor]], orders: NDArray[np.int64]) -> None:
-        """Take in what the claim observed in each layer on one block of images."""
+        """Add the claim's observations in each layer on one block of images."""
         numbers = iter(self.units)
         units = [list(islice(numbers, layer[self._always].shape[-1])) for layer in layers]
         for name, statistic in self.claim.statistics.items():
@@ -119,14 +120,14 @@ class Totals:
 
     @property
     def _always(self) -> str:
-        """Return a statistic that every layer has."""
+        """Name of a statistic that every layer has."""
         return next(name for name, statistic in self.claim.statistics.items() if not statistic.log10_of)
 
     def _add(
         self, name: str, statistic: Statistic, found: Values, units: list[UnitName], orders: NDArray[np.int64]
     ) -> None:
         kept = self.kept.setdefault(name, Kept(units))
-        if kept.units != units:  # texts of another length, of which other layers can say something
+        if kept.units != units:  # texts of another length, for which other layers have this statistic
             return
         if not np.isfinite(found).all():
             layer, head = units[int(np.argwhere(~np.isfinite(found))[0, -1])]
@@ -143,7 +144,7 @@ class Totals:
     def _add_ratio(self, name: str, of: tuple[str, ...], layers: Sequence[Mapping[str, Tensor]]) -> None:
         parts = [[layer[part].cpu().numpy() for layer in layers] for part in of]
         if not all(np.isfinite(part).all() for whole in parts for part in whole):
-            return  # which is noted with the statistic itself
+            return  # recorded with the statistic itself
         by_layer = [np.stack([part.mean(-1) for part in whole], -1) for whole in parts]
         overall = [np.concatenate(whole, -1).mean(-1, keepdims=True) for whole in parts]
         kept = self.ratios.setdefault(name, KeptRatio())
@@ -151,7 +152,7 @@ class Totals:
             moments.add(rows[0], rows[1] if len(rows) > 1 else np.ones_like(rows[0]))
 
     def _by_length(self, name: str, layers: Sequence[Mapping[str, Tensor]]) -> dict[int, Values]:
-        """Return the mean of a profile over the heads whose lists are equally long."""
+        """Return the mean of a profile over heads, for each length of the profile."""
         parts: dict[int, list[Values]] = {}
         for layer in layers:
             found = layer[name].cpu().numpy()
@@ -159,12 +160,12 @@ class Totals:
         return {length: np.concatenate(found, 1).mean(1) for length, found in parts.items()}
 
     def _profile(self, name: str, length: int) -> str:
-        """Name a profile; one of another length than the first, as heads of another width have it, is named by it."""
+        """Return a profile's name, with its length appended if the first had another length (other head widths)."""
         first = self.profiles.get(name)
         return name if first is None or first.mean.shape == (length,) else f"{name}_{length}"
 
     def results(self) -> Results:
-        """Sum up."""
+        """Compute the results from the running sums."""
         measured = {}
         for name, statistic in self.claim.statistics.items():
             if name in self.kept and self.kept[name].values.n:
@@ -206,7 +207,7 @@ class Totals:
 
 
 def draws_for(units: int) -> int:
-    """Return how many draws of the null a model with so many heads needs."""
+    """Return the number of draws of the null model for `units` heads."""
     return max(thresholds.LEAST_DRAWS, thresholds.DRAWS_PER_HEAD * units)
 
 

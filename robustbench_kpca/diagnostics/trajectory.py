@@ -1,4 +1,4 @@
-"""The two terms of the projection loss, epoch by epoch, from the checkpoints that `rbk train --keep-every` leaves."""
+"""The two terms of the projection loss by epoch, from the checkpoints of `rbk train --keep-every`."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def over_training(folder: Path, data: str, split: str | None, images: int, *, se
     """Measure the projection loss at every `<name>.epoch-NNN.safetensors` of a folder.
 
     Raises:
-        BadInputError: no such files, or of more than one run.
+        BadInputError: there are no such files, or they belong to more than one run.
 
     """
     found = sorted((int(match["epoch"]), path) for path in folder.iterdir() if (match := _EPOCH.fullmatch(path.name)))
@@ -53,7 +53,7 @@ def over_training(folder: Path, data: str, split: str | None, images: int, *, se
 
 
 def _terms(model: torch.nn.Module, source: ImageSource, seed: int) -> dict[str, tuple[float, ...]]:
-    """Return every statistic of the claim, layer by layer."""
+    """Return every statistic of the claim, by layer."""
     claim, taps = CLAIMS.get("projection_loss"), find_taps(model)
     kept: list[Totals] = []
 
@@ -65,7 +65,9 @@ def _terms(model: torch.nn.Module, source: ImageSource, seed: int) -> dict[str, 
                 units += [(layer.index, head) for head in layer.heads]
                 images = len(layer.ids)
         if not seen:
-            raise BadInputError("no layer whose output a softmax makes of values", expected="attention with q, k and v")
+            raise BadInputError(
+                "the model has no layer whose softmax averages values", expected="attention with q, k and v"
+            )
         if not kept:
             kept.append(Totals(claim, units, 1))
         kept[0].add(seen, block_orders(seed, group, 1, images))

@@ -294,4 +294,4 @@ def test_the_bundled_records_make_an_ablation(tmp_path, small):
     for name in ("README.md", "index.html"):
         text = (tmp_path / "out" / name).read_text()
         assert "What the pursuit adds" in text
-        assert "No identity twin is among the records of" in text
+        assert "No record of an identity twin" in text

@@ -1,12 +1,12 @@
 """Attacks of other libraries behind the `Attack` protocol: `torchattacks:PGD`, `pyautoattack:standard`, `foolbox:NAME`.
 
-The whole attack is one step. Its library is called once on the batch, with a bare model that counts and refuses blind
-gradients, and what it returns is judged as any proposal is: by the loop's plain forward pass, inside ball and box. None
-of the libraries is needed to import the package: they come with the extra `reference`.
+The whole attack is one step. The library is called once per batch with a wrapped model that counts passes and refuses
+NaN or infinite gradients. The images it returns are judged like any proposal: by the loop's forward pass, inside
+ball and box. Importing this package needs none of the libraries; the extra `reference` installs them.
 
-Two things differ from native attacks. These libraries draw for the batch, not for the sample: generators are seeded
-with the stream of the batch's first sample, and a verdict may depend on its batch mates. And what they spend on each
-sample is not known, so that the passes of a batch, whose total is exact, are spread evenly over it.
+Two things differ from native attacks. These libraries draw random numbers per batch, not per sample: the generators are
+seeded from the key of the batch's first sample, so a result may depend on the other samples of the batch. The cost of a
+single sample is unknown: the exact number of passes of a batch is divided evenly among its samples.
 """
 
 import contextlib
@@ -35,12 +35,12 @@ from robustbench_kpca.strict import did_you_mean
 from robustbench_kpca.types import Images, Keys, Labels, Mask, Query, State
 
 LIBRARIES: dict[str, Any] = {"torchattacks": torchattacks, "pyautoattack": pyautoattack, "foolbox": foolbox}
-_ROUNDING = 1e-6  # as the loop's own slack: in pixel units, and relative to eps > 1
+_ROUNDING = 1e-6  # tolerance, equal to the loop's: in pixel units, and relative to eps for eps > 1
 
 
 @dataclass(frozen=True)
 class Foreign:
-    """One attack of another library, with its options as the protocol states them."""
+    """One attack of another library, with the options given in the protocol."""
 
     name: str
     recipe: Recipe
@@ -50,7 +50,7 @@ class Foreign:
         """Begin at the clean image.
 
         Raises:
-            BadInputError: a norm that the attack does not search in, or an aim that the adapter cannot pass on.
+            BadInputError: the attack does not support the norm, clipping is off, or there is a target.
 
         """
         require_norm(threat, self.name, *self.recipe.norms)
@@ -59,31 +59,31 @@ class Foreign:
         return {"x": x, "y": y, "key": keys, "finished": torch.zeros_like(keys, dtype=torch.bool)}
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
-        """Let the library do everything.
+        """Run the library's whole attack.
 
         Raises:
-            EvaluationError: it failed, was blind, or returned images outside the box or the ball that it promises to
-                keep.
+            EvaluationError: the library failed, a gradient was NaN or infinite, or it returned images outside the box
+                or (if `bounded`) outside the ball.
 
         """
         x, y, seed, model = state["x"], state["y"], int(state["key"][0]), query.module()
-        options = {name: self._number(name, value, threat.eps) for name, value in self.options.items()}
-        with torch.inference_mode(mode=False), torch.enable_grad(), _alone(seed, x.device):
+        options = {name: self._parse_number(name, value, threat.eps) for name, value in self.options.items()}
+        with torch.inference_mode(mode=False), torch.enable_grad(), _isolated(seed, x.device):
             try:
                 found = self.recipe.run(model, x.detach().clone(), y.clone(), threat, seed, options)
             except BenchmarkError:
                 raise
-            except Exception as error:  # foreign code
-                raise _seen(model) or _failure(self.name, error) from error
-        if failure := _seen(model):  # swallowed by the library
+            except Exception as error:  # the library may raise anything
+                raise _model_failure(model) or _failure(self.name, error) from error
+        if failure := _model_failure(model):  # the library caught the exception
             raise failure
-        return state | {"x": self._settle(found, x, threat), "finished": torch.ones_like(state["finished"])}
+        return state | {"x": self._checked_images(found, x, threat), "finished": torch.ones_like(state["finished"])}
 
     def check(self) -> None:
-        """Refuse options that the attack does not have, and numbers that are none.
+        """Refuse unknown and missing options, and strings that are not numbers where a number is expected.
 
         Raises:
-            BadInputError: the first of them.
+            BadInputError: the first such option.
 
         """
         known = self.recipe.options
@@ -91,21 +91,21 @@ class Foreign:
             if name not in known:
                 hint = did_you_mean(name, known) if known else "it has no options"
                 raise BadInputError(f"attack '{self.name}': unknown key '{name}'", fix=hint)
-            self._number(name, value, 1.0)
+            self._parse_number(name, value, 1.0)
         missing = [name for name, default in known.items() if default is Parameter.empty and name not in self.options]
         if missing:
             raise BadInputError(f"attack '{self.name}': key '{missing[0]}' is missing", fix="add it")
 
-    def _number(self, name: str, value: Any, eps: float) -> Any:
-        """Read `"2/255"` and `"0.25 eps"` where the library wants a number."""
+    def _parse_number(self, name: str, value: Any, eps: float) -> Any:
+        """Convert strings such as `"2/255"` and `"0.25 eps"` to numbers where the default is a number."""
         number = isinstance(self.recipe.options[name], (int, float)) and not isinstance(self.recipe.options[name], bool)
         return parse_step(value, eps) if number and isinstance(value, str) else value
 
-    def _settle(self, found: Any, clean: Images, threat: Threat) -> Images:
-        """Return what the loop may judge: images in the ball; for one outside, the clean one or an error.
+    def _checked_images(self, found: Any, clean: Images, threat: Threat) -> Images:
+        """Return images inside the ball: an image outside is replaced by the clean one or is an error.
 
-        A search without a budget may end anywhere in the box. Outside the box, or NaN, it has gone wrong: that image
-        says nothing about the sample.
+        An attack without a budget may return any image of the box: outside the ball, the clean image takes its place.
+        Images outside the box, or with NaN, are an error: they say nothing about the sample.
         """
         if not isinstance(found, Tensor) or found.shape != clean.shape:
             shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
@@ -125,7 +125,7 @@ class Foreign:
             raise EvaluationError(
                 f"attack '{self.name}' returned {int((~usable).sum())} of {len(usable)} images {met}",
                 expected=f"{threat.norm} <= {threat.eps:.6g} inside [0, 1]",
-                fix="this is the library's fault, or that of an option: its result cannot be used",
+                fix="the result cannot be used: check the library and the attack's options",
             )
 
 
@@ -133,7 +133,7 @@ def build(name: str, options: dict[str, Any]) -> Foreign:
     """Return the attack `LIBRARY:NAME` with its options.
 
     Raises:
-        BadInputError: unknown library or attack, a library that is not installed, an option that does not exist.
+        BadInputError: unknown library or attack, library not installed, or unknown option.
 
     """
     library, _, attack = name.partition(":")
@@ -152,23 +152,23 @@ def load(library: str, wanted_by: str) -> ModuleType:
     """Import a library.
 
     Raises:
-        BadInputError: it is not there, or cannot be imported.
+        BadInputError: the library is missing or cannot be imported.
 
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return importlib.import_module(library)
-    except Exception as error:  # noqa: BLE001 (a missing library, or one that breaks on something newer)
+    except Exception as error:  # noqa: BLE001 (missing, or incompatible with newer packages)
         raise BadInputError(
-            f"attack '{wanted_by}' needs {library}, which cannot be imported ({_words(error)[:80]})",
+            f"attack '{wanted_by}' needs {library}, which cannot be imported ({_first_line(error)[:80]})",
             fix="pip install 'robustbench-kpca[reference]'",
         ) from None
 
 
 @contextlib.contextmanager
-def _alone(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed every global generator, and put it back; keep prints, warnings and trace functions to the library."""
+def _isolated(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed all global generators and restore them afterwards; suppress the library's prints, warnings and tracing."""
     numpy_state, state, trace = np.random.get_state(), random.getstate(), sys.gettrace()  # noqa: NPY002
     try:
         with (
@@ -188,14 +188,14 @@ def _alone(seed: int, device: torch.device) -> Iterator[None]:
             sys.settrace(trace)
 
 
-def _seen(model: nn.Module) -> EvaluationError | None:
-    """Return what the bare model found wrong, whatever the library made of it."""
+def _model_failure(model: nn.Module) -> EvaluationError | None:
+    """Return the failure that the wrapped model recorded, even if the library caught the exception."""
     failure: EvaluationError | None = getattr(model, "failure", None)
     return failure
 
 
 def _failure(name: str, error: Exception) -> EvaluationError:
-    met = f"attack '{name}' failed ({type(error).__name__}: {_words(error)[:120]})"
+    met = f"attack '{name}' failed ({type(error).__name__}: {_first_line(error)[:120]})"
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return EvaluationError(met, fix="choose a smaller --batch-size")
     if isinstance(error, ImportError):
@@ -203,6 +203,6 @@ def _failure(name: str, error: Exception) -> EvaluationError:
     return EvaluationError(met, fix="check its options")
 
 
-def _words(error: Exception) -> str:
-    """Return the first line of what an exception says, which may be nothing."""
+def _first_line(error: Exception) -> str:
+    """Return the first line of an exception's message, or 'no message'."""
     return [*str(error).strip().splitlines(), "no message"][0]

@@ -1,4 +1,4 @@
-"""What has to be known about an attack of another library before it can be run."""
+"""The description of an attack of another library: its options, norms and how to run it."""
 
 import inspect
 from collections.abc import Callable
@@ -19,9 +19,9 @@ Run = Callable[[nn.Module, Images, Labels, Threat, int, dict[str, Any]], Tensor]
 class Recipe:
     """How to run one attack.
 
-    options: the keyword arguments that a stage may give, with their defaults.
-    norms: those that the attack searches in.
-    bounded: whether it promises images inside the ball. If not, an image outside does not count.
+    options: keyword arguments that a stage may set, with their defaults.
+    norms: norms that the attack supports.
+    bounded: whether the attack always returns images inside the ball. If not, an image outside does not count.
     """
 
     options: dict[str, Any]
@@ -38,5 +38,5 @@ def arguments(callable_: Callable[..., Any]) -> dict[str, Any]:
 
 
 def class_count(model: nn.Module, x: Images) -> int:
-    """Ask the model how many classes it knows; costs a pass on one image."""
+    """Return the model's number of classes; costs a forward pass on one image."""
     return int(model(x[:1]).shape[1])

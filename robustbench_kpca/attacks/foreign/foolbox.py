@@ -1,10 +1,10 @@
-"""foolbox (Rauber, Zimmermann, Bethge & Brendel 2020, doi:10.21105/joss.02607): every attack with a distance, by name.
+"""foolbox (Rauber, Zimmermann, Bethge & Brendel 2020, doi:10.21105/joss.02607): its attacks that measure a distance.
 
-A stage's options are the constructor's keyword arguments. Filled in from the protocol: the budget, and `distance` or
-`constraint` where a constructor takes one.
+A stage's options are the constructor's keyword arguments. The protocol sets the budget and, if the constructor takes
+it, `distance` or `constraint`.
 
-Attacks with a fixed budget return what foolbox calls the clipped image. Minimal ones search without a budget, and only
-images in the ball count. Each call costs a forward pass more than the attack itself: foolbox looks at what it returns.
+Attacks with a fixed budget return what foolbox calls the clipped image. Minimisation attacks search without a budget;
+only images in the ball count. Each call costs one forward pass more than the attack: foolbox checks its result.
 """
 
 import inspect
@@ -21,7 +21,7 @@ _NORMS: dict[float, Norm] = {float("inf"): "linf", 2: "l2", 1: "l1"}
 
 
 def names(library: ModuleType) -> list[str]:
-    """Return the attacks that measure a distance."""
+    """Return the names of the attacks that measure a distance."""
     base = library.attacks.base.AttackWithDistance
     found = vars(library.attacks).items()
     return [
@@ -30,7 +30,7 @@ def names(library: ModuleType) -> list[str]:
 
 
 def recipe(library: ModuleType, name: str) -> Recipe:
-    """Read an attack's constructor."""
+    """Return how to run the attack `name`, from its constructor."""
     constructor = getattr(library.attacks, name)
     known = arguments(constructor)
     bounded = issubclass(constructor, library.attacks.base.FixedEpsilonAttack)
@@ -40,7 +40,7 @@ def recipe(library: ModuleType, name: str) -> Recipe:
         x: Images,
         y: Labels,
         threat: Threat,
-        seed: int,  # noqa: ARG001 (the global generators have it)
+        seed: int,  # noqa: ARG001 (foolbox uses the global generators, already seeded)
         options: dict[str, Any],
     ) -> Tensor:
         filled: dict[str, Any] = {}

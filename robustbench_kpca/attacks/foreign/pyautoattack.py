@@ -1,11 +1,11 @@
 """pyautoattack, a repackaging of Croce & Hein's AutoAttack (arXiv:2003.01690): its ensembles and its single attacks.
 
 `standard`, `plus` and `rand` are the authors' ensembles, and have no options. `apgd-ce`, `apgd-dlr`, `apgd-t`, `fab`,
-`fab-t` and `square` take the keyword arguments of the authors' classes; what is not given is as in `standard`. With
-fewer than ten classes, targets are all other ones; the authors' program fails there.
+`fab-t` and `square` take the keyword arguments of the authors' classes; the defaults are those of `standard`. With
+fewer than ten classes, all wrong classes are targets; the authors' program fails in this case.
 
-The ensembles look at the model before they begin: seven passes of every batch go into checks whose warnings are not
-kept here. `rand` averages its gradients over 20 draws, the others over one.
+The ensembles check the model first: seven passes of every batch, whose warnings are not recorded here. `rand` averages
+its gradients over 20 draws, the others over one.
 """
 
 import contextlib
@@ -20,9 +20,9 @@ from robustbench_kpca.attacks.foreign._recipe import EVERY, Recipe, Run, argumen
 from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.types import Images, Labels
 
-_SPELT: dict[Norm, str] = {"linf": "Linf", "l2": "L2", "l1": "L1"}
+_NORM_NAMES: dict[Norm, str] = {"linf": "Linf", "l2": "L2", "l1": "L1"}
 _ENSEMBLES = ("standard", "plus", "rand")
-_SINGLE: dict[str, tuple[str, dict[str, Any]]] = {  # name -> attribute of AutoAttack, and what makes it this attack
+_SINGLE: dict[str, tuple[str, dict[str, Any]]] = {  # name -> attribute of AutoAttack, settings
     "apgd-ce": ("apgd", {"loss": "ce", "n_restarts": 1}),
     "apgd-dlr": ("apgd", {"loss": "dlr", "n_restarts": 1}),
     "apgd-t": ("apgd_targeted", {"n_target_classes": 9}),
@@ -34,8 +34,8 @@ _FILLED = ("predict", "norm", "eps", "seed", "device", "verbose", "is_tf_model",
 _FIXED = ("loss", "targeted")
 
 
-def names(library: ModuleType) -> list[str]:  # noqa: ARG001 (they are no classes of the library)
-    """Return the ensembles and the single attacks."""
+def names(library: ModuleType) -> list[str]:  # noqa: ARG001 (the names are not classes of the library)
+    """Return the names of the ensembles and the single attacks."""
     return [*_ENSEMBLES, *_SINGLE]
 
 
@@ -51,7 +51,7 @@ def recipe(library: ModuleType, name: str) -> Recipe:
         given = {key: value for key, value in settings.items() if key in known} | options
         if "n_target_classes" in given:
             given["n_target_classes"] = min(given["n_target_classes"], class_count(model, x) - 1)
-        common = {"norm": _SPELT[threat.norm], "eps": threat.eps, "seed": seed, "device": x.device}
+        common = {"norm": _NORM_NAMES[threat.norm], "eps": threat.eps, "seed": seed, "device": x.device}
         found: Tensor = constructor(model, **common, **given).perturb(x, y)
         return found
 
@@ -70,7 +70,7 @@ def _ensemble(library: ModuleType, version: str) -> Run:
     ) -> Tensor:
         with _silent():
             attack = library.AutoAttack(
-                model, norm=_SPELT[threat.norm], eps=threat.eps, version=version, seed=seed, device=x.device
+                model, norm=_NORM_NAMES[threat.norm], eps=threat.eps, version=version, seed=seed, device=x.device
             )
             targets = class_count(model, x) - 1
             for part in (attack.apgd_targeted, attack.fab):

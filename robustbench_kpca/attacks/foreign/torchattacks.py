@@ -1,13 +1,13 @@
 """torchattacks (Kim 2020, arXiv:2010.01950): every attack it exports, by its class name.
 
-A stage's options are the constructor's keyword arguments. Filled in, and not to be given: `eps` (or `max_epsilon`) and
-`norm` from the protocol. Filled in where not given: `seed`, and `n_classes`, which costs a pass.
+A stage's options are the constructor's keyword arguments. The protocol sets `eps` (or `max_epsilon`) and `norm`,
+which cannot be options. If not given, `seed` is set, and `n_classes`, which costs a forward pass.
 
-Known faults of version 3.5.1, which are the library's and are left as they are (docs/limits.md):
+Known errors of version 3.5.1, not corrected here (docs/limits.md):
 
 - CW masks logits with zeros, so that adding a constant to all of them changes its result; it cannot move pixels that
-  are exactly 0 or 1; it has no search for c and stops by batch.
-- SPSA makes one step unless `nb_iter` says more, and targeted it steps the wrong way (the adapter is untargeted only).
+  are exactly 0 or 1; it does not search for c and stops the whole batch at once.
+- SPSA makes one step by default (`nb_iter`), and its targeted form steps the wrong way (the adapter is untargeted).
 - Iterative attacks return the last iterate, not the best one; MIFGSM divides by zero where a gradient vanishes.
 """
 
@@ -20,9 +20,9 @@ from robustbench_kpca.attacks.foreign._recipe import EVERY, Recipe, arguments, c
 from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.types import Images, Labels
 
-_SPELT: dict[Norm, str] = {"linf": "Linf", "l2": "L2", "l1": "L1"}
+_NORM_NAMES: dict[Norm, str] = {"linf": "Linf", "l2": "L2", "l1": "L1"}
 _BUDGETS = ("eps", "max_epsilon")
-_NORMS: dict[str, tuple[Norm, ...]] = {  # of attacks whose constructor takes no norm; a budget is otherwise L-infinity
+_NORMS: dict[str, tuple[Norm, ...]] = {  # attacks whose constructor takes no norm; others with a budget are L-infinity
     "PGDL2": ("l2",),
     "PGDRSL2": ("l2",),
     "CW": ("l2",),
@@ -33,12 +33,12 @@ _NORMS: dict[str, tuple[Norm, ...]] = {  # of attacks whose constructor takes no
 
 
 def names(library: ModuleType) -> list[str]:
-    """Return the attacks, without what wraps other attacks or trains models."""
+    """Return the names of the attacks, without wrappers of other attacks."""
     return [name for name in library.__all__ if name not in library.__wrapper__]
 
 
 def recipe(library: ModuleType, name: str) -> Recipe:
-    """Read an attack's constructor."""
+    """Return how to run the attack `name`, from its constructor."""
     constructor = getattr(library, name)
     known = arguments(constructor)
     budget = next((key for key in _BUDGETS if key in known), None)
@@ -46,7 +46,7 @@ def recipe(library: ModuleType, name: str) -> Recipe:
     def run(model: nn.Module, x: Images, y: Labels, threat: Threat, seed: int, options: dict[str, Any]) -> Tensor:
         filled: dict[str, Any] = {} if budget is None else {budget: threat.eps}
         if "norm" in known:
-            filled["norm"] = _SPELT[threat.norm]
+            filled["norm"] = _NORM_NAMES[threat.norm]
         if "seed" in known:
             filled["seed"] = seed
         if "n_classes" in known and "n_classes" not in options:

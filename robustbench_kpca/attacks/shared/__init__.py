@@ -1,1 +1,1 @@
-"""What several attacks use: balls, losses and random draws."""
+"""Code shared by attacks: geometry of the threat models, losses and random draws."""

@@ -13,10 +13,10 @@ from robustbench_kpca.types import Images, Keys, PerSample
 
 
 def require_norm(threat: Threat, attack: str, *known: Norm) -> None:
-    """Refuse a norm that `attack` does not search in: it would look robust there.
+    """Refuse a norm that `attack` does not support: its search would fail and the model would seem robust.
 
     Raises:
-        BadInputError: the norm is none of `known`.
+        BadInputError: the norm is not one of `known`.
 
     """
     if threat.norm not in known:
@@ -24,19 +24,19 @@ def require_norm(threat: Threat, attack: str, *known: Norm) -> None:
 
 
 def require_untargeted(threat: Threat, attack: str) -> None:
-    """Refuse a target for an attack that only knows how to get away from a class."""
+    """Refuse a target class for an attack that is only untargeted."""
     if threat.targeted:
         raise BadInputError(f"attack '{attack}' with a target", expected="target = 'none'")
 
 
 def require_box(threat: Threat, attack: str) -> None:
-    """Refuse an unbounded space for an attack whose search is built on the box [0, 1]."""
+    """Refuse a threat model without clipping for an attack that needs the box [0, 1]."""
     if not threat.clip:
         raise BadInputError(f"attack '{attack}' without clipping", expected="clip = true")
 
 
 def into_box(x: Images, threat: Threat) -> Images:
-    """Clip to [0, 1] where the threat model does."""
+    """Clip to [0, 1] if the threat model does."""
     return x.clamp(0, 1) if threat.clip else x
 
 
@@ -46,7 +46,7 @@ def per_sample(values: Shaped[Tensor, " batch"], like: Images) -> Tensor:
 
 
 def distance(a: Images, b: Images, norm: Norm) -> PerSample:
-    """Compute ||a - b|| per sample, in double precision where sums could lose it."""
+    """Compute ||a - b|| per sample, with sums in double precision."""
     if norm == "linf":
         return (a - b).flatten(1).abs().amax(1).double()
     delta = (a.double() - b.double()).flatten(1)
@@ -73,7 +73,7 @@ def project(x: Images, centre: Images, threat: Threat) -> Images:
 def _towards(centre: Images, delta: Images, dtype: torch.dtype) -> Images:
     """Add a perturbation in double precision and round towards the centre.
 
-    Rounded to the nearest, the errors of 10^5 pixels would add up to leave the ball.
+    With rounding to nearest, the errors of 10^5 pixels could add up and leave the ball.
     """
     moved = (centre.double() + delta).to(dtype)
     beyond = (moved.double() - centre.double()).abs() > delta.abs()
@@ -91,7 +91,7 @@ def _shorten_l1(delta: Shaped[Tensor, "batch size"], eps: float) -> Shaped[Tenso
 
 
 def ascent_direction(gradient: Images, norm: Norm) -> Images:
-    """Return the unit step of steepest ascent, zero where g is zero.
+    """Return the unit step of steepest ascent for the gradient g; zero where g is zero.
 
     L-infinity: sign(g). L2: g / ||g||_2. L1: the sign of the largest |g_i|, at that one coordinate.
     """
@@ -107,7 +107,7 @@ def ascent_direction(gradient: Images, norm: Norm) -> Images:
 
 
 def uniform_in_ball(centre: Images, threat: Threat, keys: Keys) -> Images:
-    """Draw one point per sample, uniform in its ball, clipped to the box; from the sample's own stream.
+    """Draw one point per sample from the sample's own random stream, uniform in its ball and clipped to the box.
 
     L2 and L1: a Gaussian or Laplacian direction, at radius eps * U^(1/d).
     """

@@ -1,7 +1,7 @@
-"""What attackers of a segmenter increase: losses that spend their slope on the pixels that are still right.
+"""Losses that attacks on segmentation models maximise; their gradients come mainly from still-correct pixels.
 
-With CE_i the cross-entropy of pixel i, q_i the probability of its label, n the number of pixels that count, n_c that of
-class c among them, and K the number of classes with n_c > 0:
+With CE_i the cross-entropy of pixel i, q_i the probability of its label, n the number of pixels with a label, n_c the
+number of those of class c, and K the number of classes with n_c > 0:
 
     balanced         (1 - share) / n sum_{i right} CE_i + share / n sum_{i wrong} CE_i
     masked           1 / n sum_{i right} CE_i
@@ -9,9 +9,9 @@ class c among them, and K the number of classes with n_c > 0:
     Jensen-Shannon   1 / n sum_i [ log 2 + (q_i log q_i - (1 + q_i) log(1 + q_i)) / 2 ]
 
 `balanced`: Gu, Zhao, Tresp & Torr (2022), "SegPGD", arXiv:2207.12391. The others: Croce, Singh & Hein (2024), "Towards
-Reliable Evaluation and Fast Training of Robust Semantic Segmentation Models", arXiv:2306.12941; their program weighs
-classes by their frequency in the data set, `masked by class` by that in the image, which needs no other image. An image
-with one label counts as one pixel.
+Reliable Evaluation and Fast Training of Robust Semantic Segmentation Models", arXiv:2306.12941; their program
+weighs classes by their frequency in the data set, `masked by class` by their frequency in the image, which needs no
+other image. An image with a single label counts as one pixel.
 """
 
 from typing import Literal, TypeAlias
@@ -27,29 +27,29 @@ DenseLossName: TypeAlias = Literal["ce_masked", "ce_masked_by_class", "js"]
 
 
 def dense_objective(name: DenseLossName, logits: Logits, labels: Labels) -> PerSample:
-    """Compute what a search increases that compares its values from one iteration to the next, as SEA does.
+    """Compute a loss with the gradient of the named loss and the value of the mean cross-entropy over all pixels.
 
-    The slope is the named loss's, the value the plain cross-entropy over all pixels: a sum over the right pixels falls
-    whenever one of them becomes wrong, which is what the attacker wants.
+    For searches that compare values between iterations, as SEA does. The value of a masked loss would not do: it falls
+    whenever a pixel becomes wrong, which is the attacker's aim.
     """
-    climbed = {"ce_masked": masked, "ce_masked_by_class": masked_by_class, "js": jensen_shannon}[name](logits, labels)
-    return cross_entropy(logits, labels).detach() + (climbed - climbed.detach())
+    loss = {"ce_masked": masked, "ce_masked_by_class": masked_by_class, "js": jensen_shannon}[name](logits, labels)
+    return cross_entropy(logits, labels).detach() + (loss - loss.detach())
 
 
 def balanced(logits: Logits, labels: Labels, share: PerSample) -> PerSample:
-    """Weigh wrong pixels by `share` and right ones by 1 - `share`, one in [0, 1] a sample."""
+    """Compute the mean cross-entropy with weight `share` (per sample, 0 to 1) for wrong pixels, else 1 - `share`."""
     part = share.to(logits.dtype).view(-1, *[1] * (labels.ndim - 1))
     weights = torch.where(_right(logits, labels), 1 - part, part)
     return mean(weights * pixelwise_cross_entropy(logits, labels), labels)
 
 
 def masked(logits: Logits, labels: Labels) -> PerSample:
-    """Leave out the pixels that are wrong."""
+    """Compute the cross-entropy of the right pixels, divided by the number of all pixels."""
     return mean(_right(logits, labels) * pixelwise_cross_entropy(logits, labels), labels)
 
 
 def masked_by_class(logits: Logits, labels: Labels) -> PerSample:
-    """Leave out the pixels that are wrong, and give every class of the image the same weight."""
+    """Compute `masked` with the same weight for every class in the image."""
     flat, known = labels[:, None].flatten(1).clamp_min(0), (labels != IGNORE)[:, None].flatten(1)
     losses = (_right(logits, labels) * pixelwise_cross_entropy(logits, labels))[:, None].flatten(1)
     pixels = losses.new_zeros(len(labels), logits.shape[1]).scatter_add_(1, flat, known.to(losses.dtype))
@@ -58,9 +58,9 @@ def masked_by_class(logits: Logits, labels: Labels) -> PerSample:
 
 
 def jensen_shannon(logits: Logits, labels: Labels) -> PerSample:
-    """Compute the divergence between the probabilities and the label: 0 if sure and right, log 2 if sure and wrong.
+    """Compute the divergence between probabilities and label: 0 if q_i = 1, log 2 if q_i = 0.
 
-    Its slope vanishes as a pixel becomes wrong, so that no cut between right and wrong is needed.
+    Its gradient vanishes as a pixel becomes wrong, so wrong pixels need no mask.
     """
     log_q = -pixelwise_cross_entropy(logits, labels)
     q = log_q.exp()

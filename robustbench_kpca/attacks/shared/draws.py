@@ -1,4 +1,4 @@
-"""Draws from each sample's own stream, whatever the batch: functions of (key, counter) or of (key, run)."""
+"""Random draws that depend only on (key, counter) or (key, run) of each sample, not on its batch."""
 
 import math
 
@@ -17,7 +17,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio
 
 
 def stream(key: int, counter: int) -> np.random.Generator:
-    """Return the generator of `key`, moved to the beginning of its `counter`-th stretch of 2^128 blocks."""
+    """Return the generator of `key`, advanced by `counter` * 2^128 blocks."""
     rng = generator(key)
     assert isinstance(rng.bit_generator, np.random.Philox)
     rng.bit_generator.advance(counter << 128)
@@ -26,21 +26,22 @@ def stream(key: int, counter: int) -> np.random.Generator:
 
 def uniforms(keys: Keys, counters: Labels, count: int) -> Float64[Tensor, "batch {count}"]:
     """Draw `count` numbers per sample, uniform in [0, 1): multiples of 2^-53."""
-    return torch.from_numpy((_words(keys, counters, count) >> np.uint64(11)) * 2.0**-53).to(keys.device)
+    return torch.from_numpy((_random_words(keys, counters, count) >> np.uint64(11)) * 2.0**-53).to(keys.device)
 
 
 def signs(keys: Keys, counters: Labels, like: Images) -> Images:
     """Draw an image of -1 and +1 per sample, both equally likely."""
     size = math.prod(like.shape[1:])
-    words = _words(keys, counters, -(-size // 64)).view(np.uint8)
+    words = _random_words(keys, counters, -(-size // 64)).view(np.uint8)
     bits = np.unpackbits(words, axis=1, count=size)
     return (torch.from_numpy(bits).to(like) * 2 - 1).view(like.shape)
 
 
-def _words(keys: Keys, counters: Labels, count: int) -> NDArray[np.uint64]:
-    """Draw `count` words of 64 random bits per sample, for the whole batch at once.
+def _random_words(keys: Keys, counters: Labels, count: int) -> NDArray[np.uint64]:
+    """Draw `count` random 64-bit words per sample, for the whole batch at once.
 
-    SplitMix64 (Steele, Lea & Flood 2014, doi:10.1145/2660193.2660195), begun where (key, counter) is mixed to.
+    SplitMix64 (Steele, Lea & Flood 2014, doi:10.1145/2660193.2660195), with an initial state hashed from (key,
+    counter).
     """
     state = _mix(keys.cpu().numpy().astype(np.uint64)) + counters.cpu().numpy().astype(np.uint64) * _GOLDEN
     return _mix(_mix(state)[:, None] + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN)
@@ -60,18 +61,18 @@ def gaussians(keys: Keys, counters: Labels, like: Images) -> Images:
 
 
 def noise(keys: Keys, runs: Labels, like: Images) -> Images:
-    """Draw an image of independent standard normals per sample; each run has a stream of its own."""
-    draws = [rng.standard_normal(like.shape[1:]) for rng in _of_runs(keys, runs)]
+    """Draw an image of independent standard normals per sample; each run has its own stream."""
+    draws = [rng.standard_normal(like.shape[1:]) for rng in _run_generators(keys, runs)]
     return torch.from_numpy(np.stack(draws)).to(like)
 
 
 def on_sphere(centre: Images, threat: Threat, keys: Keys, runs: Labels) -> Images:
-    """Draw one point per sample on the sphere of radius eps, clipped to the box; each run has a stream of its own.
+    """Draw one point per sample on the sphere of radius eps, clipped to the box; each run has its own stream.
 
     L-infinity: uniform in the cube, scaled to its surface. L2 and L1: a Gaussian direction.
     """
     size, draws = math.prod(centre.shape[1:]), []
-    for rng in _of_runs(keys, runs):
+    for rng in _run_generators(keys, runs):
         drawn = rng.uniform(-1, 1, size) if threat.norm == "linf" else rng.standard_normal(size)
         direction = torch.from_numpy(drawn)
         draws.append(direction / direction.norm(p={"linf": math.inf, "l2": 2, "l1": 1}[threat.norm]))
@@ -79,6 +80,6 @@ def on_sphere(centre: Images, threat: Threat, keys: Keys, runs: Labels) -> Image
     return project(centre + delta.to(centre), centre, threat)
 
 
-def _of_runs(keys: Keys, runs: Labels) -> list[np.random.Generator]:
+def _run_generators(keys: Keys, runs: Labels) -> list[np.random.Generator]:
     pairs = zip(keys.tolist(), runs.tolist(), strict=True)
     return [generator(sample_key(key, "run", str(run))) for key, run in pairs]

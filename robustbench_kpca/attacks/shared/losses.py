@@ -1,6 +1,6 @@
-"""What attackers increase: one loss per sample, from logits and labels.
+"""Losses that attacks maximise: one value per sample, from logits and labels.
 
-A model that answers per pixel gives logits (batch, class, height, width) for labels (batch, height, width): its loss
+A segmentation model gives logits (batch, class, height, width) for labels (batch, height, width): its loss
 per sample is the mean over the pixels whose label is not IGNORE, and 0 if there are none.
 """
 
@@ -20,11 +20,11 @@ LossName: TypeAlias = Literal["ce", "dlr", "ce_targeted", "dlr_targeted"]
 def objective(
     name: LossName, logits: Logits, labels: Labels, targets: Int64[Tensor, " batch"], threat: Threat
 ) -> PerSample:
-    """Compute what APGD increases per sample; labels and targets as `APGD` gives them.
+    """Compute the loss that APGD maximises, per sample.
 
-    `ce` is the cross-entropy, `dlr` the difference of logits ratio, and with a target -CE(z, t) (`ce_targeted`) or
-    `dlr_targeted`. A ratio divides by a difference of the three or four largest logits: for a model of fewer than 3
-    classes `dlr` is `ce`, and for one of fewer than 4 `dlr_targeted` is `ce_targeted`.
+    `ce` is the cross-entropy, `dlr` the difference of logits ratio; with a target t, `ce_targeted` is -CE(z, t) and
+    `dlr_targeted` the targeted ratio. The ratios need the three or four largest logits: with fewer than 3 classes `dlr`
+    is replaced by `ce`, with fewer than 4 `dlr_targeted` by `ce_targeted`.
     """
     classes = logits.shape[1]
     if name == "dlr" and classes >= 3:
@@ -42,7 +42,7 @@ def cross_entropy(logits: Logits, labels: Labels) -> PerSample:
 
 
 def margin(logits: Logits, labels: Labels) -> PerSample:
-    """Compute z_y - max_{k != y} z_k per sample: below zero is misclassified."""
+    """Compute the margin z_y - max_{k != y} z_k per sample; negative if misclassified."""
     return mean(pixelwise_margin(logits, labels), labels)
 
 
@@ -50,12 +50,12 @@ Pixelwise: TypeAlias = Float[Tensor, " batch *place"]
 
 
 def pixelwise_cross_entropy(logits: Logits, labels: Labels) -> Pixelwise:
-    """Compute -log softmax(z)_y of every pixel, 0 where it is to be ignored."""
+    """Compute -log softmax(z)_y of every pixel; 0 for pixels labelled IGNORE."""
     return F.cross_entropy(logits, labels, reduction="none", ignore_index=IGNORE)
 
 
 def pixelwise_margin(logits: Logits, labels: Labels) -> Pixelwise:
-    """Compute z_y - max_{k != y} z_k of every pixel; where it is to be ignored, that of class 0."""
+    """Compute the margin of every pixel; for pixels labelled IGNORE, that of class 0."""
     classes = labels.clamp_min(0)[:, None]
     own = logits.gather(1, classes)[:, 0]
     others = logits.scatter(1, classes, -torch.inf)
@@ -63,7 +63,7 @@ def pixelwise_margin(logits: Logits, labels: Labels) -> Pixelwise:
 
 
 def mean(values: Pixelwise, labels: Labels) -> PerSample:
-    """Average over the pixels of a sample that count; the one value of a whole image stays as it is."""
+    """Average over the pixels whose label is not IGNORE; return one value per whole image unchanged."""
     if values.ndim == 1:
         return values
     counted = labels != IGNORE
@@ -72,15 +72,15 @@ def mean(values: Pixelwise, labels: Labels) -> PerSample:
 
 
 def difference(logits: Logits, labels: Labels, targets: Labels) -> PerSample:
-    """Compute z_t - z_y per sample: above zero the target beats the label."""
+    """Compute z_t - z_y per sample; positive if the target's logit exceeds the label's."""
     return (logits.gather(1, targets[:, None]) - logits.gather(1, labels[:, None]))[:, 0]
 
 
 def dlr(logits: Logits, labels: Labels) -> PerSample:
     """Compute the difference of logits ratio, -(z_y - max_{k != y} z_k) / (z_(1) - z_(3)), per sample.
 
-    z_(i) is the i-th largest logit, and 1e-12 is added to the denominator. Neither a shift nor a scaling of the logits
-    changes it. Croce & Hein (2020), arXiv:2003.01690, section 4. Needs 3 classes.
+    z_(i) is the i-th largest logit, and 1e-12 is added to the denominator. Shifting or scaling all logits
+    does not change it. Croce & Hein (2020), arXiv:2003.01690, section 4. Needs 3 classes.
     """
     largest = logits.topk(3, dim=1).values
     return mean(-pixelwise_margin(logits, labels) / (largest[:, 0] - largest[:, 2] + 1e-12), labels)
@@ -94,6 +94,6 @@ def dlr_targeted(logits: Logits, labels: Labels, targets: Labels) -> PerSample:
 
 
 def runners_up(logits: Logits, labels: Labels, count: int) -> Int64[Tensor, "batch target"]:
-    """Return the `count` strongest classes other than the label, strongest first; if fewer exist, the last repeats."""
+    """Return the `count` classes with the largest logits other than the label; if fewer exist, the last repeats."""
     order = logits.scatter(1, labels[:, None], -torch.inf).argsort(dim=1, descending=True, stable=True)
     return order[:, torch.arange(count, device=order.device).clamp(max=logits.shape[1] - 2)]

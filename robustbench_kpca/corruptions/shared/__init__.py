@@ -1,1 +1,1 @@
-"""What others use of corruptions."""
+"""Parts of corruptions that other packages import."""

@@ -1,7 +1,7 @@
 """The claims, one file each; a new file is measured, judged and tested with the others.
 
-A claim sees one layer on a block of images at a time and keeps nothing: what it returns is summed up elsewhere, so
-memory does not grow with the images.
+A claim observes one layer on one block of images at a time and stores nothing: its results are summed by `Totals`, so
+memory does not grow with the number of images.
 """
 
 from collections.abc import Mapping
@@ -20,22 +20,22 @@ from robustbench_kpca.registry import Family
 CLAIMS = Family("claim", __name__, "CLAIM")
 
 UNTESTABLE = (
-    "too few images that share a block and have equally many tokens: no test could tell anything from chance (more "
-    "images, or a larger block)"
+    "too few images per block with the same number of tokens: no test can reach significance (use more images, or a "
+    "larger block)"
 )
-ONE_IMAGE = "a single image: nothing can be compared image by image"
+ONE_IMAGE = "a single image: a comparison image by image is impossible"
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """What a number says, and in which direction it speaks for the claim.
+    """Description of a statistic, and the direction in which it supports the claim.
 
-    A statistic with a `null` is observed for all pairs of images of a block, (images, images, heads): [i, j] takes from
-    image i what the claim is about and from image j what the claim says it is, so that the diagonal is what was
-    observed. Under the null no image's own theory fits it better than another's, and images may be permuted.
+    A statistic with a `null` is observed for all pairs of images of a block, (images, images, heads): [i, j] compares
+    the measured quantity of image i with the prediction for image j, so the diagonal is the observed value. Under the
+    null model an image's own prediction fits no better than another image's, so the images may be permuted.
 
-    One with `log10_of` is not observed: it is the logarithm of the arithmetic mean of that other statistic over heads
-    and images or, of two, of the first mean over the second. Its units are layers: every head bears its layer's.
+    A statistic with `log10_of` is derived: the logarithm of the arithmetic mean of that statistic over heads and images
+    or, for two, of the ratio of the first mean to the second. It has one value per layer, repeated for each head.
     """
 
     what: str
@@ -46,17 +46,17 @@ class Statistic:
 
 @dataclass(frozen=True)
 class Results:
-    """What all images showed together."""
+    """Statistics and profiles over all images."""
 
     statistics: Mapping[str, Measured]
     profiles: Mapping[str, tuple[float, ...]]
     broken: str = ""
-    """Where a statistic was no number, if anywhere: then there is no verdict."""
+    """Describes a failure, such as a NaN statistic; if not empty, there is no verdict."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the claim holds for the model, by which rule, and what others stated about the same numbers."""
+    """Whether the claim holds for the model, the rule used, and a comparison with published numbers."""
 
     outcome: Outcome
     why: str
@@ -65,7 +65,7 @@ class Verdict:
 
 @runtime_checkable
 class Claim(Protocol):
-    """One statement of a paper about attention layers, made measurable."""
+    """A measurable statement of a paper about attention layers."""
 
     title: str
     source: str
@@ -73,35 +73,35 @@ class Claim(Protocol):
     profiles: ClassVar[Mapping[str, str]]
 
     def applies(self, layer: Layer) -> bool:
-        """Tell whether the claim says anything about a layer."""
+        """Return whether the claim applies to a layer."""
         ...
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Return each statistic, (images, heads) or, with a null, (images, images, heads), and each profile.
 
-        A profile is (images, heads, ranks). A statistic that says nothing in a layer of this shape is left out.
+        A profile is (images, heads, ranks). A statistic that is meaningless for a layer of this shape is left out.
         """
         ...
 
     def verdict(self, results: Results) -> Verdict:
-        """Judge by `thresholds`; is only asked where there was a layer to which the claim applies."""
+        """Return the verdict by `thresholds`; called only if the claim applies to at least one layer."""
         ...
 
 
 def testable(measured: Measured) -> bool:
-    """Tell whether a single head could pass Holm's adjustment with the images there were."""
+    """Return whether a single head could be significant after Holm's adjustment, given the number of images."""
     return measured.null is not None and measured.null.least_p * len(measured.units) <= thresholds.SIGNIFICANCE
 
 
 def adjusted(unit: Unit) -> float:
-    """Return Holm's adjusted p of a head; without a null nothing is significant."""
+    """Return the p of a head after Holm's adjustment; 1 without a null model."""
     return 1.0 if unit.p_holm is None else unit.p_holm
 
 
 def heads_ahead(measured: Measured) -> list[bool]:
-    """Tell for every head whether a difference that is taken image by image is above 0.
+    """Return for every head whether a difference, measured image by image, is significantly above 0.
 
-    By a one-sided paired t test (Gosset 1908), adjusted over the heads (Holm 1979).
+    Uses a one-sided paired t test (Gosset 1908), adjusted over the heads (Holm 1979).
     """
     n = measured.estimate.n
     if n < 2:

@@ -1,7 +1,7 @@
-"""Whether the pursuit splits the keys at all: K = L + S after its last iteration.
+"""Claim: the pursuit splits the keys, K = L + S after its last iteration.
 
-Claim: Teo & Nguyen (2024), arXiv:2406.13762, section 3: principal component pursuit, whose constraint is L + S = K. The
-pursuit replaces its singular-value step by attention, after which nothing drives L + S to K; here it is measured.
+Source: Teo & Nguyen (2024), arXiv:2406.13762, section 3: principal component pursuit, with the constraint L + S = K.
+The pursuit replaces its singular-value step by attention, so nothing enforces the constraint; its residual is measured.
 """
 
 from collections.abc import Mapping
@@ -16,15 +16,15 @@ from robustbench_kpca.diagnostics.pursuits import pursues, residual, traces
 
 
 class Decomposition:
-    """Measures the residual of the split beside random keys and plain attention, which must split them less well."""
+    """Compares the residual of the split with those for random keys and for plain attention, which should be larger."""
 
     title = "The pursuit splits the keys: K = L + S"
     source = "Teo & Nguyen (2024), arXiv:2406.13762, section 3, Definition 1"
     statistics: ClassVar[Mapping[str, Statistic]] = {
-        "residual": Statistic("|K - L - S| / |K| after the last iteration; 0 of a split", "less"),
-        "residual_random": Statistic("the same for Gaussian keys and values of the head's own sizes"),
+        "residual": Statistic("|K - L - S| / |K| after the last iteration; 0 for an exact split", "less"),
+        "residual_random": Statistic("the same for Gaussian keys and values with the head's scale"),
         "residual_unpursued": Statistic("the same with L of plain attention and S = 0"),
-        "residual_saved": Statistic("that of plain attention less the own one", "more"),
+        "residual_saved": Statistic("residual of plain attention minus that of the pursuit", "more"),
     }
     profiles: ClassVar[Mapping[str, str]] = {
         "residual_by_iteration": "|K - L - S| / |K| by iteration",
@@ -32,7 +32,7 @@ class Decomposition:
     }
 
     def applies(self, layer: Layer) -> bool:
-        """Only where a pursuit runs."""
+        """Return whether the layer runs a pursuit."""
         return pursues(layer)
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
@@ -43,15 +43,15 @@ class Decomposition:
         return seen | saved | found.by_iteration(residual, "residual")
 
     def verdict(self, results: Results) -> Verdict:
-        """Supported if enough heads have nearly no residual, and less than plain attention."""
+        """Supported if enough heads have a small residual, and a smaller one than plain attention."""
         measured, saved = results.statistics["residual"], results.statistics["residual_saved"]
         few = [unit.mean <= thresholds.SPLIT_RESIDUAL for unit in measured.units]
         split = sum(part and ahead for part, ahead in zip(few, heads_ahead(saved), strict=True))
         plain = results.statistics["residual_unpursued"].estimate.value
         why = (
-            f"{split} of {len(measured.units)} heads have |K - L - S| / |K| <= {thresholds.SPLIT_RESIDUAL}, and less "
-            f"than plain attention (Holm's p <= {thresholds.SIGNIFICANCE}; {sum(few)} whatever that has); "
-            f"{thresholds.HEADS_SHARE:.0%} would do. Mean {measured.estimate.value:.3f}, of plain attention {plain:.3f}"
+            f"{split} of {len(measured.units)} heads have |K - L - S| / |K| <= {thresholds.SPLIT_RESIDUAL} and "
+            f"less than plain attention (Holm's p <= {thresholds.SIGNIFICANCE}; {sum(few)} without this comparison); "
+            f"{thresholds.HEADS_SHARE:.0%} are needed. Mean {measured.estimate.value:.3f}, plain attention {plain:.3f}"
         )
         if saved.estimate.n < 2:
             return Verdict("not testable", f"{ONE_IMAGE}. {why}")

@@ -1,6 +1,6 @@
-"""Can the reported eigenvalues of the centred Gram matrix be found? Beside them stands what a theorem allows.
+"""Claim: the centred Gram matrix of the keys has the reported eigenvalues; they are compared with a proven bound.
 
-Reported: Teo & Nguyen (2024), arXiv:2406.13762, section 2.2.2 and figure 2. Not found again: Sarıtaş & Yıldız (2025),
+Reported: Teo & Nguyen (2024), arXiv:2406.13762, section 2.2.2 and figure 2. Not reproduced by Sarıtaş & Yıldız (2025),
 arXiv:2505.07908, who standardise the keys first.
 """
 
@@ -19,7 +19,7 @@ REPORTED = {"max": 648.46, "min": 4.65, "mean": 40.07, "median": 17.73}
 
 
 class Eigenvalues:
-    """Averages |eigenvalue| by rank over heads, layers and images; the reported numbers summarise such a list."""
+    """Averages |eigenvalue| by rank over heads, layers and images; the reported numbers summarise such a profile."""
 
     title = "The Gram matrix of the keys has the reported eigenvalues"
     source = "Teo & Nguyen (2024), arXiv:2406.13762, section 2.2.2: " + ", ".join(
@@ -27,11 +27,11 @@ class Eigenvalues:
     )
     statistics: ClassVar[Mapping[str, Statistic]] = {
         "largest": Statistic("largest eigenvalue"),
-        "bound": Statistic("max_j 1 / g(k_j), which no eigenvalue exceeds and which is below 1"),
+        "bound": Statistic("max_j 1 / g(k_j), an upper bound on the eigenvalues, below 1"),
         "share_of_bound": Statistic("largest eigenvalue / bound; at most 1"),
         "largest_standardised": Statistic("largest eigenvalue, keys standardised"),
         "bound_standardised": Statistic("max_j 1 / g(k_j), keys standardised: below exp(-(D - 1) / sqrt(D))"),
-        "trace_bound_standardised": Statistic("N exp(-(D - 1) / sqrt(D)), the bound by the trace, keys standardised"),
+        "trace_bound_standardised": Statistic("N exp(-(D - 1) / sqrt(D)), a bound on the trace, keys standardised"),
     }
     profiles: ClassVar[Mapping[str, str]] = {
         "by_rank": "|eigenvalue| by rank",
@@ -39,11 +39,11 @@ class Eigenvalues:
     }
 
     def applies(self, layer: Layer) -> bool:  # noqa: ARG002
-        """Every attention has keys."""
+        """Return True: every attention layer has keys."""
         return True
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
-        """Take the first D eigenvalues, of the keys as they are and standardised."""
+        """Compute the first D eigenvalues, with raw and with standardised keys."""
         raw, scaled = layer.spectrum, layer.standardised_spectrum
         by_rank, by_rank_scaled = (part.eigenvalues(layer.width) for part in (raw, scaled))
         bound, bound_scaled = sharp_bound(raw.log_g), sharp_bound(scaled.log_g)
@@ -60,16 +60,16 @@ class Eigenvalues:
         }
 
     def verdict(self, results: Results) -> Verdict:
-        """Supported if all four numbers are found within a factor, with or without standardisation."""
-        told, found = [], False
-        for name, by_rank in results.profiles.items():  # one more of each for heads of another width
-            words = "standardised" if "standardised" in name else "as they are"
+        """Supported if all four numbers are reproduced within a factor, with or without standardisation."""
+        summaries, found = [], False
+        for name, by_rank in results.profiles.items():  # heads of another width have their own profiles
+            words = "standardised" if "standardised" in name else "raw"
             summary = summarise(by_rank)
             found |= all(_near(summary[key], value) for key, value in REPORTED.items())
-            told.append(f"keys {words}: " + ", ".join(f"{key} {value:.3g}" for key, value in summary.items()))
+            summaries.append(f"keys {words}: " + ", ".join(f"{key} {value:.3g}" for key, value in summary.items()))
         why = (
-            f"{'; '.join(told)}. Found again would be all four within a factor of {thresholds.EIGENVALUE_FACTOR:g}. "
-            "No eigenvalue of this matrix can reach 1, whatever the keys: it is at most max_j 1 / g(k_j)"
+            f"{'; '.join(summaries)}. All four must be within a factor of {thresholds.EIGENVALUE_FACTOR:g}. For any "
+            "keys, the eigenvalues of this matrix are below 1: they are at most max_j 1 / g(k_j)"
         )
         return Verdict("supported" if found else "not supported", why)
 

@@ -1,8 +1,8 @@
-"""Do the axes that V implies solve the eigenproblem? gamma_i = (K a)_i / (N a_i) should not depend on the token i.
+"""Claim: the axes implied by V are eigenvectors, so gamma_i = (K a)_i / (N a_i) does not depend on the token i.
 
-Check: Teo & Nguyen (2024), arXiv:2406.13762, section 2.2.2 and figure 2, with a = (I - 1_N)^-1 G^-1 V[:, d]. I - 1_N is
-a projector, hence singular: its pseudo-inverse, itself, stands in its place. That small absolute differences say
-nothing because the eigenvalues are small: Sarıtaş & Yıldız (2025), arXiv:2505.07908.
+Source: Teo & Nguyen (2024), arXiv:2406.13762, section 2.2.2 and figure 2, with a = (I - 1_N)^-1 G^-1 V[:, d]. I - 1_N
+is a projector, hence singular; its pseudo-inverse, which is I - 1_N itself, is used instead. Small absolute differences
+are no evidence because the eigenvalues are small: Sarıtaş & Yıldız (2025), arXiv:2505.07908.
 """
 
 from collections.abc import Mapping
@@ -19,14 +19,14 @@ from robustbench_kpca.diagnostics.kernel import Spectrum, Square
 from robustbench_kpca.diagnostics.layer import Heads, Layer
 
 _OTHER = (
-    "axes from V of an image in the eigenproblem of another image, same layer and head: they have the same sizes and "
-    "smoothness, and nothing ties them to that image's Gram matrix"
+    "axes from V of one image in the eigenproblem of another image, same layer and head: they have the same scale and "
+    "smoothness, but are unrelated to that image's Gram matrix"
 )
 PerHead = Float[Tensor, "images heads"]
 
 
 class Gamma:
-    """Measures how far K a is from a multiple of a, and the paper's and the study's summaries of gamma."""
+    """Measures the angle between K a and a, and the paper's and the study's summaries of gamma."""
 
     title = "The axes implied by V are eigenvectors: gamma is constant"
     source = "Teo & Nguyen (2024), arXiv:2406.13762, section 2.2.2, equation 11"
@@ -44,11 +44,11 @@ class Gamma:
     profiles: ClassVar[Mapping[str, str]] = {}
 
     def applies(self, layer: Layer) -> bool:
-        """Only attention with values implies axes."""
+        """Return whether the layer has values."""
         return layer.v is not None
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
-        """Put three kinds of axes into the eigenproblem: of V, random, and true."""
+        """Evaluate three kinds of axes in the eigenproblem: implied by V, random, and true."""
         spectrum, v = layer.spectrum, layer.values
         true = spectrum.leading_axes(layer.width)
         random = _centred(layer.gaussian("random axes"))
@@ -62,7 +62,7 @@ class Gamma:
         return found
 
     def verdict(self, results: Results) -> Verdict:
-        """Supported if the axes of enough heads are near eigenvectors, and nearer than by chance."""
+        """Supported if the axes of enough heads are close to eigenvectors, and closer than by chance."""
         measured = results.statistics["residual"]
         near = sum(
             unit.mean <= thresholds.EIGEN_RESIDUAL and adjusted(unit) <= thresholds.SIGNIFICANCE
@@ -73,15 +73,15 @@ class Gamma:
         control = results.statistics["residual_random"].estimate.value
         why = (
             f"{near} of {len(measured.units)} heads have a residual <= {thresholds.EIGEN_RESIDUAL} (Holm's p <= "
-            f"{thresholds.SIGNIFICANCE}); {thresholds.HEADS_SHARE:.0%} would do. Mean {measured.estimate.value:.3f}, "
-            f"of random axes {control:.3f}"
+            f"{thresholds.SIGNIFICANCE}); {thresholds.HEADS_SHARE:.0%} are needed. Mean {measured.estimate.value:.3f}, "
+            f"random axes {control:.3f}"
         )
         outcome: Outcome = "supported" if near >= thresholds.HEADS_SHARE * len(measured.units) else "not supported"
         return Verdict(outcome, why)
 
 
 def implied_axes(v: Heads, log_g: Float[Tensor, "images heads tokens"]) -> Heads:
-    """Return (I - 1_N)^+ G^-1 V up to a factor: gamma and residual do not see it."""
+    """Return (I - 1_N)^+ G^-1 V up to a factor, which does not affect gamma and residual."""
     weights = (log_g - log_g.amax(-1, keepdim=True)).exp().unsqueeze(-1)
     return _centred(weights * v)
 
@@ -89,7 +89,7 @@ def implied_axes(v: Heads, log_g: Float[Tensor, "images heads tokens"]) -> Heads
 def residual(gram: Square, axes: Heads) -> PerHead:
     """Return the mean over axes of the sine of the angle between K a and a; axes that are 0 are left out.
 
-    Where all are, 1: nothing is no eigenvector.
+    If all axes are 0, return 1: the zero vector is not an eigenvector.
     """
     image = gram @ axes
     size, length = image.norm(dim=-2), axes.norm(dim=-2)
@@ -102,10 +102,10 @@ def residual(gram: Square, axes: Heads) -> PerHead:
 
 
 def gamma_differences(spectrum: Spectrum, axes: Heads) -> tuple[PerHead, PerHead]:
-    """Return mean |gamma_i - gamma_j| and its relative form over all pairs of tokens, then over axes that are not 0.
+    """Return mean |gamma_i - gamma_j| and its relative form over all pairs of tokens, then over nonzero axes.
 
-    Sorting replaces the pairs. With gamma ascending, sum_{i<j} (gamma_j - gamma_i) = sum_j (2 j - N + 1) gamma_j. With
-    |gamma| ascending, |gamma_i - gamma_j| / max(|gamma_i|, |gamma_j|) = 1 - gamma_i / gamma_j for i < j.
+    Computed by sorting instead of by pairs. With gamma ascending, sum_{i<j} (gamma_j - gamma_i) = sum_j (2 j - N + 1)
+    gamma_j. With |gamma| ascending, |gamma_i - gamma_j| / max(|gamma_i|, |gamma_j|) = 1 - gamma_i / gamma_j for i < j.
     """
     tokens = axes.shape[-2]
     gamma = (spectrum.gram @ axes) / (tokens * torch.where(axes == 0, 1, axes))

@@ -1,7 +1,7 @@
-"""Whether the pursuit's L is a low-rank part of the keys, and whether that is the pursuit's doing.
+"""Claim: the pursuit's L is a low-rank part of the keys, and this is an effect of the pursuit.
 
-Claim: Teo & Nguyen (2024), arXiv:2406.13762, section 3: L is the low-rank part, which textbook pursuit finds by
-shrinking singular values. Here L is a mixture of values by attention; plain attention's mixture stands beside it.
+Source: Teo & Nguyen (2024), arXiv:2406.13762, section 3: L is the low-rank part, which textbook pursuit finds by
+shrinking singular values. Here L is an attention-weighted mean of values; it is compared with plain attention's.
 """
 
 from collections.abc import Mapping
@@ -23,21 +23,21 @@ class LowRank:
     source = "Teo & Nguyen (2024), arXiv:2406.13762, section 3"
     statistics: ClassVar[Mapping[str, Statistic]] = {
         "rank_ratio": Statistic("effective rank of L over that of K, last iteration", "less"),
-        "rank_ratio_random": Statistic("the same for Gaussian keys and values of the head's own sizes"),
+        "rank_ratio_random": Statistic("the same for Gaussian keys and values with the head's scale"),
         "rank_ratio_unpursued": Statistic("the same with L of plain attention"),
-        "rank_saved": Statistic("that of plain attention less the own one", "more"),
+        "rank_saved": Statistic("rank ratio of plain attention minus that of the pursuit", "more"),
         "rank_k": Statistic("effective rank of K: exp of the entropy of its singular values"),
-        "rank_v": Statistic("effective rank of V, of which L is a mixture"),
+        "rank_v": Statistic("effective rank of V, whose rows L averages"),
         "nuclear_ratio": Statistic("nuclear norm of L over that of K, last iteration"),
     }
     profiles: ClassVar[Mapping[str, str]] = {}
 
     def applies(self, layer: Layer) -> bool:
-        """Only where a pursuit runs."""
+        """Return whether the layer runs a pursuit."""
         return pursues(layer)
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
-        """Run the layer's pursuit and take singular values."""
+        """Run the layer's pursuit and compute singular values."""
         found = traces(layer)
         keys, low_rank = (torch.linalg.svdvals(x) for x in (layer.k, found.own[-1].low_rank))
         own, plain = effective_rank(low_rank) / effective_rank(keys), rank_ratio(found.unpursued.low_rank, layer.k)
@@ -52,16 +52,16 @@ class LowRank:
         }
 
     def verdict(self, results: Results) -> Verdict:
-        """Supported if, in enough heads, L has a part of the keys' effective rank, and less than plain attention's."""
+        """Supported if, in enough heads, L has a lower effective rank than the keys and plain attention's output."""
         measured, saved = results.statistics["rank_ratio"], results.statistics["rank_saved"]
         few = [unit.mean <= thresholds.LOW_RANK_PART for unit in measured.units]
         low = sum(part and ahead for part, ahead in zip(few, heads_ahead(saved), strict=True))
         plain, random = (results.statistics[f"rank_ratio_{kind}"].estimate.value for kind in ("unpursued", "random"))
         why = (
-            f"{low} of {len(measured.units)} heads have an L of at most {thresholds.LOW_RANK_PART:g} times the "
-            f"effective rank of K, and of less than plain attention's output (Holm's p <= {thresholds.SIGNIFICANCE}; "
-            f"{sum(few)} whatever that has); {thresholds.HEADS_SHARE:.0%} would do. Mean "
-            f"{measured.estimate.value:.3f}, of plain attention, without any pursuit, {plain:.3f}, with it on random "
+            f"{low} of {len(measured.units)} heads have an L with at most {thresholds.LOW_RANK_PART:g} times the "
+            f"effective rank of K, and less than plain attention's output (Holm's p <= {thresholds.SIGNIFICANCE}; "
+            f"{sum(few)} without this comparison); {thresholds.HEADS_SHARE:.0%} are needed. Mean "
+            f"{measured.estimate.value:.3f}, plain attention without a pursuit {plain:.3f}, the pursuit on random "
             f"keys {random:.3f}"
         )
         if saved.estimate.n < 2:

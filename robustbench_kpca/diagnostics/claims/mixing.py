@@ -1,7 +1,7 @@
-"""Whether an RPC layer still mixes tokens after its last iteration, or every token attends to itself.
+"""Claim: an RPC layer still mixes tokens after its last iteration, rather than every token attending to itself.
 
-Premise: Teo & Nguyen (2024), arXiv:2406.13762, Definition 1: the layer's output is self-attention's. The pursuit feeds
-its output back into the softmax, which on large keys ends in the identity (docs/hazards.md).
+Source: Teo & Nguyen (2024), arXiv:2406.13762, Definition 1: the layer's output is that of self-attention. The pursuit
+feeds its output back into the softmax; with large keys this converges to the identity (docs/hazards.md).
 """
 
 import math
@@ -20,20 +20,20 @@ from robustbench_kpca.models.mixing import attention_weights
 
 
 class Mixing:
-    """Measures how much a token hears of others, beside plain attention and random keys."""
+    """Measures the attention of tokens to others, compared with plain attention and random keys."""
 
     title = "The layer still mixes tokens after the pursuit"
     source = "Teo & Nguyen (2024), arXiv:2406.13762, Definition 1"
     statistics: ClassVar[Mapping[str, Statistic]] = {
-        "diagonal": Statistic("mean attention of a token to itself, last iteration; 1 if nothing mixes", "less"),
-        "diagonal_random": Statistic("the same for Gaussian keys and values of the head's own sizes"),
-        "diagonal_unpursued": Statistic("the same of plain attention on the same keys"),
+        "diagonal": Statistic("mean attention of a token to itself, last iteration; 1 if tokens do not mix", "less"),
+        "diagonal_random": Statistic("the same for Gaussian keys and values with the head's scale"),
+        "diagonal_unpursued": Statistic("the same for plain attention on the same keys"),
         "entropy": Statistic("mean entropy of a token's attention over log(tokens); 1 if uniform", "more"),
         "entropy_random": Statistic("the same for Gaussian keys and values"),
-        "entropy_unpursued": Statistic("the same of plain attention on the same keys"),
+        "entropy_unpursued": Statistic("the same for plain attention on the same keys"),
         "value_distance": Statistic("|L - V| / |V|, last iteration; 0 if the values pass unchanged", "more"),
         "value_distance_random": Statistic("the same for Gaussian keys and values"),
-        "value_distance_unpursued": Statistic("the same of plain attention on the same keys"),
+        "value_distance_unpursued": Statistic("the same for plain attention on the same keys"),
     }
     profiles: ClassVar[Mapping[str, str]] = {
         f"{name}_by_iteration{kind}": f"{what} by iteration{of}"
@@ -46,7 +46,7 @@ class Mixing:
     }
 
     def applies(self, layer: Layer) -> bool:
-        """Only where a pursuit runs."""
+        """Return whether the layer runs a pursuit."""
         return pursues(layer)
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
@@ -57,21 +57,21 @@ class Mixing:
         return seen
 
     def verdict(self, results: Results) -> Verdict:
-        """Supported if tokens hear more of others than of themselves in enough heads."""
+        """Supported if, in enough heads, tokens attend more to others than to themselves."""
         measured = results.statistics["diagonal"]
         mixing = sum(unit.mean <= thresholds.SELF_ATTENTION for unit in measured.units)
         value = {kind: results.statistics[f"diagonal{kind}"].estimate.value for kind in ("", "_unpursued", "_random")}
         why = (
-            f"{mixing} of {len(measured.units)} heads give a token at most {thresholds.SELF_ATTENTION} of its own "
-            f"attention; {thresholds.HEADS_SHARE:.0%} would do. Mean {value['']:.3f}; without the pursuit "
-            f"{value['_unpursued']:.3f}; with it on random keys {value['_random']:.3f}"
+            f"{mixing} of {len(measured.units)} heads have a mean attention of a token to itself of at most "
+            f"{thresholds.SELF_ATTENTION}; {thresholds.HEADS_SHARE:.0%} are needed. Mean {value['']:.3f}; without the "
+            f"pursuit {value['_unpursued']:.3f}; on random keys {value['_random']:.3f}"
         )
         enough = mixing >= thresholds.HEADS_SHARE * len(measured.units)
         return Verdict("supported" if enough else "not supported", why)
 
 
 def weights(step: Iterate) -> Tensor:
-    """Return the attention matrices that made L, (images, heads, tokens, tokens)."""
+    """Return the attention matrices that produced L, (images, heads, tokens, tokens)."""
     return attention_weights(step.query, step.inner, causal=step.causal)
 
 

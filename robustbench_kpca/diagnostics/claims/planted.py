@@ -1,8 +1,8 @@
-"""Whether the pursuit finds planted outliers, beside its rule as printed, with textbook signs, and textbook pursuit.
+"""Claim: the pursuit finds planted outliers; compared with the printed rule, textbook signs and textbook pursuit.
 
-Claim: Teo & Nguyen (2024), arXiv:2406.13762, section 3: the pursuit takes sparse corruption out of the keys as
-principal component pursuit does (Candès et al., 2011, arXiv:0912.3599), of which it is an approximation. The planted
-keys have the shape and the size of the layer's own, which decides: the released threshold does not scale with the keys.
+Source: Teo & Nguyen (2024), arXiv:2406.13762, section 3: the pursuit removes sparse corruption from the keys, as an
+approximation of principal component pursuit (Candès et al., 2011, arXiv:0912.3599). The planted keys have the shape and
+scale of the layer's keys. The scale matters: the threshold of the released code does not scale with the keys.
 """
 
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ from robustbench_kpca.diagnostics.pursuits import pursues, pursuit_of, size
 
 _RULES = {
     "": "the layer's own pursuit",
-    "_paper": "the rule as printed: lam / mu, mu by the head's width, sign -1",
-    "_signs": "textbook threshold and sign, attention for the singular-value step",
+    "_paper": "the printed rule: threshold lam / mu, mu from the head's width, sign -1",
+    "_signs": "textbook threshold and sign, attention instead of the singular-value step",
     "_textbook": "textbook principal component pursuit",
 }
 _MEASURES = {
@@ -33,7 +33,7 @@ _MEASURES = {
 
 
 class PlantedOutliers:
-    """Plants one problem an image and asks four rules to solve it."""
+    """Plants one problem per image and solves it with four rules."""
 
     title = "The pursuit finds outliers planted into low-rank keys"
     source = "Teo & Nguyen (2024), arXiv:2406.13762, section 3"
@@ -44,18 +44,18 @@ class PlantedOutliers:
     } | {
         "error_clean_values": Statistic("|L - L_0| / |L_0|, the layer's own pursuit given the clean L_0 as values"),
         "residual_textbook": Statistic(
-            "where textbook pursuit stopped: the largest residual of a block; 1e-7 was asked"
+            "residual at which textbook pursuit stopped, maximal over a block; the tolerance is 1e-7"
         ),
-        "error_nothing": Statistic("|K - L_0| / |L_0|: what doing nothing gives"),
+        "error_nothing": Statistic("|K - L_0| / |L_0|: the error without any splitting"),
     }
     profiles: ClassVar[Mapping[str, str]] = {}
 
     def applies(self, layer: Layer) -> bool:
-        """Only where a pursuit runs."""
+        """Return whether the layer runs a pursuit."""
         return pursues(layer)
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
-        """Plant, in each image and head, keys of the layer's shape and of the head's own size; on the processor."""
+        """Plant keys with the layer's shape and the head's scale for each image and head; runs on the CPU."""
         unit, best = _problem(layer.k.shape[-2], layer.width, layer.seed, layer.ids)
         scales = layer.k.square().mean((-2, -1)).sqrt().clamp_min(1e-12).cpu()
         planted = unit.scaled(scales)
@@ -78,20 +78,20 @@ class PlantedOutliers:
         }
 
     def verdict(self, results: Results) -> Verdict:
-        """Supported if enough heads find the outliers; not testable if textbook pursuit does not find them either."""
+        """Supported if enough heads find the outliers; not testable if textbook pursuit does not find them."""
         f1 = results.statistics["f1"]
         found = sum(unit.mean >= thresholds.OUTLIER_F1 for unit in f1.units)
         value = {rule: results.statistics[f"f1{rule}"].estimate.value for rule in _RULES}
         error = {rule: results.statistics[f"error{rule}"].estimate.value for rule in ("", "_textbook", "_nothing")}
         why = (
             f"{found} of {len(f1.units)} heads find planted outliers with F1 >= {thresholds.OUTLIER_F1}; "
-            f"{thresholds.HEADS_SHARE:.0%} would do. Mean F1 {value['']:.2f}, printed rule {value['_paper']:.2f}, "
-            f"textbook signs {value['_signs']:.2f}, textbook pursuit {value['_textbook']:.2f}. L is off by "
-            f"{error['']:.2f} |L_0|, of textbook pursuit by {error['_textbook']:.1g}, of doing nothing by "
+            f"{thresholds.HEADS_SHARE:.0%} are needed. Mean F1 {value['']:.2f}, printed rule {value['_paper']:.2f}, "
+            f"textbook signs {value['_signs']:.2f}, textbook pursuit {value['_textbook']:.2f}. Error of L, "
+            f"relative to |L_0|: {error['']:.2f}, textbook pursuit {error['_textbook']:.1g}, without splitting "
             f"{error['_nothing']:.2f}"
         )
         if value["_textbook"] < thresholds.OUTLIER_F1:
-            return Verdict("not testable", f"too hard at this size, even for textbook pursuit: {why}")
+            return Verdict("not testable", f"the problem is too hard even for textbook pursuit: {why}")
         enough = found >= thresholds.HEADS_SHARE * len(f1.units)
         return Verdict("supported" if enough else "not supported", why)
 

@@ -1,7 +1,8 @@
-"""Whether a Primal layer is the kernel SVD it is derived from: J = 0, and its gradient is 0.
+"""Claim: a Primal layer is the kernel SVD from which it is derived: J = 0, and the gradient of J is 0.
 
-Claim: Chen et al. (2023), arXiv:2305.19798: at a stationary point of the KSVD problem the objective J is 0, so training
-adds J^2 to the loss. The converse does not hold: J is a difference, and passes through 0 at points that are no SVD.
+Source: Chen et al. (2023), arXiv:2305.19798: at a stationary point of the KSVD problem the objective J is 0, so
+training adds J^2 to the loss. The converse is false: J is a difference of terms and is 0 also at points that are not an
+SVD.
 """
 
 from collections.abc import Mapping
@@ -25,27 +26,25 @@ Weights = Float[Tensor, "heads width rank"]
 
 
 class PrimalObjective:
-    """Measures J and the gradient of J by W_e and W_r, image by image and head by head, beside untrained weights."""
+    """Measures J and its gradient with respect to W_e and W_r, per image and head, compared with untrained weights."""
 
     title = "Primal attention is a kernel SVD: J = 0 at a stationary point"
     source = "Chen et al. (2023), arXiv:2305.19798, section 3"
     statistics: ClassVar[Mapping[str, Statistic]] = {
         "objective": Statistic("J = (|e Lambda|^2 + |r Lambda|^2) / (2 N) - tr(W_e^T W_r); 0 at a stationary point"),
-        "relative": Statistic("|J| over the sum of the sizes of its terms; 0 at a stationary point", "less"),
-        "relative_untrained": Statistic("the same with W_e, W_r and Lambda as before training"),
-        "gradient": Statistic(
-            "|gradient of J| over the sum of the sizes of its parts; 0 at a stationary point", "less"
-        ),
-        "gradient_untrained": Statistic("the same with W_e, W_r and Lambda as before training"),
+        "relative": Statistic("|J| over the sum of its terms' magnitudes; 0 at a stationary point", "less"),
+        "relative_untrained": Statistic("the same with W_e, W_r and Lambda as initialised"),
+        "gradient": Statistic("|gradient of J| over the sum of its parts' magnitudes; 0 at a stationary point", "less"),
+        "gradient_untrained": Statistic("the same with W_e, W_r and Lambda as initialised"),
     }
     profiles: ClassVar[Mapping[str, str]] = {}
 
     def applies(self, layer: Layer) -> bool:
-        """Only attention in primal form has the objective."""
+        """Return whether the layer is attention in primal form, which has this objective."""
         return isinstance(layer.module, (PrimalAttention, KEPSVGPAttention))
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
-        """Evaluate J where the layer is, and where it may have started."""
+        """Evaluate J for the trained weights and for random initial weights."""
         scores: PrimalScores = layer.module.scores  # type: ignore[assignment]
         maps, heads = feature_maps(layer, scores), list(layer.heads)
         trained = (scores.w_e, scores.w_r, _spectrum(layer))
@@ -61,16 +60,17 @@ class PrimalObjective:
         }
 
     def verdict(self, results: Results) -> Verdict:
-        """Supported if in enough heads J and its gradient are small against their own terms."""
+        """Supported if, in enough heads, J and its gradient are small relative to their terms."""
         pairs = zip(results.statistics["relative"].units, results.statistics["gradient"].units, strict=True)
         small = [(j.mean <= thresholds.OBJECTIVE, slope.mean <= thresholds.STATIONARITY) for j, slope in pairs]
         both, zero = sum(j and slope for j, slope in small), sum(j for j, _ in small)
         value = {name: results.statistics[name].estimate.value for name in self.statistics}
         why = (
             f"{both} of {len(small)} heads have |J| <= {thresholds.OBJECTIVE} and |gradient| <= "
-            f"{thresholds.STATIONARITY} of their terms ({zero} have such a J alone); {thresholds.HEADS_SHARE:.0%} "
-            f"would do. Mean |J| {value['relative']:.3f} (untrained {value['relative_untrained']:.3f}), gradient "
-            f"{value['gradient']:.3f} (untrained {value['gradient_untrained']:.3f})"
+            f"{thresholds.STATIONARITY} of their terms ({zero} satisfy the condition on J); "
+            f"{thresholds.HEADS_SHARE:.0%} are needed. Mean |J| {value['relative']:.3f} (untrained "
+            f"{value['relative_untrained']:.3f}), gradient {value['gradient']:.3f} (untrained "
+            f"{value['gradient_untrained']:.3f})"
         )
         outcome: Outcome = "supported" if both >= thresholds.HEADS_SHARE * len(small) else "not supported"
         return Verdict(outcome, why)
@@ -90,9 +90,9 @@ def feature_maps(layer: Layer, scores: PrimalScores) -> tuple[Maps, Maps]:
 def stationarity(
     a: Maps, b: Maps, w_e: Weights, w_r: Weights, lam: Float[Tensor, "heads rank"]
 ) -> tuple[PerHead, PerHead, PerHead]:
-    """Return J, |J| relative to its terms, and its gradient's size relative to its parts, for every image and head.
+    """Return J, |J| relative to its terms, and its gradient's norm relative to its parts, for every image and head.
 
-    J = (|A W_e Lambda|^2 + |B W_r Lambda|^2) / (2 N) - tr(W_e^T W_r), as `attention.primal.ksvd_objective` has it, with
+    J = (|A W_e Lambda|^2 + |B W_r Lambda|^2) / (2 N) - tr(W_e^T W_r), as in `attention.primal.ksvd_objective`, with
 
     dJ / dW_e = A^T A W_e Lambda^2 / N - W_r,    dJ / dW_r = B^T B W_r Lambda^2 / N - W_e
     """
@@ -120,7 +120,7 @@ def _spectrum(layer: Layer) -> Tensor:
 
 
 def _untrained(layer: Layer, w_e: Weights) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw weights as the layer draws its own: Gaussian directions of norm 1 in each head, and Lambda from (0, 1)."""
+    """Draw weights like the layer's initialisation: Gaussian with norm 1 in each head, and Lambda uniform in [0, 1)."""
     rng = generator(sample_key(layer.seed, "untrained", str(layer.index)))
     heads, width, rank = w_e.shape
     drawn = [torch.from_numpy(rng.standard_normal((heads, width, rank))).to(w_e) for _ in range(2)]

@@ -1,7 +1,7 @@
-"""Is a head's output the projection of the query, as the projection loss J_proj assumes? Both of its terms, apart.
+"""Claim: a head's output is the projection of the query, as the projection loss J_proj assumes.
 
 J_proj = mean_i (|phi(q_i)|^2 - |h_i|^2): Teo & Nguyen (2024), arXiv:2406.13762, equation 13 and appendix C. It is a
-squared distance, hence not negative, only if h_i are coordinates in orthonormal axes; V as trained need not give such.
+squared distance, hence not negative, only if h_i are coordinates in orthonormal axes; trained V need not satisfy this.
 """
 
 import math
@@ -21,22 +21,22 @@ from robustbench_kpca.diagnostics.similarity import unit_rows
 
 _STUDY = "Sarıtaş & Yıldız (2025), arXiv:2505.07908, abstract"
 _LARGEST = 300.0
-"""Squared norms are held between e^-300 and e^300 where they are averaged as they are, lest their squares overflow."""
+"""Squared norms are clamped to e^-300 ... e^300 before they are averaged, so that their squares do not overflow."""
 _TINY = 1e-300
 _OTHER = (
-    "outputs for an image against the projections of another image, same layer and head: they have the same sizes and "
-    "smoothness, and nothing ties them to that image's keys"
+    "outputs for one image compared with the projections of another image, same layer and head: they have the same "
+    "scale and smoothness, but are unrelated to that image's keys"
 )
-_POOLED = "over tokens, heads and images, layer by layer and in all"
+_POOLED = "over tokens, heads and images, per layer and over all layers"
 PerToken = Float[Tensor, "images heads tokens"]
 PerHead = Float[Tensor, "images heads"]
 Pairs = Float[Tensor, "images images heads"]
 
 
 class ProjectionLoss:
-    """Measures both terms, what is made of them, and how far the outputs are from the projections themselves.
+    """Measures both terms of J_proj, quantities derived from them, and the distance of outputs from projections.
 
-    The inequality is a theorem on projections, hence necessary; outputs that are small enough obey it, too.
+    The inequality is a theorem about projections, hence necessary; any outputs that are small enough satisfy it, too.
     """
 
     title = "Attention outputs are projections, and J_proj is their error"
@@ -44,9 +44,9 @@ class ProjectionLoss:
     statistics: ClassVar[Mapping[str, Statistic]] = {
         "projection_error": Statistic(
             "distance of the outputs from the projections of phi(q) on the first D axes, under the best rotation, over "
-            "the larger of both: 0 for projections, 1 for outputs that are far too small or too large", "less", _OTHER,
+            "the larger norm of the two: 0 for projections, 1 for outputs far too small or too large", "less", _OTHER,
         ),
-        "inequality": Statistic("share of the tokens with |h|^2 <= |phi(q)|^2; 1 for a projection", "more"),
+        "inequality": Statistic("fraction of tokens with |h|^2 <= |phi(q)|^2; 1 for a projection", "more"),
         "phi": Statistic("mean |phi(q)|^2"),
         "h": Statistic("mean |h|^2"),
         "phi_standardised": Statistic("mean |phi(q)|^2 with q and k standardised, as in the study's training"),
@@ -87,11 +87,11 @@ class ProjectionLoss:
     profiles: ClassVar[Mapping[str, str]] = {}
 
     def applies(self, layer: Layer) -> bool:
-        """Only where outputs are seen that a softmax made of values."""
+        """Return whether the layer's softmax averages values and its outputs can be read."""
         return layer.v is not None and layer.h is not None
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
-        """Compute all in logarithms: |phi(q_i)|^2 = exp(q_i.q_i / sqrt(D) - 2 log sum_j exp(q_i.k_j / sqrt(D)))."""
+        """Compute in logarithms: |phi(q_i)|^2 = exp(q_i.q_i / sqrt(D) - 2 log sum_j exp(q_i.k_j / sqrt(D)))."""
         log_phi = log_feature_norm(layer.q, layer.k)
         log_h = layer.outputs.square().sum(-1).clamp_min(_TINY).log()
         mean_phi, mean_h = log_mean(log_phi), log_mean(log_h)
@@ -101,20 +101,20 @@ class ProjectionLoss:
         return {
             "projection_error": projection_error(layer),
             "inequality": (log_h <= log_phi + 1e-9).double().mean(-1),
-            "phi": _held(mean_phi),
-            "h": _held(mean_h),
-            "phi_standardised": _held(mean_standardised),
-            "scaled_signed": _held(mean_phi) - _held(mean_h),
-            "scaled_absolute": _held(log_mean(log_error)),
-            "error_over_phi": _held(over_phi),
-            "error_over_h": _held(log_mean(log_error - log_h)),
+            "phi": _clamped_exp(mean_phi),
+            "h": _clamped_exp(mean_h),
+            "phi_standardised": _clamped_exp(mean_standardised),
+            "scaled_signed": _clamped_exp(mean_phi) - _clamped_exp(mean_h),
+            "scaled_absolute": _clamped_exp(log_mean(log_error)),
+            "error_over_phi": _clamped_exp(over_phi),
+            "error_over_h": _clamped_exp(log_mean(log_error - log_h)),
             "log10_ratio_geometric": (mean_h - mean_phi) / math.log(10),
             "relative_to_phi_geometric": over_phi / math.log(10),
             "official_log": official_log_error(layer.q, layer.k, layer.values),
         }
 
     def verdict(self, results: Results) -> Verdict:
-        """Supported if in enough heads the outputs obey the inequality and are near the projections, beyond chance."""
+        """Supported if, in enough heads, outputs satisfy the inequality and are close to projections, beyond chance."""
         obeys = [unit.mean >= thresholds.INEQUALITY_SHARE for unit in results.statistics["inequality"].units]
         error = results.statistics["projection_error"]
         near = [
@@ -125,26 +125,26 @@ class ProjectionLoss:
         ratio = results.statistics["log10_ratio"]
         layers = [unit.mean for unit in ratio.units]
         why = (
-            f"{both} of {heads} heads have outputs no farther than {thresholds.PROJECTION_ERROR:g} from the "
-            f"projections of phi(q), nearer than to another image's (Holm's p <= {thresholds.SIGNIFICANCE}), and |h|^2 "
-            f"<= |phi(q)|^2 for at least {thresholds.INEQUALITY_SHARE:.0%} of the tokens; {sum(obeys)} have the "
-            f"latter, which is necessary and not sufficient; {thresholds.HEADS_SHARE:.0%} would do. Mean distance "
+            f"{both} of {heads} heads have outputs at most {thresholds.PROJECTION_ERROR:g} from the "
+            f"projections of phi(q), closer than to another image's (Holm's p <= {thresholds.SIGNIFICANCE}), and |h|^2 "
+            f"<= |phi(q)|^2 for at least {thresholds.INEQUALITY_SHARE:.0%} of the tokens; {sum(obeys)} satisfy the "
+            f"latter, which is necessary but not sufficient; {thresholds.HEADS_SHARE:.0%} are needed. Mean distance "
             f"{error.estimate.value:.3f}. Mean |h|^2 is 10^{ratio.estimate.value:.2f} times mean |phi(q)|^2 (by layer "
             f"10^{min(layers):.2f} to 10^{max(layers):.2f})"
         )
         findings, needed = _findings(results), thresholds.HEADS_SHARE * heads
         if sum(obeys) >= needed and not testable(error):
-            return Verdict("not testable", f"a necessary condition holds, and {UNTESTABLE}: {why}", findings)
+            return Verdict("not testable", f"a necessary condition holds, but {UNTESTABLE}: {why}", findings)
         return Verdict("supported" if both >= needed else "not supported", why, findings)
 
 
 def _findings(results: Results) -> tuple[Finding, ...]:
-    """Compare with the factor that the study's abstract states; it does not say how it is taken."""
+    """Compare with the factor in the study's abstract, which does not define how it is computed."""
     apart = "|h|^2 and |phi(q)|^2 differ by about 10^3 (taken as 10^2.5 to 10^3.5)"
     ways = {
         "log10_ratio": "ratio of their arithmetic means over all layers",
         "log10_ratio_standardised": "the same with standardised q and k",
-        "relative_to_phi": "arithmetic mean of their ratio less 1",
+        "relative_to_phi": "arithmetic mean of their ratio minus 1",
     }
     return tuple(
         finding(f"{apart}, {way}", _STUDY, name, results.statistics[name].estimate, least=2.5, most=3.5)
@@ -156,8 +156,9 @@ def projection_error(layer: Layer) -> Pairs:
     """Return min over rotations R of |h - P R| / max(|h|, |P|): [i, j] takes h of image i and P of image j.
 
     P_i = softmax(q_i . k / sqrt(D)) V holds the coordinates of the projection of phi(q_i) on the first D axes, for V
-    the theoretical values of orthonormal features. With h and P at norm 1 the best rotation leaves 1 + r^2 - 2 r c,
-    where r is the smaller size over the larger and c the nuclear norm of P^T h (Schönemann 1966).
+    the theoretical values of orthonormal features. For h and P scaled to norm 1, the squared error under the best
+    rotation is 1 + r^2 - 2 r c, where r is the smaller original norm over the larger and c the nuclear norm of P^T h
+    (Schönemann 1966).
     """
     values, log_scale = layer.spectrum.orthonormal_values(layer.width)
     projections = log_kernel(layer.q, layer.k).softmax(-1) @ values
@@ -170,13 +171,13 @@ def projection_error(layer: Layer) -> Pairs:
 
 
 def _normed(x: Heads) -> tuple[Heads, PerHead]:
-    """Return matrices at norm 1 and the logarithms of their norms; 0 stays 0."""
+    """Return matrices scaled to norm 1, and the logarithms of their norms; 0 stays 0."""
     unit = unit_rows(x.flatten(2)).view_as(x)
     size = (x * unit).sum((-2, -1))
     return unit, size.clamp_min(_TINY).log()
 
 
-def _held(log: PerHead) -> PerHead:
+def _clamped_exp(log: PerHead) -> PerHead:
     return log.clamp(-_LARGEST, _LARGEST).exp()
 
 
@@ -188,17 +189,16 @@ def log_feature_norm(q: Heads, k: Heads) -> PerToken:
 
 
 def log_mean(logs: PerToken) -> PerHead:
-    """Return the logarithm of the mean over tokens of what is given by its logarithms."""
+    """Return the logarithm of the mean over tokens of exp(logs)."""
     return logs.logsumexp(-1) - math.log(logs.shape[-1])
 
 
 def official_log_error(q: Heads, k: Heads, v: Heads) -> PerHead:
-    """Return log |mean_i (num_i / den_i - |h_i|^2)| as the released code forms it, here without overflow.
+    """Return log |mean_i (num_i / den_i - |h_i|^2)| as in the released code, but without overflow.
 
     num_i = exp(q_i.q_i), den_i = exp(2 q_i.k_1 - log a_i1^2), a = softmax(q k^T / sqrt(D)) and h = a v, with q and k
-    standardised over the entries of each token. As log a_i1 = q_i.k_1 / sqrt(D) - log Z_i, den_i is
-    Z_i^2 exp(2 (1 - 1 / sqrt(D)) q_i.k_1): the squared normaliser of the scaled kernel, times what depends on the first
-    key alone.
+    standardised over the entries of each token. As log a_i1 = q_i.k_1 / sqrt(D) - log Z_i, den_i is Z_i^2 exp(2 (1 - 1
+    / sqrt(D)) q_i.k_1): the squared normaliser of the scaled kernel, times a factor that depends only on the first key.
     """
     q, k = standardised(q), standardised(k)
     logits = log_kernel(q, k)
@@ -210,7 +210,7 @@ def official_log_error(q: Heads, k: Heads, v: Heads) -> PerHead:
 
 
 def _log_difference(a: Tensor, b: Tensor) -> Tensor:
-    """Return log |e^a - e^b|; where both are equal, the logarithm of rounding error."""
+    """Return log |e^a - e^b|; if both are equal, the logarithm of the rounding error."""
     high, low = torch.maximum(a, b), torch.minimum(a, b)
     return high + (-torch.expm1(low - high)).clamp_min(torch.finfo(high.dtype).tiny).log()
 

@@ -1,6 +1,6 @@
-"""Whether attention matrices have low rank, beyond what rows as even as theirs have without any structure.
+"""Claim: attention matrices have low rank, beyond that of unstructured rows with the same entropy.
 
-Claim: Chen et al. (2023), arXiv:2305.19798, who build attention on the leading singular functions of its kernel alone.
+Source: Chen et al. (2023), arXiv:2305.19798, who use only the leading singular functions of the attention kernel.
 """
 
 import math
@@ -22,22 +22,22 @@ from robustbench_kpca.randomness import generator, sample_key
 Matrices = Float[Tensor, "images heads tokens tokens"]
 Sizes = Float[Tensor, "images heads tokens"]
 POINTS = 20
-"""At which shares of the singular values the profile is taken: 1/20, 2/20, ..., 1."""
+"""Number of points of the profile, at the fractions 1/20, 2/20, ..., 1 of the singular values."""
 
 
 class SingularValues:
-    """Measures how fast the singular values of A = softmax(Q K^T / sqrt(D)) fall, beside A with shuffled rows."""
+    """Measures how fast the singular values of A = softmax(Q K^T / sqrt(D)) decay, and the same with shuffled rows."""
 
     title = "Attention matrices have low rank"
     source = "Chen et al. (2023), arXiv:2305.19798, section 1"
     statistics: ClassVar[Mapping[str, Statistic]] = {
         "energy": Statistic("share of the squared singular values in the largest tenth of them", "more"),
-        "energy_shuffled": Statistic("the same with the entries of every row shuffled: as even, without structure"),
-        "energy_random": Statistic("the same for Gaussian queries and keys of the head's own sizes"),
+        "energy_shuffled": Statistic("the same with the entries of every row shuffled: same entropy, no structure"),
+        "energy_random": Statistic("the same for Gaussian queries and keys with the head's scale"),
         "rank": Statistic("effective rank (exp of the entropy of the singular values) over tokens", "less"),
         "rank_shuffled": Statistic("the same with shuffled rows"),
         "rank_random": Statistic("the same for Gaussian queries and keys"),
-        "rank_saved": Statistic("effective rank with shuffled rows less the own one, over tokens", "more"),
+        "rank_saved": Statistic("effective rank with shuffled rows minus that of the matrix, over tokens", "more"),
     }
     profiles: ClassVar[Mapping[str, str]] = {
         "energy_by_share": "cumulative share of the squared singular values, by share of the singular values",
@@ -45,11 +45,11 @@ class SingularValues:
     }
 
     def applies(self, layer: Layer) -> bool:
-        """Only where a softmax mixes values; what mixes is the softmax alone, without the scaling of the values."""
+        """Return whether a softmax averages values; the matrix is the softmax, without the scaling of the values."""
         return layer.v is not None and not isinstance(layer.module, IdentityAttention)
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
-        """Take the singular values of the matrices that mixed the values, of a pursuit those of its last iteration."""
+        """Compute the singular values of the attention matrices, for a pursuit those of its last iteration."""
         own, random = attention_matrices(layer)
         kinds = {"": own, "_shuffled": shuffled_rows(own, layer), "_random": random}
         sizes = {kind: singular_values(matrices) for kind, matrices in kinds.items()}
@@ -64,40 +64,40 @@ class SingularValues:
         return found | {"rank_saved": found["rank_shuffled"] - found["rank"]}
 
     def verdict(self, results: Results) -> Verdict:
-        """Supported if enough heads have their energy in few singular values, and much more of it than both controls.
+        """Supported if enough heads have their energy in few singular values, and much more than both controls.
 
-        Not testable where rows are so even that their shuffled entries have low rank, too.
+        Not testable if rows are so uniform that the shuffled matrices have low rank, too.
         """
         kinds = ("", "_shuffled", "_random")
         heads = list(
             zip(*([unit.mean for unit in results.statistics[f"energy{kind}"].units] for kind in kinds), strict=True)
         )
-        open_ = [head for head in heads if head[1] < thresholds.LOW_RANK_ENERGY]
-        low = sum(_stands_out(*head) for head in open_)
+        testable_heads = [head for head in heads if head[1] < thresholds.LOW_RANK_ENERGY]
+        low = sum(_stands_out(*head) for head in testable_heads)
         value = {kind: results.statistics[f"energy{kind}"].estimate.value for kind in kinds}
         saved = results.statistics["rank_saved"].estimate
         why = (
             f"{low} of {len(heads)} heads have {thresholds.LOW_RANK_ENERGY:.0%} of the squared singular values in "
-            f"{thresholds.LOW_RANK_SHARE:.0%} of them and leave at most {thresholds.LOW_RANK_LEFT:g} of what shuffled "
-            f"rows and random keys leave; {thresholds.HEADS_SHARE:.0%} would do. {len(heads) - len(open_)} have rows "
-            f"so even that shuffled ones have low rank, too. Mean {value['']:.3f}, with shuffled rows "
-            f"{value['_shuffled']:.3f}, of random keys {value['_random']:.3f}. Effective rank, over tokens, is lower "
-            f"than with shuffled rows by {saved.value:.3f}"
+            f"{thresholds.LOW_RANK_SHARE:.0%} of them, and a rest of at most {thresholds.LOW_RANK_LEFT:g} times that "
+            f"of shuffled rows and of random keys; {thresholds.HEADS_SHARE:.0%} are needed. "
+            f"{len(heads) - len(testable_heads)} have rows so uniform that shuffled rows have low rank, "
+            f"too. Mean {value['']:.3f}, shuffled rows {value['_shuffled']:.3f}, random keys "
+            f"{value['_random']:.3f}. Effective rank over tokens is lower than with shuffled rows by {saved.value:.3f}"
         )
         needed = thresholds.HEADS_SHARE * len(heads)
-        if len(open_) < needed:
+        if len(testable_heads) < needed:
             return Verdict("not testable", why)
         return Verdict("supported" if low >= needed else "not supported", why)
 
 
 def _stands_out(own: float, *controls: float) -> bool:
-    """Tell whether a matrix has low rank, and far lower than its controls."""
+    """Return whether a matrix has low rank, and much lower than its controls."""
     left = 1 - own
     return own >= thresholds.LOW_RANK_ENERGY and all(left <= thresholds.LOW_RANK_LEFT * (1 - one) for one in controls)
 
 
 def attention_matrices(layer: Layer) -> tuple[Matrices, Matrices]:
-    """Return the attention that mixed a layer's values, and the same of random queries and keys."""
+    """Return a layer's attention matrices, and those of random queries and keys."""
     if pursues(layer):
         found = traces(layer)
         steps = [run[-1] for run in (found.own, found.random)]
@@ -110,7 +110,7 @@ def attention_matrices(layer: Layer) -> tuple[Matrices, Matrices]:
 
 
 def shuffled_rows(matrices: Matrices, layer: Layer) -> Matrices:
-    """Shuffle the entries of each row by itself: the rows keep their entropy, and have nothing else in common."""
+    """Shuffle the entries of each row by itself: the rows keep their entropy but lose their common structure."""
     shuffled = matrices.clone()
     for number, image in enumerate(layer.ids):
         rng = generator(sample_key(layer.seed, f"shuffled rows/{layer.index}", image))
@@ -120,14 +120,14 @@ def shuffled_rows(matrices: Matrices, layer: Layer) -> Matrices:
 
 
 def singular_values(matrices: Matrices) -> Sizes:
-    """Return the singular values, largest first, by the eigenvalues of A^T A: exact to 10^-8 of the largest."""
+    """Return the singular values, largest first, from the eigenvalues of A^T A; accurate to 10^-8 of the largest."""
     squares = torch.linalg.eigvalsh(matrices.transpose(-2, -1) @ matrices)
     values: Tensor = squares.clamp_min(0).flip(-1).sqrt()
     return values
 
 
 def energy(sizes: Sizes, share: float) -> Float[Tensor, "images heads"]:
-    """Return the share of the squares in the largest `share` of the singular values, whose number is rounded up."""
+    """Return the fraction of the squares in the largest `share` of the singular values (their number is rounded up)."""
     count = math.ceil(share * sizes.shape[-1] - 1e-9)
     squares = sizes.square()
     held: Tensor = squares[..., :count].sum(-1) / squares.sum(-1)

@@ -1,7 +1,7 @@
-"""Whether the pursuit's S is sparse, and whether there is anything in it.
+"""Claim: the pursuit's S is sparse, but not empty.
 
-Claim: Teo & Nguyen (2024), arXiv:2406.13762, section 3: S is the sparse corruption that is taken out of the keys. An
-empty S is sparse, too, but then nothing was taken out, and there is nothing to judge.
+Source: Teo & Nguyen (2024), arXiv:2406.13762, section 3: S is the sparse corruption that is removed from the keys.
+If S is empty, nothing was removed, and the claim is not testable.
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ from robustbench_kpca.diagnostics.pursuits import PerHead, density, pursues, siz
 
 
 class Sparsity:
-    """Counts the entries of S, iteration by iteration, beside those for random keys."""
+    """Counts the nonzero entries of S by iteration, compared with random keys."""
 
     title = "The pursuit's S is sparse"
     source = "Teo & Nguyen (2024), arXiv:2406.13762, section 3"
     statistics: ClassVar[Mapping[str, Statistic]] = {
         "density": Statistic("share of entries of S that are not 0, last iteration", "less"),
-        "density_random": Statistic("the same for Gaussian keys and values of the head's own sizes"),
-        "density_saved": Statistic("that for random keys less the own one", "more"),
+        "density_random": Statistic("the same for Gaussian keys and values with the head's scale"),
+        "density_saved": Statistic("density for random keys minus that for the layer's keys", "more"),
         "empty": Statistic("share of images in which S is empty, last iteration"),
         "empty_random": Statistic("share of images in which S of random keys is empty"),
         "size": Statistic("|S| / |K|, last iteration"),
@@ -36,7 +36,7 @@ class Sparsity:
     }
 
     def applies(self, layer: Layer) -> bool:
-        """Only where a pursuit runs."""
+        """Return whether the layer runs a pursuit."""
         return pursues(layer)
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
@@ -54,9 +54,9 @@ class Sparsity:
         } | found.by_iteration(density, "density")
 
     def verdict(self, results: Results) -> Verdict:
-        """Supported if, in enough heads, S is sparse, and not empty, and sparser than of random keys.
+        """Supported if, in enough heads, S is sparse, not empty, and sparser than for random keys.
 
-        What is taken out where random keys lose nothing is the keys' own. Not testable if S mostly is empty.
+        The comparison is not needed if S of random keys is empty. Not testable if S is mostly empty.
         """
         pairs = zip(results.statistics["density"].units, results.statistics["empty"].units, strict=True)
         heads = [(dense.mean, empty.mean) for dense, empty in pairs]
@@ -68,15 +68,15 @@ class Sparsity:
         beats = [one or other for one, other in zip(heads_ahead(saved), spared, strict=True)]
         sparse = sum(one and other for one, other in zip(few, beats, strict=True))
         why = (
-            f"{sparse} of {len(heads)} heads have an S with at most {thresholds.SPARSE:.0%} of its entries, and fewer "
-            f"than of random keys (Holm's p <= {thresholds.SIGNIFICANCE}) if those have any ({sum(few)} whatever those "
-            f"have), that is not empty in most images; {len(heads) - filled} have one that is; "
-            f"{thresholds.HEADS_SHARE:.0%} would do. Mean density "
-            f"{results.statistics['density'].estimate.value:.4f}, of random keys "
+            f"{sparse} of {len(heads)} heads have an S with at most {thresholds.SPARSE:.0%} nonzero entries, not empty "
+            f"in most images, and sparser than for random keys (Holm's p <= {thresholds.SIGNIFICANCE}) unless that is "
+            f"empty ({sum(few)} without this comparison); in {len(heads) - filled} S is empty in most images; "
+            f"{thresholds.HEADS_SHARE:.0%} are needed. Mean density "
+            f"{results.statistics['density'].estimate.value:.4f}, random keys "
             f"{results.statistics['density_random'].estimate.value:.4f}"
         )
         if filled < needed:
-            return Verdict("not testable", f"{why}. Where S is empty, nothing was taken out of the keys")
+            return Verdict("not testable", f"{why}. Where S is empty, nothing was removed from the keys")
         if saved.estimate.n < 2:
             return Verdict("not testable", f"{ONE_IMAGE}. {why}")
         return Verdict("supported" if sparse >= needed else "not supported", why)

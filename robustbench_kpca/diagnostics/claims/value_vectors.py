@@ -1,6 +1,7 @@
-"""Are the learned value vectors those of kernel PCA? V beside V_theory = G (A - column means), with eight similarities.
+"""Claim: the learned V equals V_theory = G (A - column means) of kernel PCA; compared with eight similarities.
 
-Claim: Teo & Nguyen (2024), arXiv:2406.13762, theorem 1. Doubt and measures: Sarıtaş & Yıldız (2025), arXiv:2505.07908.
+Source: Teo & Nguyen (2024), arXiv:2406.13762, theorem 1. Objection and measures: Sarıtaş & Yıldız (2025),
+arXiv:2505.07908.
 """
 
 from collections.abc import Mapping
@@ -16,12 +17,12 @@ from robustbench_kpca.diagnostics.layer import Layer
 
 _STUDY = "Sarıtaş & Yıldız (2025), arXiv:2505.07908, abstract, of ten vision transformers (197 tokens, width 64)"
 _OTHER = (
-    "V against V_theory of another image, same layer and head. It has the same spectrum of sizes, the same smoothness "
-    "over neighbouring tokens and the same arbitrary axes, and differs in being another image's. A permutation of "
-    "tokens would not do (matching cosine does not see it, and neighbouring tokens are no independent draws), nor "
-    "would a rotation of axes (CKA and subspace overlap do not see it)."
+    "V compared with V_theory of another image, same layer and head: similar singular values, smoothness over "
+    "neighbouring tokens and arbitrary axes, but another image. Permuting tokens is no valid null (matching cosine is "
+    "invariant, and neighbouring tokens are not independent), nor is rotating axes (CKA and subspace overlap are "
+    "invariant)."
 )
-_SIGNS = " (it depends on the signs of the axes, which nothing fixes: their entry of largest magnitude is positive)"
+_SIGNS = " (depends on the arbitrary signs of the axes, chosen so that the entry of largest magnitude is positive)"
 _LIMITS = {
     "linear_cka": thresholds.ALIGNED,
     "linear_cka_orthonormal": thresholds.ALIGNED,
@@ -30,12 +31,12 @@ _LIMITS = {
 
 
 class ValueVectors:
-    """Compares V with V_theory, head by head, by measures that no rotation of the axes moves.
+    """Compares V with V_theory, head by head, by measures that are invariant to rotations of the axes.
 
-    The length of the axes moves the linear CKA, and theorem 1 leaves it open. So two V_theory are compared by it, of
-    unit axes, as the study does, and of axes that stand for orthonormal features; and for axes of any length there is
-    the overlap of the column spaces, which says something where these are no more than a part of what centred tokens
-    can span: D < N - 1. A head counts if it is near in one of the three.
+    The linear CKA depends on the lengths of the axes, which theorem 1 does not fix. So it is computed for two V_theory:
+    with unit axes, as in the study, and with axes scaled for orthonormal features. For axes of any length there is the
+    overlap of the column spaces, which is informative only if they do not fill the space of centred tokens: D < N - 1.
+    A head counts if one of the three is above its limit.
     """
 
     title = "Value vectors are those of kernel PCA"
@@ -44,7 +45,7 @@ class ValueVectors:
         "linear_cka": Statistic("linear CKA of V and V_theory", "more", _OTHER),
         "linear_cka_orthonormal": Statistic("linear CKA with V_theory of orthonormal features", "more", _OTHER),
         "kernel_cka": Statistic("CKA with RBF kernels of the median width", "more", _OTHER),
-        "debiased_cka": Statistic("linear CKA without the bias by few tokens; near 0 by chance", "more", _OTHER),
+        "debiased_cka": Statistic("linear CKA without the bias from few tokens; near 0 by chance", "more", _OTHER),
         "subspace_overlap": Statistic(
             "mean squared cosine of the principal angles between the column spaces", "more", _OTHER
         ),
@@ -52,16 +53,16 @@ class ValueVectors:
         "direct_cosine": Statistic(f"mean cosine, token by token{_SIGNS}", "more", _OTHER),
         "relative_frobenius": Statistic(f"|V - V_theory| / |V|, 1 where V is 0{_SIGNS}", "less", _OTHER),
         "median_angle": Statistic("median principal angle between the column spaces, degrees"),
-        "rank": Statistic("how many of the D theoretical axes rounding error leaves; others are taken as 0"),
+        "rank": Statistic("number of the D theoretical axes above rounding error; the others are set to 0"),
     }
     profiles: ClassVar[Mapping[str, str]] = {}
 
     def applies(self, layer: Layer) -> bool:
-        """Only attention with values has them to compare."""
+        """Return whether the layer has values."""
         return layer.v is not None
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
-        """Compare every image's V with every image's V_theory; of subspaces only where they are not all there is."""
+        """Compare every image's V with every image's V_theory; subspaces only if D < N - 1."""
         v = layer.values
         theory, log_scale = layer.spectrum.theoretical_values(layer.width)
         scaled, _ = layer.spectrum.orthonormal_values(layer.width)
@@ -86,7 +87,7 @@ class ValueVectors:
         }
 
     def verdict(self, results: Results) -> Verdict:
-        """Supported if enough heads are near V_theory, and nearer than chance after Holm's adjustment."""
+        """Supported if enough heads are similar to V_theory, significantly more than by chance (Holm)."""
         measured = {name: results.statistics[name] for name in _LIMITS if name in results.statistics}
         plain = measured["linear_cka"]
         findings = tuple(
@@ -103,19 +104,19 @@ class ValueVectors:
         overlap = (
             f"or a subspace overlap >= {thresholds.SUBSPACE}"
             if "subspace_overlap" in measured
-            else ("(subspaces of all dimensions that there are overlap anyhow)")
+            else "(the subspaces fill the whole space, so their overlap proves nothing)"
         )
         why = (
-            f"{len(near)} of {heads} heads have a linear CKA >= {thresholds.ALIGNED} with axes of either length "
+            f"{len(near)} of {heads} heads have a linear CKA >= {thresholds.ALIGNED} with axes of either scaling "
             f"{overlap}, above chance (Holm's p <= {thresholds.SIGNIFICANCE}); {thresholds.HEADS_SHARE:.0%} of the "
-            f"heads would do. {above} are above chance in linear CKA"
+            f"heads are needed. {above} are above chance in linear CKA"
         )
         enough = len(near) >= thresholds.HEADS_SHARE * heads
         return Verdict("supported" if enough else "not supported", why, findings)
 
 
 def _beyond(measured: Measured, least: float) -> set[tuple[int, int]]:
-    """Return the heads that are above chance in a statistic, and not below `least`."""
+    """Return the heads with a statistic significantly above chance and at least `least`."""
     return {
         (unit.layer, unit.head)
         for unit in measured.units

@@ -1,4 +1,4 @@
-"""What several corruptions share: how levels are stored, and normal noise that belongs to its seed."""
+"""Shared by several corruptions: conversion to 8-bit levels, and reproducible normal noise."""
 
 import math
 from typing import Any
@@ -12,21 +12,21 @@ Pixels = NDArray[np.uint8]
 Layer = NDArray[np.float32] | NDArray[np.float64]
 
 LEVELS: NDArray[np.float64] = np.arange(256) / 255.0
-"""Every level, as the references divide it before anything else."""
-ROUNDING = 4 * 255  # in units of the last place of 1: about what a weighted mean of levels may be wrong by
+"""Each 8-bit level divided by 255, as the references do first."""
+ROUNDING = 4 * 255  # bound on the rounding error of a weighted mean of levels, in units of the last place of 1
 
 
 def truncate(image: NDArray[Any]) -> Pixels:
-    """Clip to [0, 255] and drop the fraction, as the released data sets did (`np.uint8` of a float)."""
+    """Clip to [0, 255] and drop the fraction, as for the released data sets (`np.uint8` of a float)."""
     levels: Pixels = np.clip(image, 0, 255).astype(np.uint8)
     return levels
 
 
 def settle(blurred: Layer, flat: Pixels) -> Pixels:
-    """Truncate blurred levels (none negative), and where all neighbours were of level v, store `flat[v]`.
+    """Truncate blurred levels (none negative); where all neighbours have the same level v, store `flat[v]`.
 
-    There the true result is the integer v, and whether the reference stores v or v - 1 is decided by its rounding
-    errors, which are the same at every such place: in a clear sky that is every value.
+    There the exact result is the integer v, and the rounding errors of the reference decide whether it stores v or
+    v - 1. They are the same at all such pixels, for example throughout a clear sky.
     """
     margin = ROUNDING * float(np.finfo(blurred.dtype).eps)
     levels = (blurred + blurred.dtype.type(margin)).astype(np.uint8)
@@ -35,10 +35,10 @@ def settle(blurred: Layer, flat: Pixels) -> Pixels:
 
 
 def normal(shape: tuple[int, ...], mean: float, deviation: float, rng: Generator) -> NDArray[np.float32]:
-    """Draw normal numbers by OpenCV's generator, seeded by `rng`: half the rows each from a seed of 31 bits.
+    """Draw normal numbers with OpenCV's generator; each half of the rows has a 31-bit seed drawn from `rng`.
 
-    That generator belongs to the thread, so it is seeded anew in every call. It would fill the first channel only of
-    an array with several (OpenCV 5.0), so it is shown none.
+    OpenCV's generator is global to the thread, so every call seeds it. It fills only the first channel of a
+    multi-channel array (OpenCV 5.0), so the array passed has no channels.
     """
     numbers = np.empty((shape[0], math.prod(shape[1:])), np.float32)
     for part, seed in zip(np.array_split(numbers, 2), rng.integers(1, 2**31, 2), strict=True):
