@@ -86,16 +86,16 @@ def _run(engine: Engine, rows: dict[int, list[Row]], data: Dataset, workers: int
         engine.restore(saved["undecided"])
         undecided = {entry["sample"]["index"] for entry in saved["undecided"]}
 
-    def pulse() -> None:
+    def save_if_due() -> None:
         if journal and journal.due():
             journal.write({"undecided": engine.snapshot(), "rows": rows, "batch_size": runner.batch_size})
 
     groups = compute.groups(data, [index for index in range(len(data)) if index not in rows])
     if len(groups) != 1:
-        engine.run(iter(()), pulse)
+        engine.run(iter(()), save_if_due)
     for group in groups:
         fresh = [index for index in group if index not in undecided]
-        engine.run(compute.batches(data, fresh, runner.batch_size, workers), pulse)
+        engine.run(compute.batches(data, fresh, runner.batch_size, workers), save_if_due)
 
 
 def _by_sample(outcomes: Outcomes) -> list[list[Row]]:
