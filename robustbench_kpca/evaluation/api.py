@@ -23,7 +23,8 @@ from robustbench_kpca.evaluation.trial import NamedModel, Trial, runner_for
 from robustbench_kpca.inference.corrupted import frost_of
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.runner import device_for, frozen
-from robustbench_kpca.protocols.scenario import Attack, Override, Scenario, along_curve
+from robustbench_kpca.protocols.loading import along_curve
+from robustbench_kpca.protocols.scenario import Attack, Override, Scenario
 from robustbench_kpca.protocols.threat import parse_fraction
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.outcomes import Outcomes

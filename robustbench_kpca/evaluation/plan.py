@@ -7,7 +7,8 @@ from typing import Any
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
-from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Scenario, along_curve
+from robustbench_kpca.protocols.loading import along_curve
+from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Scenario
 from robustbench_kpca.tasks.prepare import prepare
 
 

@@ -4,7 +4,7 @@ A protocol file states every field: there are no defaults to drift, so equal dig
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -19,18 +19,17 @@ from pydantic import (
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import sha256
-from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.corruption_names import SEVERITIES
 from robustbench_kpca.protocols.threat import Norm, Threat, parse_fraction
-from robustbench_kpca.strict import STRICT, did_you_mean, validate
+from robustbench_kpca.strict import STRICT, validate
 
 Scalar = str | int | float | bool
 Override = Scalar | list[Any]
+"""A value that replaces a field of a protocol."""
 T = TypeVar("T")
 CLEAN_CELL = "none"
 """Name of the corruption that is none."""
-_UNHASHED = {"title", "citations"}
-_TABLES = ("stage", "grid")
+UNHASHED = {"title", "citations"}
 _OPTIONAL: dict[str, Any] = {"inference": None, "corruptions": [], "severities": [], "grid": []}
 """Fields that a protocol may leave out, and what they are then: left out of the digest and of records, too."""
 
@@ -90,7 +89,7 @@ class _Common(BaseModel):
 
     def digest(self) -> str:
         """SHA-256 of everything that can change a result (so not of the title)."""
-        content = self.model_dump(mode="json", exclude=_UNHASHED)
+        content = self.model_dump(mode="json", exclude=UNHASHED)
         return sha256(json.dumps(content, sort_keys=True).encode())
 
     @model_serializer(mode="wrap")
@@ -313,74 +312,9 @@ _KINDS: dict[str, type[Scenario]] = {
 }
 
 
-def load_scenario(protocol: str, overrides: dict[str, Override] | None = None) -> tuple[str, Scenario]:
-    """Resolve a protocol's name or TOML path, with fields overridden; return its label and the scenario.
-
-    An override names a field of the protocol (`eps`) or of its tables (`steps`, set in every stage that has it;
-    `severities`, in every part of a grid; `window`, in `[inference]`), and shows in the label
-    (`pgd20-linf-8_255+eps=3_255`) as it does in the digest.
-
-    Raises:
-        BadInputError: unknown protocol, unknown or misspelt key, unusable value.
-
-    """
-    name, data = presets.load_protocol(protocol)
-    for key, value in (overrides or {}).items():
-        _override(data, key, value, name)
-        shown = ",".join(str(item) for item in value) if isinstance(value, list) else str(value)
-        name += f"+{key}={shown.replace('/', '_').replace(' ', '')}"
-        data["title"] = f"{data.get('title', name)}, with {key} = {shown}"
-    return name, parse_scenario(data, f"protocol '{name}'")
-
-
-def to_draw(label: str, scenario: Scenario, cell: tuple[str, int] | None) -> Scenario:
-    """Return what a protocol shows of the images as they are and, where one is given, in one cell alone.
-
-    Raises:
-        BadInputError: an attack, shift or OOD protocol; a cell, and the protocol corrupts nothing.
-
-    """
-    if not isinstance(scenario, Clean | Corruption):
-        raise BadInputError(
-            f"protocol '{label}' ({scenario.kind})", expected="a protocol of kind clean or corruption",
-            fix="choose 'segmentation', say",
-        )  # fmt: skip
-    fields = scenario.model_dump(mode="json")
-    if cell is None:
-        return Clean(**{key: fields[key] for key in Clean.model_fields if key in fields} | {"kind": "clean"})
-    made = {"profile": "imagecorruptions", "mode": "fast", "storage": "none", "frost": "generated", "clean": True}
-    made |= {"reference": "none"} | fields
-    made |= {"kind": "corruption", "clean": True, "grid": [{"corruptions": [cell[0]], "severities": [cell[1]]}]}
-    made = {key: value for key, value in made.items() if key not in ("corruptions", "severities")}
-    return parse_scenario(made, f"protocol '{label}'")
-
-
-def along_curve(eps: Iterable[str | float]) -> list[dict[str, Override]]:
-    """Return the overrides of each evaluation along a curve: budgets ascending, each naming the smaller ones."""
-    budgets = sorted(eps, key=parse_fraction)
-    return [{"eps": value} | ({"below": budgets[:at]} if at else {}) for at, value in enumerate(budgets)]
-
-
 def parse_scenario(data: dict[str, Any], where: str) -> Scenario:
     """Parse a protocol's mapping strictly; `where` names its source in errors."""
     kind = data.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise BadInputError(f"{where}: kind = {kind!r}", expected=f"one of {', '.join(_KINDS)}")
     return validate(_KINDS[kind], data, where)
-
-
-def _override(data: dict[str, Any], key: str, value: Override, name: str) -> None:
-    found = [data.get(name, []) for name in _TABLES]
-    tables = [table for parts in found if isinstance(parts, list) for table in parts if isinstance(table, dict)]
-    tables += [data["inference"]] if isinstance(data.get("inference"), dict) else []
-    fixed = {"kind", "inference", *_TABLES, *_UNHASHED}
-    having = [table for table in tables if key in table and key != "attack"]
-    if key in data and key not in fixed:
-        having = [data]
-    for table in having:
-        table[key] = value
-    if not having:
-        known = [field for field in data if field not in fixed]
-        known += [field for table in tables for field in table if field != "attack"]
-        hint = did_you_mean(key, known) if known else "nothing in it can be set"
-        raise BadInputError(f"protocol '{name}' has no field '{key}'", fix=hint)

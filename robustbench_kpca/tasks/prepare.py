@@ -9,7 +9,8 @@ from robustbench_kpca.corruptions import require_profile
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.samples import to_pixels
 from robustbench_kpca.inference.corrupted import cell_of, corrupted
-from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Scenario, load_scenario
+from robustbench_kpca.protocols.loading import load_scenario
+from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Scenario
 from robustbench_kpca.tasks import task_named
 
 

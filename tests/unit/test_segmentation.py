@@ -17,7 +17,8 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation import segmentation
 from robustbench_kpca.inference.loader import pictures
 from robustbench_kpca.inference.sliding_window.windows import segment
-from robustbench_kpca.protocols.scenario import load_scenario, parse_scenario
+from robustbench_kpca.protocols.loading import load_scenario
+from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.tasks.segmentation.pages import PAGES
 
 GRID = [
