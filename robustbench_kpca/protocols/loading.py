@@ -13,14 +13,14 @@ _TABLES = ("stage", "grid")
 
 
 def load_scenario(protocol: str, overrides: dict[str, Override] | None = None) -> tuple[str, Scenario]:
-    """Resolve a protocol's name or TOML path, with fields overridden; return its label and the scenario.
+    """Load a protocol by name or TOML path and override fields; return its label and the parsed protocol.
 
-    An override names a field of the protocol (`eps`) or of its tables (`steps`, set in every stage that has it;
-    `severities`, in every part of a grid; `window`, in `[inference]`), and shows in the label
-    (`pgd20-linf-8_255+eps=3_255`) as it does in the digest.
+    An override replaces a field of the protocol (`eps`) or of its tables: `steps` in every stage that has it,
+    `severities` in every part of a grid, `window` in `[inference]`. It changes the digest and appears in the label
+    (`pgd20-linf-8_255+eps=3_255`).
 
     Raises:
-        BadInputError: unknown protocol, unknown or misspelt key, unusable value.
+        BadInputError: unknown protocol, unknown or misspelt key, invalid value.
 
     """
     name, data = presets.load_protocol(protocol)
@@ -33,16 +33,16 @@ def load_scenario(protocol: str, overrides: dict[str, Override] | None = None) -
 
 
 def to_draw(label: str, scenario: Scenario, cell: tuple[str, int] | None) -> Scenario:
-    """Return what a protocol shows of the images as they are and, where one is given, in one cell alone.
+    """Return the protocol restricted to the clean images and, if given, one (corruption, severity), for pictures.
 
     Raises:
-        BadInputError: an attack, shift or OOD protocol; a cell, and the protocol corrupts nothing.
+        BadInputError: an attack, shift or OOD protocol, or an invalid corruption or severity.
 
     """
     if not isinstance(scenario, Clean | Corruption):
         raise BadInputError(
-            f"protocol '{label}' ({scenario.kind})", expected="a protocol of kind clean or corruption",
-            fix="choose 'segmentation', say",
+            f"protocol '{label}' has kind '{scenario.kind}'", expected="a protocol of kind clean or corruption",
+            fix="choose for example 'segmentation'",
         )  # fmt: skip
     fields = scenario.model_dump(mode="json")
     if cell is None:
@@ -55,7 +55,7 @@ def to_draw(label: str, scenario: Scenario, cell: tuple[str, int] | None) -> Sce
 
 
 def along_curve(eps: Iterable[str | float]) -> list[dict[str, Override]]:
-    """Return the overrides of each evaluation along a curve: budgets ascending, each naming the smaller ones."""
+    """Return the overrides of each evaluation of a curve: ascending `eps`, with all smaller budgets in `below`."""
     budgets = sorted(eps, key=parse_fraction)
     return [{"eps": value} | ({"below": budgets[:at]} if at else {}) for at, value in enumerate(budgets)]
 
@@ -65,13 +65,13 @@ def _override(data: dict[str, Any], key: str, value: Override, name: str) -> Non
     tables = [table for parts in found if isinstance(parts, list) for table in parts if isinstance(table, dict)]
     tables += [data["inference"]] if isinstance(data.get("inference"), dict) else []
     fixed = {"kind", "inference", *_TABLES, *UNHASHED}
-    having = [table for table in tables if key in table and key != "attack"]
+    targets = [table for table in tables if key in table and key != "attack"]
     if key in data and key not in fixed:
-        having = [data]
-    for table in having:
+        targets = [data]
+    for table in targets:
         table[key] = value
-    if not having:
+    if not targets:
         known = [field for field in data if field not in fixed]
         known += [field for table in tables for field in table if field != "attack"]
-        hint = did_you_mean(key, known) if known else "nothing in it can be set"
+        hint = did_you_mean(key, known) if known else "this protocol has no field that can be set"
         raise BadInputError(f"protocol '{name}' has no field '{key}'", fix=hint)

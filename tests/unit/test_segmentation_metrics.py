@@ -135,7 +135,7 @@ def test_under_corruption_every_corruption_counts_alike(grid):
 
 
 def _cells():
-    from robustbench_kpca.protocols.scenario import Cells
+    from robustbench_kpca.protocols.grid import Cells
 
     return tuple(Cells(**part) for part in GRID["grid"])
 
