@@ -25,7 +25,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     except OSError as error:
         if error.errno in _DISK_FULL:
             raise EvaluationError(
-                f"cannot write {path} ({error.strerror}); a previous file at this path is unchanged",
+                f"cannot write {path} ({error.strerror}); a previous file at this path is intact",
                 fix="free disk space and run again",
             ) from None
         raise unwritable(path.parent, error) from None
