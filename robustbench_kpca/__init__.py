@@ -1,6 +1,6 @@
-"""The adversarial-robustness benchmark for kernel-machine attention.
+"""The adversarial-robustness benchmark for kernel-machine attention: the public API.
 
-The public API, loaded on first use, so that importing the package costs no torch.
+Names are imported on first use, so that importing the package does not import torch.
 """
 
 import importlib
@@ -31,7 +31,7 @@ __all__ = [
     "load_record",
 ]
 
-_HOMES = {
+_MODULES = {
     "AttackResult": "evaluation.api",
     "BenchmarkError": "errors",
     "Estimate": "records.estimate",
@@ -49,9 +49,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""`python -m robustbench_kpca` is `rbk`."""
+"""`python -m robustbench_kpca` runs the command `rbk`."""
 
 from robustbench_kpca.cli.main import run
 

@@ -1,10 +1,10 @@
-"""Every failure the harness foresees is one of these, says in one line what was met, and carries its exit code."""
+"""The errors of the package: each has a one-line message and an exit code for the command line."""
 
 
 class BenchmarkError(Exception):
-    """A foreseen failure: what was met, what was expected, what to do.
+    """An expected kind of failure; the message states what was met, what was expected and what to do.
 
-    The message is a single line; `cli` prints it without a traceback and exits with `exit_code`.
+    The message is one line. The command line prints it without a traceback and exits with `exit_code`.
     """
 
     exit_code = 2
@@ -19,10 +19,10 @@ class BadInputError(BenchmarkError):
 
 
 class UnknownNameError(BadInputError):
-    """A name that no registry holds."""
+    """A name that is not registered: of a model, attack, protocol, data set or other item."""
 
 
 class EvaluationError(BenchmarkError):
-    """An evaluation that started and could not finish; its samples are counted neither robust nor broken."""
+    """An evaluation that started but could not finish; its samples count neither as robust nor as broken."""
 
     exit_code = 3

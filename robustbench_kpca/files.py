@@ -1,4 +1,4 @@
-"""Every file the harness writes appears whole or not at all, and no name becomes a path unchecked."""
+"""Write files atomically (complete or not at all), and make safe file names."""
 
 import errno
 import hashlib
@@ -9,33 +9,33 @@ from pathlib import Path
 
 from robustbench_kpca.errors import BadInputError, EvaluationError
 
-_NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
+_DISK_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write `data` to `path` through a hidden file in the same folder, flushed to disk before it is renamed.
+    """Write `data` to a hidden file in the folder of `path`, flush it to disk, and rename it to `path`.
 
     Raises:
-        BadInputError: the folder cannot be written.
-        EvaluationError: the disk is full or failing; what was at `path` before is intact, and nothing else is left.
+        BadInputError: the folder is not writable.
+        EvaluationError: the disk is full or fails; a previous file at `path` is unchanged, the hidden file is deleted.
 
     """
     try:
         replace_file(path, data, durable=True)
     except OSError as error:
-        if error.errno in _NO_ROOM:
+        if error.errno in _DISK_FULL:
             raise EvaluationError(
-                f"cannot write {path} ({error.strerror}); the file that was there before, if any, is intact",
-                fix="make room and run again",
+                f"cannot write {path} ({error.strerror}); a previous file at this path is intact",
+                fix="free disk space and run again",
             ) from None
         raise unwritable(path.parent, error) from None
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
-    """Write `data` to `path` through a hidden file in the same folder; `durable`: flushed to disk before the renaming.
+    """Write `data` to a hidden file in the folder of `path` and rename it; `durable`: flush it to disk before.
 
     Raises:
-        OSError: it cannot be written; nothing is left behind.
+        OSError: the file cannot be written; the hidden file is deleted.
 
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,26 +54,31 @@ def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
 
 
 def require_writable(folder: Path) -> None:
-    """Fail now rather than after an hour of work if `folder` cannot be made or written; leave no trace."""
-    there = folder.absolute()
-    while not there.exists() and there != there.parent:
-        there = there.parent
+    """Check that `folder` can be created and written, before long work starts; no file remains.
+
+    Raises:
+        BadInputError: the folder is not writable.
+
+    """
+    existing = folder.absolute()
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
     try:
-        with tempfile.TemporaryFile(dir=there):
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
         raise unwritable(folder, error) from None
 
 
 def unwritable(folder: Path, error: OSError) -> BadInputError:
-    """Return the error for a folder that cannot be written."""
+    """Return the error for a folder that is not writable."""
     return BadInputError(
         f"cannot write to folder {folder} ({error.strerror or error})", fix="choose a folder you may write to"
     )
 
 
 def safe_name(text: str) -> str:
-    """Turn any name into one path component: letters, digits, `._-` and `@`, never `.` or `..`, at most 120 long."""
+    """Turn any name into one path component: letters, digits, `._-@`; never `.` or `..`; at most 120 characters."""
     name = re.sub(r"[^A-Za-z0-9._@-]+", "-", text).strip("-.")
     if not name or len(name) > 120:
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,7 +1,7 @@
-"""Randomness belongs to the sample: a stream is a function of (seed, scope, sample id) and of nothing else.
+"""Random streams per sample: a stream is a function of (seed, scope, sample id) only.
 
-So no result depends on order, batching, refilling, worker count or on what else runs, and numpy's and torch's global
-generators are never touched.
+Results therefore do not depend on the order of samples, the batches, the number of workers or other runs. The global
+generators of numpy and torch are never used.
 """
 
 import hashlib
@@ -10,11 +10,11 @@ import numpy as np
 
 
 def sample_key(seed: int, scope: str, sample: str) -> int:
-    """63-bit key of one sample's stream in one scope (an attack stage, a corruption at a severity)."""
+    """Return the 63-bit key of a sample's stream in a scope, such as an attack stage or a corruption at a severity."""
     text = f"{seed}\x1f{scope}\x1f{sample}".encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
 
 
 def generator(key: int) -> np.random.Generator:
-    """Counter-based generator (Philox 4x64; Salmon et al. 2011) of stream `key`."""
+    """Return the counter-based generator (Philox 4x64; Salmon et al. 2011) of the stream `key`."""
     return np.random.Generator(np.random.Philox(key=np.array([key, 0], dtype=np.uint64)))

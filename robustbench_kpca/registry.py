@@ -1,4 +1,4 @@
-"""A folder is a registry: every public module in it is one member, found without being imported."""
+"""Registries: every public module in a folder is a member, and members are listed without importing them."""
 
 import difflib
 import importlib
@@ -17,21 +17,21 @@ def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> 
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     ask = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(names) or 'none'}"
-    return UnknownNameError(f"no {kind} named '{name}'", fix=f"{ask}{' ' + hint if hint else ''}")
+    return UnknownNameError(f"there is no {kind} named '{name}'", fix=f"{ask}{' ' + hint if hint else ''}")
 
 
 @dataclass(frozen=True)
 class Family:
-    """The members of the folder `package`; each public module exposes its member as the constant `member`.
+    """The members of the folder `package`; each public module defines its member as the constant `member`.
 
-    Sub-folders hold what members share; with `folders` it is they that are the members.
+    Sub-folders contain code shared by members; with `folders`, the sub-folders themselves are the members.
 
     Attributes:
-        kind: what a member is called in messages.
-        package: full name of the folder.
+        kind: what a member is called in error messages.
+        package: full name of the folder's package.
         member: name of the constant.
         folders: whether sub-folders are the members.
-        separator: what stands in names where module names have an underscore.
+        separator: replaces the underscores of module names in member names.
         added: members from outside the package, by name; see `add`.
 
     """
@@ -44,7 +44,7 @@ class Family:
     added: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def names(self) -> list[str]:
-        """Names of all members, sorted; imports none of them."""
+        """Return the names of all members, sorted, without importing them."""
         spec = importlib.util.find_spec(self.package)
         assert spec is not None
         assert spec.submodule_search_locations is not None
@@ -53,21 +53,21 @@ class Family:
         return sorted([name.replace("_", self.separator) for name in modules] + list(self.added))
 
     def add(self, name: str, member: Any) -> None:
-        """Add a member that is no file of the folder, for as long as the program runs.
+        """Add a member that is not a file of the folder, until the program ends.
 
         Raises:
-            BadInputError: there is another member of that name.
+            BadInputError: another member has this name.
 
         """
         if self.added.get(name) is not member and name in self.names():
-            raise BadInputError(f"a second {self.kind} named '{name}'", fix="choose another name")
+            raise BadInputError(f"there is already a {self.kind} named '{name}'", fix="choose another name")
         self.added[name] = member
 
     def get(self, name: str) -> Any:
         """Return the member called `name`.
 
         Raises:
-            UnknownNameError: no such member; the message suggests the closest name.
+            UnknownNameError: there is no such member; the message suggests the closest name.
 
         """
         if name in self.added:
@@ -77,7 +77,7 @@ class Family:
         return getattr(importlib.import_module(self._module(name)), self.member)
 
     def summary(self, name: str) -> str:
-        """First line of the module's docstring, read without importing it; of an added member, of its own docstring."""
+        """Return the first line of the module's docstring without importing it; for an added member, of its own."""
         if name in self.added:
             return (self.added[name].__doc__ or "").partition("\n")[0]
         spec = importlib.util.find_spec(self._module(name))

@@ -1,4 +1,4 @@
-"""Configuration and records are parsed strictly: an unknown, missing or mistyped key is one line and a remedy."""
+"""Parse configuration files and records strictly: unknown, missing or invalid keys give a one-line error."""
 
 import difflib
 import tomllib
@@ -17,10 +17,10 @@ _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 def validate(kind: type[T], data: Any, where: str) -> T:
-    """Build a `kind` (pydantic model or dataclass) from plain `data`; `where` names the source in the message.
+    """Build a `kind` (pydantic model or dataclass) from plain `data`; `where` names the source in error messages.
 
     Raises:
-        BadInputError: the first thing that is wrong, with the closest known key for a misspelt one.
+        BadInputError: the first invalid key; for a misspelt key, the message suggests the closest one.
 
     """
     try:
@@ -41,7 +41,7 @@ def load_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file.
 
     Raises:
-        BadInputError: missing, unreadable or not TOML.
+        BadInputError: the file is missing, unreadable or not valid TOML.
 
     """
     try:
@@ -53,7 +53,12 @@ def load_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_assignments(items: list[str]) -> dict[str, Any]:
-    """Turn `["eps=3/255", "steps=40"]` into a mapping; values are TOML where they parse, else plain strings."""
+    """Convert `["eps=3/255", "steps=40"]` to a mapping; values are parsed as TOML if possible, else plain strings.
+
+    Raises:
+        BadInputError: an item is not KEY=VALUE.
+
+    """
     parsed: dict[str, Any] = {}
     for item in items:
         key, equals, value = item.partition("=")
@@ -67,19 +72,18 @@ def parse_assignments(items: list[str]) -> dict[str, Any]:
 
 
 def did_you_mean(name: str, known: Mapping[str, Any] | list[str]) -> str:
-    """Return `did you mean 'steps'?`, or the list of known names where none is close.
+    """Return `did you mean 'steps'?`, or the list of known names if none is similar.
 
-    What is written too long or too short (`epsilon` for `eps`) is meant before what merely looks alike.
+    A known name that is a prefix of `name`, or the reverse (`eps` for `epsilon`), is preferred over a similar spelling.
     """
-    grown = [one for one in known if len(one) > 2 and (name.startswith(one) or (name and one.startswith(name)))]
-    close = grown or difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    prefixes = [one for one in known if len(one) > 2 and (name.startswith(one) or (name and one.startswith(name)))]
+    close = prefixes or difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
 
 
 def _one_line(kind: type[Any], error: ValidationError, where: str) -> BadInputError:
-    unknown = [
-        one for one in error.errors() if one["type"] in _UNKNOWN
-    ]  # a misspelt key is missing, too: say the former
+    # A misspelt key gives two errors, "unknown" and "missing": report the first.
+    unknown = [one for one in error.errors() if one["type"] in _UNKNOWN]
     first = (unknown or error.errors())[0]
     key = ".".join(str(part) for part in first["loc"]) or "value"
     if unknown:
@@ -91,4 +95,4 @@ def _one_line(kind: type[Any], error: ValidationError, where: str) -> BadInputEr
         return BadInputError(f"{where}: key '{key}' is missing", fix="add it")
     shown = repr(first["input"])
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
-    return BadInputError(f"{where}: {key} = {shown} cannot be used ({first['msg']})", fix="correct it")
+    return BadInputError(f"{where}: {key} = {shown} is invalid ({first['msg']})", fix="correct it")

@@ -1,4 +1,4 @@
-"""The words the compute half speaks: shapes of tensors, and what models, attacks and corruptions promise."""
+"""Shared types: tensor shapes, and the interfaces of attacks, queries and corruptions."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -18,20 +18,20 @@ Mask: TypeAlias = Bool[Tensor, " batch"]
 Keys: TypeAlias = Int64[Tensor, " batch"]
 
 IGNORE = -1
-"""Label of a pixel that counts nowhere."""
+"""Label of a pixel that is excluded from every count and loss."""
 
 State: TypeAlias = dict[str, Tensor]
 Loss: TypeAlias = Callable[[Tensor], Tensor]
-"""Maps logits to one loss per sample, to be increased by the attacker."""
+"""Maps logits to one loss per sample, which the attacker increases."""
 
 
 @runtime_checkable
 class Query(Protocol):
-    """The only way from an attack to the model. Every image shown is a proposal: it must lie in the ball and the box.
+    """The only access of an attack to the model. Every image is a proposal and must lie in the ball and the box.
 
-    The loop behind it runs the model, counts the passes of each sample and notices misclassified proposals. With
-    `outside`, images may leave the ball (never the box): minimal attacks search there. One that is misclassified then
-    counts only if it lies in the ball.
+    The attack loop runs the model, counts the passes of each sample and records misclassified proposals. With
+    `outside`, images may leave the ball, but not the box: attacks that minimise the perturbation need this. A
+    misclassified image then counts only if it lies in the ball.
     """
 
     def logits(self, x: Images, *, outside: bool = False) -> Logits:
@@ -43,45 +43,45 @@ class Query(Protocol):
         ...
 
     def rows(self, mask: Mask) -> "Query":
-        """Restrict to some samples: what is shown next are images of those only, and they alone pay."""
+        """Return a query for the samples where `mask` is true: it takes their images and counts their passes only."""
         ...
 
     def module(self) -> nn.Module:
-        """Return the bare model, for an attack of another library: batches of any size, counted but not judged.
+        """Return the model for an attack of another library: batches of any size; passes are counted.
 
-        A gradient that is NaN or infinite is refused there, too.
+        Images are not checked and successes not recorded. A NaN or infinite gradient is refused.
         """
         ...
 
 
 @runtime_checkable
 class Attack(Protocol):
-    """A small state machine over samples.
+    """An attack as a state machine; one state holds a batch of samples.
 
-    Every tensor of the state has a leading sample axis, so the loop can drop, refill, move, save and resume samples.
-    Two keys are required: `x`, the current proposal, and `finished`, true once the budget is spent.
+    Every tensor of the state has a leading sample axis, so the loop can remove, add, move, save and resume samples. Two
+    keys are required: `x`, the current proposal, and `finished`, true once the budget is used up.
     """
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
-        """Begin at clean images `x` in [0, 1] with labels `y`; `keys` are the samples' random streams."""
+        """Return the initial state for clean images `x` with labels `y`; `keys` are the samples' random streams."""
         ...
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
-        """Advance every sample by one iteration; return a new state, leave the old one as it was."""
+        """Advance every sample by one iteration; return a new state and do not modify the old one."""
         ...
 
 
 @runtime_checkable
 class Corruption(Protocol):
-    """A common corruption of one image: uint8 (height, width, 3) in, the same out; the image given is left as it is."""
+    """A common corruption of one image: maps uint8 (height, width, 3) to the same; the input is not modified."""
 
     parameters: dict[str, tuple[Any, ...]]
     """Profile -> the parameters of severities 1 to 5."""
 
     def exact(self, image: NDArray[np.uint8], parameter: Any, rng: np.random.RandomState) -> NDArray[np.uint8]:
-        """Make, bit for bit, what the reference makes of the same stream of random numbers."""
+        """Return the result of the reference library for the same random numbers, bit for bit."""
         ...
 
     def fast(self, image: NDArray[np.uint8], parameter: Any, rng: np.random.Generator) -> NDArray[np.uint8]:
-        """Make a picture of the same distribution, as fast as can be."""
+        """Return an image from the same distribution, computed faster."""
         ...

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_kpca import attack, load_data, load_model
-from robustbench_kpca.audit.bench import Bench
+from robustbench_kpca.audit.context import AuditContext
 from robustbench_kpca.audit.preflight import CHECKS, preflight
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.data.scenes import Scenes
@@ -206,10 +206,11 @@ def shares(model: nn.Module, base: nn.Module, scenes: Scenes, eps: str) -> tuple
     images, labels = SEGMENTATION.compute.tensors(scenes)
     threat, cpu = Threat("linf", parse_fraction(eps)), torch.device("cpu")
     own, honest = (
-        Bench(SEGMENTATION, one, Runner(one, len(labels), cpu), images, labels, eps, threat, 0) for one in (model, base)
+        AuditContext(SEGMENTATION, one, Runner(one, len(labels), cpu), images, labels, eps, threat, 0)
+        for one in (model, base)
     )
-    left = own.left("pgd")
-    truth = torch.minimum(left, own.shares(honest.climb("segpgd").images, labels))
+    left = own.remaining("pgd")
+    truth = torch.minimum(left, own.correct_fraction(honest.trajectory("segpgd").images, labels))
     return "fails" if "pgd" in own.failures else f"{100 * float(left.mean()):.0f}", 100 * float(truth.mean())
 
 

@@ -1,1 +1,1 @@
-"""The one loop that runs every attack."""
+"""Run attacks: the loop over samples, the counting of passes and the definition of success."""

@@ -1,23 +1,22 @@
-"""The attack loop: a queue over the whole data set that keeps every batch full and spends no pass on a broken sample.
+"""Run a cascade of attacks over a data set in full batches; broken samples leave at once and new ones fill their rows.
 
-Attacks propose; this loop alone runs the model, checks proposals, decides what is broken (and verifies it by a plain
-forward pass), refills the places of samples that leave, and cascades the stages on the survivors.
+An attack only proposes images. The engine runs the model, checks the proposals, counts the passes and confirms every
+broken sample by a forward pass without gradients. `cascade` decides where a sample goes next.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from robustbench_kpca.attack_loop.pool import Claim, Pool
-from robustbench_kpca.attack_loop.pool import Sample as Sample  # who takes an engine takes its samples
+from robustbench_kpca.attack_loop.cascade import Cascade
+from robustbench_kpca.attack_loop.pool import Candidate, Pool
+from robustbench_kpca.attack_loop.pool import Sample as Sample  # re-exported for users of the engine
 from robustbench_kpca.attack_loop.query import CountingQuery, Worst, check_clean, check_proposal
-from robustbench_kpca.attack_loop.success import Answer, Success
+from robustbench_kpca.attack_loop.success import Success
 from robustbench_kpca.attack_loop.targets import check_budget, targets_of
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attacks.foreign import build as foreign_attack
-from robustbench_kpca.errors import EvaluationError
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.scenario import Attack as AttackScenario
@@ -26,16 +25,16 @@ from robustbench_kpca.randomness import sample_key
 from robustbench_kpca.strict import validate
 from robustbench_kpca.types import Attack, Images, Labels, State
 
-CLEAN = "clean"  # what "broke" a sample that was misclassified before any attack
-CLAMP = "clamp"  # and one that was once its normalised pixels were cut off at 0 and 1
+CLEAN = "clean"  # value of `broken_by` for a sample that is misclassified before any attack
+CLAMP = "clamp"  # and for one that is misclassified once its normalised pixels are clipped to [0, 1]
 CleanBatch = tuple[list[int], Images, Labels]
 
 
 def build_attack(stage: Stage) -> Attack:
-    """Return the algorithm of a stage with its options.
+    """Return the attack of a stage, built with the options of the protocol.
 
     Raises:
-        BadInputError: unknown attack; unknown, missing or unusable option.
+        BadInputError: unknown attack; unknown, missing or invalid option.
 
     """
     if ":" in stage.attack:
@@ -45,11 +44,11 @@ def build_attack(stage: Stage) -> Attack:
 
 
 class Engine:
-    """Runs one attack scenario over a stream of clean batches; `sink` receives every sample once, when it is decided.
+    """Runs one attack protocol over a stream of clean batches; `sink` receives every sample once, when it is finished.
 
-    Success means misclassified at any iterate of any stage and restart (or what else the protocol's `policy` and
-    `target` say), confirmed by a plain forward pass in single precision. Passes are counted from the image on that
-    attacks are given: those that look at it, as it is and cut off, are not the attacks'.
+    By default an attack succeeds if any iterate of any stage and restart is misclassified; the protocol's `policy` and
+    `target` can change this. Every success is confirmed by a forward pass without gradients in single precision. The
+    forward passes on the clean image and on the clipped one are not counted as passes of the attack.
     """
 
     def __init__(
@@ -65,39 +64,39 @@ class Engine:
         self.ids, self.seed, self.sink = ids, seed, sink
         self.threat = scenario.threat
         self.space = InputSpace.of(runner.model, scenario.space)
-        self.stops = scenario.policy == "stop_at_first"
         self.pools = [Pool(stage.attack, build_attack(stage), stage.restarts) for stage in scenario.stage]
         success.check_protocol(scenario, {pool.name: pool.attack for pool in self.pools})
-        self.claims: deque[Claim] = deque()
+        self.cascade = Cascade(scenario, success, self.pools, runner.draws, sink)
+        self.candidates = self.cascade.candidates
 
-    def run(self, source: Iterator[CleanBatch], pulse: Callable[[], None] = lambda: None) -> None:
-        """Attack everything that `source` yields; `pulse` is called after every batch.
+    def run(self, source: Iterator[CleanBatch], on_batch: Callable[[], None] = lambda: None) -> None:
+        """Attack everything that `source` yields; `on_batch` is called after every batch.
 
-        Full batches come first; only when the source is dry are short ones (filled up by the runner) run.
+        Full batches run first. Smaller batches, which the runner pads, run only when `source` is exhausted.
         """
-        dry = False
+        exhausted = False
         while True:
             size = self.runner.batch_size
             ready = next((pool for pool in reversed(self.pools) if len(pool) >= size), None)
-            if len(self.claims) >= size:
-                self._verify()
+            if len(self.candidates) >= size:
+                self._confirm_candidates()
             elif ready is not None:
                 self._step(ready)
-            elif not dry:
+            elif not exhausted:
                 batch = next(source, None)
-                dry = batch is None
+                exhausted = batch is None
                 if batch is not None:
-                    self._admit(*batch)
+                    self._enter_batch(*batch)
             elif remaining := next((pool for pool in self.pools if len(pool)), None):
                 self._step(remaining)
-            elif self.claims:
-                self._verify()
+            elif self.candidates:
+                self._confirm_candidates()
             else:
                 return
-            pulse()
+            on_batch()
 
-    def _admit(self, indices: list[int], images: Images, labels: Labels) -> None:
-        """Run the one clean forward pass; with true labels, what is misclassified already is never attacked."""
+    def _enter_batch(self, indices: list[int], images: Images, labels: Labels) -> None:
+        """Run the clean forward pass and queue the samples; with true labels, misclassified ones are not attacked."""
         labels = labels.to(self.runner.device)
         logits = self.runner.logits(images.to(self.runner.device))
         check_clean(logits, labels)
@@ -108,13 +107,13 @@ class Engine:
             logits = self.runner.logits(self.space.leave(given).to(self.runner.device))
         targets = targets_of(self.scenario, self.seed, [self.ids[index] for index in indices], logits, labels)
         prediction, margins = self.success.judge(logits, targets, self.threat.sign)
-        wrong_at_once, wrong = (
+        wrong_unclipped, wrong = (
             self.success.reached(answer, labels, targeted=False).tolist() for answer in (predicted, prediction)
         )
         answers = (self.success.split(part) for part in (labels, predicted, targets, prediction))
         for row, (label, first, target, answer, margin) in enumerate(zip(*answers, margins.tolist(), strict=True)):
-            before = "" if not wrong[row] else CLEAN if wrong_at_once[row] else CLAMP
-            own = given[row].clone()  # not a view that keeps its whole batch
+            before = "" if not wrong[row] else CLEAN if wrong_unclipped[row] else CLAMP
+            own = given[row].clone()  # a view would keep the whole batch in memory
             sample = Sample(
                 indices[row], self.ids[indices[row]], label, own, first, target, before,
                 worst=own, worst_margin=margin, prediction=answer,
@@ -125,10 +124,10 @@ class Engine:
                 sample.broken_by = before
                 self.sink(sample)
             else:
-                self._enter(sample, 0)
+                self.cascade.enter_stage(sample, 0)
 
     def _fill(self, pool: Pool) -> None:
-        """Give free places to waiting samples."""
+        """Move waiting samples into the free rows of the batch."""
         free = self.runner.batch_size - len(pool.active)
         arriving = [pool.waiting.popleft() for _ in range(min(free, len(pool.waiting)))]
         fresh = [sample for sample, state in arriving if state is None]
@@ -161,18 +160,18 @@ class Engine:
         worst = Worst(own["loop.worst"], own["loop.margin"], own["loop.prediction"])
         query = CountingQuery(
             self.runner, self.space, self.success, pool.name, self.threat, own["loop.clean"], own["loop.label"], worst,
-            stops=self.stops,
+            stops=self.cascade.stops,
         )  # fmt: skip
         state = pool.attack.step(state, self.threat, query)
         pool.state = state | own
         for count in ("forwards", "backwards", "nonfinite", "zero_gradients"):
             for sample, seen in zip(pool.active, getattr(query, count).tolist(), strict=True):
                 setattr(sample, count, getattr(sample, count) + seen)
-        self._release(pool, query)
+        self._collect_candidates(pool, query)
 
-    def _release(self, pool: Pool, query: CountingQuery) -> None:
-        """Turn what looks broken (if that ends the search) or has spent its budget into claims."""
-        stopped = query.broken & self.stops
+    def _collect_candidates(self, pool: Pool, query: CountingQuery) -> None:
+        """Remove samples that seem broken (if that ends their search) or used up their budget; queue their images."""
+        stopped = query.broken & self.cascade.stops
         leaving = stopped | pool.state["finished"]
         for row in leaving.nonzero()[:, 0].tolist():
             sample, margin = pool.active[row], float(pool.state["loop.margin"][row])
@@ -182,142 +181,34 @@ class Engine:
                 sample.prediction, sample.worst_by = prediction, pool.name
             if bool(stopped[row]):
                 state = {key: rows[row : row + 1].clone() for key, rows in pool.state.items()}
-                self.claims.append(Claim(sample, sample.worst, state))
+                self.candidates.append(Candidate(sample, sample.worst, state))
             else:
-                self.claims.append(Claim(sample, pool.state["x"][row].to("cpu", copy=True)))
+                self.candidates.append(Candidate(sample, pool.state["x"][row].to("cpu", copy=True)))
         pool.keep(~leaving)
 
-    def _verify(self) -> None:
-        """Answer up to one batch of claims by a plain forward pass."""
-        device = self.runner.device
-        claims = [self.claims.popleft() for _ in range(min(self.runner.batch_size, len(self.claims)))]
-        images = torch.stack([claim.image for claim in claims]).to(device)
-        clean = torch.stack([claim.sample.clean for claim in claims]).to(device)
-        targets = self.success.join([claim.sample.target for claim in claims], device)
-        check_proposal(images, clean, self.threat, self.pools[claims[0].sample.stage].name)
+    def _confirm_candidates(self) -> None:
+        """Run one batch of candidates through a forward pass without gradients."""
+        device, count = self.runner.device, min(self.runner.batch_size, len(self.candidates))
+        batch = [self.candidates.popleft() for _ in range(count)]
+        images = torch.stack([candidate.image for candidate in batch]).to(device)
+        clean = torch.stack([candidate.sample.clean for candidate in batch]).to(device)
+        targets = self.success.join([candidate.sample.target for candidate in batch], device)
+        check_proposal(images, clean, self.threat, self.pools[batch[0].sample.stage].name)
         logits = self.runner.logits(self.space.leave(images))
         prediction, margins = self.success.judge(logits, targets, self.threat.sign)
-        for claim, answer, margin in zip(claims, self.success.split(prediction), margins.tolist(), strict=True):
-            self._answer(claim, answer, margin)
-
-    def _answer(self, claim: Claim, prediction: Answer, margin: float) -> None:
-        """Decide the sample, or send it on.
-
-        Raises:
-            EvaluationError: the logits were NaN or infinite only in the pass that gave a gradient; the attack is blind
-                to such a model.
-
-        """
-        sample, policy = claim.sample, self.scenario.policy
-        sample.forwards += self.runner.draws
-        sample.nonfinite += bool(self.success.unanswered(self.success.join([prediction])))
-        broken = self._broken(sample, prediction)
-        looked_broken = claim.state is not None or (claim.final and self._broken(sample, sample.prediction))
-        if looked_broken and not broken:
-            if sample.worst_margin == -float("inf"):
-                raise EvaluationError(
-                    f"the model gave NaN or infinite logits for '{sample.id}' only while gradients were recorded",
-                    fix="a gradient attack cannot judge such a model",
-                )
-            sample.retracted += 1
-        if (broken or self.success.graded) and (sample.confirmed is None or margin < sample.confirmed[1]):
-            by = sample.worst_by if claim.final else self.pools[sample.stage].name
-            sample.confirmed = (claim.image, margin, prediction, by)
-        if claim.final and not broken and sample.confirmed is not None:  # another image is surely as bad, or broken
-            image, margin, prediction, sample.worst_by = sample.confirmed
-            claim, broken = Claim(sample, image, final=True), self._broken(sample, prediction)
-        decides = claim.final or policy == "last" or (self.stops and (broken or looked_broken))
-        if decides or margin < sample.worst_margin:
-            sample.worst, sample.worst_margin, sample.prediction = claim.image, margin, prediction
-            sample.worst_by = sample.worst_by if claim.final else self.pools[sample.stage].name
-        if broken and decides:
-            sample.broken_by = sample.before or sample.worst_by
-            self._decide(sample)
-        elif claim.final and self.success.graded:
-            self._enter(sample, sample.stage + 1)
-        elif claim.final:
-            self._decide(sample)
-        elif claim.state is not None:
-            self._search_on(claim, claim.state, margin)
-        else:
-            self._go_on(sample)
-
-    def _broken(self, sample: Sample, prediction: Answer) -> bool:
-        """Whether a prediction is what the attacker wants; NaN or infinite logits (-1) always are."""
-        targeted = self.threat.targeted
-        return self._reached(prediction, sample.target if targeted else sample.label, targeted=targeted)
-
-    def _reached(self, prediction: Answer, target: Answer, *, targeted: bool) -> bool:
-        """`Success.reached` of one sample."""
-        rows = (self.success.join([answer]) for answer in (prediction, target))
-        return bool(self.success.reached(*rows, targeted=targeted))
-
-    def _search_on(self, claim: Claim, state: State, margin: float) -> None:
-        """Put a sample back where it looked broken: in the pass that gave the gradient it did, in a plain one not."""
-        sample = claim.sample
-        state["loop.margin"].fill_(margin)
-        if bool(state["finished"]):
-            self.claims.append(Claim(sample, state["x"][0].cpu()))
-        else:
-            self.pools[sample.stage].waiting.appendleft((sample, state))
-
-    def _go_on(self, sample: Sample) -> None:
-        """Send a sample that stood its ground to the next restart, the next stage, or home."""
-        if sample.restart + 1 < self.pools[sample.stage].restarts:
-            sample.restart += 1
-            self.pools[sample.stage].waiting.append((sample, None))
-        elif self.success.graded and sample.worst_by:
-            self.claims.append(Claim(sample, sample.worst, final=True))
-        else:
-            self._enter(sample, sample.stage + 1)
-
-    def _enter(self, sample: Sample, stage: int) -> None:
-        """Put a sample in line for a stage; after the last, it is decided."""
-        if stage < len(self.pools):
-            if self.success.graded:
-                self._begin_anew(sample)
-            sample.stage, sample.restart = stage, 0
-            self.pools[stage].waiting.append((sample, None))
-        elif self._unsure(sample):
-            self.claims.append(Claim(sample, sample.worst, final=True))
-        else:
-            wrong = self._reached(sample.prediction, sample.label, targeted=False)
-            sample.broken_by = sample.before if wrong else ""
-            self._decide(sample)
-
-    def _unsure(self, sample: Sample) -> bool:
-        """Whether the worst image, which a gradient pass may have found, decides and needs an answer of its own."""
-        strongest = self.scenario.policy == "strongest" and not self.success.graded
-        return strongest and (sample.worst_margin <= 0 or sample.before != "")
-
-    def _begin_anew(self, sample: Sample) -> None:
-        """Put aside what a stage found of a scene, so that the next one searches as if it were the first."""
-        if sample.worst_by:
-            sample.found[sample.stage + 1] = sample.worst, sample.worst_margin, sample.prediction, sample.worst_by
-        assert sample.given is not None
-        sample.take(sample.given)
-        sample.confirmed = sample.given
-
-    def _decide(self, sample: Sample) -> None:
-        """Hand a sample over; a scene with the worst image of all stages."""
-        if self.success.graded:
-            self._begin_anew(sample)
-            if sample.found:
-                sample.take(min(sample.found.values(), key=lambda found: found[1]))
-        self.sink(sample)
+        for candidate, answer, margin in zip(batch, self.success.split(prediction), margins.tolist(), strict=True):
+            self.cascade.confirm(candidate, answer, margin)
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Return everything undecided as plain values and tensors.
+        """Return all unfinished samples as plain values and tensors.
 
-        One entry a sample: where it is, the sample, its state if it has one and the image that is to be answered.
+        One entry per sample: its place, the sample, its state if it has one, and the image to be confirmed.
         """
 
         def entry(place: str, sample: Sample, state: State | None, **more: Any) -> dict[str, Any]:
             return {"place": place, "sample": vars(sample), "state": _on_cpu(state), **more}
 
-        entries = [
-            entry("claims", claim.sample, claim.state, image=claim.image, final=claim.final) for claim in self.claims
-        ]
+        entries = [entry("claims", one.sample, one.state, image=one.image, final=one.final) for one in self.candidates]
         for pool in self.pools:
             for row, sample in enumerate(pool.active):
                 entries.append(entry("active", sample, {key: rows[row : row + 1] for key, rows in pool.state.items()}))
@@ -325,13 +216,13 @@ class Engine:
         return entries
 
     def restore(self, entries: list[dict[str, Any]]) -> None:
-        """Put a snapshot's samples back where they stood."""
+        """Put the samples of a snapshot back into their places."""
         for entry in entries:
             sample, state = Sample(**entry["sample"]), entry["state"]
             if state is not None:
                 state = {key: rows.to(self.runner.device) for key, rows in state.items()}
             if entry["place"] == "claims":
-                self.claims.append(Claim(sample, entry["image"], state, entry["final"]))
+                self.candidates.append(Candidate(sample, entry["image"], state, entry["final"]))
             elif state is not None and entry["place"] == "active":
                 self.pools[sample.stage].append([sample], state)
             else:
@@ -339,5 +230,5 @@ class Engine:
 
 
 def _on_cpu(state: State | None) -> State | None:
-    """Copy a state, not the batch that its rows are views of."""
+    """Copy a state to the CPU. Its rows are views, whose whole batch would otherwise be saved."""
     return None if state is None else {key: rows.to("cpu", copy=True) for key, rows in state.items()}

@@ -1,4 +1,4 @@
-"""Run one attack on one batch to the end of its budget, without the engine: nothing is counted or stopped early."""
+"""Run one attack on one batch to the end of its budget, without the engine: no counting, no early stopping."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ Rows = Labels | slice
 
 @runtime_checkable
 class Runs(Protocol):
-    """What runs a model: an `inference.runner.Runner`, or `WholeBatches`."""
+    """Anything that runs a model: an `inference.runner.Runner`, or `WholeBatches`."""
 
     model: nn.Module
 
@@ -30,7 +30,7 @@ class Runs(Protocol):
 
 
 class WholeBatches:
-    """Runs a model as it is: batches of any size, in the mode that the model is in."""
+    """Runs a model on batches of any size; the model's mode (training or evaluation) is not changed."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
@@ -55,10 +55,10 @@ class PlainQuery:
     """A `Query` that only runs the model: it counts no passes, checks no images and stops no sample.
 
     Attributes:
-        runs: what runs the model.
-        loss: maps rows of the batch to the loss whose gradient is returned; None: the attack's own loss is used.
-        losses: of every gradient that was asked for, in order.
-        index: the rows of the batch that this query is for.
+        runs: runs the model.
+        loss: maps rows of the batch to the loss whose gradient is returned; None: the loss of the attack.
+        losses: the losses of every gradient that was computed, in order.
+        index: the rows of the batch that this query covers.
 
     """
 
@@ -92,11 +92,11 @@ def run_to_end(attack: Attack, query: Query, x: Images, y: Labels, threat: Threa
 
     Args:
         attack: such as `engine.build_attack` returns.
-        query: the way to the model; `PlainQuery` stops no sample.
+        query: gives the attack access to the model, such as `PlainQuery`.
         x: clean images in [0, 1].
         y: their labels or, if the threat is targeted, the classes to reach.
-        threat: the ball that images stay in.
-        keys: the samples' random streams, one number each.
+        threat: the ball around each clean image, and whether the attack is targeted.
+        keys: the random stream of each sample: one number per sample.
 
     """
     state = attack.start(x, y, threat, keys)

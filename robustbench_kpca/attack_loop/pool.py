@@ -1,4 +1,4 @@
-"""Samples on their way through the stages of an attack: under it, waiting for a place, or claimed to be broken."""
+"""Data structures of the attack loop: samples, the pool of each stage, and images that wait for confirmation."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -11,23 +11,23 @@ from robustbench_kpca.attack_loop.success import Answer
 from robustbench_kpca.types import Attack, State
 
 Confirmed: TypeAlias = tuple[Tensor, float, Answer, str]
-"""Image, margin and prediction, as a plain forward pass answered, and the attack that proposed the image."""
+"""Image, its margin and prediction in a forward pass without gradients, and the attack that proposed the image."""
 
 
 @dataclass
 class Sample:
-    """One image on its way through the stages, with what is known about it. Its tensors have no batch axis.
+    """One image under attack, with all that is known about it. Its tensors have no batch axis.
 
     Attributes:
-        clean: the image as attacks are given it.
-        target: the class that attacks are to leave or, in targeted attacks, to reach.
-        before: what made the model wrong before any attack; "" where it was right.
-        worst: the image of lowest score found (or the last one, where the protocol judges that), found by `worst_by`.
-        worst_margin: its score, as `Success.judge` gives it.
-        confirmed: an image that a plain forward pass confirmed: a success or, where success is graded, the worst one of
-            the stage.
-        given: where success is graded, what every stage begins with.
-        found: where success is graded, the worst image of each stage, by its number from 1 on.
+        clean: the image that attacks start from: the clean image, clipped if the protocol says so.
+        target: the class to move away from or, in targeted attacks, to reach.
+        before: why the model was wrong before any attack (`clean` or `clamp`); "" if it was right.
+        worst: the image of lowest score so far (with policy `last`, the last image), found by the attack `worst_by`.
+        worst_margin: its score, see `Success.judge`.
+        confirmed: an image confirmed by a forward pass without gradients: a success or, if success is graded, the worst
+            image of the stage.
+        given: if success is graded, the starting point of every stage.
+        found: if success is graded, the worst image of each stage; the key is the number of the stage, from 1.
 
     """
 
@@ -55,15 +55,20 @@ class Sample:
     found: dict[int, Confirmed] = field(default_factory=dict)
 
     def take(self, which: Confirmed) -> None:
-        """Make this the worst image."""
+        """Set the worst image, its margin, its prediction and the attack that found it."""
         self.worst, self.worst_margin, self.prediction, self.worst_by = which
 
 
 @dataclass
-class Claim:
-    """An image to be answered by a plain forward pass.
+class Candidate:
+    """An image that waits for a confirming forward pass, without gradients.
 
-    `state` is where the search stood if it looked broken there; `final`: no search follows, this decides the sample.
+    Attributes:
+        sample: the sample it belongs to.
+        image: the image.
+        state: the state of the attack, if the image was misclassified during the search: the search can resume there.
+        final: whether this image decides the sample; no search follows.
+
     """
 
     sample: Sample
@@ -74,10 +79,10 @@ class Claim:
 
 @dataclass
 class Pool:
-    """The samples of one stage: those under attack (row i of `state` is `active[i]`) and those waiting for a place.
+    """The samples of one stage: those under attack (row i of `state` is `active[i]`) and those waiting for a free row.
 
-    A sample waits with the state to go on from, or with None to be started. `state` holds the attack's own tensors
-    and, under `loop.*`, the loop's.
+    A waiting sample has a state to resume from, or None if its attack has not started. `state` holds the tensors of the
+    attack and, with names `loop.*`, those of the engine.
     """
 
     name: str
@@ -91,12 +96,12 @@ class Pool:
         return len(self.active) + len(self.waiting)
 
     def append(self, samples: list[Sample], state: State) -> None:
-        """Add rows."""
+        """Add samples and their rows of state."""
         self.state = {key: torch.cat([self.state[key], rows]) for key, rows in state.items()} if self.active else state
         self.active = self.active + samples
 
     def keep(self, mask: Tensor) -> None:
-        """Drop the rows where `mask` is false."""
+        """Keep the rows where `mask` is true; drop the others."""
         if not bool(mask.all()):
             self.active = [sample for sample, kept in zip(self.active, mask.tolist(), strict=True) if kept]
             self.state = {key: rows[mask] for key, rows in self.state.items()}

@@ -1,11 +1,11 @@
-"""What stands between an attack and the model: checks ball and box, counts passes, notices broken samples."""
+"""The attack's access to the model: checks that images lie in ball and box, counts passes, records broken samples."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from robustbench_kpca.attack_loop.counted_model import CountedModel, Counters
+from robustbench_kpca.attack_loop.counted_model import CountedModel, Counters, nonfinite_gradient
 from robustbench_kpca.attack_loop.success import Success
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.errors import BadInputError, EvaluationError
@@ -14,12 +14,12 @@ from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Labels, Logits, Loss, Mask, PerSample
 
-SLACK = 1e-6  # of single-precision rounding, in pixel units (and relative to eps in L2)
+SLACK = 1e-6  # allowed rounding error in single precision: absolute for eps <= 1, relative to eps above
 
 
 @dataclass
 class Worst:
-    """Per sample, the image of lowest margin, that margin, and what is predicted there; written in place."""
+    """Per sample, the image of lowest margin, that margin and its prediction; written in place."""
 
     images: Images
     margin: PerSample
@@ -31,10 +31,10 @@ ALL = slice(None)
 
 
 class CountingQuery:
-    """A `Query` for one step of one batch of samples; everything it counts is per sample.
+    """A `Query` for one step of one batch; it counts per sample.
 
-    Images come in the coordinates of `space`; `labels` are the classes to get away from or, targeted, to be reached.
-    `worst` are the images of lowest margin so far; with `stops`, a sample's first broken image goes before them.
+    Images are in the coordinates of `space`. `labels` are the classes to move away from or, if targeted, to reach.
+    `worst` holds the images of lowest margin so far; with `stops`, the first broken image of a sample replaces it.
     """
 
     def __init__(
@@ -65,18 +65,18 @@ class CountingQuery:
         """One forward and one backward pass per sample.
 
         Raises:
-            EvaluationError: a gradient is NaN or infinite where the logits are not: the attack would be blind, and
-                the sample look robust.
+            EvaluationError: a gradient is NaN or infinite where the logits are finite. The attack could not improve,
+                and the sample would wrongly count as robust.
 
         """
         return self.gradient_of(ALL, x, loss, outside)
 
     def rows(self, mask: Mask) -> "_Rows":
-        """Restrict to the samples where `mask` is true."""
+        """Return a query for the samples where `mask` is true."""
         return _Rows(self, mask.nonzero()[:, 0])
 
     def module(self) -> nn.Module:
-        """Return the model in its bare form, for other libraries: it counts, and checks gradients but no images."""
+        """Return the model for attacks of other libraries: it counts passes and checks gradients, but no images."""
         return self.module_of(torch.arange(len(self.labels), device=self.labels.device))
 
     def logits_of(self, rows: Rows, x: Images, outside: bool) -> Logits:
@@ -94,17 +94,14 @@ class CountingQuery:
         self._note(rows, x, logits, outside)
         self.backwards[rows] += self.runner.draws
         largest = gradient.flatten(1).abs().amax(1)
-        blind = ~torch.isfinite(largest) & torch.isfinite(logits).flatten(1).all(1)
-        if bool(blind.any()):
-            raise EvaluationError(
-                f"the gradient is NaN or infinite on {int(blind.sum())} of {len(x)} images under '{self.attack}'",
-                fix="a gradient attack cannot judge such a model: make its operations differentiable",
-            )
+        nonfinite = ~torch.isfinite(largest) & torch.isfinite(logits).flatten(1).all(1)
+        if bool(nonfinite.any()):
+            raise nonfinite_gradient(nonfinite, self.attack)
         self.zero_gradients[rows] += (largest == 0).long()
         return losses, gradient
 
     def module_of(self, rows: Labels) -> nn.Module:
-        """Return `module` for the samples at `rows`: one draw a pass, in single precision."""
+        """Return `module` for the samples at `rows`: one draw per pass, in single precision."""
 
         def answer(x: Tensor) -> Tensor:
             logits: Tensor = self.runner.model(self.space.leave(x))
@@ -167,7 +164,7 @@ def _in_box(x: Tensor, threat: Threat) -> bool:
 
 
 def check_box(x: Tensor, threat: Threat, attack: str) -> None:
-    """Refuse an image outside the box, or NaN: it is a bug of the attack."""
+    """Refuse an image that is NaN or outside the box; this is a bug of the attack."""
     if not _in_box(x, threat):
         raise EvaluationError(
             f"attack '{attack}' proposed values outside [0, 1] or NaN", fix="this is a bug of the attack: report it"
@@ -175,7 +172,7 @@ def check_box(x: Tensor, threat: Threat, attack: str) -> None:
 
 
 def check_proposal(x: Tensor, clean: Images, threat: Threat, attack: str) -> None:
-    """Refuse (never clip) a proposal outside the ball or the box: it is a bug of the attack."""
+    """Refuse a proposal outside the ball or the box; it is never clipped, because this is a bug of the attack."""
     inside = _in_box(x, threat)
     reach = float(distance(x, clean, threat.norm).max()) if inside else float("nan")
     if not reach <= threat.eps + SLACK * max(1.0, threat.eps):
@@ -188,21 +185,22 @@ def check_proposal(x: Tensor, clean: Images, threat: Threat, attack: str) -> Non
 
 
 def check_clean(logits: Tensor, labels: Tensor) -> None:
-    """Refuse answers on clean images that cannot be evaluated: wrong shape, too few classes, NaN or infinite logits."""
+    """Refuse clean logits that cannot be evaluated: wrong shape, too few classes, NaN or infinite values."""
     if logits.shape[2:] != labels.shape[1:]:
         raise BadInputError(
             f"the model returned {tuple(logits.shape)} for labels of shape {tuple(labels.shape)}",
-            expected="one answer for every label",
-            fix="a segmenter belongs to scenes with masks, a classifier to images with labels",
+            expected="logits for every label",
+            fix="use a segmenter for scenes with masks, a classifier for images with one label",
         )
     if int(labels.max()) >= logits.shape[1]:
         raise BadInputError(
             f"label {int(labels.max())} for a model of {logits.shape[1]} classes",
             expected=f"labels from 0 to {logits.shape[1] - 1}",
-            fix="check that model and data belong together",
+            fix="check that the model was trained on the classes of these data",
         )
     if not torch.isfinite(logits).all():
         bad = int((~torch.isfinite(logits)).flatten(1).any(1).sum())
         raise BadInputError(
-            f"the model returned NaN or infinite logits on {bad} of {len(logits)} clean images", fix="check its weights"
+            f"the model returned NaN or infinite logits on {bad} of {len(logits)} clean images",
+            fix="check its weights",
         )

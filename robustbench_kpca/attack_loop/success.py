@@ -1,4 +1,4 @@
-"""What a successful attack is: a value that the loop asks, given by the task."""
+"""Interface `Success`: each task defines when an attack on a sample succeeds, and the attack loop calls it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ Answer: TypeAlias = int | Tensor
 
 
 class Success(ABC):
-    """Compares the model's answers with labels, for a whole batch at a time.
+    """Compares predictions with labels, one batch at a time.
 
     Attributes:
-        graded: False: a sample is broken or stands, and later stages attack only those that stand. True: inputs are
-            better or worse by degrees, so each stage searches for its own worst input, from the clean one on.
+        graded: False: a sample is either broken or not, and later stages attack only samples that are not. True: an
+            attack can be more or less successful, so each stage searches for the worst input, from the clean one.
 
     """
 
@@ -27,18 +27,18 @@ class Success(ABC):
 
     @abstractmethod
     def judge(self, logits: Logits, labels: Labels, sign: int = 1) -> tuple[Labels, PerSample]:
-        """Return prediction and score of every row; the lower the score, the better for the attacker.
+        """Return the prediction and the score of every row; a lower score is better for the attacker.
 
-        Labels that are not answered with finite logits are predicted as class -1. `sign` is -1 for targeted attacks.
+        Where logits are NaN or infinite, the prediction is class -1. `sign` is -1 for targeted attacks.
         """
 
     @abstractmethod
     def reached(self, predictions: Labels, targets: Labels, *, targeted: bool) -> Mask:
-        """Tell which rows are as the attacker wants them; `targets` are the classes to leave or, targeted, to reach."""
+        """Tell in which rows the attack succeeded; `targets` are the classes to leave or, if `targeted`, to reach."""
 
     @abstractmethod
     def share(self, predictions: Labels, labels: Labels) -> PerSample:
-        """Return the share of each sample's labels that are predicted right, in double precision."""
+        """Return the fraction of each sample's labels that are predicted correctly, in [0, 1], double precision."""
 
     @abstractmethod
     def unanswered(self, predictions: Labels) -> Mask:
@@ -46,17 +46,17 @@ class Success(ABC):
 
     @abstractmethod
     def split(self, rows: Labels) -> list[Answer]:
-        """Return each sample's own answer, on the CPU."""
+        """Return one answer per sample, on the CPU."""
 
     @abstractmethod
     def join(self, answers: Sequence[Answer], device: torch.device | None = None) -> Labels:
-        """Return one batch of the answers of several samples: the inverse of `split`."""
+        """Return the answers of several samples as one batch: the inverse of `split`."""
 
     @abstractmethod
     def check_protocol(self, protocol: AttackProtocol, attacks: Mapping[str, Attack]) -> None:
-        """Refuse a protocol, or one of its attacks, that has no meaning here.
+        """Refuse a protocol, or one of its attacks, that is not defined for this task.
 
         Raises:
-            BadInputError: what was met, and what was expected.
+            BadInputError: the protocol or the attack cannot be used.
 
         """

@@ -1,4 +1,4 @@
-"""What an attack is to reach, settled before it begins; a budget that allows every image is refused."""
+"""Choose the class that each attack must leave or reach, and refuse a ball that contains every image."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from robustbench_kpca.types import Images, Labels, Logits
 
 
 def targets_of(scenario: AttackScenario, seed: int, ids: Sequence[str], logits: Logits, labels: Labels) -> Labels:
-    """Return the class that each sample is to leave or, targeted, to reach; `ids` are of these rows."""
+    """Return the class that each sample must leave or, if targeted, reach; `ids` are the sample ids of the rows."""
     target, classes = scenario.target, logits.shape[1]
     if target == "random":
         draws = [generator(sample_key(seed, "target", name)) for name in ids]
@@ -26,12 +26,18 @@ def targets_of(scenario: AttackScenario, seed: int, ids: Sequence[str], logits: 
 
 
 def check_budget(scenario: AttackScenario, images: Images) -> None:
-    """Refuse a ball that holds every image there is: its radius was meant in other units."""
+    """Refuse a ball that contains every possible image: its radius was probably meant in other units.
+
+    Raises:
+        BadInputError: eps is at least the largest distance between two images in [0, 1].
+
+    """
     threat, values = scenario.threat, images[0].numel()
     furthest = math.sqrt(values) if threat.norm == "l2" else values
     bounded = scenario.space == "pixel" and threat.clip
     if bounded and threat.norm != "linf" and threat.eps >= furthest:
         raise BadInputError(
-            f"eps = {threat.eps:g} in {threat.norm.upper()}, while no two images are further apart than {furthest:.3g}",
+            f"eps = {threat.eps:g} in {threat.norm.upper()} contains every image",
+            expected=f"less than {furthest:.3g}, the largest distance between two images in [0, 1]",
             fix=f"write {threat.eps:g}/255 if pixel levels were meant",
         )

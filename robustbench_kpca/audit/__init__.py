@@ -1,1 +1,1 @@
-"""Whether a robust accuracy can be believed, asked of the model itself."""
+"""The audit: check on a model whether attacks are effective, so that its robust accuracy can be trusted."""

@@ -1,4 +1,4 @@
-"""Every attack of an audit has one budget; which attacks there are, the task says (`tasks.audit_plan`)."""
+"""Resolve the attacks of an audit to protocols; each task lists its attacks (`tasks.audit_plan`)."""
 
 from robustbench_kpca.protocols.scenario import Attack, Override
 from robustbench_kpca.records.audit import Budget
@@ -7,7 +7,7 @@ from robustbench_kpca.tasks.prepare import prepare
 
 
 def budget(plan: AuditPlan, name: str, eps: str | float) -> tuple[str, Attack]:
-    """Return label and protocol of an attack of the audit; `eps` is the audit's own, for attacks that set none."""
+    """Return label and protocol of an attack of the audit; `eps` applies to attacks that do not set their own."""
     protocol, overrides = plan.attacks[name]
     settings: dict[str, Override] = {"eps": eps, **overrides}
     label, scenario = prepare(protocol, settings)
@@ -16,6 +16,6 @@ def budget(plan: AuditPlan, name: str, eps: str | float) -> tuple[str, Attack]:
 
 
 def resolved(plan: AuditPlan, eps: str | float) -> dict[str, Budget]:
-    """Resolve every attack of the audit, as its record states it."""
+    """Return the budget of every attack of the audit, as the record of the audit stores it."""
     found = {name: budget(plan, name, eps) for name in plan.attacks}
     return {name: Budget(protocol=label, digest=scenario.digest()) for name, (label, scenario) in found.items()}

@@ -1,6 +1,6 @@
-"""The limits of the audit's checks, and why each is what it is.
+"""The limits of the audit checks, and the reason for each.
 
-They were fixed before any planted fake was written, and none was moved after.
+All limits were fixed before the planted fakes of the tests were written; none was changed afterwards.
 """
 
 import math
@@ -8,18 +8,18 @@ from collections.abc import Mapping
 
 from robustbench_kpca.audit.preflight import BATCH_MATES, LOST, REPEATED, ROUNDING
 
-# Samples: between two seeds, or two batch sizes, about 1 % of the verdicts of an honest attack differ. Of 64 images 4
-# or more then differ by chance in fewer than 1 of 100 audits, and so do 3 or more of 32: what is flagged is no luck.
+# Samples: about 1 % of the results of an honest attack differ between two seeds or two batch sizes. Then 4 or more of
+# 64 images, or 3 or more of 32, differ by chance in fewer than 1 of 100 audits.
 LEAST_SAMPLES = 3
 LEAST_SHARE = 0.05
-# A gradient is flat if, to first order, even the furthest point of the ball changes DLR by less than this: a ratio of
-# logit gaps, 1 at most for a right answer, which must change by its own size before the answer is wrong.
+# A gradient is flat if, to first order, no point of the ball changes DLR by more than this. DLR is a ratio of logit
+# gaps, at most 1 for a correct prediction, and must change by its own size before the prediction is wrong.
 FLAT = 1e-3
-# Two gradients are one if their directions agree to four digits: rounding leaves seven.
+# Two gradients are equal if the cosine of their directions exceeds this; rounding keeps seven digits.
 SAME_DIRECTION = 0.9999
-# Along a random sign direction v the margin changes by g.v, if g is the gradient. The step, half a pixel level at
-# 8/255, is short beside the ball that attacks cross, so that curvature is small beside slope, and long beside rounding.
-# Half of the change unexplained is no gradient of this function. Kinks may explain some samples: a quarter is allowed.
+# Along a random sign direction v the margin changes by g.v if g is its gradient. The step, half a pixel level at 8/255,
+# is short compared with the ball, so that curvature is small, and long compared with rounding. If half of the change is
+# not explained, g is not the gradient of the margin. Kinks can cause this on some samples: a quarter is allowed.
 SLOPE_STEP = 1 / 16  # of eps
 SLOPE_DIRECTIONS = 16
 SLOPE_ERROR = 0.5
@@ -27,17 +27,17 @@ SLOPE_SHARE = 0.25
 
 
 def samples_allowed(n: int) -> int:
-    """Return how many of `n` samples may answer badly: fewer than 3 or than 5 %, whichever is more."""
+    """Return how many of `n` samples may fail a check: fewer than 3 or fewer than 5 %, whichever is more."""
     return max(LEAST_SAMPLES, math.ceil(LEAST_SHARE * n)) - 1
 
 
 def slopes_allowed(n: int) -> int:
-    """Return how many of `n` samples may have slopes that their gradients do not explain."""
+    """Return how many of `n` samples may have margin changes that the gradient does not explain."""
     return max(LEAST_SAMPLES, math.ceil(SLOPE_SHARE * n)) - 1
 
 
 def limits(n: int, own: Mapping[str, float]) -> dict[str, float]:
-    """Every number a value is compared with, as the record of an audit states it; `own` are those of the task."""
+    """Return all limits, as the record of an audit stores them; `own` are the limits of the task."""
     return {
         "samples": samples_allowed(n),
         "slopes": slopes_allowed(n),

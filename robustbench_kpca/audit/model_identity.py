@@ -1,4 +1,4 @@
-"""What an audit is of: the model's parameters, what they answer on the first of the audited images, and its slope."""
+"""Identify the model of an audit: digests of its parameters, of logits on the first images, and of a gradient."""
 
 import torch
 from torch import nn
@@ -11,13 +11,13 @@ from robustbench_kpca.records.audit import Audit, Subject
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.types import Images, Logits, PerSample
 
-# What stands in place of a gradient's digest
+# Recorded instead of a digest where the gradient has none
 NOT_REPEATABLE = "not repeatable"
 NONE = "cannot be taken"
 
 
 def subject_of(runner: Runner | None, model: nn.Module, name: str, data: Dataset, first: Images) -> Subject:
-    """Identify model and images; `first` is the first batch of them. Without a runner no answer is asked for."""
+    """Identify model and images; `first` is the first batch of them. Without a runner the model is not called."""
     answers = "" if runner is None else tensor_sha256(runner.logits(first))
     return Subject(
         model=name, parameters_sha256=parameters_sha256(model), probe_sha256=answers,
@@ -27,10 +27,10 @@ def subject_of(runner: Runner | None, model: nn.Module, name: str, data: Dataset
 
 
 def require_subject(audit: Audit, runner: Runner, data: Dataset) -> None:
-    """Refuse an audit that is not of this model and these samples.
+    """Refuse an audit of another model or of other samples.
 
     Raises:
-        BadInputError: weights, images, answers or gradients differ.
+        BadInputError: weights, images, logits or gradients differ from those of the audit.
 
     """
     model, device = runner.model, runner.device
@@ -40,22 +40,22 @@ def require_subject(audit: Audit, runner: Runner, data: Dataset) -> None:
     own = None if is_stochastic(model) else Runner(model, size, device, presentation=runner.presentation)
     if subject_of(own, model, audit.subject.model, chosen, first) != audit.subject:
         raise BadInputError(
-            f"the audit of '{audit.subject.model}' is of another model, other images or another device",
-            fix="audit the model that is evaluated, where it is evaluated",
+            f"the audit of '{audit.subject.model}' was made with another model, other images or on another device",
+            fix="audit the same model, on the same images and device, as in the evaluation",
         )
 
 
 def _gradient_sha256(runner: Runner, images: Images) -> str:
-    """Digest the input gradient, taken twice: kernels that add up in any order give other bits each time."""
+    """Digest the input gradient. It is computed twice: some kernels sum in varying order, so the bits can differ."""
     try:
         with frozen(runner.model):
             once, again = (tensor_sha256(runner.gradient(images, _to_all_classes)[1]) for _ in range(2))
-    except Exception:  # noqa: BLE001 (foreign code; what fails here is flagged by the attacks, which fail alike)
+    except Exception:  # noqa: BLE001 (the model can raise anything; the attacks fail in the same way and are flagged)
         return NONE
     return once if once == again else NOT_REPEATABLE
 
 
 def _to_all_classes(logits: Logits) -> PerSample:
-    """Cross-entropy to all classes alike: no label is asked for, every logit counts, and nothing saturates."""
+    """Mean cross-entropy over all classes: it needs no label, depends on every logit and does not saturate."""
     losses = -torch.log_softmax(logits, 1).mean(1)
     return losses if losses.ndim == 1 else losses.flatten(1).mean(1)

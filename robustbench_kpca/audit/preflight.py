@@ -1,7 +1,7 @@
-"""Before an attack, what would make its verdict meaningless is refused, with the remedy; nothing is only warned of.
+"""Refuse to attack a model if the result would be meaningless, and say how to fix the model.
 
-Every check runs the model on the first images as they are. A check that a user allows is recorded as a flag. The limits
-were chosen before any model was looked at.
+Every check runs the model on the first clean images. A failed check that the user allows is recorded as a flag. The
+limits were chosen before any model was examined.
 """
 
 from collections.abc import Collection
@@ -17,14 +17,14 @@ from robustbench_kpca.strict import did_you_mean
 from robustbench_kpca.types import Images, Labels, Logits
 
 REPEATED = 1e-6  # largest relative change of logits between two passes on the same batch
-BATCH_MATES = 1e-4  # and when the other images of the batch are replaced
-ROUNDING = 1e-3  # largest rounding of a logit by an offset they share, as a part of their spread
-LOST = 0.5  # share of samples whose cross-entropy is rounded to zero
+BATCH_MATES = 1e-4  # largest relative change of logits when the other images of the batch are replaced
+ROUNDING = 1e-3  # largest rounding error of logits due to a common offset, relative to their spread
+LOST = 0.5  # largest fraction of samples whose cross-entropy is rounded to zero
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A check that failed: what was seen, why it matters, and what to do."""
+    """A preflight check that failed: its name, what was measured, and what to do."""
 
     check: str
     met: str
@@ -35,42 +35,42 @@ class Finding:
 
 
 CHECKS = {
-    "stochastic": "two passes on the same images agree",
+    "stochastic": "two forward passes on the same images give the same logits",
     "batch": "an image's logits do not depend on the other images of its batch",
     "probabilities": "the outputs are logits, not probabilities",
-    "offset": "no offset that all logits share costs them their precision",
-    "vanishing-loss": "the cross-entropy is not rounded to zero, where its gradient would be too",
+    "offset": "the logits do not lose precision to a large common offset",
+    "vanishing-loss": "the cross-entropy is not rounded to zero, which would make its gradient zero too",
 }
 
 
 def preflight(runner: Runner, images: Images, labels: Labels, allow: Collection[str] = ()) -> list[Finding]:
-    """Refuse the first finding that is not allowed; return those that are.
+    """Run every check; refuse the model at the first failed check that is not allowed, and return the allowed ones.
 
     Args:
-        runner: the model at its batch size.
+        runner: runs the model at its batch size.
         images: at most one batch, in [0, 1].
-        labels: of these images, or of their pixels.
-        allow: names of `CHECKS`.
+        labels: labels of these images, or of their pixels.
+        allow: names in `CHECKS` that may fail.
 
     Raises:
-        BadInputError: a finding, or an unknown name in `allow`.
+        BadInputError: a failed check that is not allowed, or an unknown name in `allow`.
 
     """
     for name in allow:
         if name not in CHECKS:
-            raise BadInputError(f"no preflight check is called '{name}'", fix=did_you_mean(name, CHECKS))
+            raise BadInputError(f"there is no preflight check '{name}'", fix=did_you_mean(name, CHECKS))
     findings = inspect(runner, images, labels)
     for finding in findings:
         if finding.check not in allow:
             raise BadInputError(
-                f"attacks on this model would mean nothing: {finding.met}",
+                f"attacks on this model would be meaningless: {finding.met}",
                 fix=f"{finding.fix}; or --allow {finding.check}",
             )
     return findings
 
 
 def inspect(runner: Runner, images: Images, labels: Labels) -> list[Finding]:
-    """Run every check."""
+    """Run every check and return those that failed."""
     logits = runner.logits(images)
     check_clean(logits, labels)
     spread = float((logits - logits.mean(1, keepdim=True)).abs().amax().clamp_min(1e-30))
@@ -90,16 +90,16 @@ def _stochastic(runner: Runner, images: Images, logits: Logits, spread: float) -
         return None
     return Finding(
         "stochastic",
-        f"two passes on the same images differ by {change:.1e} of the logits' spread",
-        "switch the noise off, or use an attack with expectation over transformation",
+        f"two forward passes on the same images differ by {change:.1e} of the logits' spread",
+        "switch off the noise, or use an attack with expectation over transformation",
     )
 
 
 def _batch(runner: Runner, images: Images, logits: Logits, spread: float) -> Finding | None:
-    """Replace half of the images by their negatives and look at the other half (a single image has no mates)."""
+    """Replace half of the images by their negatives and compare the logits of the other half."""
     kept = (len(images) + 1) // 2
     mates = torch.cat([images[:kept], 1 - images[kept:]])
-    if runner.draws > 1:  # other images have other noise
+    if runner.draws > 1:  # other images get different noise
         return None
     change = float((runner.logits(mates)[:kept] - logits[:kept]).abs().amax()) / spread
     if change <= BATCH_MATES:
@@ -107,7 +107,7 @@ def _batch(runner: Runner, images: Images, logits: Logits, spread: float) -> Fin
     return Finding(
         "batch",
         f"an image's logits change by {change:.1e} of their spread with the other images of its batch",
-        "call model.eval(), and take statistics over batches out of the forward pass",
+        "call model.eval(), and remove batch statistics from the forward pass",
     )
 
 
@@ -118,7 +118,7 @@ def _probabilities(logits: Logits) -> Finding | None:
         return None
     return Finding(
         "probabilities",
-        "its outputs lie in [0, 1] and sum to 1, so that cross-entropy sees a softmax of a softmax",
+        "its outputs are probabilities (in [0, 1], sum 1), so cross-entropy would apply a second softmax",
         "return logits",
     )
 
@@ -129,8 +129,8 @@ def _offset(logits: Logits, spread: float) -> Finding | None:
         return None
     return Finding(
         "offset",
-        f"its logits share an offset beside which they are rounded by {rounding:.1e} of their spread",
-        "subtract the offset, in double precision if need be",
+        f"its logits have a common offset so large that they are rounded by {rounding:.1e} of their spread",
+        "subtract the offset, if necessary in double precision",
     )
 
 
@@ -144,6 +144,6 @@ def _vanishing(logits: Logits, labels: Labels) -> Finding | None:
         return None
     return Finding(
         "vanishing-loss",
-        f"the cross-entropy of {100 * share:.0f} % of the labels is rounded to zero, and its gradient with it",
-        "divide the logits by a temperature, which changes no prediction",
+        f"the cross-entropy of {100 * share:.0f} % of the labels is rounded to zero, and so is its gradient",
+        "divide the logits by a temperature, which does not change predictions",
     )

@@ -1,4 +1,4 @@
-"""`audit`: whether a model's robust accuracy can be believed, asked of the model itself, in seconds."""
+"""`audit`: check whether attacks on a model are effective, so that its robust accuracy can be trusted."""
 
 import time
 from collections.abc import Collection
@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import nn
 
-from robustbench_kpca.audit.bench import Bench
 from robustbench_kpca.audit.budgets import resolved
 from robustbench_kpca.audit.checks import run_checks
+from robustbench_kpca.audit.context import AuditContext
 from robustbench_kpca.audit.limits import limits
 from robustbench_kpca.audit.model_identity import subject_of
 from robustbench_kpca.audit.preflight import preflight
@@ -42,26 +42,26 @@ def audit(
     out: Path | None = None,
     fresh: bool = False,
 ) -> Audit:
-    """Audit a model: ask what an honestly evaluated one would answer in a known way (docs/audit.md).
+    """Audit a model: run checks whose results are known if attacks on the model are effective (docs/audit.md).
 
     Args:
         model: as in `evaluate`.
         images: as in `evaluate`.
         labels: as in `evaluate`.
-        eps: radius of the L-infinity ball.
-        limit: how many of the samples, spread over the set; by default as the task says: 64 images, or 16 scenes.
-        seed: of all randomness.
-        batch_size: the one size at which the model runs; by default the task's.
-        device: such as "cuda"; by default the model's own.
-        name: of the model; by default its class.
-        sibling: another model of the same task, whose adversarial images are shown to this one.
-        sibling_name: of the sibling; by default its class.
-        allow: if given, what preflight finds is refused as in `evaluate`, but for these checks; else it is a flag.
-        out: folder that keeps the audit; one by the same code of the same model, images and plan is returned as it is.
-        fresh: audit again even if such a one is there.
+        eps: radius of the L-infinity ball, in pixel values of [0, 1].
+        limit: number of samples, evenly spread over the set; default: 64 images, or 16 images with masks.
+        seed: seed of all randomness.
+        batch_size: batch size of the model; default: that of the task.
+        device: such as "cuda"; default: the device of the model.
+        name: name of the model in the audit; default: the name of its class.
+        sibling: another model of the same task; its adversarial images are tried on this model.
+        sibling_name: name of the sibling; default: the name of its class.
+        allow: if given, a failed preflight check is refused as in `evaluate`, except these; if None, it is a flag.
+        out: folder that stores the audit. A stored audit of the same code, model, images and plan is returned.
+        fresh: make a new audit even if a stored one exists.
 
     Raises:
-        BadInputError: nothing can be asked: images that cannot be used, a model that fails on clean ones.
+        BadInputError: the images cannot be used, or the model fails on clean images.
 
     """
     data = as_dataset(images, labels)
@@ -92,8 +92,8 @@ def audit(
         checks = [_stochastic()]
     else:
         before = _state(model)
-        bench = Bench(task, model, runner, x, y, eps, Threat("linf", plan.eps), seed, sibling)
-        checks = [*run_checks(bench), _untouched(before, _state(model))]
+        context = AuditContext(task, model, runner, x, y, eps, Threat("linf", plan.eps), seed, sibling)
+        checks = [*run_checks(context), _untouched(before, _state(model))]
     done = Audit(
         subject=subject, plan=plan, plan_digest=plan.digest(), checks=tuple(checks), version=code[0],
         revision=code[1], seconds=round(time.perf_counter() - started, 3),
@@ -104,28 +104,28 @@ def audit(
 
 
 def _stochastic() -> Check:
-    """Return the one check of a model that says itself that it draws noise: no answer of it could be repeated."""
+    """Return the only check of a model that declares itself stochastic: its logits are not repeatable."""
     return Check(
         name="preflight", values={"stochastic": 1}, limit=0, flag=True,
-        saw="the model draws noise at test time by its own account, so nothing else was asked",
-        why="noise hides gradients; only an attack with expectation over transformation can judge it",
+        saw="the model declares that it draws noise at test time, so no other check was run",
+        why="noise masks gradients; such a model needs an attack with expectation over transformation",
     )  # fmt: skip
 
 
 def _kept(out: Path, subject: Subject, plan: Plan) -> Audit | None:
-    """Return the audit of exactly this subject under this plan, if it is there and whole."""
+    """Return the stored audit of this subject under this plan, or None if there is none or its file is damaged."""
     path = audit_path(out, subject, plan)
     if not path.is_file():
         return None
     try:
         found = load_audit(path)
-    except BadInputError:  # damaged: it is made again
+    except BadInputError:  # damaged: make a new one
         return None
     return found if (found.subject, found.plan) == (subject, plan) else None
 
 
 def _state(model: nn.Module) -> dict[str, Any]:
-    """Everything an attack has no business to change."""
+    """Return everything about the model that attacks must not change."""
     return {
         "parameters and buffers": parameters_sha256(model),
         "requires_grad": [parameter.requires_grad for parameter in model.parameters()],
@@ -135,13 +135,15 @@ def _state(model: nn.Module) -> dict[str, Any]:
 
 
 def _untouched(before: dict[str, Any], after: dict[str, Any]) -> Check:
-    """Whether the model is, after all attacks, what it was."""
+    """Check that the attacks did not change the model."""
     changed = {what: 1.0 for what, was in before.items() if after[what] != was}
     return Check(
         name="untouched",
         values=changed,
         limit=0,
         flag=bool(changed),
-        saw=f"the attacks changed the model's {', '.join(changed)}" if changed else "the attacks changed nothing in it",
-        why="a model that changes under attack is another model",
+        saw=f"the attacks changed the model's {', '.join(changed)}"
+        if changed
+        else "the attacks did not change the model",
+        why="if an attack changes the model, later results are those of a different model",
     )

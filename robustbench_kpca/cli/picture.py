@@ -124,7 +124,7 @@ def segmentation(
     from robustbench_kpca.files import write_atomic
     from robustbench_kpca.inference.corrupted import frost_of
     from robustbench_kpca.models.loading import load_model
-    from robustbench_kpca.protocols.scenario import to_draw
+    from robustbench_kpca.protocols.loading import to_draw
     from robustbench_kpca.report.pictures import render
     from robustbench_kpca.strict import parse_assignments
     from robustbench_kpca.tasks import task_named

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from robustbench_kpca.corruptions._library import PREFIX, library_corruption
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.protocols.scenario import check_severity
+from robustbench_kpca.protocols.grid import check_severity
 from robustbench_kpca.randomness import generator, sample_key
 from robustbench_kpca.registry import Family
 from robustbench_kpca.types import Corruption

@@ -1,1 +1,1 @@
-"""The compute half: one loop runs models, one record comes out."""
+"""Evaluate models: run them under protocols and write one record per model and protocol."""

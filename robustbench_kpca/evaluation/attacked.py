@@ -1,4 +1,4 @@
-"""From a model, samples and an attack to rows of outcomes; can be stopped at any moment and resumed."""
+"""Attack all samples of a data set and return the outcomes; an interrupted run can be resumed."""
 
 from collections.abc import Callable
 from itertools import groupby
@@ -31,19 +31,19 @@ def attack_all(
     """Attack every sample.
 
     Args:
-        runner: of the model.
-        data: in the order of outcomes.
-        protocol: with budgets `below`, what is found there counts here, too.
-        seed: of all randomness.
-        workers: processes that load samples.
-        journal: what a killed run goes on from.
-        progress: called with samples decided and in all.
-        keep: called with each sample as it is decided.
-        smaller: the outcomes at the next smaller budget of `below`; measured first where not given.
+        runner: runs the model.
+        data: the samples, sorted (`Dataset.in_order`).
+        protocol: the attack; successes at its budgets `below` count too.
+        seed: seed of all randomness.
+        workers: number of processes that load samples.
+        journal: stores the progress, so that an interrupted run can resume.
+        progress: called with (samples finished, samples in total).
+        keep: called with each sample when it is finished.
+        smaller: the outcomes at the next smaller budget of `below`; computed first if None.
 
     Raises:
-        BadInputError: a protocol or an attack that has no meaning for this task.
-        EvaluationError: the attack started and could not finish.
+        BadInputError: a protocol or an attack that is not defined for this task.
+        EvaluationError: the attack started but could not finish.
 
     """
     task = task_named(data.task)
@@ -74,9 +74,10 @@ def attack_all(
 
 
 def _run(engine: Engine, rows: dict[int, list[Row]], data: Dataset, workers: int, journal: Journal | None) -> None:
-    """Attack the samples that have no rows yet, from where the journal stands.
+    """Attack the samples that have no rows yet; resume from the journal if there is one.
 
-    Samples that the journal holds undecided can share batches. They come first where not all others can join them.
+    Unfinished samples of the journal have images of one size. They run first, unless all other samples have that size
+    too and can share their batches.
     """
     compute, runner = task_named(data.task).compute, engine.runner
     saved, undecided = journal.read() if journal else None, set[int]()
@@ -86,16 +87,16 @@ def _run(engine: Engine, rows: dict[int, list[Row]], data: Dataset, workers: int
         engine.restore(saved["undecided"])
         undecided = {entry["sample"]["index"] for entry in saved["undecided"]}
 
-    def pulse() -> None:
+    def save_if_due() -> None:
         if journal and journal.due():
             journal.write({"undecided": engine.snapshot(), "rows": rows, "batch_size": runner.batch_size})
 
     groups = compute.groups(data, [index for index in range(len(data)) if index not in rows])
     if len(groups) != 1:
-        engine.run(iter(()), pulse)
+        engine.run(iter(()), save_if_due)
     for group in groups:
         fresh = [index for index in group if index not in undecided]
-        engine.run(compute.batches(data, fresh, runner.batch_size, workers), pulse)
+        engine.run(compute.batches(data, fresh, runner.batch_size, workers), save_if_due)
 
 
 def _by_sample(outcomes: Outcomes) -> list[list[Row]]:

@@ -1,4 +1,4 @@
-"""A plan is carried out by an executor: today one step after the other, in this process."""
+"""Execute a plan: run its steps one after the other in this process."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -6,7 +6,7 @@ from typing import Protocol
 
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
-from robustbench_kpca.evaluation.api import audit_for, measure_attack, measure_together
+from robustbench_kpca.evaluation.measure import audit_for, measure_attack, measure_together
 from robustbench_kpca.evaluation.options import Progress
 from robustbench_kpca.evaluation.plan import AttackModel, AuditModel, Measure, Plan
 from robustbench_kpca.evaluation.trial import NamedModel
@@ -17,33 +17,33 @@ from robustbench_kpca.records.record import Record
 
 
 class Reporter(Protocol):
-    """What a plan's executor calls while it works, so that a user sees what happens."""
+    """Callbacks that show the progress of a plan to the user."""
 
     def start(self, title: str) -> Progress:
-        """Return what is called with (done, total) while something runs."""
+        """Begin a progress bar; return the function to call with (done, total)."""
         ...
 
     def audited(self, audit: Audit) -> None:
-        """Show an audit that was made or kept."""
+        """Show a new or stored audit."""
         ...
 
     def recorded(self, record: Record) -> None:
-        """Show a record that was made or kept."""
+        """Show a new or stored record."""
         ...
 
 
 Executor = Callable[[Plan, Reporter], list[Record]]
-"""Carries out a plan; returns the records in the order of `Plan.order`."""
+"""Executes a plan; returns the records in the order of `Plan.order`."""
 
 
 def run_serially(plan: Plan, reporter: Reporter) -> list[Record]:
-    """Carry out a plan in this process.
+    """Execute a plan in this process.
 
-    Finished records are taken as they are. Models and data are loaded before the first step.
+    Finished records are not computed again. Models and data are loaded before the first step.
 
     Raises:
-        BadInputError: a model or data that cannot be loaded, or do not belong together.
-        EvaluationError: an evaluation that could not finish; what was finished is kept.
+        BadInputError: a model or data cannot be loaded, or they are incompatible.
+        EvaluationError: an evaluation could not finish; finished records are kept.
 
     """
     models = [NamedModel(request.load(), request.label, request.source) for request in plan.models]
@@ -69,7 +69,7 @@ def run_serially(plan: Plan, reporter: Reporter) -> list[Record]:
 
 
 def _load_data(plan: Plan, models: list[NamedModel], reporter: Reporter) -> list[Dataset]:
-    """Load, for each model, the samples as it wants to see them; models that see the same ones share them."""
+    """Load the samples with the input view of each model; models with the same view share them."""
     views: dict[View, Dataset] = {}
     known: dict[str, Dataset] = {}
     found = []

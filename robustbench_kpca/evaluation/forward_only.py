@@ -1,4 +1,4 @@
-"""Every sample is made once and shown to every model: clean, corrupted, shifted or of no known class."""
+"""Evaluate several models by forward passes only; each sample is loaded and corrupted once for all models."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -23,17 +23,17 @@ def show_all(
     frost: str,
     progress: Progress | None,
 ) -> None:
-    """Show every sample, in every cell of the protocol's grid, to every model.
+    """Run every model on every sample in every cell of the protocol's grid.
 
     Args:
-        results: of one model each; those that went on from a journal skip what they know.
-        data: in the order of outcomes.
-        protocol: no attack.
-        batch_size: samples that are loaded together.
-        seed: of corruptions.
-        workers: processes that load and corrupt samples.
-        frost: what `inference.corrupted.frost_of` returns.
-        progress: called with samples done and in all.
+        results: one per model, filled here; results resumed from a journal skip finished samples.
+        data: the samples, sorted (`Dataset.in_order`).
+        protocol: a protocol that is not an attack.
+        batch_size: number of samples that are loaded together.
+        seed: seed of the corruptions.
+        workers: number of processes that load and corrupt samples.
+        frost: result of `inference.corrupted.frost_of`.
+        progress: called with (samples done, samples in total).
 
     """
     compute = task_named(data.task).compute
@@ -61,7 +61,7 @@ def show_all(
 
 @contextmanager
 def _named(one: ModelResults, results: Sequence[ModelResults]) -> Iterator[None]:
-    """Say which of several models failed, and save what all of them answered before."""
+    """If a model fails, save the results of all models so far and add the name of the model to the error."""
     try:
         yield
     except BenchmarkError as error:
@@ -69,4 +69,4 @@ def _named(one: ModelResults, results: Sequence[ModelResults]) -> Iterator[None]
             other.save()
         if len(results) == 1:
             raise
-        raise type(error)(f"model '{one.name}': {error}", fix="leave it out, or evaluate it alone") from error
+        raise type(error)(f"model '{one.name}': {error}", fix="remove it, or evaluate it alone") from error

@@ -1,4 +1,4 @@
-"""What a record says of a model."""
+"""Describe a model for its record: name, source, number of parameters, digests, configuration."""
 
 import json
 from typing import Any
@@ -12,13 +12,13 @@ from robustbench_kpca.types import Logits
 
 
 def model_info(model: nn.Module, name: str, source: str, probe: Logits) -> ModelInfo:
-    """Return what a record says of a model.
+    """Return the description of a model for its record.
 
     Args:
-        model: whose weights and configuration are written down.
-        name: as records call it.
-        source: where it came from.
-        probe: its logits on a fixed batch; their digest identifies its answers.
+        model: the model.
+        name: name of the model in records.
+        source: where the model came from.
+        probe: its logits on a fixed batch; their digest identifies the model's behaviour.
 
     """
     config, std = getattr(model, "config", None), getattr(model, "pixel_std", None)

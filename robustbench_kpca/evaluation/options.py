@@ -1,4 +1,4 @@
-"""How evaluations are run: what one command or call asks for, whatever the models and protocols."""
+"""Options of a run that do not depend on the models, data or protocols: seed, batch size, device, folders."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -7,27 +7,27 @@ from pathlib import Path
 from robustbench_kpca.errors import BadInputError
 
 Progress = Callable[[int, int], None]
-"""Called with (samples done, samples in all)."""
+"""Called with (samples done, samples in total)."""
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What does not depend on model, data or protocol.
+    """Options of a run that do not depend on model, data or protocol.
 
     Attributes:
-        seed: of all randomness.
-        batch_size: the one size at which the model runs; None is the task's default. Part of the record, since another
-            size may flip a verdict.
-        workers: processes that load and corrupt samples; no influence on the result.
-        device: such as "cuda"; None is the model's own.
-        out: folder of the records; a run with one can be stopped and resumed. A finished record of the same
-            specification is not made again.
-        fresh: evaluate again even if there is such a record.
-        allow: checks of `audit.preflight` that may fail; each that does is a flag of the record.
-        frost_folder: of the original frost pictures, for protocols with `frost = "original"`.
+        seed: seed of all randomness.
+        batch_size: batch size of the model; None: the default of the task. It is part of the record, because another
+            batch size can change the result of a sample by rounding.
+        workers: number of processes that load and corrupt samples; does not change results.
+        device: such as "cuda"; None: the device of the model.
+        out: folder of the records. With a folder, an interrupted run can be resumed, and a finished record of the same
+            specification is used again.
+        fresh: evaluate again even if such a record exists.
+        allow: checks of `audit.preflight` that may fail; each failed one is a flag of the record.
+        frost_folder: folder of the original frost images, for protocols with `frost = "original"`.
 
     Raises:
-        BadInputError: a seed or batch size that is no whole number.
+        BadInputError: the seed or the batch size is not an integer.
 
     """
 
@@ -43,7 +43,7 @@ class RunOptions:
     def __post_init__(self) -> None:
         for name, value in (("seed", self.seed), ("batch_size", 1 if self.batch_size is None else self.batch_size)):
             if type(value) is not int:
-                raise BadInputError(f"{name} = {value!r}", expected="a whole number")
+                raise BadInputError(f"{name} = {value!r}", expected="an integer")
 
     @classmethod
     def of(
@@ -57,6 +57,6 @@ class RunOptions:
         allow: Collection[str],
         frost_folder: Path | str | None,
     ) -> "RunOptions":
-        """Make options of what a caller gives: paths may be text."""
+        """Build options from the arguments of a call; paths may be strings."""
         record_folder, frost = (None if folder is None else Path(folder) for folder in (out, frost_folder))
         return cls(seed, batch_size, workers, device, record_folder, fresh, tuple(allow), frost)

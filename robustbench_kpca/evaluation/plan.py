@@ -1,4 +1,4 @@
-"""What is evaluated, in which order, and which models are audited first: decided before anything runs."""
+"""Plan evaluations before they run: which model under which protocol, in which order, with which audits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,19 +7,20 @@ from typing import Any
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
-from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Scenario, along_curve
+from robustbench_kpca.protocols.loading import along_curve
+from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Scenario
 from robustbench_kpca.tasks.prepare import prepare
 
 
 @dataclass(frozen=True)
 class Job:
-    """One model and the protocols it is evaluated under.
+    """One model and the protocols under which it is evaluated.
 
     Attributes:
-        model: which one.
+        model: the model.
         protocols: names or TOML files.
-        overrides: fields that are set in every protocol.
-        curve: budgets; every attack is made at each of them.
+        overrides: fields to replace in every protocol.
+        curve: values of eps; every attack runs at each of them.
 
     """
 
@@ -31,9 +32,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Measure:
-    """Show every sample to several models, under one protocol that needs forward passes only.
+    """A step: evaluate several models together under one protocol that needs only forward passes.
 
-    `models` are places in `Plan.models`; only those that see the same samples are shown them together.
+    `models` are positions in `Plan.models`.
     """
 
     models: tuple[int, ...]
@@ -45,7 +46,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class AttackModel:
-    """Attack one model under one protocol, at each budget of a curve from the smallest on."""
+    """A step: attack one model under one protocol, at each budget of a curve, in ascending order."""
 
     model: int
     protocol: str
@@ -54,7 +55,7 @@ class AttackModel:
 
 @dataclass(frozen=True)
 class AuditModel:
-    """Audit one model; the records of its attacks keep the audit."""
+    """A step: audit one model; its attack records will contain the audit."""
 
     model: int
 
@@ -64,14 +65,14 @@ Step = Measure | AuditModel | AttackModel
 
 @dataclass(frozen=True)
 class Plan:
-    """What runs.
+    """A list of steps, with the models, data and options that they use.
 
     Attributes:
-        models: named by their places here.
-        data: for all of them.
-        options: for all of them.
-        steps: in the order in which they run.
-        order: (model, protocol) in the order in which records are returned: as they were asked for.
+        models: the models; steps refer to them by position.
+        data: the data of all models.
+        options: the options of all steps.
+        steps: in the order of execution.
+        order: (model, protocol) of the records, in the order in which they were requested.
 
     """
 
@@ -83,17 +84,17 @@ class Plan:
 
 
 def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, audited: bool) -> Plan:
-    """Plan jobs: first what needs forward passes only, protocol by protocol; then attacks, model by model.
+    """Plan jobs: first the evaluations by forward passes, protocol by protocol; then the attacks, model by model.
 
     Args:
-        jobs: one a model.
-        data: for all of them.
-        options: for all of them.
-        audited: whether a model is audited before its first attack.
+        jobs: one per model.
+        data: the data of all models.
+        options: the options of all steps.
+        audited: whether each model is audited before its first attack.
 
     Raises:
-        BadInputError: an unknown protocol or option; two models of one name; a curve without an attack; a folder of
-            frost pictures that no protocol uses.
+        BadInputError: an unknown protocol or option; two models with the same name; a curve without an attack; a folder
+            of frost images that no protocol uses.
 
     """
     _require_names(jobs)
@@ -102,17 +103,17 @@ def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, au
     for number, job in enumerate(jobs):
         attacks = [name for name in job.protocols if isinstance(resolved[number, name][0][1], Attack)]
         if job.curve and not attacks:
-            raise BadInputError("--curve without an attack", fix="see: rbk list protocols")
+            raise BadInputError("--curve needs an attack protocol", fix="see: rbk list protocols")
     steps = [*_measurements(resolved, options), *_attacks(resolved, audited=audited)]
     if options.frost_folder is not None and not any(isinstance(s, Measure) and s.uses_frost_folder for s in steps):
         raise BadInputError(
-            f"--frost {options.frost_folder} without a protocol that uses it", fix="--set frost=original, say"
+            f"--frost {options.frost_folder} is not used by any protocol", fix="add --set frost=original"
         )
     return Plan(tuple(job.model for job in jobs), data, options, tuple(steps), tuple(resolved))
 
 
 Resolved = dict[tuple[int, str], list[tuple[str, Scenario]]]
-"""(model, protocol) -> label and protocol of each evaluation: several along a curve."""
+"""(model, protocol) -> label and resolved protocol of each evaluation; a curve has several."""
 
 
 def _resolve(job: Job, protocol: str) -> list[tuple[str, Scenario]]:
@@ -123,7 +124,7 @@ def _resolve(job: Job, protocol: str) -> list[tuple[str, Scenario]]:
 
 
 def _measurements(resolved: Resolved, options: RunOptions) -> list[Step]:
-    """Return one step a protocol, for all models that are evaluated under it."""
+    """Return one step per protocol that is not an attack, for all its models."""
     found: dict[str, dict[str, Any]] = {}
     for (number, protocol), [(label, scenario), *_] in resolved.items():
         if not isinstance(scenario, Attack):
@@ -140,7 +141,7 @@ def _uses(scenario: Scenario, options: RunOptions) -> bool:
 
 
 def _attacks(resolved: Resolved, *, audited: bool) -> list[Step]:
-    """Return the attacks on each model, after its audit."""
+    """Return the steps that audit and attack each model."""
     steps: list[Step] = []
     seen: set[int] = set()
     for (number, protocol), evaluations in resolved.items():
@@ -155,7 +156,7 @@ def _attacks(resolved: Resolved, *, audited: bool) -> list[Step]:
 
 
 def _require_names(jobs: Sequence[Job]) -> None:
-    """Refuse two models that would write the same records."""
+    """Refuse two models with the same name: their records would have the same files."""
     names = [job.model.label for job in jobs]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

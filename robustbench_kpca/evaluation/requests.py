@@ -1,4 +1,4 @@
-"""Models and data as a user names them, before they are loaded."""
+"""Models and data as the user requests them, before they are loaded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from robustbench_kpca.models.loading import load_model
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """A model and its weights; the fields are those of `models.loading.load_model`, and `name` what records call it."""
+    """A model and its weights. Fields as in `models.loading.load_model`; `name` is the name in records."""
 
     model: str
     checkpoint: str | None = None
@@ -33,7 +33,7 @@ class ModelRequest:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def load(self) -> nn.Module:
-        """Build the model and give it its weights."""
+        """Build the model and load its weights."""
         return load_model(
             self.model, self.checkpoint, untrained=self.untrained, ema=self.ema,
             resize_positions=self.resize_positions, **self.options,
@@ -41,7 +41,7 @@ class ModelRequest:
 
     @property
     def label(self) -> str:
-        """What the model is called in records and file names."""
+        """The name of the model in records and file names."""
         if self.name:
             return self.name
         options = "".join(f"+{key}={value}" for key, value in self.options.items())
@@ -50,7 +50,7 @@ class ModelRequest:
 
     @property
     def source(self) -> str:
-        """Where the weights came from and how they were loaded; what they are, the record's hash says."""
+        """Where the weights came from and how they were loaded."""
         how = [word for word, asked in (("ema", self.ema), ("resize_positions", self.resize_positions)) if asked]
         file = [] if self.checkpoint is None else [self._file(suffix=True)]
         return f"{self.model}{' with ' if file or how else ''}{', '.join(file + how)}"
@@ -64,13 +64,16 @@ class ModelRequest:
 
 @dataclass(frozen=True)
 class DataRequest:
-    """Which samples; `split`, `limit` and `bad_images` as in `data.load.load_data`.
+    """The requested samples.
 
     Attributes:
-        data: a name, a folder, or NAME:FOLDER.
-        against: data of no known class, for out-of-distribution detection.
-        subset: 5000: the images of the ImageNet validation set that RobustBench evaluates.
-        cache: folder that keeps decoded images.
+        data: the name of a data set, a folder, or NAME:FOLDER.
+        split: see `data.load.load_data`.
+        limit: see `data.load.load_data`.
+        against: images of unknown classes, for out-of-distribution detection.
+        subset: 5000: the ImageNet validation images that RobustBench uses.
+        bad_images: see `data.load.load_data`.
+        cache: folder that stores decoded images.
 
     """
 
@@ -83,14 +86,14 @@ class DataRequest:
     cache: Path | None = None
 
     def load(self, view: View, progress: Progress | None = None) -> Dataset:
-        """Load them as a model wants to see them.
+        """Load the samples, resized and cropped by `view`.
 
         Raises:
-            BadInputError: they cannot be loaded, or two options exclude each other.
+            BadInputError: the data cannot be loaded, or two options contradict each other.
 
         """
         if self.subset is not None and self.limit is not None:
-            raise BadInputError(f"--subset {self.subset} with --limit {self.limit}", expected="one of them")
+            raise BadInputError(f"--subset {self.subset} with --limit {self.limit}", expected="only one of them")
         data = load_data(self.data, self.split, self.limit, view, self.bad_images)
         if self.subset is not None:
             data = published_subset(Samples.require(data), self.subset)

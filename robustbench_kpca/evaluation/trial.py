@@ -1,4 +1,4 @@
-"""One model under one protocol, on its way to a record: what identifies it is known before anything is measured."""
+"""One evaluation of one model under one protocol: identify it before it runs, and write its record afterwards."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ from robustbench_kpca.tasks import task_named
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A model, with what records call it and where its weights came from."""
+    """A model, its name in records, and where its weights came from."""
 
     model: nn.Module
     name: str
@@ -47,13 +47,13 @@ class NamedModel:
 
     @classmethod
     def of(cls, model: nn.Module, name: str | None, source: str = "python") -> "NamedModel":
-        """Name a model after its class where no name is given."""
+        """Name a model after its class if no name is given."""
         return cls(model, name or type(model).__name__, source)
 
 
 @dataclass
 class Trial:
-    """What is to be measured. `finished` is the record, where one of exactly this specification is there already."""
+    """One evaluation; `finished` is the existing record of exactly this specification, or None."""
 
     runner: Runner
     data: Dataset
@@ -75,11 +75,11 @@ class Trial:
         options: RunOptions,
         audit: Audit | None = None,
     ) -> "Trial":
-        """Identify model, data and protocol; look for a finished record.
+        """Identify model, data and protocol, and look for a finished record.
 
         Raises:
-            BadInputError: the model cannot be run, the folder cannot be written, the audit is of something else; model,
-                data and protocol do not fit each other.
+            BadInputError: the model cannot be run; the folder is not writable; the audit is of another model or other
+                data; model, data and protocol are incompatible.
 
         """
         task, model, out = task_named(data.task), named.model, options.out
@@ -118,14 +118,14 @@ class Trial:
         allowed: Sequence[Finding] = (),
         smaller: Record | None = None,
     ) -> Record:
-        """Make the record, save it where there is a folder, and forget the journal.
+        """Build the record, save it if there is a folder, and delete the journal.
 
         Args:
-            outcomes: of all samples.
-            seconds: of this attempt.
-            shown: inputs that the model was shown as they are, before or without an attack.
-            allowed: what preflight found and was allowed.
-            smaller: the record at the next smaller budget, whose outcomes were carried over.
+            outcomes: outcomes of all samples.
+            seconds: running time of this attempt.
+            shown: number of inputs evaluated without an attack.
+            allowed: failed preflight checks that were allowed.
+            smaller: the record at the next smaller budget, if its outcomes were used.
 
         """
         attacked = isinstance(self.scenario, Attack)
@@ -154,7 +154,7 @@ class Trial:
         return record
 
     def _find(self, out: Path) -> Record | None:
-        """Return the record of exactly this specification, if it is there and whole, with the audit that was given."""
+        """Return the stored record of this specification, with the given audit, or None if there is no valid one."""
         path = out / f"{self.spec.stem()}{SUFFIX}"
         if not path.is_file():
             return None
@@ -162,7 +162,7 @@ class Trial:
             record = load_record(path)
         except NewerSchemaError:
             raise
-        except BadInputError:  # damaged: it is made again
+        except BadInputError:  # damaged: evaluate again
             return None
         if record.spec.digest() != self.spec.digest():
             return None
@@ -173,7 +173,7 @@ class Trial:
 
 
 def runner_for(model: nn.Module, data: Dataset, scenario: Scenario, batch_size: int, device: torch.device) -> Runner:
-    """Return what runs the model on such data as the protocol asks."""
+    """Return the runner of the model for these data and this protocol."""
     attacked = isinstance(scenario, Attack)
     bf16 = isinstance(scenario, Attack) and scenario.precision == "bf16-search"
     search = torch.bfloat16 if bf16 else torch.float32
@@ -189,18 +189,18 @@ def _data_info(data: Dataset) -> DataInfo:
 
 
 def _missing(data: Dataset) -> list[str]:
-    """Flag what the data lack."""
+    """Return flags for images that are missing or were skipped."""
     notes = []
     if data.skipped:
         which = "; ".join(data.skipped[:3]) + ("; ..." if len(data.skipped) > 3 else "")
         notes.append(f"{len(data.skipped)} images of the data cannot be used and were left out: {which}")
     if data.expected is not None and len(data) < data.expected:
-        notes.append(f"{len(data)} of the {data.expected} images that were published as {data.name}")
+        notes.append(f"only {len(data)} of the {data.expected} published images of {data.name} are present")
     return notes
 
 
 def _halved(runner: Runner, asked: int, smaller: Record | None) -> tuple[str, ...]:
-    """Flag that memory ran out, here or at the smaller budgets that were carried over."""
+    """Return a flag if memory ran out, in this run or in the run at the smaller budgets."""
     said = "memory ran out at batch size"
     before = [] if smaller is None else [flag for flag in smaller.flags if flag.startswith(said)]
     now = [f"{said} {asked}: it went on with {runner.batch_size}"] if runner.batch_size < asked else []

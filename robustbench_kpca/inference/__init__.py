@@ -1,1 +1,1 @@
-"""How a model is run: at one batch size, on checked inputs, with progress that survives a kill."""
+"""Run a model: fixed batch size, checked inputs, and a journal so that an interrupted run can resume."""

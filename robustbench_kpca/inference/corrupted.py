@@ -1,4 +1,4 @@
-"""Pictures are corrupted as a protocol says, each by its own random numbers, before they are shown to a model."""
+"""Corrupt images as a protocol specifies; the random numbers depend on seed, corruption and sample id only."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ GENERATED = "generated"
 
 
 def cell_of(protocol: Corruption, place: tuple[str, int], seed: int, frost: str) -> Cell | None:
-    """Return how pictures of one (corruption, severity) are generated; None for the images as they are.
+    """Return how images of one (corruption, severity) are generated; None for severity 0, the unchanged images.
 
     `frost` is what `frost_of` returns.
     """
@@ -29,10 +29,10 @@ def cell_of(protocol: Corruption, place: tuple[str, int], seed: int, frost: str)
 
 
 def corrupted(image: Pixels, cell: Cell | None, sample: str, storage: str = "none") -> Pixels:
-    """Corrupt one image (unless `cell` is None), and send it through a JPEG file where `storage` says so.
+    """Corrupt one image (unless `cell` is None); with `storage` = "jpeg-q85", encode and decode it as JPEG afterwards.
 
     Raises:
-        BadInputError: it cannot be corrupted like this; the message names the sample.
+        BadInputError: the corruption cannot be applied to this image; the message names the sample.
 
     """
     if cell is None:
@@ -45,20 +45,22 @@ def corrupted(image: Pixels, cell: Cell | None, sample: str, storage: str = "non
 
 
 def frost_of(protocol: Scenario, folder: Path | str | None) -> str:
-    """Return where frost pictures come from: "generated", or the folder of the original ones.
+    """Return where frost images come from: "generated", or the folder of the original ones.
 
     Raises:
-        BadInputError: the protocol asks for the original ones and there is no folder; or there is a folder, and the
-            protocol does not use it.
+        BadInputError: the protocol needs the original frost images and no folder is given; or a folder is given that
+            the protocol does not use.
 
     """
     if not isinstance(protocol, Corruption) or protocol.frost != "original":
         if folder is not None:
             raise BadInputError(
-                f"a folder of frost pictures ({folder}) for the protocol '{protocol.title}'",
-                fix="set frost = 'original', or leave the folder out",
+                f"the protocol '{protocol.title}' does not use the folder of frost images ({folder})",
+                fix="set frost = 'original', or leave out the folder",
             )
         return GENERATED
     if folder is None and "frost" in protocol.names:
-        raise BadInputError("frost = 'original' without a folder of the pictures", fix="give --frost FOLDER")
+        raise BadInputError(
+            "frost = 'original' needs the folder of the original frost images", fix="give --frost FOLDER"
+        )
     return str(folder)

@@ -1,4 +1,4 @@
-"""Where an evaluation ran: versions, device, threads, revision, determinism."""
+"""Describe where an evaluation ran: package versions, device, threads, git revision, determinism."""
 
 import platform
 import subprocess
@@ -10,7 +10,7 @@ import torch
 from robustbench_kpca.records.record import Environment
 
 PACKAGES = ("robustbench-kpca", "torch", "torchvision", "timm", "numpy", "scipy", "opencv-python-headless")
-FOREIGN = ("torchattacks", "pyautoattack", "foolbox")  # whose attacks a protocol may name
+FOREIGN = ("torchattacks", "pyautoattack", "foolbox")  # libraries whose attacks a protocol can use
 _CHECKOUT = Path(__file__).parents[2]
 
 
@@ -37,7 +37,7 @@ def version(package: str) -> str:
 
 
 def processor() -> str:
-    """Name the CPU as precisely as the system tells."""
+    """Return the name of the CPU, as precisely as the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

@@ -1,4 +1,4 @@
-"""The space an attack works in: pixels in [0, 1], or a model's own normalised inputs."""
+"""The input space of an attack: pixels in [0, 1], or the normalised inputs of the model."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +12,7 @@ from robustbench_kpca.types import Images
 
 @dataclass(frozen=True)
 class InputSpace:
-    """Coordinates u = (x - mean) / std of pixels x; `None` for pixels themselves, which then are left to the bit."""
+    """Coordinates u = (x - mean) / std of pixels x. With mean and std `None`, u = x exactly."""
 
     mean: Float[Tensor, "channel 1 1"] | None = None
     std: Float[Tensor, "channel 1 1"] | None = None
@@ -22,7 +22,7 @@ class InputSpace:
         """Return the space called `name`.
 
         Raises:
-            BadInputError: normalised space of a model whose normalisation cannot be seen.
+            BadInputError: normalised space for a model that does not expose its mean and standard deviation.
 
         """
         if name == "pixel":
@@ -30,7 +30,7 @@ class InputSpace:
         mean, std = (getattr(model, f"pixel_{part}", None) for part in ("mean", "std"))
         if not isinstance(mean, Tensor) or not isinstance(std, Tensor):
             raise BadInputError(
-                "a protocol in normalised space for a model without known normalisation",
+                "the protocol uses the normalised space, but the normalisation of the model is unknown",
                 expected="buffers pixel_mean and pixel_std on the model",
                 fix="use robustbench_kpca.models.normalisation.normalise_inside, or a protocol in pixel space",
             )

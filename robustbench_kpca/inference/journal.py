@@ -1,4 +1,4 @@
-"""An evaluation can be killed at any moment and goes on where its journal was last written."""
+"""Save the progress of an evaluation, so that an interrupted run resumes at the last saved state."""
 
 import io
 import time
@@ -11,9 +11,9 @@ from robustbench_kpca.files import write_atomic
 
 
 class Journal:
-    """One hidden file beside the record to come, replaced every `interval` seconds and removed at the end.
+    """A hidden file in the folder of the record; rewritten every `interval` seconds and removed at the end.
 
-    `spec` identifies what the run depends on; `seconds_before` is the time that earlier attempts took.
+    `spec` identifies everything the run depends on; `seconds_before` is the running time of earlier attempts.
     """
 
     def __init__(self, path: Path, spec: str, interval: float = 10.0) -> None:
@@ -23,13 +23,13 @@ class Journal:
         self.parts: list[Journal] = []
 
     def part(self, name: str) -> "Journal":
-        """Return the journal of a part of the run, in a file of its own that is removed with this one."""
+        """Return the journal of a part of the run: a separate file, removed together with this one."""
         part = Journal(self.path.with_name(f"{self.path.name}.{name}"), f"{self.spec}/{name}", self.interval)
         self.parts.append(part)
         return part
 
     def due(self) -> bool:
-        """Whether it is time to write again."""
+        """Whether `interval` seconds have passed since the last write."""
         return time.monotonic() - self.written >= self.interval
 
     def write(self, content: dict[str, Any]) -> None:
@@ -40,10 +40,11 @@ class Journal:
         torch.save({"spec": self.spec, "seconds": seconds, **content}, buffer)
         write_atomic(self.path, buffer.getvalue())
         self.written = time.monotonic()
-        self.interval = max(self.interval, 20 * (self.written - started))  # large states are written less often
+        # write large states less often: at most 5 % of the time
+        self.interval = max(self.interval, 20 * (self.written - started))
 
     def read(self) -> dict[str, Any] | None:
-        """Return what was written for the same specification, if anything; a foreign or damaged file is ignored."""
+        """Return the saved state if it has the same specification, else None; a damaged file is ignored."""
         try:
             content: dict[str, Any] = torch.load(self.path, "cpu", weights_only=True)
             if content["spec"] != self.spec or not isinstance(content["rows"], (list, dict)):
@@ -54,7 +55,7 @@ class Journal:
         return content
 
     def remove(self) -> None:
-        """Forget the run."""
+        """Delete the file and those of its parts."""
         for part in self.parts:
             part.remove()
         self.path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Samples on their way to the model: fetched in worker processes, in order, and checked before they are used."""
+"""Load samples in order, in worker processes, and check that images are valid model inputs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
@@ -23,7 +23,7 @@ class _Fetch(Dataset[Item | BadInputError], Generic[Item]):
     def __getitem__(self, position: int) -> Item | BadInputError:
         try:
             return self.fetch(self.indices[position])
-        except BadInputError as error:  # raised in a worker it would arrive with the worker's whole trace
+        except BadInputError as error:  # an exception from a worker would contain the worker's whole traceback
             return error
 
 
@@ -51,17 +51,17 @@ def in_batches(
     batch_size: int,
     workers: int = 0,
 ) -> Iterator[Batch]:
-    """Yield what `collate` makes of `batch_size` fetched samples at a time; the same for any number of workers.
+    """Yield batches of `batch_size` samples; the result does not depend on the number of workers.
 
     Args:
-        fetch: makes sample number i; with workers it must be picklable, and so must `collate`.
-        collate: makes a batch of samples.
+        fetch: returns sample number i; with workers it must be picklable, and so must `collate`.
+        collate: builds a batch from a list of samples.
         indices: numbers of the samples, in order.
-        batch_size: samples in a batch; the last one may have fewer.
-        workers: processes that fetch; 0 fetches in this one.
+        batch_size: samples per batch; the last batch may have fewer.
+        workers: number of worker processes; 0 loads in this process.
 
     Raises:
-        BadInputError: what `fetch` or `collate` raised.
+        BadInputError: raised by `fetch` or `collate`.
 
     """
     loader = DataLoader(
@@ -69,7 +69,7 @@ def in_batches(
         batch_size=batch_size,
         num_workers=workers,
         collate_fn=_Collate(collate),
-        generator=torch.Generator(),  # else the loader draws from the global one
+        generator=torch.Generator(),  # without it the loader would use the global generator
     )
     for batch in loader:
         if isinstance(batch, BadInputError):
@@ -78,18 +78,18 @@ def in_batches(
 
 
 def check_images(images: Tensor) -> None:
-    """Refuse what is not a float batch (batch, channels, height, width) of finite values in [0, 1]."""
+    """Refuse images that are not a float tensor (batch, channels, height, width) of finite values in [0, 1]."""
     if images.ndim != 4 or images.dtype not in (torch.float32, torch.float64):
         raise BadInputError(
             f"images of dtype {images.dtype} and shape {tuple(images.shape)}",
             expected="float32 or float64 of shape (batch, channels, height, width) in [0, 1]",
         )
     if not torch.isfinite(images).all():
-        raise BadInputError("images hold NaN or infinite values", expected="values in [0, 1]")
+        raise BadInputError("images contain NaN or infinite values", expected="values in [0, 1]")
     low, high = float(images.min()), float(images.max())
     if low < 0 or high > 1:
         raise BadInputError(
             f"images range from {low:.3g} to {high:.3g}",
             expected="values in [0, 1]",
-            fix="divide uint8 by 255, and let the model normalise (mean and std belong inside it)",
+            fix="divide uint8 images by 255, and subtract mean and divide by std inside the model",
         )

@@ -1,4 +1,4 @@
-"""The one place where a model is called: always at one batch size, without touching its parameters."""
+"""Call a model: always at one batch size, and without changing its parameters. No other module calls models."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @contextmanager
 def frozen(model: nn.Module) -> Iterator[None]:
-    """Switch the parameters' gradients off, and back to what they were."""
+    """Set `requires_grad` of all parameters to False; restore the previous values at the end."""
     before = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     try:
         for parameter, _ in before:
@@ -30,13 +30,13 @@ def frozen(model: nn.Module) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Presentation:
-    """How a model is shown a batch, and what its answer must look like.
+    """How a model is called, and which shape its logits must have.
 
     Attributes:
-        show: calls the model.
-        fits: whether logits have the right shape for these inputs.
-        expected: that shape in words, for errors.
-        fix: what to do where the shape is another one.
+        show: calls the model on a batch.
+        fits: tells whether logits have the right shape for these inputs.
+        expected: the right shape in words, for errors.
+        fix: what to do if the shape is wrong, for errors.
 
     """
 
@@ -46,10 +46,10 @@ class Presentation:
     fix: str = ""
 
     def require(self, logits: object, x: Images) -> None:
-        """Refuse an answer of another shape.
+        """Refuse logits of the wrong shape.
 
         Raises:
-            BadInputError: what the model returned, and what was expected.
+            BadInputError: the model did not return a tensor of the expected shape.
 
         """
         if not isinstance(logits, Tensor) or not self.fits(logits, x):
@@ -58,26 +58,26 @@ class Presentation:
 
 
 def call(model: nn.Module, x: Images) -> Any:
-    """Show a model the whole batch at once."""
+    """Call the model on the whole batch at once."""
     return model(x)
 
 
 ANY_LOGITS = Presentation(
     call, lambda answer, x: answer.ndim > 1 and len(answer) == len(x), "logits of shape (batch, classes, ...)"
 )
-"""For models of which only the answers count, whatever their places."""
+"""For logits of any shape (batch, classes, ...)."""
 
 
 def is_stochastic(model: nn.Module) -> bool:
-    """Whether the model says itself that it draws noise at test time."""
+    """Whether a module of the model has `stochastic = True`: it draws noise at test time."""
     return any(getattr(module, "stochastic", False) for module in model.modules())
 
 
 def device_for(model: nn.Module, device: str | None) -> torch.device:
-    """Return the device that was named, or else the model's own.
+    """Return the given device or, if it is None, the device of the model.
 
     Raises:
-        BadInputError: there is no such device, or it does not work.
+        BadInputError: the device does not exist or does not work.
 
     """
     if device is None:
@@ -86,25 +86,24 @@ def device_for(model: nn.Module, device: str | None) -> torch.device:
     try:
         assert float(torch.ones(1, device=device).sum()) == 1
         return torch.device(device)
-    except Exception as error:  # noqa: BLE001 (every back end fails in its own way)
+    except Exception as error:  # noqa: BLE001 (each backend raises a different exception)
         reason = [*str(error).splitlines(), type(error).__name__][0][:100]
         raise BadInputError(f"device '{device}' cannot be used ({reason})", fix="see: rbk doctor") from None
 
 
 class Runner:
-    """Runs `model` on at most `batch_size` images at a time, filled up to exactly `batch_size`.
+    """Runs `model` on batches of exactly `batch_size` images; smaller batches are padded with copies of the last image.
 
-    Matrix kernels choose their order of summation by shape, so only equal batch sizes give equal bits; a sample's row
-    in the batch does not matter. When memory runs out, `batch_size` is halved, for good.
+    Matrix kernels choose the order of summation by the shape, so results are equal to the bit only at equal batch
+    sizes; the row of a sample in the batch does not matter. When memory runs out, `batch_size` is halved permanently.
 
-    With `draws` > 1 every answer, loss and gradient is the mean over that many passes: the expectation over the noise
-    that a stochastic model draws (Athalye, Engstrom, Ilyas & Kwok 2018, arXiv:1707.07397). Its noise comes from torch's
-    generator, seeded by the images shown and the number of the draw: the same batch has the same noise, another has
-    its own.
+    With `draws` > 1, logits, losses and gradients are means over that many passes: the expectation over the noise of a
+    stochastic model (Athalye, Engstrom, Ilyas & Kwok 2018, arXiv:1707.07397). Torch's generator is seeded by the images
+    and the number of the draw, so equal batches get equal noise and different batches get different noise.
 
-    `search` is the precision in which gradients, and the logits asked for with `search`, are computed.
+    `search` is the precision of gradients, and of logits that are requested with `search=True`.
 
-    `presentation` calls the model and says which shape its logits must have.
+    `presentation` calls the model and defines the shape of its logits.
     """
 
     def __init__(
@@ -117,12 +116,12 @@ class Runner:
         presentation: Presentation = ANY_LOGITS,
     ) -> None:
         if any(module.training for module in model.modules()):
-            raise BadInputError("the model, or a part of it, is in training mode", fix="call model.eval() first")
+            raise BadInputError("the model (or one of its modules) is in training mode", fix="call model.eval() first")
         if draws == 1 and is_stochastic(model):
             raise BadInputError(
-                "the model draws noise at test time, so that no pass can be repeated",
-                expected="a protocol that averages over draws",
-                fix="set draws = 20, say",
+                "the model draws noise at test time, so a forward pass is not repeatable",
+                expected="a protocol that averages over several draws",
+                fix="set draws, for example draws = 20",
             )
         if batch_size < 1:
             raise BadInputError(f"batch size {batch_size}", expected="at least 1")
@@ -133,16 +132,16 @@ class Runner:
     def logits(self, x: Images, *, search: bool = False) -> Logits:
         """One forward pass."""
         with torch.no_grad(), self._precision(search=search):
-            return self._fitting(lambda: self._logits(x))
+            return self._within_memory(lambda: self._logits(x))
 
     def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
         """One forward and one backward pass: per-sample losses, their gradients with respect to `x`, and the logits."""
         with torch.inference_mode(mode=False), torch.enable_grad(), self._precision(search=True):
-            return self._fitting(lambda: self._gradient(x, loss))
+            return self._within_memory(lambda: self._gradient(x, loss))
 
     def _logits(self, x: Images) -> Logits:
         parts = [self._mean_call(part) for part in x.split(self.batch_size)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)  # one part is not copied: it may be large
+        return parts[0] if len(parts) == 1 else torch.cat(parts)  # a single part may be large: do not copy it
 
     def _gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
         draws = [self._gradient_of_draw(x, loss, draw) for draw in range(self.draws)]
@@ -156,14 +155,14 @@ class Runner:
         if len(parts) == 1:
             logits = self._call(parts[0], draw)
             losses = loss(logits)
-            return losses.detach(), _slope(losses.sum(), parts[0]), logits.detach()
-        with torch.no_grad():  # a batch from before memory ran out: every part again, for its own gradient
+            return losses.detach(), _input_gradient(losses.sum(), parts[0]), logits.detach()
+        with torch.no_grad():  # the batch size was halved: run each part once more below, for its own gradient
             logits = torch.cat([self._call(part, draw) for part in parts])
         logits.requires_grad_()
         losses = loss(logits)
         (weights,) = torch.autograd.grad(losses.sum(), logits)
         pairs = zip(parts, weights.split(self.batch_size), strict=True)
-        gradient = torch.cat([_slope((self._call(part, draw) * weight).sum(), part) for part, weight in pairs])
+        gradient = torch.cat([_input_gradient((self._call(part, draw) * weight).sum(), part) for part, weight in pairs])
         return losses.detach(), gradient, logits.detach()
 
     def _mean_call(self, x: Images) -> Logits:
@@ -180,10 +179,11 @@ class Runner:
                 logits: Tensor = self.presentation.show(self.model, x)
         except BenchmarkError:
             raise
-        except Exception as error:  # foreign code
+        except Exception as error:  # the user's code can raise anything
             if _out_of_memory(error):
                 raise
-            raise _failure(f"the model failed on images of shape {tuple(x.shape)} and {x.dtype}", error) from error
+            what = f"the model failed on images of shape {tuple(x.shape)} and {x.dtype}"
+            raise _failure(what, error, "check that the model accepts such images") from error
         self.presentation.require(logits, x)
         if self.classes is None:
             self.classes = logits.shape[1]
@@ -208,11 +208,11 @@ class Runner:
         with torch.autocast(self.device.type, dtype=self.search):
             yield
 
-    def _fitting(self, work: Callable[[], T]) -> T:
-        """Do `work`, with batches of half the size whenever memory runs out.
+    def _within_memory(self, work: Callable[[], T]) -> T:
+        """Run `work`; each time memory runs out, halve the batch size and run it again.
 
         Raises:
-            EvaluationError: not even one image fits.
+            EvaluationError: memory runs out even with a single image.
 
         """
         while True:
@@ -226,25 +226,25 @@ class Runner:
             self.batch_size = (self.batch_size + 1) // 2
 
 
-def _slope(value: Tensor, x: Images) -> Images:
+def _input_gradient(value: Tensor, x: Images) -> Images:
     try:
         (gradient,) = torch.autograd.grad(value, x)
     except RuntimeError as error:
         if _out_of_memory(error):
             raise
-        raise _failure("the model cannot be differentiated", error) from error
+        raise _failure("the model cannot be differentiated", error, "make its operations differentiable") from error
     return gradient
 
 
 def _out_of_memory(error: BaseException) -> bool:
-    """Tell by type or, for the CPU allocator's plain RuntimeError, by its words."""
+    """Recognise an out-of-memory error by its type or, for the RuntimeError of the CPU allocator, by its message."""
     words = ("not enough memory", "can't allocate memory", "out of memory")
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
         isinstance(error, RuntimeError) and any(text in str(error).lower() for text in words)
     )
 
 
-def _failure(what: str, error: Exception) -> BenchmarkError:
+def _failure(what: str, error: Exception, fix: str) -> BenchmarkError:
     lines = str(error).strip().splitlines()
     text = f"{what} ({type(error).__name__}: {lines[0][:120] if lines else 'no message'})"
-    return BadInputError(text, fix="check that model and data belong together")
+    return BadInputError(text, fix=fix)

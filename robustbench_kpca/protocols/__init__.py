@@ -1,1 +1,1 @@
-"""What is measured, as data: protocols, the perturbation sets they allow and where their files lie. No torch."""
+"""Protocols: what is measured, the allowed perturbations, and where the TOML files are. Does not import torch."""

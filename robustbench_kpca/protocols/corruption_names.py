@@ -1,4 +1,4 @@
-"""The names of the corruptions in papers, their groups and their order.
+"""The names of the common corruptions, their groups and their order.
 
 Hendrycks & Dietterich (2019), "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations",
 arXiv:1903.12261, figure 1.
@@ -15,10 +15,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
     "extra": ("speckle_noise", "gaussian_blur", "spatter", "saturate"),
 }
-"""`extra` are the four that the paper keeps for validation: no mean over corruptions counts them."""
+"""`extra` are the four corruptions that the paper reserves for validation; means over corruptions exclude them."""
 EXTRA = GROUPS["extra"]
 COMMON: tuple[str, ...] = tuple(name for group, names in GROUPS.items() if group != "extra" for name in names)
-"""The 15 corruptions that mCE is the mean over."""
+"""The 15 corruptions over which mCE averages."""
 SEVERITIES = (1, 2, 3, 4, 5)
 
 
@@ -28,19 +28,19 @@ def group_of(corruption: str) -> str:
 
 
 def canonical(corruptions: Iterable[str]) -> tuple[str, ...]:
-    """Return the distinct names in the order of `GROUPS`; others after them, as they come."""
+    """Return the distinct names in the order of `GROUPS`; unknown names follow in the given order."""
     order = {name: place for place, name in enumerate(COMMON + EXTRA)}
     return tuple(sorted(dict.fromkeys(corruptions), key=lambda name: order.get(name, len(order))))
 
 
 def counted(corruptions: Iterable[str]) -> tuple[str, ...]:
-    """Return the names that means over corruptions count: all but the extra ones, unless there are no others.
+    """Return the names that means over corruptions include: all except the extra ones, unless only those are given.
 
     Raises:
-        BadInputError: there is none.
+        BadInputError: no names are given.
 
     """
     names = tuple(corruptions)
     if not names:
-        raise BadInputError("no corruption", expected="one at least")
+        raise BadInputError("no corruption is given", expected="at least one")
     return tuple(name for name in names if name not in EXTRA) or names

@@ -1,4 +1,4 @@
-"""Where the TOML lives: the user's own folder first, then the checkout's, then what the wheel carries."""
+"""Find the TOML files of protocols and boards: first in the user's folder, then in this installation."""
 
 import os
 from pathlib import Path
@@ -14,16 +14,16 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def roots() -> list[Path]:
-    """Folders searched, in order: `$RBK_PRESETS` (set by `--presets`), then this installation's own presets."""
+    """Return the folders to search, in order: `$RBK_PRESETS` (set by `--presets`), then the bundled presets."""
     own = os.environ.get(ENVIRONMENT_VARIABLE)
     if own and not Path(own).is_dir():
-        raise BadInputError(f"{ENVIRONMENT_VARIABLE} = {own} is no folder", fix="correct or unset it")
+        raise BadInputError(f"{ENVIRONMENT_VARIABLE} = {own} is not a folder", fix="correct or unset it")
     shipped = _PACKAGE / "_presets"
     return [*([Path(own)] if own else []), shipped if shipped.is_dir() else _PACKAGE.parent]
 
 
 def find(shelf: Shelf) -> dict[str, Path]:
-    """Name -> path of every preset on a shelf; an earlier root hides a later one's of the same name."""
+    """Return name -> path of every preset of a kind; of two with the same name, the one in the earlier root is used."""
     found: dict[str, Path] = {}
     for root in reversed(roots()):
         if shelf == "leaderboards":
@@ -34,15 +34,16 @@ def find(shelf: Shelf) -> dict[str, Path]:
 
 
 def protocols() -> dict[str, Path]:
-    """Name -> path of every protocol: the attacks and the corruptions, as evaluated."""
+    """Return name -> path of every protocol, from the folders `attacks` and `corruptions`."""
     return dict(sorted((find("attacks") | find("corruptions")).items()))
 
 
 def load_protocol(name: str) -> tuple[str, dict[str, Any]]:
-    """Return the name and the TOML of a protocol given by name or by the path of a `.toml` file.
+    """Return the name and the TOML content of a protocol, given its name or the path of a `.toml` file.
 
     Raises:
-        UnknownNameError: no such preset; the message suggests the closest name.
+        UnknownNameError: there is no such preset; the message suggests the closest name.
+        BadInputError: the file cannot be read.
 
     """
     name = str(name)
@@ -55,7 +56,7 @@ def load_protocol(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def board_path(name: str) -> Path:
-    """Path of a board's `board.toml`, given the board's name, its folder or the file itself."""
+    """Return the path of `board.toml`, given the name of a board, its folder or the file itself."""
     path = Path(name)
     if path.name == "board.toml" and path.is_file():
         return path

@@ -1,11 +1,11 @@
-"""What is measured, as data: a TOML protocol becomes one of these, and its digest is in every record.
+"""The kinds of protocols, each a strict pydantic model of a TOML file; records contain the digest of their protocol.
 
-A protocol file states every field: there are no defaults to drift, so equal digests mean equal measurements.
+A protocol file states every field. There are no defaults that could change, so equal digests mean equal measurements.
 """
 
 import json
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -19,24 +19,22 @@ from pydantic import (
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import sha256
-from robustbench_kpca.protocols import presets
-from robustbench_kpca.protocols.corruption_names import SEVERITIES
+from robustbench_kpca.protocols.grid import Cells, distinct, valid_severities
 from robustbench_kpca.protocols.threat import Norm, Threat, parse_fraction
-from robustbench_kpca.strict import STRICT, did_you_mean, validate
+from robustbench_kpca.strict import STRICT, validate
 
 Scalar = str | int | float | bool
 Override = Scalar | list[Any]
-T = TypeVar("T")
+"""A value that replaces a field of a protocol."""
 CLEAN_CELL = "none"
-"""Name of the corruption that is none."""
-_UNHASHED = {"title", "citations"}
-_TABLES = ("stage", "grid")
+"""Name of the corruption in the cell of clean images, at severity 0."""
+UNHASHED = {"title", "citations"}
 _OPTIONAL: dict[str, Any] = {"inference": None, "corruptions": [], "severities": [], "grid": []}
-"""Fields that a protocol may leave out, and what they are then: left out of the digest and of records, too."""
+"""Optional fields and their values if omitted; fields with these values are omitted from digests and records too."""
 
 
 class Stage(BaseModel):
-    """One attack of a cascade: later stages see only what earlier ones left standing."""
+    """One attack of a cascade: later stages attack only the samples that earlier stages did not break."""
 
     model_config = STRICT
     attack: str
@@ -46,7 +44,7 @@ class Stage(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _gather_options(cls, data: Any) -> Any:
-        """Let the TOML table stay flat: what is neither `attack` nor `restarts` is an option of the attack."""
+        """Keep the TOML table flat: every key except `attack` and `restarts` is an option of the attack."""
         if isinstance(data, dict) and "options" not in data:
             own = {key: value for key, value in data.items() if key in ("attack", "restarts")}
             return own | {"options": {key: value for key, value in data.items() if key not in own}}
@@ -57,13 +55,13 @@ Scale = Annotated[float, Field(gt=0, le=16, allow_inf_nan=False)]
 
 
 class Inference(BaseModel):
-    """How pictures of any size are shown to a model, for tasks that use windows (`inference.sliding_window`).
+    """Sliding-window inference for images of any size, for tasks that use windows (`inference.sliding_window`).
 
-    window: side of the windows, in pixels; 0: the side at which the model was trained.
-    stride: distance from one window to the next; 0: the window's side.
-    scales: sizes of the picture relative to its own, one pass each; at most 16.
-    flip: whether each pass is repeated with the mirrored picture.
-    resize: `short-side`: the picture is first resized so that its short side is a window's; `none`: it keeps its size.
+    window: side of the windows in pixels; 0: the training window of the model.
+    stride: distance from one window to the next in pixels; 0: the side of the window.
+    scales: sizes of the image relative to its own, in (0, 16]; one pass per scale.
+    flip: whether each pass is repeated on the mirrored image.
+    resize: `short-side`: the image is first resized so that its short side equals the window; `none`: it is not.
     """
 
     model_config = STRICT
@@ -77,7 +75,7 @@ class Inference(BaseModel):
     def _check(self) -> "Inference":
         if self.stride > self.window > 0:
             raise BadInputError(
-                f"stride = {self.stride} with window = {self.window}", expected="a stride of at most the window's side"
+                f"stride = {self.stride} with window = {self.window}", expected="a stride of at most the window"
             )
         return self
 
@@ -89,18 +87,18 @@ class _Common(BaseModel):
     draws: Annotated[int, Field(ge=1, strict=True)]
 
     def digest(self) -> str:
-        """SHA-256 of everything that can change a result (so not of the title)."""
-        content = self.model_dump(mode="json", exclude=_UNHASHED)
+        """SHA-256 of every field that can change a result; title and citations are excluded."""
+        content = self.model_dump(mode="json", exclude=UNHASHED)
         return sha256(json.dumps(content, sort_keys=True).encode())
 
     @model_serializer(mode="wrap")
-    def _without_what_is_left_out(self, handler: Callable[[Any], Any]) -> dict[str, Any]:
+    def _omit_optional(self, handler: Callable[[Any], Any]) -> dict[str, Any]:
         content: dict[str, Any] = handler(self)
         return {key: value for key, value in content.items() if key not in _OPTIONAL or value not in (None, [], ())}
 
 
 class Clean(_Common):
-    """Quality on the samples as they are. `inference`: see `Inference`."""
+    """Quality on clean samples. `inference`: see `Inference`."""
 
     kind: Literal["clean"]
     inference: Inference | None = None
@@ -110,23 +108,23 @@ Fraction = Annotated[float, BeforeValidator(parse_fraction)]
 
 
 class Attack(_Common):
-    """Accuracy under a cascade of attacks inside one ball around each image; later stages see the survivors only.
+    """Accuracy under a cascade of attacks in one ball around each image; later stages attack unbroken samples only.
 
-    policy: `stop_at_first`: a sample leaves at its first misclassified iterate; `strongest`: every budget is spent,
-        and the image of lowest margin found is judged; `last`: only the last iterate of each restart is judged.
-    labels: what attacks are told: the `true` label (what is misclassified already is not attacked), or the class that
-        the model `predicted` (everything is attacked); verdicts always ask for the true label.
-    target: `none`, or the wrong class to be reached: `random` (from the sample's own stream), `least_likely` or
-        `runner_up` of the clean logits. Targeted, a sample is broken there (or where the logits are not finite), or was
-        misclassified before.
-    space: of eps and steps: `pixel`, or the model's own `normalised` inputs.
-    clip: whether images stay in [0, 1] of that space. In pixel space every other image is invalid; normalised inputs
-        are cut off before the attack begins, which `broken_by` calls `clamp`.
-    draws: passes averaged into each answer and gradient (expectation over transformation), for models with noise.
-    precision: `fp32`, or `bf16-search`: attacks see bfloat16, every verdict is confirmed in single precision.
-    below: smaller budgets that are attacked first, ascending; what they break counts as broken here, so that a curve
-        over eps is monotone.
-    stage: the attacks. With none, what counts is the image as attacks are given it.
+    policy: `stop_at_first`: a sample is broken at its first misclassified iterate; `strongest`: every attack uses its
+        whole budget, and the image of lowest margin decides; `last`: only the last iterate of each restart counts.
+    labels: the class given to the attacks: the `true` label (misclassified clean images are not attacked), or the class
+        that the model `predicted` (every image is attacked). The result always compares with the true label.
+    target: `none`, or the class that attacks must reach: `random` (a wrong class from the sample's random stream),
+        `least_likely` or `runner_up` of the clean logits. In targeted attacks a sample is broken if it is classified as
+        its target, if its logits are not finite, or if it was misclassified before.
+    space: space of eps and step sizes: `pixel`, or the `normalised` inputs of the model.
+    clip: whether images stay in [0, 1] of that space. Images outside are invalid in pixel space. Normalised inputs are
+        clipped before the attack starts; a sample that this breaks has `broken_by` = `clamp`.
+    draws: forward passes averaged for each logit and gradient (expectation over transformation), for stochastic models.
+    precision: `fp32`, or `bf16-search`: attacks run in bfloat16, and every success is confirmed in single precision.
+    below: smaller budgets that are attacked first, ascending; a sample broken there counts as broken here too, so that
+        a curve over eps is monotone.
+    stage: the attacks, in order. Without stages, the clean image (clipped, if `clip`) decides.
     """
 
     kind: Literal["attack"]
@@ -143,11 +141,11 @@ class Attack(_Common):
 
     @property
     def threat(self) -> Threat:
-        """The ball that every proposal must stay in, and the attacker's aim."""
+        """The ball that contains every proposed image, and whether the attack is targeted."""
         return Threat(self.norm, self.eps, clip=self.clip, targeted=self.target != "none")
 
     def smaller(self) -> "Attack":
-        """Return the same at the next smaller budget of `below`."""
+        """Return the same protocol at the next smaller budget of `below`."""
         return self.model_copy(update={"eps": self.below[-1], "below": self.below[:-1]})
 
     @model_validator(mode="after")
@@ -167,10 +165,10 @@ Classes = Literal["all", "imagenet-a", "imagenet-r", "imagenet-o"]
 
 
 class Shift(_Common):
-    """Accuracy on another collection of images of the same classes.
+    """Accuracy under distribution shift: on another collection of images of the same classes.
 
-    classes: `all`, or the 200 ImageNet classes of a collection: logits of the other 800 are left out (and the accuracy
-        with all of them is measured beside).
+    classes: `all`, or the 200 ImageNet classes of a collection: logits of the other 800 classes are ignored (and the
+        accuracy with all logits is measured too).
     """
 
     kind: Literal["shift"]
@@ -178,61 +176,25 @@ class Shift(_Common):
 
 
 class Ood(_Common):
-    """How well confidence tells images of known classes from others. `classes` as in `Shift`."""
+    """Out-of-distribution detection by the model's confidence. `classes`: see `Shift`."""
 
     kind: Literal["ood"]
     classes: Classes
 
 
-def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
-    if len(set(values)) != len(values):
-        raise BadInputError(f"{list(values)} repeats itself", expected="each once")
-    return values
-
-
-def check_severity(severity: int) -> None:
-    """Refuse a severity outside 1 to 5."""
-    if type(severity) is not int or severity not in SEVERITIES:
-        raise BadInputError(f"severity {severity}", expected="1, 2, 3, 4 or 5", fix="5 is the strongest")
-
-
-def _known(severities: tuple[int, ...]) -> tuple[int, ...]:
-    for severity in severities:
-        check_severity(severity)
-    return _distinct(severities)
-
-
-Corruptions = Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_distinct)]
-Severities = Annotated[tuple[int, ...], Field(min_length=1), AfterValidator(_known)]
-
-
-class Cells(BaseModel):
-    """A part of a grid: every one of these corruptions at every one of these severities."""
-
-    model_config = STRICT
-    corruptions: Corruptions
-    severities: Severities
-
-    @property
-    def all(self) -> list[tuple[str, int]]:
-        """Every (corruption, severity)."""
-        return [(name, severity) for name in self.corruptions for severity in self.severities]
-
-
 class Corruption(_Common):
-    """Quality on a grid of corruptions x severities. Pictures are corrupted before anything else is done to them.
+    """Quality on a grid of corruptions x severities. Corruption is the first step of image processing.
 
-    profile: the parameter set: `imagenet_c` (224 px), `imagecorruptions` (any size), `cifar_c` (32 px); of stored
-        pictures also `imagenet_c_bar`.
-    mode: how pictures are made: `fast`, or `exact` (bit for bit as by the library `imagecorruptions`); or `stored`:
-        they are read.
-    storage: `jpeg-q85` where pictures go through a JPEG file of quality 85, as those of ImageNet-C went, or `none`; of
-        stored pictures `published`.
-    frost: whose pictures of frost: `generated` by this project, or the `original` ones; of stored pictures `published`.
-    clean: whether the images as they are count as a cell, too (corruption `none`, severity 0).
-    reference: whose errors mCE divides by, where they are published: `alexnet`, or `none`.
-    corruptions: the corruptions of the grid, each of which is shown at every one of the `severities`.
-    grid: in place of these two, parts of a grid in which corruptions have different severities.
+    profile: parameter set: `imagenet_c` (224 px), `imagecorruptions` (any size) or `cifar_c` (32 px); for stored images
+        also `imagenet_c_bar`.
+    mode: `fast`; `exact` (bit for bit equal to the library `imagecorruptions`); or `stored` (read from disk).
+    storage: `jpeg-q85`: corrupted images are encoded as JPEG of quality 85, as in ImageNet-C; `none`: they are not;
+        `published`: for published stored images.
+    frost: frost images: `generated` by this project, or the `original` ones; `published` for published stored images.
+    clean: whether the clean images are a cell of the grid too (corruption `none`, severity 0).
+    reference: model whose published errors normalise mCE: `alexnet`, or `none`.
+    corruptions: the corruptions of the grid; each is evaluated at each of the `severities`.
+    grid: instead of these two: parts of a grid in which corruptions have different severities.
     inference: see `Inference`.
     """
 
@@ -243,14 +205,14 @@ class Corruption(_Common):
     frost: Literal["generated", "original", "published"]
     clean: StrictBool
     reference: Literal["none", "alexnet"]
-    corruptions: Annotated[tuple[str, ...], AfterValidator(_distinct)] = ()
-    severities: Annotated[tuple[int, ...], AfterValidator(_known)] = ()
+    corruptions: Annotated[tuple[str, ...], AfterValidator(distinct)] = ()
+    severities: Annotated[tuple[int, ...], AfterValidator(valid_severities)] = ()
     grid: tuple[Cells, ...] = ()
     inference: Inference | None = None
 
     @property
     def cells(self) -> list[tuple[str, int]]:
-        """Every (corruption, severity), in the order evaluated; the images as they are come first."""
+        """Every (corruption, severity), in the order of evaluation; clean images come first."""
         clean = [(CLEAN_CELL, 0)] if self.clean else []
         own = [(name, severity) for name in self.corruptions for severity in self.severities]
         return clean + own + [cell for part in self.grid for cell in part.all]
@@ -267,7 +229,7 @@ class Corruption(_Common):
 
     @property
     def made(self) -> str:
-        """How the pictures came to be, for tables: numbers of different making do not compare."""
+        """How the corrupted images were made, for tables; numbers on differently made images are not comparable."""
         if self.storage == "published":
             return "stored"
         return "generated+q85" if self.storage == "jpeg-q85" else "generated"
@@ -279,12 +241,12 @@ class Corruption(_Common):
         if len(published) > 1 or (published == {True} and self.mode != "stored"):
             raise BadInputError(
                 f"mode = '{self.mode}' with storage = '{self.storage}' and frost = '{self.frost}'",
-                expected="'published' for both of stored pictures, or for none",
+                expected="'published' for both (with mode = 'stored'), or for neither",
             )
         if self.reference == "alexnet" and (self.profile != "imagenet_c" or self.storage == "none"):
             raise BadInputError(
                 f"reference = 'alexnet' with profile = '{self.profile}' and storage = '{self.storage}'",
-                expected="profile = 'imagenet_c', and pictures stored as JPEG: AlexNet's errors are of ImageNet-C",
+                expected="profile = 'imagenet_c' and images stored as JPEG: AlexNet's errors are for ImageNet-C",
             )
         if self.mode == "exact" and self.frost == "generated" and "frost" in self.names:
             raise BadInputError("mode = 'exact' with frost = 'generated'", fix="set frost = 'original'")
@@ -296,13 +258,13 @@ class Corruption(_Common):
             raise BadInputError(
                 f"corruptions = {list(self.corruptions)}, severities = {list(self.severities)} and {len(self.grid)} "
                 "[[grid]] tables",
-                expected="`corruptions` with `severities`, or [[grid]] tables that have both",
+                expected="`corruptions` and `severities`, or [[grid]] tables with both",
             )
-        _distinct(tuple(self.cells))
+        distinct(tuple(self.cells))
 
 
 Plain = Clean | Corruption | Shift | Ood
-"""What needs forward passes only."""
+"""Protocols that need only forward passes."""
 Scenario = Plain | Attack
 _KINDS: dict[str, type[Scenario]] = {
     "clean": Clean,
@@ -313,74 +275,14 @@ _KINDS: dict[str, type[Scenario]] = {
 }
 
 
-def load_scenario(protocol: str, overrides: dict[str, Override] | None = None) -> tuple[str, Scenario]:
-    """Resolve a protocol's name or TOML path, with fields overridden; return its label and the scenario.
-
-    An override names a field of the protocol (`eps`) or of its tables (`steps`, set in every stage that has it;
-    `severities`, in every part of a grid; `window`, in `[inference]`), and shows in the label
-    (`pgd20-linf-8_255+eps=3_255`) as it does in the digest.
-
-    Raises:
-        BadInputError: unknown protocol, unknown or misspelt key, unusable value.
-
-    """
-    name, data = presets.load_protocol(protocol)
-    for key, value in (overrides or {}).items():
-        _override(data, key, value, name)
-        shown = ",".join(str(item) for item in value) if isinstance(value, list) else str(value)
-        name += f"+{key}={shown.replace('/', '_').replace(' ', '')}"
-        data["title"] = f"{data.get('title', name)}, with {key} = {shown}"
-    return name, parse_scenario(data, f"protocol '{name}'")
-
-
-def to_draw(label: str, scenario: Scenario, cell: tuple[str, int] | None) -> Scenario:
-    """Return what a protocol shows of the images as they are and, where one is given, in one cell alone.
-
-    Raises:
-        BadInputError: an attack, shift or OOD protocol; a cell, and the protocol corrupts nothing.
-
-    """
-    if not isinstance(scenario, Clean | Corruption):
-        raise BadInputError(
-            f"protocol '{label}' ({scenario.kind})", expected="a protocol of kind clean or corruption",
-            fix="choose 'segmentation', say",
-        )  # fmt: skip
-    fields = scenario.model_dump(mode="json")
-    if cell is None:
-        return Clean(**{key: fields[key] for key in Clean.model_fields if key in fields} | {"kind": "clean"})
-    made = {"profile": "imagecorruptions", "mode": "fast", "storage": "none", "frost": "generated", "clean": True}
-    made |= {"reference": "none"} | fields
-    made |= {"kind": "corruption", "clean": True, "grid": [{"corruptions": [cell[0]], "severities": [cell[1]]}]}
-    made = {key: value for key, value in made.items() if key not in ("corruptions", "severities")}
-    return parse_scenario(made, f"protocol '{label}'")
-
-
-def along_curve(eps: Iterable[str | float]) -> list[dict[str, Override]]:
-    """Return the overrides of each evaluation along a curve: budgets ascending, each naming the smaller ones."""
-    budgets = sorted(eps, key=parse_fraction)
-    return [{"eps": value} | ({"below": budgets[:at]} if at else {}) for at, value in enumerate(budgets)]
-
-
 def parse_scenario(data: dict[str, Any], where: str) -> Scenario:
-    """Parse a protocol's mapping strictly; `where` names its source in errors."""
+    """Parse the content of a protocol strictly; `where` names its source in errors.
+
+    Raises:
+        BadInputError: unknown kind; unknown, missing or invalid key.
+
+    """
     kind = data.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise BadInputError(f"{where}: kind = {kind!r}", expected=f"one of {', '.join(_KINDS)}")
     return validate(_KINDS[kind], data, where)
-
-
-def _override(data: dict[str, Any], key: str, value: Override, name: str) -> None:
-    found = [data.get(name, []) for name in _TABLES]
-    tables = [table for parts in found if isinstance(parts, list) for table in parts if isinstance(table, dict)]
-    tables += [data["inference"]] if isinstance(data.get("inference"), dict) else []
-    fixed = {"kind", "inference", *_TABLES, *_UNHASHED}
-    having = [table for table in tables if key in table and key != "attack"]
-    if key in data and key not in fixed:
-        having = [data]
-    for table in having:
-        table[key] = value
-    if not having:
-        known = [field for field in data if field not in fixed]
-        known += [field for table in tables for field in table if field != "attack"]
-        hint = did_you_mean(key, known) if known else "nothing in it can be set"
-        raise BadInputError(f"protocol '{name}' has no field '{key}'", fix=hint)

@@ -1,4 +1,4 @@
-"""An epsilon belongs to a norm, lives in the pixel space [0, 1], and is parsed once."""
+"""The threat model: norm and eps of the perturbation; numbers such as "8/255" and "0.25 eps" are parsed here."""
 
 import re
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ _RELATIVE = re.compile(rf"\s*({_NUMBER})\s*(?:/\s*({_NUMBER}))?\s*(?:\*\s*)?eps\
 
 
 def parse_fraction(text: str | float) -> float:
-    """Turn `"8/255"`, `"0.03"` or a number into a float.
+    """Convert `"8/255"`, `"0.03"` or a number to a float.
 
     Raises:
-        BadInputError: not a non-negative finite number or fraction.
+        BadInputError: the text is not a finite number or fraction >= 0.
 
     """
     match = _FRACTION.fullmatch(str(text))
@@ -29,7 +29,7 @@ def parse_fraction(text: str | float) -> float:
 
 
 def parse_step(text: str | float, eps: float) -> float:
-    """Resolve a step size: absolute (`"2/255"`) or relative to the budget (`"0.25 eps"`)."""
+    """Convert a step size to a float: absolute (`"2/255"`) or relative to eps (`"0.25 eps"`)."""
     match = _RELATIVE.fullmatch(str(text))
     if match is None:
         return parse_fraction(text)
@@ -37,17 +37,17 @@ def parse_step(text: str | float, eps: float) -> float:
 
 
 def require_step(text: str | float) -> None:
-    """Refuse a step size that leads nowhere or cannot be read."""
+    """Refuse a step size that is 0 or cannot be parsed."""
     if parse_step(text, eps=1.0) <= 0:
         raise BadInputError(f"step_size = {text}", expected="more than 0")
 
 
 @dataclass(frozen=True)
 class Threat:
-    """All x' with ||x' - x||_norm <= eps and, with `clip`, x' in [0, 1]^d; and what the attacker wants there.
+    """The allowed images: all x' with ||x' - x||_norm <= eps and, with `clip`, x' in [0, 1]^d.
 
-    `eps` is in the units of the images that the attack is given: in pixel space those of [0, 1], so 8/255, not 8.
-    Attacks are given a class `y` per sample: the label, to get away from, or if `targeted` the class to be reached.
+    `eps` has the units of the images that the attack gets: pixel space is [0, 1], so write 8/255, not 8. Attacks get a
+    class `y` per sample: the label, to move away from, or if `targeted` the class to reach.
     """
 
     norm: Norm
@@ -62,18 +62,18 @@ class Threat:
             raise BadInputError(f"eps = {self.eps:g}", expected="a positive number such as 8/255")
         if self.norm == "linf" and self.eps > 1 and self.clip:
             raise BadInputError(
-                f"eps = {self.eps:g} in L-infinity, while images live in [0, 1]",
+                f"eps = {self.eps:g} in L-infinity, but pixel values are in [0, 1]",
                 expected="eps <= 1",
                 fix=f"write {self.eps:g}/255 if pixel levels were meant",
             )
 
     @property
     def sign(self) -> int:
-        """Turn a loss that grows away from `y` into what the attacker increases, and a margin into what they lower."""
+        """1, or -1 if targeted. The attacker increases sign * loss(y) and decreases sign * margin(y)."""
         return -1 if self.targeted else 1
 
     def __str__(self) -> str:
-        """Spell the budget in pixel levels where that is exact enough to read: `linf 8/255`, but `l1 12`."""
+        """Write eps as a fraction of 255 if it is one, except in L1: `linf 8/255`, but `l1 12`."""
         levels = self.eps * 255
         near = self.norm != "l1" and self.eps <= 1 and abs(levels - round(levels)) < 1e-6
         return f"{self.norm} {round(levels)}/255" if near else f"{self.norm} {self.eps:g}"

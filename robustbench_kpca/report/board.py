@@ -11,8 +11,8 @@ import numpy as np
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import Mean, Metric, Paired, Scores, aligned, answers, metric_for
+from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import board_path
-from robustbench_kpca.protocols.scenario import load_scenario
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate, holm, mean
 from robustbench_kpca.records.record import SUFFIX, OlderSchemaError, Record

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from robustbench_kpca.protocols.scenario import Corruption, load_scenario
+from robustbench_kpca.protocols.loading import load_scenario
+from robustbench_kpca.protocols.scenario import Corruption
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.heatmap import against_severity, heatmap
 from robustbench_kpca.tasks import task_named

@@ -7,7 +7,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from robustbench_kpca.metrics import Metric, common_unit, metric_for
-from robustbench_kpca.protocols.scenario import Attack, load_scenario
+from robustbench_kpca.protocols.loading import load_scenario
+from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column
 

@@ -1,4 +1,4 @@
-"""What can be evaluated: one folder a task. A data set names its task; no other room asks which one it is."""
+"""Tasks, such as classification: one folder per task. A data set names its task; other packages use `task_named`."""
 
 from robustbench_kpca.registry import Family
 from robustbench_kpca.tasks.task import Task
@@ -10,7 +10,7 @@ def task_named(name: str) -> Task:
     """Return the task called `name`.
 
     Raises:
-        UnknownNameError: there is no such task.
+        UnknownNameError: there is no such task; the message suggests the closest name.
 
     """
     task: Task = TASKS.get(name)

@@ -1,4 +1,4 @@
-"""Which attacks an audit of a task's models makes, and what it expects of them."""
+"""The attacks that an audit runs for a task, and which of them must be the strongest."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from robustbench_kpca.protocols.scenario import Override
 
 Attacks = Mapping[str, tuple[str, dict[str, Override]]]
-# Of a sample with one label an attack leaves all or nothing right; of one with many, a share. There another attack
-# finds more only if it leaves less by this share of the labels: on the bundled segmenters, at 8/255, another seed of
-# PGD or APGD moves the share of one or two images of 16 by 0.05, but of one of 40 by 0.1.
+# For a sample with many labels, an attack counts as stronger than another only if the fraction of correct labels is
+# lower by more than this. On the bundled segmenters at 8/255, another seed of PGD or APGD changes the fraction by 0.05
+# on one or two images of 16, but by 0.1 on only one image of 40.
 SLACK = 0.1
-# Twice the steps find more only beyond this share: 40 steps against thousands of labels at once have not converged on
-# honest segmenters. There they took 0.1 more than 20 from 4 of 64 images, and 0.2 from one.
+# The same for twice the steps: 40 steps have not converged on honest segmenters with thousands of labels per image.
+# There, 40 steps reduced the fraction by 0.1 more than 20 steps on 4 of 64 images, and by 0.2 on one.
 GAIN = 0.2
-HUGE_EPS = 0.5  # in L-infinity every image can be turned into plain grey: nothing can stand
+HUGE_EPS = 0.5  # in L-infinity: the ball contains the plain grey image, so every sample must be broken
 
 SHARED_ATTACKS: Attacks = {
     "fgsm": ("fgsm-linf-8_255", {}),
@@ -26,25 +26,25 @@ SHARED_ATTACKS: Attacks = {
     "noise": ("noise-linf-8_255", {"restarts": 10}),
     "order": ("pgd20-linf-8_255", {"steps": 10, "random_start": False}),
 }
-"""Attacks that every task can make: protocol, and what is set in it.
+"""Attacks for every task: name -> (protocol, overridden fields).
 
-All but `huge-eps` take the audit's eps. `huge-eps` and `order` start at the clean image: in the first, noise must not
-do the attack's work; in the second, no random numbers may belong to a place in the order.
+All but `huge-eps` use the eps of the audit. `huge-eps` and `order` start at the clean image: at a huge eps a random
+start alone could break a sample, and random numbers could depend on the order of the samples.
 """
 
 
 @dataclass(frozen=True)
 class AuditPlan:
-    """What an audit does.
+    """The attacks of an audit and their roles.
 
     Attributes:
-        samples: how many samples it looks at by default.
-        attacks: name -> (protocol, what is set in it).
-        strongest: gradient attacks that must find whatever any gradient attack finds.
+        samples: default number of samples.
+        attacks: name -> (protocol, overridden fields).
+        strongest: gradient attacks that must break every sample that any gradient attack breaks.
         white_box: attacks that use gradients, at full budget.
-        black_box: attacks that use none.
-        left_out: a remark on attacks that this task cannot make, "" where it makes all.
-        limits: limits of this task only, as the audit's record states them.
+        black_box: attacks that use no gradients.
+        left_out: a remark on attacks that do not apply to this task; "" if all apply.
+        limits: limits of this task only, as stored in the record of the audit.
 
     """
 

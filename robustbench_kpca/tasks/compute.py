@@ -1,4 +1,4 @@
-"""What a task needs to be evaluated, attacked and audited; needs torch."""
+"""Interface `Compute`: what a task must define so that its models can be evaluated, attacked and audited."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -25,17 +25,17 @@ from robustbench_kpca.types import Images, Labels
 BATCH_SIZE = 64
 Row = dict[str, Any]
 Place = tuple[str, int]
-"""A cell of a grid: corruption and severity."""
+"""A cell of a grid: (corruption, severity)."""
 Data = TypeVar("Data", bound=Dataset)
 
 
 class Compute(ABC, Generic[Data]):
-    """The computing half of a task.
+    """The part of a task that runs models; it needs torch.
 
     Attributes:
-        success: what a successful attack is.
-        training: the loss of a batch, and the scores on held-out data; None: no model can be trained for the task.
-        audit: which attacks an audit makes, on how many samples, and what it compares.
+        success: definition of a successful attack.
+        training: the training loss, and the scores on held-out data; None where no model can be trained for the task.
+        audit: the attacks of an audit, and its number of samples.
 
     """
 
@@ -43,28 +43,28 @@ class Compute(ABC, Generic[Data]):
     training: Training | None = None
     audit: AuditPlan
 
-    # --- model, data and protocol belong together ---
+    # --- compatibility of model, data and protocol ---
 
     @abstractmethod
     def require_data(self, data: Data, protocol: Scenario) -> None:
-        """Refuse data that the protocol cannot be measured on.
+        """Refuse data on which the protocol cannot be evaluated.
 
         Raises:
-            BadInputError: what does not fit.
+            BadInputError: data and protocol are incompatible.
 
         """
 
     def require_classes(self, classes: int, data: Data) -> None:
-        """Refuse a model with another number of classes than the data, where they must be the same.
+        """Refuse a model whose number of classes differs from that of the data, if they must be equal.
 
         Raises:
-            BadInputError: both numbers.
+            BadInputError: the numbers differ.
 
         """
 
     @abstractmethod
     def presentation(self, model: nn.Module, *, attacked: bool) -> Presentation:
-        """Return how the model is shown a batch: as attacks do, or as evaluations that need forward passes only do."""
+        """Return how the model is called: in attacks (`attacked`), or in evaluations by forward passes only."""
 
     def batch_size(self, model: nn.Module, data: Data, protocol: Scenario | None) -> int:  # noqa: ARG002
         """Return the default batch size; `protocol` is None for audits."""
@@ -72,10 +72,10 @@ class Compute(ABC, Generic[Data]):
 
     @abstractmethod
     def first_inputs(self, model: nn.Module, data: Data, protocol: Scenario | None, count: int) -> Images:
-        """Return the first inputs that the model is shown: its answers to them identify it. None stands for audits."""
+        """Return the first inputs of the model; its logits on them identify it. `protocol` is None for audits."""
 
     def smallest(self, data: Data) -> int:  # noqa: ARG002
-        """Return the number of a sample that is quickly corrupted."""
+        """Return the index of a small sample, which is fast to corrupt."""
         return 0
 
     # --- forward passes only ---
@@ -85,41 +85,41 @@ class Compute(ABC, Generic[Data]):
         self, data: Data, protocol: Scenario, place: Place, indices: Sequence[int], *,
         batch_size: int, workers: int, seed: int, frost: str,
     ) -> Iterator[tuple[list[int], Any]]:  # fmt: skip
-        """Yield the samples at `indices` in one cell, as (their numbers, a batch that `ModelResults.show` takes)."""
+        """Yield the samples at `indices` in one cell, as (indices, a batch for `ModelResults.show`)."""
 
     @abstractmethod
     def results(
         self, name: str, runner: Runner, data: Data, protocol: Scenario, journal: Journal | None
     ) -> ModelResults:
-        """Return the results of a model, to be filled."""
+        """Return an empty container for the results of a model."""
 
     # --- attacks ---
 
     @abstractmethod
     def batches(self, data: Data, indices: Sequence[int], batch_size: int, workers: int = 0) -> Iterator[CleanBatch]:
-        """Yield clean samples in [0, 1] with their labels; those at `indices` are of one size."""
+        """Yield clean images in [0, 1] with their labels; the samples at `indices` must have one size."""
 
     def groups(self, data: Data, indices: Sequence[int]) -> list[list[int]]:  # noqa: ARG002
-        """Divide samples into groups that can share batches."""
+        """Divide samples into groups of equal size, which can share batches."""
         return [list(indices)]
 
     @abstractmethod
     def rows(self, sample: Sample, space: InputSpace) -> list[Row]:
-        """Return the rows of outcomes of a sample that an attack has decided."""
+        """Return the rows of outcomes of a finished sample."""
 
     @abstractmethod
     def is_settled(self, rows: list[Row]) -> bool:
-        """Tell whether a sample need not be attacked at a larger budget, given its rows at a smaller one."""
+        """Tell whether the rows at a smaller budget make an attack at a larger one unnecessary."""
 
     @abstractmethod
     def combined(self, rows: list[Row], smaller: list[Row]) -> list[Row]:
-        """Return a sample's rows, given those of the attack and those at the smaller budgets; counts add up."""
+        """Combine a sample's rows of this attack with those at the smaller budgets; counts of passes are added."""
 
     def flags(self, outcomes: Outcomes) -> list[str]:
         """Return remarks on the outcomes of an attack, for the record."""
         found = []
         if zero := int((outcomes["zero_gradients"] > 0).sum()):
-            found.append(f"{zero} samples met a gradient that was zero everywhere: the attack may be blind there")
+            found.append(f"{zero} samples met a gradient that was zero everywhere: possible gradient masking")
         if nonfinite := int((outcomes["nonfinite"] > 0).sum()):
             found.append(f"{nonfinite} samples met NaN or infinite logits under attack")
         return found
@@ -127,10 +127,10 @@ class Compute(ABC, Generic[Data]):
     # --- audits ---
 
     def audited(self, data: Data, count: int | None) -> Data:
-        """Return the samples that an audit looks at, evenly spread; `count` of them, or as many as it does by default.
+        """Return the samples of an audit, evenly spread: `count` of them, or the default number if None.
 
         Raises:
-            BadInputError: fewer than 1.
+            BadInputError: `count` is below 1.
 
         """
         count = self.audit.samples if count is None else count
@@ -140,7 +140,7 @@ class Compute(ABC, Generic[Data]):
         return self.spread(chosen, count)
 
     def spread(self, data: Data, count: int) -> Data:
-        """Keep `count` samples that can share a batch, evenly spread."""
+        """Return `count` samples that can share a batch, evenly spread."""
         kept: Data = data.spread(count)
         return kept
 
@@ -152,14 +152,15 @@ class Compute(ABC, Generic[Data]):
     # --- pictures ---
 
     def draw(self, model: nn.Module, data: Data, protocol: Scenario, *, seed: int, frost: str) -> Drawing:  # noqa: ARG002
-        """Draw samples and what a model makes of them under a protocol; `frost` is what `frost_of` returns.
+        """Draw samples and the predictions of a model under a protocol; `frost` is the result of `frost_of`.
 
         Raises:
-            BadInputError: the task has no such pictures.
+            BadInputError: the task has no pictures of predictions.
 
         """
         raise BadInputError(
-            f"data '{data.name}' ({data.task}) has no pictures of predictions", fix="give scenes: --data shapes"
+            f"data '{data.name}' ({data.task}) has no pictures of predictions",
+            fix="give images with masks, such as --data shapes",
         )
 
 

@@ -1,4 +1,4 @@
-"""Pictures of samples and of what a model makes of them, ready to be rendered."""
+"""A table of pictures of samples and predictions, independent of the output format."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ Colour = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Drawing:
-    """Rows of pictures.
+    """Rows of pictures with titles and a legend.
 
     Attributes:
-        title: of the whole.
-        rows: one a sample: uint8 pictures (height, width, 3).
-        row_titles: one a row.
-        column_titles: one a column.
-        legend: what colours (red, green, blue; 0 to 255) mean.
-        summary: one line on what is seen.
+        title: title of the drawing.
+        rows: one row per sample, of uint8 pictures (height, width, 3).
+        row_titles: one per row.
+        column_titles: one per column.
+        legend: (meaning, colour); colours are (red, green, blue), 0 to 255.
+        summary: one line about the result.
 
     """
 

@@ -1,4 +1,4 @@
-"""What pages and tables show of a task's records, besides their metrics; no torch."""
+"""Interface `Pages`: the tables and figures of a task's records, besides their metrics. Does not import torch."""
 
 from typing import Any
 
@@ -11,16 +11,16 @@ from robustbench_kpca.records.record import Record
 
 
 class Pages:
-    """The reporting half of a task.
+    """The part of a task that reads records.
 
-    A task that is measured under corruption overrides `cells`, `by_corruption`, `by_group` and `along_severity`. Other
+    A task that is evaluated under corruption overrides `cells`, `by_corruption`, `by_group` and `along_severity`. Other
     tasks need none of the methods.
 
     Attributes:
-        quantity: what curves over severity show, such as `accuracy` or `mIoU`.
-        error: what heat maps show, such as `top-1 error`: one minus that quantity.
-        error_title: the same in titles, such as `Error`.
-        unit: how the quantity and the error are written.
+        quantity: name of the quantity in curves over severity, such as `accuracy` or `mIoU`.
+        error: name of the quantity in heat maps, such as `top-1 error`: one minus `quantity`.
+        error_title: the same for titles, such as `Error`.
+        unit: unit in which both are written.
 
     """
 
@@ -34,7 +34,7 @@ class Pages:
         raise _no_cells(record)
 
     def by_corruption(self, record: Record) -> pd.DataFrame:
-        """Return one row per corruption, as written (in percent): the error at each severity, and their mean."""
+        """Return one row per corruption: the error at each severity and their mean, in the unit of the page."""
         raise _no_cells(record)
 
     def by_group(self, record: Record) -> dict[str, float]:
@@ -42,19 +42,19 @@ class Pages:
         raise _no_cells(record)
 
     def along_severity(self, record: Record) -> dict[int, Estimate]:
-        """Return the quantity by severity, over the corruptions measured there; 0 is the images as they are."""
+        """Return the quantity at each severity, averaged over the corruptions evaluated there; 0: clean images."""
         raise _no_cells(record)
 
     def by_class(self, record: Record) -> pd.DataFrame | None:  # noqa: ARG002
-        """Return one row per class, as written (in percent), where the task counts classes apart; else None."""
+        """Return one row per class in the unit of the page, or None if the task has no results per class."""
         return None
 
     def headline(self, record: Record) -> list[str]:
-        """Return the names of the metrics that one line about a record shows."""
+        """Return the names of the metrics in the one-line summary of a record."""
         return list(record.metrics)
 
     def tables(self, record: Record) -> list[tuple[str, pd.DataFrame]]:
-        """Return what `rbk show` prints below the metrics: titles and tables of numbers, as written."""
+        """Return the tables that `rbk show` prints below the metrics, with their titles."""
         found = []
         if _is_corrupted(record):
             title = f"{self.error_title} by {{}}, {self.unit.name}"
@@ -67,7 +67,7 @@ class Pages:
         return found if classes is None else [*found, (f"By class, {self.unit.name}", classes)]
 
     def details(self, record: Record) -> dict[str, Any]:
-        """Return what `rbk show --json` prints beside the record; numbers are not scaled."""
+        """Return what `rbk show --json` prints in addition to the record; numbers are in [0, 1], not scaled."""
         found: dict[str, Any] = {"cells": self.cells(record)} if _has_cells(record) else {}
         if _is_corrupted(record):
             found["groups"] = self.by_group(record)

@@ -1,4 +1,4 @@
-"""A protocol is resolved, and everything that it names exists and can be used, before anything is measured."""
+"""Check a protocol before the evaluation starts: all its attacks, corruptions and options must exist and be valid."""
 
 from collections.abc import Mapping
 
@@ -9,22 +9,23 @@ from robustbench_kpca.corruptions import require_profile
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.samples import to_pixels
 from robustbench_kpca.inference.corrupted import cell_of, corrupted
-from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Scenario, load_scenario
+from robustbench_kpca.protocols.loading import load_scenario
+from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Scenario
 from robustbench_kpca.tasks import task_named
 
 
 def prepare(protocol: str, overrides: Mapping[str, Override]) -> tuple[str, Scenario]:
-    """Return a protocol's label and what it resolves to.
+    """Load and check a protocol; return its label and the parsed protocol.
 
     Raises:
-        BadInputError: unknown protocol, attack or corruption; unknown or unusable option.
+        BadInputError: unknown protocol, attack or corruption; unknown or invalid option.
 
     """
     label, scenario = load_scenario(protocol, dict(overrides))
     if isinstance(scenario, Attack):
         image, zero = torch.full((1, 3, 32, 32), 0.5), torch.zeros(1, dtype=torch.int64)
         for stage in scenario.stage:
-            build_attack(stage).start(image, zero, scenario.threat, zero)  # refuses a norm or target it does not know
+            build_attack(stage).start(image, zero, scenario.threat, zero)  # refuses unsupported norms and targets
     elif isinstance(scenario, Corruption) and scenario.mode != "stored":
         for name in scenario.names:
             require_profile(name, scenario.profile)
@@ -32,10 +33,10 @@ def prepare(protocol: str, overrides: Mapping[str, Override]) -> tuple[str, Scen
 
 
 def try_cells(data: Dataset, scenario: Scenario, seed: int, frost: str) -> None:
-    """Corrupt one picture in each cell, so that what cannot be made is found out before anything is measured.
+    """Corrupt one image in each cell, so that an invalid cell is found before the evaluation starts.
 
     Raises:
-        BadInputError: a cell that cannot be made.
+        BadInputError: a corruption cannot be applied.
 
     """
     if not isinstance(scenario, Corruption) or scenario.mode == "stored":

@@ -1,4 +1,4 @@
-"""What one model answered so far, of an evaluation that needs forward passes only; a killed run goes on from it."""
+"""Interface `ModelResults`: results of one model in an evaluation by forward passes; saved, so a run can resume."""
 
 import time
 from abc import ABC, abstractmethod
@@ -12,15 +12,13 @@ from robustbench_kpca.records.outcomes import Outcomes
 
 
 class ModelResults(ABC):
-    """The answers of one model.
-
-    Samples are numbered cell after cell, in the order in which they are shown.
+    """The results of one model. Samples are numbered cell by cell, in the order of evaluation.
 
     Attributes:
-        name: of the model.
-        runner: what runs it.
-        begun: samples that an earlier attempt answered.
-        seconds: the time of its passes, and its share of the time that making the samples took.
+        name: name of the model.
+        runner: runs the model.
+        begun: number of samples that an earlier attempt finished.
+        seconds: time of its forward passes plus its share of the time for loading and corrupting samples.
 
     """
 
@@ -36,26 +34,26 @@ class ModelResults(ABC):
     @property
     @abstractmethod
     def forwards(self) -> int:
-        """Inputs that the model was shown: those of finished samples, by this attempt or an earlier one."""
+        """Number of inputs that the model evaluated for finished samples, including earlier attempts."""
 
     @abstractmethod
     def show(self, first: int, batch: Any) -> None:
-        """Answer samples `first`, `first` + 1, ..., unless they are answered already."""
+        """Evaluate samples `first`, `first` + 1, ..., unless they are finished already."""
 
     @abstractmethod
     def outcomes(self) -> Outcomes:
-        """Return the rows of all samples, once all are answered."""
+        """Return the outcomes of all samples, after all are finished."""
 
     @abstractmethod
     def content(self) -> tuple[int, dict[str, Any]]:
-        """Return how many samples are answered, and their rows as the journal keeps them."""
+        """Return the number of finished samples, and their rows in the format of the journal."""
 
     def finish(self) -> None:
-        """Answer what still waits for its batch to fill; by default nothing waits."""
+        """Evaluate samples that still wait for a full batch; by default there are none."""
         return
 
     def save(self) -> None:
-        """Write down what was answered so far."""
+        """Write the results so far to the journal."""
         done, rows = self.content()
         if self.journal and done:
             where = {"done": done, "forwards": self.forwards, "batch_size": self.runner.batch_size}
@@ -63,7 +61,7 @@ class ModelResults(ABC):
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Count the time of some passes, and save afterwards if it is time to."""
+        """Add the time of some passes to `seconds`; afterwards save if the journal is due."""
         started = time.perf_counter()
         yield
         self.seconds += time.perf_counter() - started

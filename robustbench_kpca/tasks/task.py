@@ -1,6 +1,6 @@
-"""A task says what a sample is, what is right or wrong about it, and what is written down and drawn.
+"""A task defines what a sample is, when a prediction is correct, and what records and pages contain.
 
-Its two halves are loaded when they are first used: `pages` reads records and needs no torch; `compute` runs models.
+Its two parts are imported on first use: `compute` runs models; `pages` reads records and does not need torch.
 """
 
 import importlib
@@ -22,13 +22,13 @@ class Task:
     """One task.
 
     Attributes:
-        name: such as `classification`; data sets name their task by it.
-        unit: what is right or wrong, in the singular: `image`, `pixel`.
-        tables: the columns of its outcomes, by kind of protocol. A kind without a table cannot be measured.
-        compute_at: where its computing half is, as `module:NAME`.
-        pages_at: where its reporting half is, as `module:NAME`.
-        scores: what training computes on held-out data: name -> title. The first is the main one; none where the task
-            cannot be trained here.
+        name: such as `classification`; data sets refer to their task by it.
+        unit: the thing that has one label, in the singular: `image` or `pixel`.
+        tables: the columns of its outcomes, by kind of protocol. Kinds without a table are not supported.
+        compute_at: location of its `Compute`, as `module:NAME`.
+        pages_at: location of its `Pages`, as `module:NAME`.
+        scores: scores on held-out data during training: name -> title, the main one first; empty if the task has no
+            training.
 
     """
 
@@ -41,22 +41,22 @@ class Task:
 
     @cached_property
     def compute(self) -> "Compute[Any]":
-        """The half that runs models; it needs torch."""
+        """The part that runs models; it needs torch."""
         found: Compute[Any] = _at(self.compute_at)
         return found
 
     @cached_property
     def pages(self) -> "Pages":
-        """The half that reads records; it needs no torch."""
+        """The part that reads records; it does not need torch."""
         found: Pages = _at(self.pages_at)
         return found
 
     def describe(self, part: str, scores: Mapping[str, float | str]) -> str:
-        """Return the scores of one part of the data as text: `test accuracy 97.5 %`; empty where there is none.
+        """Return the scores on one part of the data as text, such as `test accuracy 97.5 %`; empty if there are none.
 
         Args:
             part: `val`, `test` or `ema_val`.
-            scores: part and name of a score -> a number in [0, 1], under keys such as `val_accuracy`.
+            scores: `PART_NAME`, such as `val_accuracy` -> a number in [0, 1].
 
         """
         found = {title: scores[f"{part}_{name}"] for name, title in self.scores.items() if f"{part}_{name}" in scores}
@@ -64,16 +64,16 @@ class Task:
         return ", ".join(f"{where} {title} {100 * float(value):.1f} %" for title, value in found.items())
 
     def table(self, kind: str) -> Table:
-        """Return the columns of outcomes under a kind of protocol.
+        """Return the columns of outcomes for a kind of protocol.
 
         Raises:
-            BadInputError: the task cannot be measured under such protocols.
+            BadInputError: the task does not support this kind of protocol.
 
         """
         if kind not in self.tables:
             raise BadInputError(
-                f"a protocol of kind '{kind}' for {self.name}", expected=f"one of {', '.join(self.tables)}",
-                fix="choose another protocol, or other data",
+                f"protocols of kind '{kind}' are not defined for {self.name}",
+                expected=f"one of {', '.join(self.tables)}", fix="choose another protocol, or other data",
             )  # fmt: skip
         return self.tables[kind]
 

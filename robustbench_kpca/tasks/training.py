@@ -1,4 +1,4 @@
-"""What a task needs to be trained: the loss of a batch, and the scores on held-out data; needs torch."""
+"""Interface `Training`: the training loss of a task and its scores on held-out data."""
 
 from abc import ABC, abstractmethod
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from robustbench_kpca.types import IGNORE, Labels, Logits, PerSample
 
 Counts = Float[Tensor, "3 classes"]
-"""Of each class: labels that are predicted right, labels, predictions. Counts of batches and processes add up."""
+"""Per class: correct predictions, labels, predictions. Counts of batches and processes can be added."""
 
 
 class Training(ABC):
@@ -17,22 +17,22 @@ class Training(ABC):
 
     @abstractmethod
     def losses(self, logits: Logits, targets: Tensor, smoothing: float) -> PerSample:
-        """Return one loss a sample: the sum of the cross-entropy over its labels that count.
+        """Return one loss per sample: the sum of the cross-entropy over its labels, without IGNORE.
 
         Args:
             logits: shape (batch, classes, ...).
-            targets: labels, as the task has them. Where a sample has one label, they may also be a distribution over
-                the classes, of shape (batch, classes), as mixup makes them.
-            smoothing: of labels, in [0, 1).
+            targets: labels of the task. If a sample has one label, they can also be distributions over the classes, of
+                shape (batch, classes), as produced by mixup.
+            smoothing: label smoothing, in [0, 1).
 
         """
 
     @abstractmethod
     def score(self, counts: Counts) -> dict[str, float]:
-        """Return the scores of held-out data, in [0, 1], by the names in `Task.scores`; empty without any label."""
+        """Return the scores in [0, 1] by their names in `Task.scores`; empty if there are no labels."""
 
     def counts(self, logits: Logits, labels: Labels) -> Counts:
-        """Count labels and predictions, in double precision; labels that are IGNORE do not count."""
+        """Count labels and predictions, in double precision; places labelled IGNORE are excluded."""
         classes, kept = logits.shape[1], labels != IGNORE
         truth, predicted = labels[kept], logits.argmax(1)[kept]
         parts = (truth[truth == predicted], truth, predicted)
@@ -40,6 +40,6 @@ class Training(ABC):
 
 
 def accuracy(counts: Counts) -> float:
-    """Return the share of labels that are predicted right."""
+    """Return the fraction of correct predictions."""
     right, truth, _ = counts
     return float(right.sum() / truth.sum())

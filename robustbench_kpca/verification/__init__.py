@@ -1,1 +1,1 @@
-"""The same attack by another library, compared sample by sample."""
+"""Compare the native attacks with the same attacks of other libraries, sample by sample."""

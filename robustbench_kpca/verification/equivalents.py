@@ -1,8 +1,8 @@
-"""The most trustworthy other program for each attack, as data: a protocol in, the equivalent protocol out.
+"""Translate a protocol with native attacks to the equivalent protocol with attacks of other libraries.
 
-Which program that is was decided by running them side by side: torchattacks for the fast gradient and projected
-gradient methods, the authors' program (as pyautoattack) for AutoAttack and its parts, foolbox for C&W, DDN,
-HopSkipJump and noise. What cannot be made equal is said beside the entry.
+The library of each attack was chosen by comparing them: torchattacks for FGSM, PGD, MIM and SPSA, the authors' code (as
+pyautoattack) for AutoAttack and its parts, foolbox for C&W, DDN, HopSkipJump and noise. Remaining differences are
+stated at each entry.
 """
 
 import json
@@ -54,7 +54,7 @@ def _fgsm(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
 
 
 def _pgd(given: Options, norm: Norm, eps: float) -> Match:
-    """Pair with torchattacks, which judges its last iterate only, and in L2 starts closer to the image."""
+    """Translate to torchattacks, which evaluates only the last iterate, and in L2 starts closer to the image."""
     alpha = parse_step(given["step_size"], eps)
     options = {"alpha": alpha, "steps": given["steps"], "random_start": given["random_start"]}
     if norm == "linf":
@@ -63,7 +63,7 @@ def _pgd(given: Options, norm: Norm, eps: float) -> Match:
 
 
 def _mim(given: Options, norm: Norm, eps: float) -> Match:
-    """Pair with torchattacks: it divides gradients by their mean, not their sum, which leaves every sign as it is."""
+    """Translate to torchattacks, which divides gradients by their mean instead of their sum; the signs are equal."""
     options = {"alpha": parse_step(given["step_size"], eps), "steps": given["steps"], "decay": given["decay"]}
     return ("torchattacks:MIFGSM", options) if norm == "linf" else None
 
@@ -82,7 +82,7 @@ def _apgd_l1(given: Options, norm: Norm, eps: float) -> Match:
 
 def _fab(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
     options = {"n_iter": given["steps"]} | {name: given[name] for name in ("alpha_max", "eta", "beta")}
-    if given["random_start"]:  # a restart of the authors' program, which never begins with it
+    if given["random_start"]:  # in the authors' code the first run never has a random start
         return None
     if given["targets"] == 0:
         return "pyautoattack:fab", options
@@ -95,7 +95,7 @@ def _square(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
 
 
 def _cw(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
-    """Pair with foolbox, which gives up a run for the whole batch, where the native attack does for each sample."""
+    """Translate to foolbox, which stops a run early for the whole batch; the native attack does so per sample."""
     options = {
         "binary_search_steps": given["binary_steps"],
         "steps": given["steps"],
@@ -112,7 +112,7 @@ def _ddn(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
 
 
 def _hopskipjump(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
-    """Pair with foolbox, which counts iterations: as many whose probes alone fit into the queries, one at least."""
+    """Translate to foolbox, which counts iterations: as many as fit into the queries by their probes, at least one."""
     steps, probes = 0, 0
     while probes <= given["queries"]:
         steps += 1
@@ -127,19 +127,19 @@ def _hopskipjump(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG0
 
 
 def _spsa(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
-    """Pair with torchattacks: `nb_sample` are pairs; no random start; one sign per pixel for the whole batch."""
+    """Translate to torchattacks: `nb_sample` counts pairs; no random start; one sign per pixel for the whole batch."""
     options = {
         "nb_iter": given["steps"],
         "nb_sample": given["samples"] // 2,
         "delta": given["delta"],
         "lr": given["lr"],
-        "max_batch_size": 1,  # pairs at a time: of no influence on the result but through the draws
+        "max_batch_size": 1,  # pairs at a time: changes only the random draws
     }
     return ("torchattacks:SPSA", options) if norm == "linf" else None
 
 
 def _noise(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
-    """Pair with foolbox, whose noise is stretched to the surface of the ball."""
+    """Translate to foolbox, which scales the noise to the surface of the ball."""
     names = {"linf": "foolbox:LinfAdditiveUniformNoiseAttack", "l2": "foolbox:L2AdditiveUniformNoiseAttack"}
     return (names[norm], Options()) if norm in names else None
 
@@ -161,18 +161,18 @@ REFERENCES: dict[str, Callable[[Options, Norm, float], Match]] = {
 
 
 def reference_of(scenario: Attack, attack: str | None = None) -> Attack:
-    """Return the protocol that differs from `scenario` in the program only.
+    """Return the protocol of the reference: the same as `scenario`, but with attacks of other libraries.
 
-    A cascade of exactly the stages of AutoAttack (standard or plus) becomes that ensemble; every other one is
-    translated stage by stage. With `attack` (`LIBRARY:NAME`), that is the reference; it has the options of the table
-    where the table names it for the only stage, else its library's.
+    A cascade with exactly the stages of AutoAttack (standard, plus or rand) becomes that ensemble; every other cascade
+    is translated stage by stage. `attack` (`LIBRARY:NAME`) selects the reference. It gets the translated options if it
+    is the known equivalent of the only stage, else the defaults of its library.
 
     Raises:
-        BadInputError: no stages, or one for which no other program is trusted; an `attack` of no other program.
+        BadInputError: no stages; a stage without a known equivalent; an `attack` that is not of another library.
 
     """
     if not scenario.stage:
-        raise BadInputError("a protocol without stages has no attack to verify", fix="see: rbk list attacks")
+        raise BadInputError("the protocol has no stages, so there is no attack to verify", fix="see: rbk list attacks")
     if attack is None:
         ensemble = _ensemble(scenario)
         stages = [_stage(ensemble, {}, 1)] if ensemble else [_match(stage, scenario) for stage in scenario.stage]
@@ -187,7 +187,7 @@ def reference_of(scenario: Attack, attack: str | None = None) -> Attack:
 
 
 def to_toml(scenario: Attack) -> str:
-    """Write a protocol as the file that it could have been read from."""
+    """Return the TOML text of a protocol."""
     content = scenario.model_dump(mode="json")
     stages = content.pop("stage")
     lines = [_line(name, value) for name, value in content.items()]
@@ -202,8 +202,8 @@ def _require_library(attack: str) -> None:
     library, colon, name = attack.partition(":")
     if not (colon and name):
         raise BadInputError(
-            f"reference '{attack}' is no attack of another program",
-            expected=f"LIBRARY:NAME, of {', '.join(LIBRARIES)}",
+            f"reference '{attack}' is not an attack of another library",
+            expected=f"LIBRARY:NAME with LIBRARY one of {', '.join(LIBRARIES)}",
         )
     if library not in LIBRARIES:
         raise unknown_name("attack library", library, LIBRARIES)
@@ -222,7 +222,7 @@ def _ensemble(scenario: Attack) -> str | None:
 
 
 def _find(stage: Stage, scenario: Attack) -> Match:
-    """Look a stage up. Of all programs, only APGD's can average over draws."""
+    """Return the equivalent of a stage, or None. Only the reference of APGD can average over draws."""
     found = REFERENCES[stage.attack](stage.options, scenario.norm, scenario.eps) if stage.attack in REFERENCES else None
     if found is None or scenario.draws == 1:
         return found
@@ -233,9 +233,9 @@ def _match(stage: Stage, scenario: Attack) -> Options:
     found = _find(stage, scenario)
     if found is None:
         raise BadInputError(
-            f"no other program is trusted for attack '{stage.attack}' in {scenario.norm}"
+            f"there is no known equivalent of attack '{stage.attack}' in {scenario.norm}"
             + (f" with {scenario.draws} draws" if scenario.draws > 1 else ""),
-            fix="name one: --reference LIBRARY:NAME",
+            fix="give one: --reference LIBRARY:NAME",
         )
     return _stage(*found, stage.restarts)
 

@@ -1,4 +1,4 @@
-"""`verify`: the native protocol and another program's, on the same model and images, and how far they agree."""
+"""`verify`: run a native attack and a reference attack on the same model and images, and compare the results."""
 
 import tempfile
 from collections.abc import Callable
@@ -22,14 +22,14 @@ from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.prepare import prepare
 from robustbench_kpca.verification.equivalents import reference_of, to_toml
 
-ALLOWED = 0.005  # by which the native robust accuracy may be above the reference's
+ALLOWED = 0.005  # largest allowed excess of the native robust accuracy over that of the reference
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Two records of one model under one threat, sample by sample. Clean errors count as broken by both.
+    """Comparison of two records of one model under one threat. Clean errors count as broken by both attacks.
 
-    Seconds compare fairly only from some batches of images on: the native attack fills every batch up to its one size.
+    Running times are comparable only for several batches of images, because the native attack pads every batch.
     """
 
     native: Record
@@ -37,40 +37,40 @@ class Agreement:
 
     @property
     def both(self) -> int:
-        """Samples that both broke."""
+        """Number of samples that both attacks broke."""
         return int((self._broken(self.native) & self._broken(self.reference)).sum())
 
     @property
     def only_native(self) -> int:
-        """Samples that only the native attack broke."""
+        """Number of samples that only the native attack broke."""
         return int((self._broken(self.native) & ~self._broken(self.reference)).sum())
 
     @property
     def only_reference(self) -> int:
-        """Samples that only the reference broke."""
+        """Number of samples that only the reference broke."""
         return int((~self._broken(self.native) & self._broken(self.reference)).sum())
 
     @property
     def neither(self) -> int:
-        """Samples that stand."""
+        """Number of samples that neither attack broke."""
         return int((~self._broken(self.native) & ~self._broken(self.reference)).sum())
 
     @property
     def p_value(self) -> float:
-        """McNemar's exact test that the two break equally many."""
+        """P-value of McNemar's exact test; null hypothesis: both attacks break equally many samples."""
         return mcnemar(~self._broken(self.native), ~self._broken(self.reference))
 
     @property
     def as_strong(self) -> bool:
-        """Whether the native robust accuracy is at most half a point above the reference's."""
+        """Whether the native robust accuracy is at most 0.5 percentage points above that of the reference."""
         return self.only_reference - self.only_native <= ALLOWED * len(self.native.outcomes)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values, with both records."""
+        """Return counts, test results and both records as plain values."""
         counts = {name: getattr(self, name) for name in ("both", "only_native", "only_reference", "neither")}
-        verdict = {"p_value": self.p_value, "allowed_points": 100 * ALLOWED, "as_strong": self.as_strong}
+        test = {"p_value": self.p_value, "allowed_points": 100 * ALLOWED, "as_strong": self.as_strong}
         records = {name: getattr(self, name).model_dump(mode="json") for name in ("native", "reference")}
-        return {"verdicts": counts} | verdict | records
+        return {"verdicts": counts} | test | records
 
     @staticmethod
     def _broken(record: Record) -> NDArray[np.bool_]:
@@ -88,45 +88,45 @@ def verify(
     overrides: dict[str, Override] | None = None,
     **how: Any,
 ) -> Agreement:
-    """Evaluate a model under a protocol, and under the same with the reference attack.
+    """Evaluate a model with the native attacks of a protocol and with the equivalent reference attacks.
 
     Args:
-        model: as for `evaluate`.
-        images: as for `evaluate`.
-        labels: as for `evaluate`.
-        protocol: an attack, by name or as a TOML file.
-        reference: `LIBRARY:NAME`; by default the most trusted program for each stage (`verification.equivalents`).
-        out: folder for both records and the reference's protocol, which can be evaluated again by itself.
-        overrides: fields of the protocol, such as `{"eps": "3/255"}`.
-        **how: what else `evaluate` takes: seed, batch_size, device, name, ...
+        model: see `evaluate`.
+        images: see `evaluate`.
+        labels: see `evaluate`.
+        protocol: an attack: a name or a TOML file.
+        reference: `LIBRARY:NAME`; default: the known equivalent of each stage (`verification.equivalents`).
+        out: folder for both records and the protocol of the reference, which can be evaluated separately.
+        overrides: fields of the protocol to replace, such as `{"eps": "3/255"}`.
+        **how: other arguments of `evaluate`: seed, batch_size, device, name, ...
 
     Raises:
-        BadInputError: the protocol is no attack, or nobody else's is trusted to do it; all that `evaluate` refuses.
+        BadInputError: the protocol is not an attack, a stage has no known equivalent, or as in `evaluate`.
 
     """
     label, scenario = prepare(protocol, overrides or {})
     if not isinstance(scenario, Attack):
-        raise BadInputError(f"protocol '{label}' is no attack", fix="see: rbk list attacks, rbk list protocols")
+        raise BadInputError(f"protocol '{label}' is not an attack", fix="see: rbk list attacks, rbk list protocols")
     other = reference_of(scenario, reference)
     data = as_dataset(images, labels)
-    _require_verdicts(data)
+    _require_one_label(data)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch if out is None else out)
         require_writable(folder)
         file = folder / f"{safe_name(f'{label}__{_libraries(other)}')}.toml"
         write_atomic(file, to_toml(other).encode())
-        prepare(str(file), {})  # before anything runs, as the native one: both refuse what they cannot attack
+        prepare(str(file), {})  # refuse an unsupported protocol before the native attack runs
         run: Callable[..., Record] = evaluate
         native = run(model, data, audit=False, protocol=protocol, out=out, **how, **(overrides or {}))
         return Agreement(native, run(model, data, audit=False, protocol=str(file), out=out, **how))
 
 
-def _require_verdicts(data: Dataset) -> None:
+def _require_one_label(data: Dataset) -> None:
     if task_named(data.task).compute.success.graded:
         raise BadInputError(
-            f"data '{data.name}' ({data.task}): attacks make its samples worse by degrees",
-            expected="samples that an attack breaks or not, so that two programs can be compared verdict by verdict",
-            fix="give images with one label each",
+            f"data '{data.name}' ({data.task}) has many labels per image, so an attack on an image succeeds by degrees",
+            expected="images with one label each, which an attack either breaks or not",
+            fix="choose other data, such as --data digits",
         )
 
 

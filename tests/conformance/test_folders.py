@@ -21,7 +21,7 @@ from robustbench_kpca.diagnostics.claims import CLAIMS
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import METRICS
 from robustbench_kpca.protocols import presets
-from robustbench_kpca.protocols.scenario import load_scenario
+from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.registry import Family
 from robustbench_kpca.report.board_spec import BoardSpec
 from robustbench_kpca.strict import load_toml, validate

@@ -11,9 +11,9 @@ from torch import nn
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
 from robustbench_kpca.audit.answers import worse
-from robustbench_kpca.audit.bench import Bench
 from robustbench_kpca.audit.budgets import resolved
 from robustbench_kpca.audit.checks import CHECKS
+from robustbench_kpca.audit.context import AuditContext
 from robustbench_kpca.audit.limits import limits
 from robustbench_kpca.audit.model_identity import require_subject
 from robustbench_kpca.audit.run import audit
@@ -68,10 +68,10 @@ def scenes(count=4, height=8, width=8, truth=lambda score: score > 0):
     return ArrayScenes(images, masks, ["low", "high"])
 
 
-def bench_of(data, model=None, eps="8/255"):
+def context_of(data, model=None, eps="8/255"):
     x, y = COMPUTE.tensors(data)
     model = model or PerPixel()
-    return Bench(TASK, model, Runner(model, len(data), CPU), x, y, eps, Threat("linf", EPS), seed=0)
+    return AuditContext(TASK, model, Runner(model, len(data), CPU), x, y, eps, Threat("linf", EPS), seed=0)
 
 
 def flags(done: Audit) -> list[str]:
@@ -98,18 +98,18 @@ def test_what_is_left_is_the_share_of_pixels_that_cannot_be_flipped(name):
         known = data.mask(index) >= 0
         assert 0.05 < (score[known] < REACH).mean() < 0.95
         expected.append((score[known] > REACH).mean())
-    bench = bench_of(data)
-    assert bench.clean.tolist() == [1.0] * len(data)
-    np.testing.assert_allclose(bench.left(name).numpy(), expected, atol=1e-12)
-    assert bench.failures == {}
+    context = context_of(data)
+    assert context.clean.tolist() == [1.0] * len(data)
+    np.testing.assert_allclose(context.remaining(name).numpy(), expected, atol=1e-12)
+    assert context.failures == {}
 
 
 def test_an_attack_that_fails_leaves_what_there_was(monkeypatch):
-    bench = bench_of(scenes(truth=lambda score: (score > 0) & (score < 0.05)))
-    assert bool(((bench.clean > 0) & (bench.clean < 1)).all())
-    monkeypatch.setattr(bench, "attack", lambda *_: 1 / 0)
-    assert torch.equal(bench.left("pgd"), bench.clean)
-    assert bench.failures["pgd"].startswith("ZeroDivisionError")
+    context = context_of(scenes(truth=lambda score: (score > 0) & (score < 0.05)))
+    assert bool(((context.clean > 0) & (context.clean < 1)).all())
+    monkeypatch.setattr(context, "attack", lambda *_: 1 / 0)
+    assert torch.equal(context.remaining("pgd"), context.clean)
+    assert context.failures["pgd"].startswith("ZeroDivisionError")
 
 
 def test_an_image_counts_only_beyond_the_slack():
@@ -276,8 +276,8 @@ def flagged(kind, strength, names, count):
     model = fake("symvit_shapes", kind, strength)
     images, labels = COMPUTE.tensors(COMPUTE.audited(load_data("shapes"), count))
     assert refusal(model, images, labels) == ""
-    bench = Bench(TASK, model, Runner(model, count, CPU), images, labels, "8/255", Threat("linf", 8 / 255), 0)
-    return {name for name in names if CHECKS[name](bench).flag}
+    context = AuditContext(TASK, model, Runner(model, count, CPU), images, labels, "8/255", Threat("linf", 8 / 255), 0)
+    return {name for name in names if CHECKS[name](context).flag}
 
 
 @pytest.mark.slow

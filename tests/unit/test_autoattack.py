@@ -5,7 +5,7 @@ import torch
 from attack_checks import batch, network
 
 from robustbench_kpca import attack, load_data, load_model
-from robustbench_kpca.protocols.scenario import load_scenario
+from robustbench_kpca.protocols.loading import load_scenario
 
 PROTOCOL = "autoattack-linf-8_255"
 CE, DLR, DLR_T = ({"loss": loss, "targets": n} for loss, n in (("ce", 1), ("dlr", 1), ("dlr_targeted", 9)))

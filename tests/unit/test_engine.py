@@ -438,7 +438,7 @@ def test_a_newer_record_is_never_replaced(linear, tmp_path):
 @pytest.mark.parametrize(("protocol", "eps"), [("pgd20-l2-128_255", 128), ("sld-l1-10", 100_000)])
 def test_a_ball_larger_than_the_box_is_refused(known, protocol, eps):
     model, images, labels = known
-    with pytest.raises(BadInputError, match=r"further apart .*/255"):
+    with pytest.raises(BadInputError, match=r"eps = .*/255"):
         evaluate(model, images, labels, protocol=protocol, eps=eps, audit=False)
 
 

@@ -25,7 +25,7 @@ from robustbench_kpca.metrics import (
 from robustbench_kpca.metrics.corruption import RelativeError
 from robustbench_kpca.metrics.shared.pixels import miou
 from robustbench_kpca.protocols.corruption_names import COMMON, SEVERITIES
-from robustbench_kpca.protocols.scenario import load_scenario
+from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.outcomes import Outcomes, Table
 from robustbench_kpca.records.record import (
     DataInfo,

@@ -12,7 +12,7 @@ from robustbench_kpca.data.load import as_dataset
 from robustbench_kpca.data.pair import Pair
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.protocols.scenario import load_scenario
+from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.tasks import task_named
 

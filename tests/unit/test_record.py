@@ -15,7 +15,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import safe_name
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.metrics.accuracy import correct
-from robustbench_kpca.protocols.scenario import load_scenario
+from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.tasks.classification import TASK

@@ -37,10 +37,10 @@ def test_a_member_from_outside_is_found_like_the_others(family):
 
 
 def test_a_name_is_given_once(family):
-    with pytest.raises(BadInputError, match="second data set named 'digits'"):
+    with pytest.raises(BadInputError, match="data set named 'digits'"):
         family.add("digits", load)
     family.add("black", load)
-    with pytest.raises(BadInputError, match="second data set named 'black'"):
+    with pytest.raises(BadInputError, match="data set named 'black'"):
         family.add("black", lambda _: None)
 
 

@@ -1,7 +1,8 @@
 import pytest
 
 from robustbench_kpca.errors import BadInputError, UnknownNameError
-from robustbench_kpca.protocols.scenario import Attack, Corruption, load_scenario, parse_scenario
+from robustbench_kpca.protocols.loading import load_scenario
+from robustbench_kpca.protocols.scenario import Attack, Corruption, parse_scenario
 
 PGD = {
     "title": "t",

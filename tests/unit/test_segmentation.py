@@ -17,7 +17,8 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation import forward_only
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.sliding_window.windows import segment
-from robustbench_kpca.protocols.scenario import load_scenario, parse_scenario
+from robustbench_kpca.protocols.loading import load_scenario
+from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.tasks import results
 from robustbench_kpca.tasks.segmentation.compute import COMPUTE
 from robustbench_kpca.tasks.segmentation.pages import PAGES

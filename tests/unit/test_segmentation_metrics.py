@@ -12,7 +12,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import measure, metric_for
 from robustbench_kpca.metrics.shared.bootstrap import bootstrap
 from robustbench_kpca.metrics.shared.pixels import PixelCounts
-from robustbench_kpca.protocols.scenario import load_scenario
+from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.outcomes import COUNTS, Outcomes
 from robustbench_kpca.tasks.segmentation import TASK
 from robustbench_kpca.tasks.segmentation.counts import pixel_counts
@@ -135,7 +135,7 @@ def test_under_corruption_every_corruption_counts_alike(grid):
 
 
 def _cells():
-    from robustbench_kpca.protocols.scenario import Cells
+    from robustbench_kpca.protocols.grid import Cells
 
     return tuple(Cells(**part) for part in GRID["grid"])
 

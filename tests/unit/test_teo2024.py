@@ -6,8 +6,8 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import attack, evaluate, load_data, load_model
 from robustbench_kpca.metrics.accuracy import correct
+from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import protocols
-from robustbench_kpca.protocols.scenario import load_scenario
 
 PAIRS = ("fgsm", "pgd", "spsa", "sld", "noise", "cw", "autoattack")
 

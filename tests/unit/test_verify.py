@@ -12,7 +12,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.api import evaluate, prepare
 from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.protocols import presets
-from robustbench_kpca.protocols.scenario import load_scenario
+from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.records.estimate import mcnemar
 from robustbench_kpca.verification.equivalents import REFERENCES, reference_of, to_toml

@@ -1,1 +1,1 @@
-"""Pictures of any size are shown to a model through windows of one size."""
+"""Sliding-window inference: segment images of any size through windows of one size."""

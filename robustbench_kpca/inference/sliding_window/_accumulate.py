@@ -1,7 +1,7 @@
-"""What windows say of the same pixels is added up in little memory, and the class of the largest score is found.
+"""Add up the logits of overlapping windows in little memory, and find the class of the largest score per pixel.
 
-A rectangle is a tensor (classes, rows, columns). One that is `turned` is transposed: its rows are a picture's columns,
-and it lies in memory as the picture does.
+A rectangle is a tensor (classes, rows, columns). A `turned` rectangle is transposed: its rows are the columns of the
+image, but its memory layout is that of the image.
 """
 
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 Part = tuple[Tensor, int, int]
-"""A rectangle, and the row and the column of its first place."""
+"""A rectangle, and the row and the column of its upper left corner."""
 
 
-class Sums:
-    """What the windows so far say together where one of them looks: its logits, and parts of earlier sums.
+class WindowSums:
+    """Sums of logits in the area of one window: its own logits plus the parts of earlier sums that overlap it.
 
-    Iterating over it gives the sums in the window itself class by class, each to be used before the next.
+    Iteration yields the sums in the window class by class, in a buffer that the next class overwrites.
     """
 
     def __init__(self, logits: Tensor, top: int, left: int, earlier: list[Part], *, turned: bool) -> None:
@@ -45,7 +45,10 @@ class Sums:
             yield plane
 
     def read(self, rows: slice, columns: slice, *, view: bool) -> Tensor:
-        """Return a rectangle, copied; with `view` not where it is most of the window's own logits and nothing else."""
+        """Return the sums in a rectangle, copied.
+
+        With `view`, a rectangle without overlap that is more than half of the window is returned without a copy.
+        """
         found = self._cut(rows, columns)
         shape = rows.stop - rows.start, columns.stop - columns.start
         if view and len(found) == 1 and found[0][0].shape[1:] == shape and 2 * shape[0] * shape[1] > self.area:
@@ -53,15 +56,15 @@ class Sums:
         return self.gathered(rows, columns)
 
     def gathered(self, rows: slice, columns: slice) -> Tensor:
-        """Return a rectangle, copied."""
-        found = _room(self.logits, rows.stop - rows.start, columns.stop - columns.start, turned=self.turned).zero_()
+        """Return the sums in a rectangle, copied."""
+        found = _allocate(self.logits, rows.stop - rows.start, columns.stop - columns.start, turned=self.turned).zero_()
         for values, y, x in self._cut(rows, columns):
             here = found[:, y - rows.start :, x - columns.start :]
             here[:, : values.shape[1], : values.shape[2]] += values
         return found
 
     def _cut(self, rows: slice, columns: slice) -> list[Part]:
-        """Return what each piece has of a rectangle, the window's own part last."""
+        """Return the part of each piece that lies in a rectangle; the window's own logits come last."""
         found = []
         for values, y, x in self._pieces:
             first, last = max(rows.start, y), min(rows.stop, y + values.shape[1])
@@ -71,18 +74,18 @@ class Sums:
         return found
 
 
-def _room(like: Tensor, rows: int, columns: int, *, turned: bool) -> Tensor:
-    """Return memory for (classes, rows, columns), uncleared."""
+def _allocate(like: Tensor, rows: int, columns: int, *, turned: bool) -> Tensor:
+    """Return an uninitialised tensor (classes, rows, columns)."""
     if turned:
         return like.new_empty(len(like), columns, rows).mT
     return like.new_empty(len(like), rows, columns)
 
 
 class Bands:
-    """Probabilities of several passes, summed in bands of `height` rows; only the bands that were met are held.
+    """Sums the probabilities of several passes in bands of `height` rows; only bands with values are in memory.
 
-    A band is one large block of memory, which goes back to the system when it is let go; before it is met from left to
-    right, its pages are not taken.
+    A band is one large allocation that returns to the system when the band is complete. It is zeroed from left to
+    right when values arrive, so its memory pages are not used before.
     """
 
     def __init__(self, shape: tuple[int, ...], *, turned: bool) -> None:
@@ -92,26 +95,26 @@ class Bands:
         self._held: dict[int, tuple[Tensor, int]] = {}
 
     def add(self, values: Tensor, first: int, left: int) -> None:
-        """Add probabilities (classes, rows, columns) from the place (first, left) on: a part of one band."""
+        """Add probabilities (classes, rows, columns) at row `first` and column `left`; they must lie in one band."""
         top, right = first // self.height * self.height, left + values.shape[2]
         if top not in self._held:
-            self._held[top] = _room(values, min(self.height, self.rows - top), self.columns, turned=self.turned), 0
-        sums, met = self._held[top]
-        if right > met:
-            sums[:, :, met:right] = 0
+            self._held[top] = _allocate(values, min(self.height, self.rows - top), self.columns, turned=self.turned), 0
+        sums, zeroed = self._held[top]
+        if right > zeroed:
+            sums[:, :, zeroed:right] = 0
             self._held[top] = sums, right
         sums[:, first - top : first - top + values.shape[1], left:right] += values
 
     def before(self, row: int) -> Iterator[tuple[Tensor, int]]:
-        """Let go of the bands that end at most at `row`: their sums and their first rows."""
+        """Remove the bands that end at or before `row`; yield their sums and their first rows."""
         for top in [top for top, (sums, _) in self._held.items() if top + sums.shape[1] <= row]:
             yield self._held.pop(top)[0], top
 
 
-def first_largest(scores: Tensor | Sums) -> tuple[Tensor, Tensor]:
-    """Return the class of the largest score at each place (of equal ones the first), as int16, and that score.
+def first_largest(scores: Tensor | WindowSums) -> tuple[Tensor, Tensor]:
+    """Return, per place, the class of the largest score as int16, and that score; ties go to the lowest class.
 
-    `scores` has shape (classes, ...). On a CPU, going through the classes once is several times faster than `max(0)`.
+    `scores` has shape (classes, ...). On a CPU, this loop over the classes is several times faster than `max(0)`.
     """
     if isinstance(scores, Tensor) and scores.device.type != "cpu":
         largest, classes = scores.max(0)

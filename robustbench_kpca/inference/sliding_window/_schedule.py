@@ -1,8 +1,8 @@
-"""Logits of one pass over a picture are summed window by window, and are let go once no later window adds to them.
+"""Sum the logits of one pass window by window; sums leave memory as soon as no later window adds to them.
 
-Along an axis, windows come in order. When one comes, what earlier windows reached is held as sums; with it, everything
-before the start of the next one is final. Only the overlap with the windows to come is kept, and, where a pass is
-resized, one row or column more, between which and the next ones pixels lie.
+Along an axis, windows are processed in order. After a window, everything before the start of the next window is final.
+Only the overlap with later windows is kept. If the pass is resized, one more row or column is kept, because the pixels
+of the image that lie between it and the next row or column are interpolated from both.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca.inference.sliding_window._accumulate import Part, Sums
+from robustbench_kpca.inference.sliding_window._accumulate import Part, WindowSums
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Span:
     """One window along one axis of a pass.
 
     start: where the window starts.
-    held: from where on logits of earlier windows are held when it comes: at most `start`.
-    reached: up to where earlier windows have been: at least `start`.
-    done: up to where logits are final with it: where the next one starts.
-    keep: from where on they are needed afterwards.
-    first: of the picture's pixels, the first that becomes final with this window.
-    last: the one after the last that does.
+    held: where the logits that are still kept from earlier windows start; at most `start`.
+    reached: where the earlier windows end; at least `start`.
+    done: logits before this place are final after this window; the next window starts here.
+    keep: logits from this place on are needed after this window.
+    first: the first pixel of the image that becomes final with this window.
+    last: one past the last pixel that becomes final with this window.
     """
 
     start: int
@@ -42,7 +42,7 @@ class Span:
 
 @lru_cache(maxsize=256)
 def spans(starts: tuple[int, ...], side: int, length: int, shown: int) -> tuple[Span, ...]:
-    """Follow windows that start at `starts` along an axis of `length`, read at the length `shown`."""
+    """Return the spans of windows that start at `starts`: an axis of `length` in the pass, `shown` in the image."""
     found = []
     held = reached = first = 0
     place = _places(length, shown)
@@ -56,24 +56,24 @@ def spans(starts: tuple[int, ...], side: int, length: int, shown: int) -> tuple[
 
 @lru_cache(maxsize=256)
 def _places(length: int, shown: int) -> NDArray[np.float64]:
-    """Where the pixels of an axis of length `shown` lie on one of `length`: bilinear, centres at halves."""
+    """Map the pixel centres of an axis of length `shown` to an axis of `length` (bilinear, centres at halves)."""
     return np.clip((np.arange(shown) + 0.5) * length / shown - 0.5, 0, length - 1)
 
 
 class Pass:
-    """The logits of one pass, over a picture resized from `shown` to `size`, read at the size `shown`.
+    """The logits of one pass: the image is resized from `shown` to `size`, the logits back from `size` to `shown`.
 
-    Windows are added row by row, and in each row from left to right; their logits are never written to.
+    Windows are added row by row, and in each row from left to right; their logits are never modified.
 
     Attributes:
         down: the rows of windows.
         across: the windows of each row.
-        mirrored: whether windows are shown mirrored. Places are those in the picture, which is not.
-        turned: whether rows are columns and columns rows. What is added, held and returned is transposed, and lies in
-            memory as if it were not.
-        alone: whether it is the picture's only pass, so that there is memory to hold logits without copying.
-        plain: whether the pass has the picture's own size.
-        disjoint: whether, besides, no two windows overlap.
+        mirrored: whether the model sees mirrored windows. Coordinates are those of the image that is not mirrored.
+        turned: whether rows and columns are exchanged. All rectangles are then transposed, but keep the memory layout
+            of the image.
+        alone: whether it is the only pass, so that there is enough memory to keep logits without copying.
+        plain: whether the pass has the size of the image.
+        disjoint: whether, in addition, no two windows overlap.
 
     """
 
@@ -102,8 +102,8 @@ class Pass:
         self._above: list[Part] = []
         self._below: list[Part] = []
 
-    def add(self, row: int, column: int, logits: Tensor) -> Sums:
-        """Add the logits (classes, rows, columns) of a window; return what windows said so far where it looks."""
+    def add(self, row: int, column: int, logits: Tensor) -> WindowSums:
+        """Add the logits (classes, rows, columns) of a window; return the sums so far in the area of the window."""
         down, across = self.down[row], self.across[column]
         if column == 0:
             self._above, self._below = self._below, []
@@ -111,7 +111,7 @@ class Pass:
             (values[:, :, max(across.reached - left, 0) :], top, max(across.reached, left))
             for values, top, left in self._above
         ]
-        sums = Sums(logits, down.start, across.start, [*self._beside, *earlier], turned=self.turned)
+        sums = WindowSums(logits, down.start, across.start, [*self._beside, *earlier], turned=self.turned)
         self._above = [part for part in self._above if part[2] + part[0].shape[2] > sums.right]
         self._beside = []
         if row + 1 < len(self.down):
@@ -122,10 +122,10 @@ class Pass:
             self._beside = [(beside, down.held, across.keep)]
         return sums
 
-    def final(self, row: int, column: int, sums: Sums, side: int) -> Iterator[Part]:
-        """Yield the means that are final with a window, at the picture's size (bilinear).
+    def final(self, row: int, column: int, sums: WindowSums, side: int) -> Iterator[Part]:
+        """Yield the mean logits that are final after a window, at the size of the image (bilinear).
 
-        Each is a part of one square of the given side, of those into which the picture is divided.
+        The image is divided into squares of the given side; each part lies in one square.
         """
         down, across = self.down[row], self.across[column]
         read = self._means if self.plain else self._resized
@@ -133,16 +133,16 @@ class Pass:
             for columns in _squares(across.first, across.last, side):
                 yield read(sums, rows, columns), rows.start, columns.start
 
-    def _means(self, sums: Sums, rows: slice, columns: slice) -> Tensor:
-        """Return the means over windows in a rectangle."""
+    def _means(self, sums: WindowSums, rows: slice, columns: slice) -> Tensor:
+        """Return the mean logits over windows in a rectangle of the pass."""
         found = sums.gathered(rows, columns)
         if self._counts:
             down, across = (count.to(found.device) for count in self._counts)
             found /= down[rows, None] * across[columns]
         return found
 
-    def _resized(self, sums: Sums, rows: slice, columns: slice) -> Tensor:
-        """Return the means in a rectangle of the picture, from the pixels around."""
+    def _resized(self, sums: WindowSums, rows: slice, columns: slice) -> Tensor:
+        """Return the mean logits in a rectangle of the image, interpolated from the surrounding logits of the pass."""
         places = self._places[0][rows], self._places[1][columns]
         around = [slice(int(place[0]), int(np.ceil(place[-1])) + 1) for place in places]
         patch = self._turn(self._means(sums, *around))
@@ -160,22 +160,22 @@ class Pass:
 
 @lru_cache(maxsize=256)
 def _counts(starts: tuple[int, ...], side: int, length: int) -> Tensor:
-    """Count the windows that see each place of an axis."""
-    hits = torch.zeros(length)
+    """Count the windows that contain each place of an axis."""
+    counts = torch.zeros(length)
     for start in starts:
-        hits[start : start + side] += 1
-    return hits
+        counts[start : start + side] += 1
+    return counts
 
 
 def _squares(first: int, last: int, side: int) -> list[slice]:
-    """Divide first ... last - 1 where multiples of `side` are."""
+    """Divide the range first ... last - 1 at multiples of `side`."""
     tops = range(first // side * side, last, side) if first < last else ()
     return [slice(max(first, top), min(last, top + side)) for top in tops]
 
 
 @dataclass(frozen=True)
 class Window:
-    """One window of a picture: its pass, and its place among the windows there."""
+    """One window of an image: its pass, and its row and column among the windows of the pass."""
 
     path: Pass
     row: int
@@ -183,11 +183,11 @@ class Window:
 
 
 def schedule(passes: list[Pass]) -> list[Window]:
-    """Order the windows of several passes: rows of windows by where they start, larger pictures first where equal.
+    """Order the windows of several passes by the relative start of their row; ties: larger images first.
 
-    Where most rows of windows overlap by less than half, one that does by more (the last, or mirrored the second)
-    follows the one before at once: that much is not to be held for long. Windows of the smallest pictures
-    come last because they open most bands.
+    If most rows of windows overlap by less than half, a row that overlaps by more (the last one or, mirrored, the
+    second) directly follows the row before it, so that the large overlap is kept in memory only briefly. Windows of the
+    smallest images come last because they open most bands.
     """
     rows = []
     for path in passes:

@@ -1,15 +1,15 @@
-"""A picture of any size is classified pixel by pixel through windows of one size, in full batches, at its own size.
+"""Segment images of any size: slide windows of one size over them, in full batches, and average overlapping logits.
 
 Source: Strudel, Garcia, Laptev & Schmid (2021), "Segmenter: Transformer for Semantic Segmentation", arXiv:2105.05633.
 Along each axis of length n, windows of side w start at 0, s, 2s, ... (s the stride) and, the last, at n - w. With
-z_k(p) the logits of window k at pixel p and K(p) the windows that see it,
+z_k(p) the logits of window k at pixel p and K(p) the windows that contain p,
 
     z(p) = 1/|K(p)| sum_{k in K(p)} z_k(p)                               logits are averaged where windows overlap
     prediction(p) = argmax_c sum_{scales, mirrored or not} softmax(resize z)_c(p)         probabilities across passes
 
-where z is resized (bilinear) from the size that the windows saw to the picture's own; with one pass its softmax is left
-out, which changes no argmax. Two things differ from the original: what is smaller than a window is padded (right and
-bottom, mid-grey), not enlarged; and one pass of a resized picture resizes logits, as the original does, but row by row.
+where z is resized (bilinear) from the size of the pass to the size of the image. With a single pass the softmax is left
+out, which does not change the argmax. Differences from the original: an image smaller than a window is padded (right
+and bottom, mid-grey) instead of enlarged; and the logits of a single resized pass are resized row by row.
 """
 
 from collections import deque
@@ -25,31 +25,31 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.inference.runner import Presentation, Runner, call, device_for
-from robustbench_kpca.inference.sliding_window._accumulate import Bands, Sums, first_largest
+from robustbench_kpca.inference.sliding_window._accumulate import Bands, WindowSums, first_largest
 from robustbench_kpca.inference.sliding_window._schedule import Pass, Window, schedule
 from robustbench_kpca.inference.sliding_window.tiles import GREY, starts
 
 Prediction = NDArray[np.int16]
 T = TypeVar("T")
-BATCH_VALUES = 2**26  # logits of one batch: a quarter of a gigabyte
-SQUARE_VALUES = 2**19  # logits resized at a time
+BATCH_VALUES = 2**26  # largest number of logits in one batch: 256 MiB in single precision
+SQUARE_VALUES = 2**19  # number of logits that are resized together
 EVERY_PIXEL = Presentation(
     call, lambda logits, x: logits.ndim == 4 and len(logits) == len(x) and logits.shape[2:] == x.shape[2:],
     expected="logits for every pixel: (batch, classes, height, width)",
-    fix="for scenes with masks choose a segmenter, such as symvit_shapes",
+    fix="for images with masks choose a segmenter, such as symvit_shapes",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Windowing:
-    """How a picture is looked at.
+    """Settings of sliding-window inference.
 
     window: side of the windows, in pixels.
-    stride: from one window to the next.
-    scales: of the picture, one pass each.
-    flip: whether each pass is also made of the mirrored picture.
-    resize: `short-side`: the picture is resized (bilinear, ratio kept) so that its short side is a window's, before any
-        scale; `none`: it is taken as it is.
+    stride: distance from one window to the next, in pixels.
+    scales: sizes of the image relative to its own; one pass per scale.
+    flip: whether each pass is repeated on the mirrored image.
+    resize: `short-side`: before scaling, the image is resized (bilinear, aspect ratio kept) so that its short side
+        equals the window; `none`: it keeps its size.
     """
 
     window: int
@@ -62,34 +62,34 @@ class Windowing:
         if not 0 < self.stride <= self.window or not self.scales or min(self.scales) <= 0:
             raise BadInputError(
                 f"window = {self.window}, stride = {self.stride}, scales = {list(self.scales)}",
-                expected="0 < stride <= window, so that every pixel is seen, and scales above 0",
+                expected="0 < stride <= window, so that windows cover every pixel, and scales above 0",
             )
 
     @classmethod
     def of(cls, model: nn.Module, window: int, stride: int, **how: object) -> "Windowing":
-        """Fill in the model's own window where `window` is 0, and windows side by side where `stride` is 0."""
+        """Build the settings; window 0 is the training window of the model, stride 0 equals the window."""
         side = window or own_window(model)
         if side < 1:
             raise BadInputError(
-                f"a {type(model).__name__} that does not say at which window it was trained",
-                fix="set window = 512, say",
+                f"the window at which this {type(model).__name__} was trained is unknown",
+                fix="set window, for example window = 512",
             )
         return cls(side, stride or side, **how)  # type: ignore[arg-type]
 
     def sizes(self, height: int, width: int) -> list[tuple[int, int]]:
-        """Return the size of the picture in each pass, mirrored ones left out."""
+        """Return (height, width) of the image at each scale."""
         whole = self.window / min(height, width) if self.resize == "short-side" else 1.0
         return [(max(1, round(height * whole * scale)), max(1, round(width * whole * scale))) for scale in self.scales]
 
 
 def own_window(model: nn.Module) -> int:
-    """Return the side of the windows that a segmenter was trained at, 0 where it does not say."""
+    """Return the side of the training window of a segmenter in pixels, 0 if it is unknown."""
     side = getattr(model, "window", 0)
     return side if isinstance(side, int) and side > 0 else 0
 
 
 def batch_size_for(classes: int, window: int, most: int) -> int:
-    """Return how many windows are shown at once by default: so many that their logits take a quarter of a gigabyte."""
+    """Return the default batch size: `most`, or fewer if the logits of that many windows exceed 256 MiB."""
     return max(1, min(most, BATCH_VALUES // (classes * window**2)))
 
 
@@ -103,17 +103,17 @@ def segment(
     flip: bool = False,
     resize: Literal["none", "short-side"] = "none",
 ) -> Prediction:
-    """Classify every pixel of one picture.
+    """Classify every pixel of one image.
 
     Args:
-        model: a segmenter in evaluation mode, images in [0, 1] of shape (batch, 3, height, width) to logits (batch,
-            classes, height, width); or what runs it.
+        model: a segmenter in evaluation mode, or its `Runner`; it maps images in [0, 1] of shape (batch, 3, height,
+            width) to logits (batch, classes, height, width).
         image: uint8, shape (height, width, 3).
-        window: and everything else as in `Windowing`; 0 is the model's own window.
-        stride: 0 is the window.
-        scales: see there.
-        flip: see there.
-        resize: see there.
+        window: side of the windows in pixels; 0 is the training window of the model.
+        stride: distance from one window to the next in pixels; 0 equals the window.
+        scales: see `Windowing`.
+        flip: see `Windowing`.
+        resize: see `Windowing`.
 
     Returns:
         int16, shape (height, width): classes from 0.
@@ -130,16 +130,17 @@ def segment(
 
 
 def first_window(image: NDArray[np.uint8], windowing: Windowing) -> Tensor:
-    """Return the window at the upper left of a picture: (3, window, window) in [0, 1]."""
+    """Return the first window of an image, at the upper left: (3, window, window) in [0, 1]."""
     picture = _Picture(image, windowing, torch.device("cpu"))
     return picture.shown(picture.windows[0], torch.empty(3, windowing.window, windowing.window))
 
 
 class _Picture:
-    """A picture on its way: its windows in the order in which they are looked at, and what is known of its prediction.
+    """An image in progress: its windows in the order of processing, and its prediction so far.
 
-    One pass is decided window by window. Of several, probabilities are summed in bands, which are decided and let go
-    when every pass is through. Passes advance together, and along the picture's longer side: bands are few and short.
+    With a single pass, pixels are decided window by window. With several passes, probabilities are summed in bands; a
+    band is decided and released when every pass has completed it. All passes advance together along the longer side of
+    the image, so that few and short bands are in memory.
     """
 
     def __init__(self, image: NDArray[np.uint8], windowing: Windowing, device: torch.device) -> None:
@@ -169,7 +170,7 @@ class _Picture:
         return Pass(size, self.size, (down, across), side, mirrored=mirrored, alone=self.alone)
 
     def shown(self, window: Window, frame: Tensor) -> Tensor:
-        """Fill `frame` with what the model is shown in a window, and return it."""
+        """Fill `frame` with the input of the model for a window, and return it."""
         path = window.path
         y, x = path.down[window.row].start, path.across[window.column].start
         (height, width), size = path.sides, path.size
@@ -189,20 +190,20 @@ class _Picture:
         return frame
 
     def _strip(self, size: tuple[int, int], axis: int, start: int, length: int) -> Tensor:
-        """Return rows or columns of the picture resized to `size`; the last ones are remembered, others made again."""
+        """Return rows or columns of the image resized to `size`; only the last ones are cached."""
         if self.strip_of != (size, start):
             whole = F.interpolate(self.pixels.float() / 255, size, mode="bilinear", align_corners=False)[0]
             self.strip, self.strip_of = whole.narrow(axis, start, length).clone(), (size, start)
         return self.strip
 
     def take(self, window: Window, logits: Tensor) -> None:
-        """Add what the model says in a window (classes, side, side); decide what is complete."""
+        """Add the logits of a window (classes, side, side); decide the pixels that are complete."""
         path = window.path
         height, width = path.sides[::-1] if path.turned else path.sides
         logits = logits[:, :height, :width]
         logits = logits.flip(2) if path.mirrored else logits
         sums = path.add(window.row, window.column, logits.mT if path.turned else logits)
-        if self.alone and path.plain:  # dividing by the number of windows changes no argmax
+        if self.alone and path.plain:  # dividing by the number of windows would not change the argmax
             self._decide_window(window, sums)
         else:
             self.bands.height = max(1, isqrt(SQUARE_VALUES // len(logits)))
@@ -217,14 +218,14 @@ class _Picture:
             for band, first in self.bands.before(min(self.ready.values())):
                 self._decide(first, 0, *first_largest(band))
 
-    def _decide_window(self, window: Window, sums: Sums) -> None:
+    def _decide_window(self, window: Window, sums: WindowSums) -> None:
         down, across = window.path.down[window.row], window.path.across[window.column]
         final = slice(down.done - down.start), slice(across.done - across.start)
         classes, largest = (found[final] for found in first_largest(sums))
         self._decide(down.start, across.start, classes, largest)
 
     def _decide(self, first: int, left: int, classes: Tensor, largest: Tensor) -> None:
-        """Write down the classes from (first, left) on."""
+        """Write classes into the prediction, from row `first` and column `left` on."""
         _require_finite(largest)
         self.target[first : first + classes.shape[0], left : left + classes.shape[1]] = classes.cpu().numpy()
 
@@ -235,10 +236,10 @@ def _require_finite(largest: Tensor) -> None:
 
 
 class Stream(Generic[T]):
-    """Windows of many pictures, one after the other, in batches of exactly the runner's size.
+    """Segments a sequence of images; windows of different images share batches of exactly the runner's batch size.
 
-    Each picture comes with a tag and its prediction comes back with it, in order, some pictures later. `decided` counts
-    the windows of those that have come back.
+    Each image has a tag. Predictions are returned with their tags, in order, some images later. `decided` counts the
+    windows of all images that have been returned.
     """
 
     def __init__(self, runner: Runner, windowing: Windowing) -> None:
@@ -248,7 +249,7 @@ class Stream(Generic[T]):
         self._waiting: deque[tuple[_Picture, Window]] = deque()
 
     def put(self, tag: T, image: NDArray[np.uint8]) -> list[tuple[T, Prediction]]:
-        """Queue a picture, run every full batch, and return what is decided."""
+        """Queue an image, run all full batches, and return the predictions that are complete."""
         picture = _Picture(image, self.windowing, self.runner.device)
         self._pictures.append((tag, picture))
         self._waiting.extend((picture, window) for window in picture.windows)
@@ -257,7 +258,7 @@ class Stream(Generic[T]):
         return self._decided()
 
     def flush(self) -> list[tuple[T, Prediction]]:
-        """Run what is left, and return it."""
+        """Run the remaining windows and return the remaining predictions."""
         while self._waiting:
             self._run()
         return self._decided()
@@ -277,7 +278,7 @@ class Stream(Generic[T]):
             picture.take(window, own)
 
     def _decide(self, batch: list[tuple[_Picture, Window]], logits: Tensor) -> None:
-        """Decide windows of which each is all that is said about its pixels: together, and where they lie."""
+        """Decide a whole batch of windows that do not overlap: each alone determines the classes of its pixels."""
         classes, largest = first_largest(logits.movedim(1, 0))
         _require_finite(largest)
         for (picture, window), own in zip(batch, classes.cpu().numpy(), strict=True):

@@ -1,4 +1,4 @@
-"""Images with one label each."""
+"""Image classification: one label per image."""
 
 from robustbench_kpca.records.outcomes import COUNTS, ColumnType, Table
 from robustbench_kpca.tasks.task import Task
@@ -7,7 +7,7 @@ _RANKED: dict[str, ColumnType] = {
     "sample": "str",  # the data set's own id
     "label": "int",
     "prediction": "int",  # class with the largest logit
-    "rank": "int",  # classes ranked above the label: 0 is right, at most 4 is right in the top 5
+    "rank": "int",  # number of classes ranked above the label: 0 is correct, at most 4 is correct in the top 5
     "confidence": "float",  # largest softmax probability
 }
 _ATTACK: dict[str, ColumnType] = {
@@ -15,31 +15,31 @@ _ATTACK: dict[str, ColumnType] = {
     "label": "int",
     "clean_prediction": "int",  # before the attack
     "prediction": "int",  # on the worst image found
-    "broken_by": "str",  # "clean" (was wrong already), "clamp" (wrong as given), the attack that broke it, or "" (none)
-    "linf": "float",  # size of the perturbation of the worst image found, in pixel space
+    "broken_by": "str",  # "clean" (wrong before), "clamp" (wrong when clipped), name of the attack, or "" (not broken)
+    "linf": "float",  # norm of the perturbation of the worst image found, in pixel space
     "l2": "float",
     **dict.fromkeys(COUNTS, "int"),
 }
-_CORRUPTION: dict[str, ColumnType] = {  # 75 rows a sample: kept short
+_CORRUPTION: dict[str, ColumnType] = {  # few columns, because there are 75 rows per sample
     "sample": "str",
     "label": "int",
-    "corruption": "str",  # "none" at severity 0: the image as it is
+    "corruption": "str",  # "none" at severity 0: the clean image
     "severity": "int",
     "prediction": "int",
     "rank": "int",
 }
 _OOD: dict[str, ColumnType] = {
     "sample": "str",
-    "label": "int",  # 1 for an image of no known class, else 0
-    "max_log_softmax": "float",  # logarithm of the confidence: has fewer ties
+    "label": "int",  # 1 for an image of an unknown class, else 0
+    "max_log_softmax": "float",  # logarithm of the confidence, which has fewer ties
     "max_logit": "float",
-    "log_sum_exp": "float",  # of the logits: minus the energy of Liu et al. 2020
+    "log_sum_exp": "float",  # logsumexp of the logits: minus the energy of Liu et al. 2020
 }
 _COLUMNS: dict[str, dict[str, ColumnType]] = {
     "clean": _RANKED,
     "attack": _ATTACK,
     "corruption": _CORRUPTION,
-    # `prediction` is among the protocol's classes, `unmasked_prediction` among all
+    # `prediction` is restricted to the protocol's classes, `unmasked_prediction` is over all classes
     "shift": _RANKED | {"unmasked_prediction": "int"},
     "ood": _OOD,
 }

@@ -1,4 +1,4 @@
-"""What a classifier answered, image by image: predictions, ranks and how sure it was."""
+"""Outcomes of a classifier per image: prediction, rank of the label, and confidence."""
 
 from typing import Any
 
@@ -21,12 +21,12 @@ _GIVEN = ("sample", "label", "corruption", "severity")
 
 
 def cells_of(protocol: Scenario) -> list[tuple[str, int]]:
-    """Return every (corruption, severity) that is shown; only corruption protocols have others than the clean one."""
+    """Return every (corruption, severity) of a protocol; only corruption protocols have more than the clean cell."""
     return protocol.cells if isinstance(protocol, Corruption) else [(CLEAN_CELL, 0)]
 
 
 class Answers(ModelResults):
-    """One column of answers for each column of the outcomes that is not known beforehand, filled from the front."""
+    """The columns of the outcomes that the model determines; rows are filled from the first to the last."""
 
     def __init__(
         self, name: str, runner: Runner, samples: Samples, protocol: Scenario, table: Table, journal: Journal | None
@@ -45,11 +45,11 @@ class Answers(ModelResults):
 
     @property
     def forwards(self) -> int:
-        """One for each row."""
+        """Number of forward passes: one per row."""
         return self.done
 
     def show(self, first: int, batch: tuple[Images, Labels]) -> None:
-        """Answer rows `first`, `first` + 1, ..., unless they are answered already."""
+        """Evaluate rows `first`, `first` + 1, ..., unless they are finished already."""
         if self.done > first:
             return
         images, labels = batch
@@ -62,11 +62,11 @@ class Answers(ModelResults):
             self.done = rows.stop
 
     def content(self) -> tuple[int, dict[str, Any]]:
-        """Return the rows that are answered."""
+        """Return the number of finished rows, and these rows."""
         return self.done, {name: torch.from_numpy(column[: self.done]) for name, column in self.columns.items()}
 
     def outcomes(self) -> Outcomes:
-        """Return one row for each image in each cell."""
+        """Return one row per image and cell."""
         places, count = cells_of(self.protocol), len(self.samples)
         given: dict[str, Any] = {
             "sample": np.tile(np.array(self.samples.ids, dtype=object), len(places)),
@@ -78,19 +78,19 @@ class Answers(ModelResults):
 
 
 def answers(protocol: Scenario, logits: Logits, labels: Labels) -> dict[str, Tensor]:
-    """Return columns of outcomes for these logits.
+    """Return the columns of outcomes for these logits.
 
     Raises:
-        BadInputError: logits that cannot be evaluated, or of a model without ImageNet's classes where some of those
-            are asked for.
+        BadInputError: logits of a wrong shape or not finite; a model without the 1000 ImageNet classes under a protocol
+            that selects some of them.
 
     """
     check_clean(logits, labels)
     classes = classes_of(protocol) if isinstance(protocol, Shift | Ood) else None
     if classes is not None and logits.shape[1] != IMAGENET_CLASSES:
         raise BadInputError(
-            f"a model of {logits.shape[1]} classes for 200 classes of ImageNet",
-            expected="the 1000 classes of ImageNet-1K, in their order",
+            f"the protocol selects 200 ImageNet classes, but the model has {logits.shape[1]} classes",
+            expected="a model with the 1000 classes of ImageNet-1K, in their order",
         )
     if isinstance(protocol, Ood):
         return _certainty(logits if classes is None else logits[:, classes])
@@ -105,7 +105,7 @@ def _mask(logits: Logits, classes: list[int]) -> Logits:
 
 
 def _certainty(logits: Logits) -> dict[str, Tensor]:
-    """How sure of a class, in fp32: max softmax (Hendrycks & Gimpel 2017), max logit, energy (Liu et al. 2020)."""
+    """Confidence scores in fp32: max softmax (Hendrycks & Gimpel 2017), max logit, energy (Liu et al. 2020)."""
     largest, total = logits.amax(1), logits.logsumexp(1)
     return {"max_log_softmax": largest - total, "max_logit": largest, "log_sum_exp": total}
 

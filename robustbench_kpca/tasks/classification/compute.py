@@ -1,4 +1,4 @@
-"""Classifiers are evaluated, attacked and audited image by image."""
+"""Evaluate, attack and audit classifiers: one label per image."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -32,13 +32,13 @@ from robustbench_kpca.types import Images, Labels
 Item = tuple[int, Tensor, int]
 _ONE_ROW = Presentation(
     call, lambda logits, x: logits.ndim == 2 and len(logits) == len(x),
-    expected="one row of logits an image: (batch, classes)",
-    fix="a model that returns logits for every pixel needs scenes with masks, such as --data shapes",
+    expected="one row of logits per image: (batch, classes)",
+    fix="a model that returns logits for every pixel needs images with masks, such as --data shapes",
 )  # fmt: skip
 
 
 class Classification(Compute[Samples]):
-    """Images with one label each."""
+    """Image classification: one label per image."""
 
     success = Misclassified()
     training = ClassificationTraining()
@@ -58,7 +58,7 @@ class Classification(Compute[Samples]):
     )
 
     def require_data(self, data: Samples, protocol: Scenario) -> None:
-        """Refuse images that the protocol cannot be measured on: see `require_images`."""
+        """Refuse images on which the protocol cannot be evaluated: see `require_images`."""
         require_images(data, protocol)
 
     def presentation(self, model: nn.Module, *, attacked: bool) -> Presentation:  # noqa: ARG002
@@ -86,7 +86,7 @@ class Classification(Compute[Samples]):
             yield numbers, (images, labels)
 
     def results(self, name: str, runner: Runner, data: Samples, protocol: Scenario, journal: Journal | None) -> Answers:
-        """Return columns of answers, to be filled."""
+        """Return an empty container for the results of a model."""
         return Answers(name, runner, data, protocol, TASK.table(protocol.kind), journal)
 
     def batches(self, data: Samples, indices: Sequence[int], batch_size: int, workers: int = 0) -> Iterator[CleanBatch]:
@@ -110,18 +110,18 @@ class Classification(Compute[Samples]):
         return [row | {name: getattr(sample, name) for name in COUNTS}]
 
     def is_settled(self, rows: list[Row]) -> bool:
-        """Tell whether the image was broken at a smaller budget: then it is at a larger one."""
+        """Tell whether the image was broken at a smaller budget; then it counts as broken at a larger one."""
         return bool(rows[0]["broken_by"])
 
     def combined(self, rows: list[Row], smaller: list[Row]) -> list[Row]:
-        """Add what was counted at the smaller budgets."""
+        """Return the row of this attack with the counts at the smaller budgets added."""
         return [rows[0] | {name: rows[0][name] + smaller[0][name] for name in COUNTS}]
 
     def flags(self, outcomes: Outcomes) -> list[str]:
-        """Remark on proposals whose success was not confirmed, too."""
+        """Return remarks, also on images that were misclassified in a gradient pass but not when confirmed."""
         retracted = int((outcomes["retracted"] > 0).sum())
-        own = [f"{retracted} samples looked broken in a gradient pass and were not in a plain one"] if retracted else []
-        return own + super().flags(outcomes)
+        own = f"{retracted} samples were misclassified in a gradient pass but not in a plain forward pass"
+        return ([own] if retracted else []) + super().flags(outcomes)
 
 
 COMPUTE = Classification()
@@ -139,5 +139,5 @@ def _fetch(samples: Samples, cell: Cell | None, storage: str, index: int) -> Ite
 def _collate(items: list[Item]) -> CleanBatch:
     index, images, labels = zip(*items, strict=True)
     if len({image.shape for image in images}) > 1:
-        raise BadInputError("images of different sizes", expected="one size")
+        raise BadInputError("the images have different sizes", expected="one size")
     return list(index), torch.stack(images), torch.tensor(labels)

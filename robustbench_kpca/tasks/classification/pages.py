@@ -1,4 +1,4 @@
-"""What pages show of a classifier's records: accuracies and errors by corruption, severity and group, and CE."""
+"""Tables of a classifier's records: accuracy and error by corruption, severity and group, and CE."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ class ClassificationPages(Pages):
     error = "top-1 error"
 
     def cells(self, record: Record) -> list[dict[str, Any]]:
-        """Return per cell corruption, severity, top-1 and top-5 accuracy in [0, 1] with Wilson intervals."""
+        """Return per cell: corruption, severity, top-1 and top-5 accuracy in [0, 1] with Wilson intervals."""
         top1, top5 = (CorruptionGrid.of(record.outcomes, top).top1() for top in (1, 5))
         return [
             {"corruption": name, "severity": severity, "top1": found.__dict__, "top5": top5[name, severity].__dict__}
@@ -34,7 +34,7 @@ class ClassificationPages(Pages):
         ]
 
     def by_corruption(self, record: Record) -> pd.DataFrame:
-        """Return per corruption, in percent: error at each severity, their mean and, where AlexNet is asked for, CE."""
+        """Return per corruption, in percent: error at each severity, their mean and, relative to AlexNet, CE."""
         grid = CorruptionGrid.of(record.outcomes)
         table = grid.table(record.spec.model.name)
         columns = {str(level): [table.cells[name, level] for name in grid.corruptions] for level in grid.severities}
@@ -42,7 +42,9 @@ class ClassificationPages(Pages):
         scenario = parse_scenario(dict(record.spec.protocol.resolved), record.spec.protocol.name)
         if isinstance(scenario, Corruption) and scenario.reference == "alexnet":
             known = [ALEXNET.knows(name, grid.severities) for name in grid.corruptions]
-            if all(known):  # of the extra corruptions only means over five severities are published
+            if all(
+                known
+            ):  # for the extra corruptions, AlexNet's errors are published only as means over five severities
                 columns["CE"] = list(corruption_errors(table, ALEXNET).values())
                 if scenario.clean:
                     columns["relative CE"] = list(relative_corruption_errors(table, ALEXNET).values())
@@ -53,15 +55,15 @@ class ClassificationPages(Pages):
         return mean_by_group(mean_errors(CorruptionGrid.of(record.outcomes).table(record.spec.model.name)))
 
     def along_severity(self, record: Record) -> dict[int, Estimate]:
-        """Return top-1 accuracy by severity, over all corruptions but the extra ones; 0 is the images as they are."""
+        """Return top-1 accuracy by severity, averaged over all but the extra corruptions; 0: clean images."""
         grid = CorruptionGrid.of(record.outcomes)
         clean = {} if grid.clean_wrong is None else {0: mean((~grid.clean_wrong).astype(float))}
-        meant = [at for at, name in enumerate(grid.corruptions) if name in counted(grid.corruptions)]
+        averaged = [at for at, name in enumerate(grid.corruptions) if name in counted(grid.corruptions)]
         levels = enumerate(grid.severities)
-        return clean | {level: mean(1 - grid.wrong[:, meant, at].mean(axis=1)) for at, level in levels}
+        return clean | {level: mean(1 - grid.wrong[:, averaged, at].mean(axis=1)) for at, level in levels}
 
     def headline(self, record: Record) -> list[str]:
-        """Return the metrics without the clean accuracy, unless it is the only one."""
+        """Return all metrics except the clean accuracy, unless it is the only one."""
         return [name for name in record.metrics if name != "clean_accuracy"] or list(record.metrics)
 
 

@@ -1,4 +1,4 @@
-"""Images and protocol belong together, or nothing is measured: numbers on the wrong images look like results."""
+"""Check that images and protocol are compatible; otherwise the evaluation would give meaningless numbers."""
 
 import numpy as np
 
@@ -11,40 +11,40 @@ from robustbench_kpca.protocols.scenario import Corruption, Ood, Scenario, Shift
 IMAGENET_CLASSES = 1000
 IMAGENET_C_SIDE = 224
 PROFILES = {"imagenet-c": "imagenet_c", "imagenet-c-bar": "imagenet_c_bar", "cifar10-c": "cifar_c"}
-"""The parameter set behind each published set of corrupted images."""
+"""The parameter set of each published set of corrupted images."""
 
 
 def first_cell(samples: Samples, protocol: Scenario | None) -> Samples:
-    """Return the images of the first cell that is shown: of stored corruptions there may be no others."""
+    """Return the images of the first cell of the protocol; stored corruptions may have no clean images."""
     if isinstance(samples, CellSamples) and isinstance(protocol, Corruption):
         return samples.cell(*protocol.cells[0])
     return samples
 
 
 def require_images(samples: Samples, protocol: Scenario) -> None:
-    """Refuse images that a protocol cannot be measured on.
+    """Refuse images on which a protocol cannot be evaluated.
 
     Raises:
-        BadInputError: stored pictures asked of data that has none, or the other way round, or pictures made in another
-            way; cells that are not there; labels outside the classes asked for; a pair where one set is wanted, or the
-            other way round; a protocol with windows.
+        BadInputError: stored corruptions with a protocol that generates them, or the reverse; stored images with other
+            parameters than the protocol; missing cells; labels outside the protocol's classes; two data sets where the
+            protocol needs one, or the reverse; a protocol with windows.
 
     """
     if getattr(protocol, "inference", None) is not None:
         raise BadInputError(
             f"protocol '{protocol.title}' has an [inference] table for data '{samples.name}'",
-            expected="no windows: these images have one label each, and are shown whole",
+            expected="no windows: these images have one label each and are evaluated as a whole",
             fix="choose a protocol without [inference]",
         )
     if isinstance(samples, CellSamples) != (isinstance(protocol, Corruption) and protocol.mode == "stored"):
         kind = "stored corruptions" if isinstance(samples, CellSamples) else "images"
         raise BadInputError(
-            f"data '{samples.name}' ({kind}) for the protocol '{protocol.title}'",
-            expected="imagenet-c:FOLDER or the like for mode = 'stored', and plain images otherwise",
+            f"data '{samples.name}' ({kind}) cannot be used with the protocol '{protocol.title}'",
+            expected="stored corruptions such as imagenet-c:FOLDER for mode = 'stored', and clean images otherwise",
         )
     if isinstance(protocol, Ood) != samples.is_pair:
         raise BadInputError(
-            f"data '{samples.name}' for the protocol '{protocol.title}'",
+            f"data '{samples.name}' cannot be used with the protocol '{protocol.title}'",
             expected="two data sets for out-of-distribution detection, and one otherwise",
             fix="give --data KNOWN --against UNKNOWN",
         )
@@ -57,7 +57,7 @@ def require_images(samples: Samples, protocol: Scenario) -> None:
 
 
 def classes_of(protocol: Shift | Ood) -> list[int] | None:
-    """Return the classes that are asked for, None for all."""
+    """Return the classes that the protocol selects; None for all."""
     return None if protocol.classes == "all" else imagenet_classes(protocol.classes)
 
 
@@ -70,17 +70,17 @@ def _require_one_grid(protocol: Corruption) -> None:
 
 
 def _require_making(samples: Samples, protocol: Corruption) -> None:
-    """Refuse stored pictures that were made in another way than the protocol says, and cells that are not there."""
+    """Refuse stored images with other parameters than the protocol, and missing cells."""
     if not isinstance(samples, CellSamples):
         return
-    asked = (protocol.profile, protocol.storage, protocol.frost)
-    there = samples.made or (PROFILES[samples.name], "published", "published")
-    if asked != there:
-        profile, storage, frost = there
+    requested = (protocol.profile, protocol.storage, protocol.frost)
+    stored = samples.made or (PROFILES[samples.name], "published", "published")
+    if requested != stored:
+        profile, storage, frost = stored
         raise BadInputError(
-            f"data '{samples.name}' for the protocol '{protocol.title}'",
-            expected=f"profile = '{profile}', storage = '{storage}' and frost = '{frost}', as these pictures were made",
-            fix="choose that set's protocol (for pictures by rbk corrupt: one that generates, with --set mode=stored)",
+            f"data '{samples.name}' was made with other parameters than the protocol '{protocol.title}'",
+            expected=f"profile = '{profile}', storage = '{storage}' and frost = '{frost}'",
+            fix="use the protocol of this data set; for images by rbk corrupt, a generating one with --set mode=stored",
         )
     for name, severity in protocol.cells:
         samples.cell(name, severity)
@@ -93,7 +93,7 @@ def _require_alexnets_size(samples: Samples, protocol: Corruption) -> None:
     if (height, width) != (IMAGENET_C_SIDE, IMAGENET_C_SIDE):
         raise BadInputError(
             f"images of {width} x {height} with reference = 'alexnet'",
-            expected="224 x 224: AlexNet's errors are of ImageNet-C",
+            expected="224 x 224, because AlexNet's errors are for ImageNet-C",
             fix="set reference = 'none'",
         )
 
@@ -103,6 +103,6 @@ def _require_classes(samples: Samples, protocol: Shift | Ood) -> None:
     odd = sorted(set(known) - set(classes_of(protocol) or known))
     if odd:
         raise BadInputError(
-            f"data '{samples.name}' has label {odd[0]}, which is none of the classes '{protocol.classes}'",
-            fix=f"give images of those classes (imagenet:FOLDER --split {protocol.classes}), or choose classes = 'all'",
+            f"data '{samples.name}' has label {odd[0]}, which is not one of the classes '{protocol.classes}'",
+            fix=f"give images of these classes (imagenet:FOLDER --split {protocol.classes}), or set classes = 'all'",
         )

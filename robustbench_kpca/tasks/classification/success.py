@@ -1,4 +1,4 @@
-"""An attack on a classifier succeeds where the image is misclassified (or classified as its target)."""
+"""An attack on a classifier succeeds if the image is misclassified or, if targeted, classified as its target."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,22 +11,22 @@ from robustbench_kpca.types import Attack, Labels, Logits, Mask, PerSample
 
 
 class Misclassified(Success):
-    """One label an image: right or wrong."""
+    """One label per image: a prediction is either correct or wrong."""
 
     graded = False
 
     def judge(self, logits: Logits, labels: Labels, sign: int = 1) -> tuple[Labels, PerSample]:
-        """Return prediction and margin times `sign`; NaN or infinite logits predict class -1 and score -inf."""
+        """Return prediction and margin times `sign`; NaN or infinite logits give class -1 and score -inf."""
         finite = torch.isfinite(logits).all(1)
         prediction = torch.where(finite, logits.argmax(1), -1)
         return prediction, torch.where(finite, sign * margin(logits, labels), -torch.inf)
 
     def reached(self, predictions: Labels, targets: Labels, *, targeted: bool) -> Mask:
-        """Tell which images are misclassified or, targeted, classified as their target; class -1 always counts."""
+        """Tell which images are misclassified or, if targeted, classified as their target; class -1 is a success."""
         return ((predictions == targets) == targeted) | (predictions < 0)
 
     def share(self, predictions: Labels, labels: Labels) -> PerSample:
-        """Return 1 where the label is predicted, else 0."""
+        """Return 1 where the prediction is correct, else 0."""
         return (predictions == labels).double()
 
     def unanswered(self, predictions: Labels) -> Mask:
@@ -34,13 +34,13 @@ class Misclassified(Success):
         return predictions < 0
 
     def split(self, rows: Labels) -> list[Answer]:
-        """Return one class an image."""
+        """Return one class per image."""
         classes: list[Answer] = rows.tolist()
         return classes
 
     def join(self, answers: Sequence[Answer], device: torch.device | None = None) -> Labels:
-        """Return a vector of classes."""
+        """Return a tensor of classes, shape (batch,)."""
         return torch.tensor(answers, device=device)
 
     def check_protocol(self, protocol: AttackProtocol, attacks: Mapping[str, Attack]) -> None:
-        """Accept every protocol: they were all made for one label an image."""
+        """Accept every protocol: all attacks support one label per image."""

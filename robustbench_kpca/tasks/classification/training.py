@@ -1,4 +1,4 @@
-"""Classifiers are trained with the cross-entropy of each image, and scored by their accuracy."""
+"""Training of classifiers: cross-entropy loss, scored by accuracy."""
 
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
@@ -8,7 +8,7 @@ from robustbench_kpca.types import Logits, PerSample
 
 
 class ClassificationTraining(Training):
-    """One label an image, or one distribution over the classes."""
+    """One label per image, or one distribution over the classes per image."""
 
     def losses(self, logits: Logits, targets: Tensor, smoothing: float) -> PerSample:
         """Return the cross-entropy of each image."""

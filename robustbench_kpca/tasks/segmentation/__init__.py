@@ -1,23 +1,23 @@
-"""Scenes: images of any size with a label for every pixel."""
+"""Semantic segmentation: images of any size with a label for every pixel ("scenes")."""
 
 from robustbench_kpca.records.outcomes import COUNTS, ColumnType, Table
 from robustbench_kpca.tasks.task import Task
 
 _PIXELS: dict[str, ColumnType] = {
-    "class": "int",  # -1: a row about the whole picture
-    "intersection": "int",  # pixels of the class that are predicted as it
-    "truth": "int",  # pixels of the class
-    "predicted": "int",  # pixels predicted as the class; those of no known class count nowhere
+    "class": "int",  # -1: the row for all classes together
+    "intersection": "int",  # number of pixels of the class that are predicted as this class
+    "truth": "int",  # number of pixels of the class
+    "predicted": "int",  # number of pixels predicted as the class; pixels labelled IGNORE are excluded everywhere
 }
-# One row for each class that a picture has or is predicted to have.
+# One row for each class that occurs in the mask or in the prediction of an image.
 _CELLS: dict[str, ColumnType] = {"sample": "str", "corruption": "str", "severity": "int", **_PIXELS}
-# Besides, one row of class -1 for each picture, with sums over classes; passes are counted with picture 0.
+# In addition one row of class -1 per picture, with sums over classes; passes are counted in the row of picture 0.
 _ATTACK: dict[str, ColumnType] = {
     "sample": "str",
-    "picture": "int",  # 0: the image as it is; k: the one with the fewest right pixels that stage k of the attack found
+    "picture": "int",  # 0: the clean image; k: the image with the fewest correct pixels found by stage k of the attack
     **_PIXELS,
-    "attack": "str",  # that found the picture
-    "linf": "float",  # size of the perturbation, in pixel space
+    "attack": "str",  # the attack that found the picture
+    "linf": "float",  # norm of the perturbation, in pixel space
     "l2": "float",
     **dict.fromkeys(COUNTS, "int"),
 }

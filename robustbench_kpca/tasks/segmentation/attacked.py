@@ -1,4 +1,4 @@
-"""The rows of outcomes of an attacked scene: pixel counts of its clean picture and of the worst one of each stage."""
+"""Outcomes of an attacked scene: pixel counts of the clean image and of the worst image of each stage."""
 
 from itertools import chain, groupby
 
@@ -16,10 +16,10 @@ from robustbench_kpca.tasks.segmentation.counts import WHOLE, pixel_counts
 
 
 def rows_of(sample: Sample, space: InputSpace) -> list[Row]:
-    """Count the pixels of the clean picture and of each stage's.
+    """Return the pixel counts of the clean image and of the worst image of each stage.
 
-    Of each picture the first row is of class -1 and holds totals; then comes one row for each class that it has or is
-    predicted to have. A stage that found nothing worse than the clean picture has none.
+    The first row of each picture has class -1 and contains totals; then follows one row per class that occurs in the
+    mask or the prediction. A stage that found nothing worse than the clean image has no rows.
     """
     truth = _numbers(sample.label)
     rows = _picture(sample.id, 0, "", truth, _numbers(sample.clean_prediction))
@@ -34,7 +34,7 @@ def rows_of(sample: Sample, space: InputSpace) -> list[Row]:
 
 
 def worse_of(found: list[Row], before: list[Row]) -> list[Row]:
-    """Return, of each stage, the rows of the picture with fewer right pixels; what both cost is with the clean one."""
+    """Return, per stage, the rows of the picture with fewer correct pixels; picture 0 has the passes of both runs."""
     mine, theirs = (
         {number: list(rows) for number, rows in groupby(part, key=lambda row: row["picture"])}
         for part in (found, before)
@@ -47,9 +47,11 @@ def worse_of(found: list[Row], before: list[Row]) -> list[Row]:
     return [whole | {name: found[0][name] + before[0][name] for name in COUNTS}, *rows]
 
 
-def _picture(sample: str, number: int, attack: str, truth: NDArray[np.int16], said: NDArray[np.int16]) -> list[Row]:
-    """Return the rows of one picture, that of all classes first."""
-    counts = pixel_counts(truth, said)
+def _picture(
+    sample: str, number: int, attack: str, truth: NDArray[np.int16], prediction: NDArray[np.int16]
+) -> list[Row]:
+    """Return the rows of one picture; the first row is for all classes together."""
+    counts = pixel_counts(truth, prediction)
     same = {"sample": sample, "picture": number, "attack": attack, "linf": 0.0, "l2": 0.0, **dict.fromkeys(COUNTS, 0)}
     lines = [(WHOLE, *counts[:, 1:].sum(0).tolist()), *counts.tolist()]
     return [same | dict(zip(("class", "intersection", "truth", "predicted"), line, strict=True)) for line in lines]

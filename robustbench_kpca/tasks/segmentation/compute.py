@@ -1,4 +1,4 @@
-"""Segmenters are evaluated through windows, and attacked and audited pixel by pixel."""
+"""Evaluate segmenters by sliding windows; attack and audit them with one label per pixel."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -44,51 +44,51 @@ _WHITE_BOX = ("pgd", "pgd-doubled", "apgd", "apgd-doubled", "apgd-dlr", "segpgd"
 
 
 class Segmentation(Compute[Scenes]):
-    """Scenes: images of any size with a label for every pixel."""
+    """Semantic segmentation: one label per pixel."""
 
     success = FewerRight()
     training = SegmentationTraining()
     audit = AuditPlan(
-        samples=16,  # every attack goes on to its end on every one
+        samples=16,  # few, because every attack uses its whole budget on every sample
         attacks={**SHARED_ATTACKS, "segpgd": ("segpgd20-linf-8_255", {"steps": 40})},
-        # Plain cross-entropy loses to SegPGD on honest segmenters (Gu et al. 2022, arXiv:2207.12391).
+        # Plain cross-entropy is weaker than SegPGD on honest segmenters (Gu et al. 2022, arXiv:2207.12391).
         strongest=("segpgd",),
         white_box=_WHITE_BOX,
         black_box=("noise",),
-        left_out="Square and SPSA do not apply to labels of pixels",
+        left_out="Square and SPSA do not apply to labels per pixel",
         limits={"slack": SLACK, "gain": GAIN},
     )
 
     def require_data(self, data: Scenes, protocol: Scenario) -> None:
-        """Refuse stored pictures and published errors: there are none of scenes."""
+        """Refuse stored corruptions and reference errors: none are published for segmentation."""
         if isinstance(protocol, Corruption) and (protocol.mode == "stored" or protocol.reference != "none"):
             raise BadInputError(
                 f"mode = '{protocol.mode}' and reference = '{protocol.reference}' for data '{data.name}'",
-                expected="mode = 'fast' or 'exact', and reference = 'none': no corrupted scenes are published",
+                expected="mode = 'fast' or 'exact', and reference = 'none' for segmentation",
             )
 
     def require_classes(self, classes: int, data: Scenes) -> None:
-        """Refuse a segmenter with another number of classes than the scenes."""
+        """Refuse a segmenter whose number of classes differs from that of the data."""
         if classes != data.classes:
             raise BadInputError(
-                f"a model of {classes} classes for the {data.classes} of data '{data.name}'",
-                fix="choose a segmenter that was trained on such scenes",
+                f"the model has {classes} classes, but data '{data.name}' has {data.classes}",
+                fix="choose a segmenter that was trained on these classes",
             )
 
     def presentation(self, model: nn.Module, *, attacked: bool) -> Presentation:
-        """Show attacked scenes through the model's own windows, side by side; else what is shown are windows."""
+        """Under attack, divide images into windows of the model's size; otherwise the inputs are windows already."""
         window = own_window(model) if attacked else 0
         return replace(EVERY_PIXEL, show=partial(_show_windows, window)) if window else EVERY_PIXEL
 
     def batch_size(self, model: nn.Module, data: Scenes, protocol: Scenario | None) -> int:
-        """Return 64, fewer where the logits of all pixels of a batch take more than 256 MiB; audits: at most all."""
+        """Return 64, or fewer if the logits of a batch exceed 256 MiB; audits: at most the number of samples."""
         most = min(BATCH_SIZE, len(data)) if protocol is None else BATCH_SIZE
         if protocol is None or isinstance(protocol, Attack):
             return batch_size_for(data.classes, max(own_window(model), *data.size(0)), most)
         return batch_size_for(data.classes, windowing_of(model, protocol).window, most)
 
     def first_inputs(self, model: nn.Module, data: Scenes, protocol: Scenario | None, count: int) -> Images:
-        """Return the upper left window of the first scenes; under attack its side is the first scene's shorter side."""
+        """Return the upper left window of the first images; in attacks and audits a square of the shorter side."""
         first = [data.image(index) for index in range(min(count, len(data)))]
         if protocol is None or isinstance(protocol, Attack):
             side = min(first[0].shape[:2])
@@ -98,14 +98,14 @@ class Segmentation(Compute[Scenes]):
         return torch.stack([first_window(image, windowing) for image in first])
 
     def smallest(self, data: Scenes) -> int:
-        """Return the smallest scene."""
+        """Return the index of the smallest image."""
         return min(range(len(data)), key=lambda index: sorted(data.size(index)))
 
     def shown(
         self, data: Scenes, protocol: Scenario, place: Place, indices: Sequence[int], *,
         batch_size: int, workers: int, seed: int, frost: str,  # noqa: ARG002 (windows of all scenes share batches)
     ) -> Iterator[tuple[list[int], tuple[Pixels, Mask]]]:  # fmt: skip
-        """Yield scenes one by one, with their masks, corrupted at full resolution."""
+        """Yield images one by one, corrupted at full resolution, with their masks."""
         cell, storage = None, "none"
         if isinstance(protocol, Corruption):
             cell, storage = cell_of(protocol, place, seed, frost), protocol.storage
@@ -116,39 +116,39 @@ class Segmentation(Compute[Scenes]):
     def results(
         self, name: str, runner: Runner, data: Scenes, protocol: Scenario, journal: Journal | None
     ) -> PixelResults:
-        """Return counts of pixels, to be filled."""
+        """Return an empty container for the pixel counts of a model."""
         return PixelResults(name, runner, data, protocol, TASK.table(protocol.kind), journal)
 
     def batches(self, data: Scenes, indices: Sequence[int], batch_size: int, workers: int = 0) -> Iterator[CleanBatch]:
-        """Yield scenes of one size with their masks."""
+        """Yield images of one size with their masks."""
         if indices:
             fetch = partial(_fetch, data, None, "none")
             yield from in_batches(fetch, _stack, indices, batch_size=batch_size, workers=workers)
 
     def groups(self, data: Scenes, indices: Sequence[int]) -> list[list[int]]:
-        """Group scenes by their size."""
+        """Group images by their size."""
         return data.by_size(indices)
 
     def rows(self, sample: Sample, space: InputSpace) -> list[Row]:
-        """Return the pixel counts of all pictures of a scene."""
+        """Return the pixel counts of the clean image and of the worst image of each stage."""
         return rows_of(sample, space)
 
     def is_settled(self, rows: list[Row]) -> bool:  # noqa: ARG002
-        """Attack every scene at every budget: it may always get worse."""
+        """Return False: a larger budget can always make more pixels wrong."""
         return False
 
     def combined(self, rows: list[Row], smaller: list[Row]) -> list[Row]:
-        """Take the worse picture of each stage."""
+        """Return the worse picture of each stage."""
         return worse_of(rows, smaller)
 
     def spread(self, data: Scenes, count: int) -> Scenes:
-        """Keep scenes of the commonest size, evenly spread."""
+        """Return images of the most frequent size, evenly spread."""
         alike = max(data.by_size(range(len(data))), key=len)
         chosen = min(count, len(alike))
         return data.take([alike[(2 * k + 1) * len(alike) // (2 * chosen)] for k in range(chosen)])
 
     def draw(self, model: nn.Module, data: Scenes, protocol: Scenario, *, seed: int, frost: str) -> Drawing:
-        """Draw scenes, their classes and predictions: see `draw_scenes`."""
+        """Draw images, masks and predictions: see `draw_scenes`."""
         return draw_scenes(model, data, protocol, seed=seed, frost=frost)
 
 
@@ -162,7 +162,9 @@ def _show_windows(window: int, model: nn.Module, x: Images) -> Images:
 def _fetch(scenes: Scenes, cell: Cell | None, storage: str, index: int) -> Picture:
     image, mask, name = scenes.image(index), scenes.mask(index), scenes.ids[index]
     if mask.shape != image.shape[:2]:
-        raise BadInputError(f"the mask of '{name}' is {mask.shape}", expected=f"{image.shape[:2]}, as its image")
+        raise BadInputError(
+            f"the mask of '{name}' is {mask.shape}", expected=f"{image.shape[:2]}, the size of its image"
+        )
     return index, corrupted(image, cell, name, storage), mask
 
 

@@ -1,4 +1,4 @@
-"""What a segmenter answered, counted pixel by pixel: one row for each class of each picture."""
+"""Pixel counts of a segmenter's predictions: one row per image and class."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,19 +18,19 @@ from robustbench_kpca.tasks.results import ModelResults
 
 Counts = NDArray[np.int64]
 WHOLE = -1
-"""In place of a class: the row about all pixels of a picture."""
+"""Class number of the row for all pixels of an image."""
 
 
 def cells_of(protocol: Scenario) -> list[tuple[str, int]]:
-    """Return every (corruption, severity) that is shown; only corruption protocols have others than the clean one."""
+    """Return every (corruption, severity) of a protocol; only corruption protocols have more than the clean cell."""
     return protocol.cells if isinstance(protocol, Corruption) else [(CLEAN_CELL, 0)]
 
 
 def windowing_of(model: nn.Module, protocol: Scenario | None) -> Windowing:
-    """Return how a model is shown pictures: as `[inference]` says, else through its own windows side by side.
+    """Return the sliding-window settings: those of `[inference]`, else the model's window without overlap.
 
     Raises:
-        BadInputError: windows of the model's own size, and it does not say which.
+        BadInputError: the window of the model is needed but unknown.
 
     """
     asked = protocol.inference if isinstance(protocol, Clean | Corruption) else None
@@ -42,20 +42,20 @@ def windowing_of(model: nn.Module, protocol: Scenario | None) -> Windowing:
 
 
 def pixel_counts(truth: Mask, prediction: Mask) -> Counts:
-    """Count the pixels of one picture; those whose truth is IGNORE count nowhere.
+    """Count the pixels of one image; pixels labelled IGNORE are excluded.
 
     Args:
         truth: int16, shape (height, width): classes from 0, or IGNORE.
-        prediction: classes from 0, or below where the model gave no finite logits: wrong, and predicted as no class.
+        prediction: classes from 0; negative where logits were not finite, which is wrong and no class.
 
     Returns:
-        Rows (class, intersection, truth, predicted), one for each class with truth + predicted > 0: pixels of the class
-        that are predicted as it, its pixels, pixels predicted as it.
+        Rows (class, intersection, truth, predicted), one per class with truth + predicted > 0: correctly predicted
+        pixels of the class, pixels of the class, pixels predicted as the class.
 
     """
     known = truth != IGNORE
-    true, said = truth[known].astype(np.int64), prediction[known].astype(np.int64)
-    counted = true[true == said], true, said[said >= 0]
+    true, predicted = truth[known].astype(np.int64), prediction[known].astype(np.int64)
+    counted = true[true == predicted], true, predicted[predicted >= 0]
     classes = 1 + max((int(values.max()) for values in counted if values.size), default=-1)
     counts = [np.bincount(values, minlength=classes) for values in counted]
     seen = np.flatnonzero(counts[1] + counts[2])
@@ -63,7 +63,7 @@ def pixel_counts(truth: Mask, prediction: Mask) -> Counts:
 
 
 class PixelResults(ModelResults):
-    """Rows (picture, class, intersection, truth, predicted); pictures are numbered cell after cell."""
+    """Rows (picture, class, intersection, truth, predicted); pictures are numbered cell by cell."""
 
     def __init__(
         self, name: str, runner: Runner, scenes: Scenes, protocol: Scenario, table: Table, journal: Journal | None
@@ -77,26 +77,26 @@ class PixelResults(ModelResults):
 
     @property
     def forwards(self) -> int:
-        """Windows of the pictures that are counted."""
+        """Number of windows of all finished pictures."""
         return self._windows_before + self.stream.decided
 
     def show(self, first: int, batch: tuple[Pixels, Mask]) -> None:
-        """Queue one picture, unless it is counted already."""
+        """Queue one picture, unless it is finished already."""
         image, truth = batch
         if first >= self.begun:
             self._count(lambda: self.stream.put((first, truth), image))
 
     def finish(self) -> None:
-        """Count what is still queued."""
+        """Evaluate the pictures that are still queued."""
         self._count(self.stream.flush)
 
     def content(self) -> tuple[int, dict[str, Any]]:
-        """Return the rows of the pictures that are counted."""
+        """Return the number of finished pictures, and their rows."""
         self.rows = [self._counts()]
         return self.done, {"counts": torch.from_numpy(self.rows[0])}
 
     def outcomes(self) -> Outcomes:
-        """Return one row for each class that a picture has or is predicted to have."""
+        """Return one row per picture and class that occurs in the mask or the prediction."""
         picture, label, intersection, truth, predicted = self._counts().T
         places, cell = cells_of(self.protocol), picture // len(self.scenes)
         return Outcomes.from_columns(

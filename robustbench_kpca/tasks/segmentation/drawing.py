@@ -1,4 +1,4 @@
-"""A scene is drawn as its image, its classes, and what a model sees in it, clean and corrupted."""
+"""Draw images, their masks, and the predictions of a model, clean and corrupted."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -17,14 +17,14 @@ from robustbench_kpca.protocols.scenario import Corruption, Scenario
 from robustbench_kpca.tasks.drawing import Colour, Drawing
 from robustbench_kpca.tasks.segmentation.counts import cells_of, windowing_of
 
-BATCH_SIZE = 16  # windows, at most
+BATCH_SIZE = 16  # largest number of windows per batch
 BLACK, WHITE = (0, 0, 0), (255, 255, 255)
 _LEGEND_ENTRIES = 40
 
 
 @dataclass(frozen=True)
 class DrawnScene:
-    """One scene: its image in every cell of a protocol, the clean one first, and a prediction of each."""
+    """One scene: its image in every cell of a protocol, the clean one first, and the prediction for each."""
 
     images: list[Pixels]
     truth: Mask
@@ -32,7 +32,7 @@ class DrawnScene:
 
     @classmethod
     def of(cls, runner: Runner, scenes: Scenes, index: int, protocol: Scenario, seed: int, frost: str) -> "DrawnScene":
-        """Corrupt and segment a scene as an evaluation under this protocol does."""
+        """Corrupt and segment a scene in the same way as an evaluation under this protocol."""
         image, truth, images = scenes.image(index), scenes.mask(index), []
         for place in cells_of(protocol):
             cell = cell_of(protocol, place, seed, frost) if isinstance(protocol, Corruption) else None
@@ -44,37 +44,41 @@ class DrawnScene:
         highest = max(int(prediction.max()) for prediction in predictions)
         if highest >= scenes.classes:
             raise BadInputError(
-                f"the model sees class {highest} in '{scenes.name}'", expected=f"one of its {scenes.classes} classes"
+                f"the model predicts class {highest} on '{scenes.name}'",
+                expected=f"one of its {scenes.classes} classes",
             )
         return cls(images, truth, predictions)
 
     def right(self) -> list[tuple[int, int]]:
-        """Count pixels whose class is right, and all that count, of each prediction."""
+        """Return (correct pixels, pixels not labelled IGNORE) of each prediction."""
         counted = self.truth != IGNORE
         return [(int((shown == self.truth)[counted].sum()), int(counted.sum())) for shown in self.predictions]
 
     def row(self, palette: NDArray[np.uint8]) -> list[Pixels]:
-        """Image, classes, prediction, and the corrupted image with its prediction."""
-        (clean, seen), *others = zip(self.images, self.predictions, strict=True)
-        row = [clean, coloured(self.truth, palette), coloured(seen, palette)]
-        return row + [part for image, shown in others for part in (image, coloured(shown, palette))]
+        """Return image, mask and prediction, then each corrupted image with its prediction."""
+        (clean, predicted), *others = zip(self.images, self.predictions, strict=True)
+        row = [clean, coloured(self.truth, palette), coloured(predicted, palette)]
+        return row + [part for image, classes in others for part in (image, coloured(classes, palette))]
 
 
 def draw_scenes(model: nn.Module, scenes: Scenes, protocol: Scenario, *, seed: int, frost: str) -> Drawing:
-    """Draw every scene in a row; the summary says how many pixels are right ("71.0 % → 43.2 %").
+    """Draw one row per scene; the summary gives the pixel accuracy, clean and corrupted ("71.0 % → 43.2 %").
 
     Args:
         model: a segmenter.
-        scenes: all of them are drawn.
-        protocol: how the model is shown pictures; its clean cell comes first.
-        seed: of corruptions.
-        frost: what `inference.corrupted.frost_of` returns.
+        scenes: the scenes to draw.
+        protocol: a clean or corruption protocol whose first cell is clean.
+        seed: seed of the corruptions.
+        frost: result of `inference.corrupted.frost_of`.
+
+    Raises:
+        BadInputError: the number of classes of the model differs from that of the scenes.
 
     """
     classes = getattr(model, "classes", scenes.classes)
     if classes != scenes.classes:
         raise BadInputError(
-            f"a model of {classes} classes for '{scenes.name}', which has {scenes.classes}", fix="choose other data"
+            f"the model has {classes} classes, but '{scenes.name}' has {scenes.classes}", fix="choose other data"
         )
     size = batch_size_for(classes, windowing_of(model, protocol).window, BATCH_SIZE)
     runner = Runner(model, size, device_for(model, None), protocol.draws, presentation=EVERY_PIXEL)
@@ -91,12 +95,12 @@ def draw_scenes(model: nn.Module, scenes: Scenes, protocol: Scenario, *, seed: i
         legend=legend_of(
             [mask for part in parts for mask in (part.truth, *part.predictions)], scenes.class_names, scenes.palette
         ),
-        summary=f"{len(scenes)} scenes, of whose pixels {_shares(counts)} are right",
+        summary=f"{len(scenes)} scenes, {_shares(counts)} of the pixels are correct",
     )
 
 
 def coloured(mask: NDArray[np.integer], palette: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Paint classes, integers (height, width), in their colours, and what is negative, so of no class, black."""
+    """Paint classes, integers (height, width), in their colours; negative values (no class) become black."""
     colours = np.vstack([palette, np.array([BLACK], np.uint8)])
     painted: NDArray[np.uint8] = colours[np.where(mask < 0, len(palette), mask)]
     return painted
@@ -105,7 +109,7 @@ def coloured(mask: NDArray[np.integer], palette: NDArray[np.uint8]) -> NDArray[n
 def legend_of(
     masks: Iterable[NDArray[np.integer]], names: Sequence[str], palette: NDArray[np.uint8]
 ) -> list[tuple[str, Colour]]:
-    """Name the colours of the classes that take the most room in `masks`, up to 40, in their order, and black."""
+    """Return (name, colour) of up to 40 classes with the most pixels in `masks`, in class order, and of black."""
     count: Counter[int] = Counter()
     for mask in masks:
         labels, pixels = np.unique(mask, return_counts=True)
@@ -124,6 +128,6 @@ def _colour(row: NDArray[np.uint8]) -> Colour:
 
 
 def _shares(counts: list[list[tuple[int, int]]]) -> str:
-    """Pixels that are right, of all scenes together, in each prediction."""
+    """Return the pixel accuracy of each prediction, over all scenes together, as text."""
     shares = [sum(right for right, _ in each) / sum(total for _, total in each) for each in zip(*counts, strict=True)]
     return " → ".join(f"{100 * share:.1f} %" for share in shares)

@@ -1,4 +1,4 @@
-"""What pages show of a segmenter's records: accuracies and mIoU by cell, and the IoU of every class."""
+"""Tables of a segmenter's records: accuracies and mIoU per cell, and the IoU of every class."""
 
 import math
 from typing import Any
@@ -38,7 +38,7 @@ class SegmentationPages(Pages):
     error_title = "1 - mIoU"
 
     def cells(self, record: Record) -> list[dict[str, Any]]:
-        """Return the metrics of each cell in [0, 1], and IoU by class: None for those neither true nor predicted."""
+        """Return the metrics of each cell in [0, 1], and the IoU per class; None for classes that do not occur."""
         counts = PixelCounts.of(record.outcomes)
         values = {name: counts.levels(measure).tolist() for name, measure in MEASURES.items()}
         by_class = [[None if math.isnan(value) else value for value in row] for row in counts.ious().tolist()]
@@ -58,7 +58,7 @@ class SegmentationPages(Pages):
         return mean_by_group({str(name): value for name, value in _errors(record.outcomes)["mean"].items()})
 
     def along_severity(self, record: Record) -> dict[int, Estimate]:
-        """Return mIoU by severity, over the corruptions measured there; 0 is the images as they are."""
+        """Return mIoU by severity, averaged over the corruptions evaluated there; 0: clean images."""
         whole = PixelCounts.of(record.outcomes)
         severities = sorted({severity for _, severity in whole.cells})
         return {level: _mean(whole.part([cell for cell in whole.cells if cell[1] == level])) for level in severities}
@@ -66,8 +66,8 @@ class SegmentationPages(Pages):
     def by_class(self, record: Record) -> pd.DataFrame:
         """Return per class, in percent: its share of the pixels, and its IoU clean, corrupted (mean) and under attack.
 
-        Rows are named after their class where the data has names of classes, else they are numbered; classes that occur
-        nowhere, after the last that does, have a row only where there are names.
+        Rows have the names of the classes if the data has names, else their numbers. Without names, the table ends at
+        the last class that occurs.
         """
         names = record.spec.data.class_names
         counts = _counts_by_situation(record.outcomes)
@@ -85,7 +85,7 @@ class SegmentationPages(Pages):
 
 
 def _counts_by_situation(outcomes: Outcomes) -> dict[str, PixelCounts]:
-    """Return the pixel counts that IoUs by class are shown of."""
+    """Return the pixel counts by column of the table of classes: clean, corrupted and attacked images."""
     if outcomes.kind == "attack":
         return {"clean IoU": PixelCounts.clean(outcomes), "attacked IoU": PixelCounts.attacked(outcomes)}
     whole = PixelCounts.of(outcomes)
@@ -99,7 +99,7 @@ def _counts_by_situation(outcomes: Outcomes) -> dict[str, PixelCounts]:
 
 
 def _errors(outcomes: Outcomes) -> pd.DataFrame:
-    """Return per corruption 1 - mIoU at each severity, NaN where not measured, and their mean."""
+    """Return per corruption 1 - mIoU at each severity (NaN if not evaluated), and their mean."""
     counts = PixelCounts.of(outcomes)
     found = {cell: 1 - level for cell, level in zip(counts.cells, counts.levels(miou).tolist(), strict=True)}
     names = canonical(name for name, _ in counts.cells if name != CLEAN_CELL)
@@ -110,7 +110,7 @@ def _errors(outcomes: Outcomes) -> pd.DataFrame:
 
 
 def _mean(counts: PixelCounts) -> Estimate:
-    """Return the mean over cells of mIoU."""
+    """Return the mean of mIoU over the cells, with a bootstrap interval."""
     low, high = bootstrap(
         lambda weights: float(counts.levels(miou, weights[None]).mean()),
         len(counts.samples),

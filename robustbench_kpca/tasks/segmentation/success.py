@@ -1,4 +1,4 @@
-"""An attack on a segmenter succeeds by degrees: the fewer pixels are right, the better for the attacker."""
+"""An attack on a segmenter succeeds by degrees: the fewer pixels are correct, the better for the attacker."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,15 +15,15 @@ from robustbench_kpca.types import IGNORE, Attack, Labels, Logits, Mask, PerSamp
 
 
 class FewerRight(Success):
-    """One label a place of the sample, such as a pixel: some of them are right."""
+    """Many labels per sample, such as one per pixel; the score counts the correct ones."""
 
     graded = True
 
     def judge(self, logits: Logits, labels: Labels, sign: int = 1) -> tuple[Labels, PerSample]:  # noqa: ARG002
         """Return predictions and scores.
 
-        A place whose logits are NaN or infinite predicts class -1. The score is the number of right places, plus a
-        fraction between 0 and 1 that grows with the mean margin, in double precision.
+        Where logits are NaN or infinite, the prediction is class -1. The score is the number of correct places plus a
+        number in (0, 1) that increases with the mean margin, in double precision.
         """
         finite = torch.isfinite(logits).all(1)
         prediction = torch.where(finite, logits.argmax(1), -1)
@@ -31,11 +31,11 @@ class FewerRight(Success):
         return prediction, right(prediction, labels) + 0.5 + average.double().atan() / math.pi
 
     def reached(self, predictions: Labels, targets: Labels, *, targeted: bool) -> Mask:  # noqa: ARG002
-        """Tell which samples have no right place left."""
+        """Tell which samples have no correct place left."""
         return right(predictions, targets) == 0
 
     def share(self, predictions: Labels, labels: Labels) -> PerSample:
-        """Return the right places, divided by those that count."""
+        """Return the fraction of correct places among those not labelled IGNORE."""
         return right(predictions, labels).double() / right(labels, labels).clamp_min(1)
 
     def unanswered(self, predictions: Labels) -> Mask:
@@ -43,16 +43,16 @@ class FewerRight(Success):
         return (predictions < 0).flatten(1).any(1)
 
     def split(self, rows: Labels) -> list[Answer]:
-        """Return one map of classes a sample, in 16 bits."""
+        """Return one map of classes per sample, as int16."""
         return [row.clone() for row in rows.to("cpu", torch.int16)]
 
     def join(self, answers: Sequence[Answer], device: torch.device | None = None) -> Labels:
-        """Stack maps of classes."""
+        """Stack the maps of classes into one batch."""
         maps = [answer for answer in answers if isinstance(answer, Tensor)]
         return torch.stack(maps).to(device).long()
 
     def check_protocol(self, protocol: AttackProtocol, attacks: Mapping[str, Attack]) -> None:
-        """Refuse targets, other labels or spaces, the policy `last`, and attacks that need one label a sample."""
+        """Refuse targeted attacks, predicted labels, normalised space, policy `last`, and attacks for one label."""
         asked = (protocol.labels, protocol.target, protocol.space)
         if asked != ("true", "none", "pixel") or protocol.policy == "last":
             raise BadInputError(
@@ -65,11 +65,11 @@ class FewerRight(Success):
         for name, attack in attacks.items():
             if not getattr(attack, "many_labels", False):
                 raise BadInputError(
-                    f"attack '{name}' needs one label a sample, and these samples have many",
+                    f"attack '{name}' needs one label per sample, but these samples have many",
                     fix="choose pgd, segpgd, apgd_shrinking, apgd, mim, fgsm or noise",
                 )
 
 
 def right(predictions: Labels, labels: Labels) -> Int64[Tensor, " batch"]:
-    """Count the right places of each sample; those labelled IGNORE do not count."""
+    """Count the correct places of each sample; places labelled IGNORE are excluded."""
     return ((predictions == labels) & (labels != IGNORE)).flatten(1).sum(1)

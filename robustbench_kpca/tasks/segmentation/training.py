@@ -1,4 +1,4 @@
-"""Segmenters are trained with the cross-entropy of each pixel, and scored by pixel accuracy and mIoU."""
+"""Training of segmenters: cross-entropy per pixel, scored by pixel accuracy and mIoU."""
 
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
@@ -9,7 +9,7 @@ from robustbench_kpca.types import IGNORE, Logits, PerSample
 
 
 class SegmentationTraining(Training):
-    """One label a pixel."""
+    """One label per pixel."""
 
     def losses(self, logits: Logits, targets: Tensor, smoothing: float) -> PerSample:
         """Return the sum of the cross-entropy over the pixels of each image that are not IGNORE.
@@ -17,14 +17,14 @@ class SegmentationTraining(Training):
         Args:
             logits: shape (batch, classes, height, width).
             targets: shape (batch, height, width): classes, or IGNORE.
-            smoothing: of labels.
+            smoothing: label smoothing, in [0, 1).
 
         """
         losses = F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing, ignore_index=IGNORE)
         return losses.flatten(1).sum(1)
 
     def score(self, counts: Counts) -> dict[str, float]:
-        """Return pixel accuracy and mIoU; mIoU is that of the metrics, over all images together."""
+        """Return pixel accuracy and mIoU over all images together; empty if there are no labels."""
         if not counts[1].sum():
             return {}
         return {"accuracy": accuracy(counts), "miou": float(miou(*counts.numpy()))}

@@ -1,0 +1,210 @@
+"""What the checks of an audit share: the model, the images and the results of attacks, each attack run at most once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from robustbench_kpca.attack_loop.engine import Engine, Sample, build_attack
+from robustbench_kpca.attack_loop.follow import PlainQuery, run_to_end
+from robustbench_kpca.attack_loop.success import Success
+from robustbench_kpca.attacks.shared.ball import distance
+from robustbench_kpca.attacks.shared.losses import pixelwise_cross_entropy
+from robustbench_kpca.audit.budgets import budget
+from robustbench_kpca.inference.runner import Runner, frozen
+from robustbench_kpca.protocols.scenario import Attack
+from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.randomness import sample_key
+from robustbench_kpca.tasks.task import Task
+from robustbench_kpca.types import IGNORE, Images, Keys, Labels, Logits, Mask, PerSample
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """An attack that continued after success: its last images, and the loss at every image it evaluated, in order."""
+
+    images: Images
+    losses: list[PerSample]
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Results of one backward pass, per sample.
+
+    `zero_loss` is the fraction of the correct labels whose cross-entropy is rounded to zero; `finite` tells whether all
+    logits are finite.
+    """
+
+    losses: PerSample
+    gradient: Images
+    zero_loss: PerSample
+    finite: Mask
+
+
+@dataclass
+class AuditContext:
+    """The audited model and images, and the result of each attack.
+
+    The result of an attack on a sample is the fraction of its labels that are still correct on the worst image found:
+    0 or 1 for one label per image, any value between for one label per pixel. Samples without a correct label are not
+    attacked. If an attack raises an exception, it counts as if it changed nothing, and the exception is stored in
+    `failures`, which the check `runs` flags.
+    """
+
+    task: Task
+    model: nn.Module
+    runner: Runner
+    images: Images
+    labels: Labels
+    eps: str | float
+    threat: Threat
+    seed: int
+    sibling: nn.Module | None = None
+    failures: dict[str, str] = field(default_factory=dict)
+    _remaining: dict[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.clean = self.correct_fraction(self.images, self.labels)
+        self.correct = self.clean > 0
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def success(self) -> Success:
+        """The task's definition of a successful attack."""
+        return self.task.compute.success
+
+    @property
+    def few_classes(self) -> bool:
+        """Whether there are fewer than 3 classes, too few for the DLR loss."""
+        return self.runner.classes is not None and self.runner.classes < 3
+
+    @property
+    def attacks(self) -> list[str]:
+        """The attacks that can be run."""
+        return [name for name in self.task.compute.audit.attacks if not (name == "apgd-dlr" and self.few_classes)]
+
+    @property
+    def keys(self) -> Keys:
+        """The random stream of each sample."""
+        numbers = [sample_key(self.seed, "audit", str(i)) for i in range(len(self))]
+        return torch.tensor(numbers, device=self.labels.device)
+
+    def remaining(self, *names: str) -> PerSample:
+        """Return the fraction of labels that stay correct under the best of these attacks, per sample."""
+        least = self.clean
+        for name in names:
+            if name not in self._remaining:
+                done = self.attempt(name, partial(self.attack, name, self.images, self.labels))
+                self._remaining[name] = self.clean if done is None else done
+            least = torch.minimum(least, self._remaining[name])
+        return least
+
+    def attack(self, name: str, images: Images, labels: Labels) -> PerSample:
+        """Run one attack; return the fraction of labels that stay correct, per sample."""
+        found: dict[int, Sample] = {}
+        numbers, size = list(range(len(labels))), self.runner.batch_size
+        runner = _runner_like(self.runner, self.model)
+        ids = [str(number) for number in numbers]
+        sink = partial(_keep, found)
+        engine = Engine(runner, self._scenario(name), self.success, ids, self.seed, sink)
+        parts = (part.split(size) for part in (torch.tensor(numbers), images.cpu(), labels.cpu()))
+        with frozen(self.model):
+            engine.run((rows.tolist(), x, y) for rows, x, y in zip(*parts, strict=True))
+        return torch.stack([self._remaining_of(found[number]) for number in numbers]).to(labels.device)
+
+    def attempt(self, what: str, work: Callable[[], T]) -> T | None:
+        """Run `work` and return its result; if it raises, store the error in `failures` and return None."""
+        try:
+            return work()
+        except Exception as error:  # noqa: BLE001 (the model can raise anything; the audit reports it)
+            text = " ".join(str(error).split()) or "no message"
+            self.failures[what] = f"{type(error).__name__}: {text[:200]}"
+            return None
+
+    @cached_property
+    def pgd(self) -> Trajectory:
+        """The trajectory of PGD, which continues after success."""
+        return self.trajectory("pgd")
+
+    def trajectory(self, name: str, model: nn.Module | None = None) -> Trajectory:
+        """Run an attack to the end of its budget on the correct samples, against `model` (default: the audited one)."""
+        scenario, rows = self._scenario(name), self.correct.nonzero()[:, 0]
+        runner = self.runner if model is None else _runner_like(self.runner, model)
+        parts = [self._trajectory(runner, scenario, part) for part in rows.split(self.runner.batch_size)]
+        images = torch.cat([part.images for part in parts])
+        assert bool((distance(images, self.images[rows], "linf") <= self.threat.eps + 1e-6).all())
+        assert bool(((images >= 0) & (images <= 1)).all())
+        return Trajectory(images, [torch.cat(step) for step in zip(*(part.losses for part in parts), strict=True)])
+
+    def _trajectory(self, runner: Runner, scenario: Attack, rows: Labels) -> Trajectory:
+        algorithm, query = build_attack(scenario.stage[0]), PlainQuery(runner)
+        with frozen(runner.model):
+            state = run_to_end(
+                algorithm, query, self.images[rows], self.labels[rows], self.threat, self.keys[rows]
+            )  # fmt: skip
+        return Trajectory(state["x"], query.losses)
+
+    def _scenario(self, name: str) -> Attack:
+        return budget(self.task.compute.audit, name, self.eps)[1]
+
+    def _remaining_of(self, sample: Sample) -> Tensor:
+        """Return the fraction of labels of an attacked sample that stay correct."""
+        if not self.success.graded:
+            return torch.tensor(0.0 if sample.broken_by else 1.0, dtype=torch.float64)
+        answers = (self.success.join([answer]) for answer in (sample.prediction, sample.label))
+        return self.success.share(*answers)[0]
+
+    def per_batch(self, images: Images, labels: Labels, function: Callable[[Logits, Labels], Tensor]) -> Tensor:
+        """Apply `function` to logits and labels batch by batch: all logits together may exceed the memory."""
+        parts = zip(images.split(self.runner.batch_size), labels.split(self.runner.batch_size), strict=True)
+        return torch.cat([function(self.runner.logits(x), y) for x, y in parts])
+
+    def correct_fraction(self, images: Images, labels: Labels) -> PerSample:
+        """Return the fraction of correct labels per sample; NaN and infinite logits are wrong."""
+
+        def fraction(logits: Logits, own: Labels) -> Tensor:
+            return self.success.share(self.success.judge(logits, own)[0], own)
+
+        return self.per_batch(images, labels, fraction)
+
+    def gradients(self, images: Images, labels: Labels, loss: Callable[[Tensor, Tensor], Tensor]) -> Gradients:
+        """Return per-sample losses and gradients, batch by batch."""
+        size, parts = self.runner.batch_size, []
+        with frozen(self.model):
+            for x, y in zip(images.split(size), labels.split(size), strict=True):
+                losses, gradient, logits = self.runner.gradient(x, partial(_swapped, loss, y))
+                parts.append((losses, gradient, _zero_loss(logits, y), all_finite(logits, y)))
+        return Gradients(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def all_finite(logits: Logits, labels: Labels) -> Mask:  # noqa: ARG001 (signature of `per_batch`)
+    """Tell which samples have only finite logits."""
+    return torch.isfinite(logits).flatten(1).all(1)
+
+
+def _runner_like(runner: Runner, model: nn.Module) -> Runner:
+    """Return a new runner for `model` with the settings of `runner`."""
+    return Runner(model, runner.batch_size, runner.device, presentation=runner.presentation)
+
+
+def _swapped(loss: Callable[[Tensor, Tensor], Tensor], labels: Labels, logits: Tensor) -> Tensor:
+    return loss(logits, labels)
+
+
+def _keep(found: dict[int, Sample], sample: Sample) -> None:
+    found[sample.index] = sample
+
+
+def _zero_loss(logits: Logits, labels: Labels) -> PerSample:
+    """Return the fraction of the correct labels whose cross-entropy is rounded to zero; 0 if none is correct."""
+    correct = (logits.argmax(1) == labels) & (labels != IGNORE)
+    zero = correct & (pixelwise_cross_entropy(logits, labels) == 0)
+    correct_count, zero_count = (part[:, None].flatten(1).sum(1) for part in (correct, zero))
+    return zero_count / correct_count.clamp_min(1)

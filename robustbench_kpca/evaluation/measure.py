@@ -1,0 +1,111 @@
+"""Evaluate loaded models under resolved protocols: attack one model, or run several models on the same samples."""
+
+import contextlib
+import time
+from collections.abc import Sequence
+
+from robustbench_kpca.audit.preflight import preflight
+from robustbench_kpca.audit.run import audit as audit_model
+from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.attacked import attack_all
+from robustbench_kpca.evaluation.forward_only import show_all
+from robustbench_kpca.evaluation.options import Progress, RunOptions
+from robustbench_kpca.evaluation.trial import NamedModel, Trial
+from robustbench_kpca.inference.corrupted import frost_of
+from robustbench_kpca.inference.runner import frozen
+from robustbench_kpca.protocols.scenario import Attack, Scenario
+from robustbench_kpca.records.audit import Audit
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.record import Record, Spec
+from robustbench_kpca.tasks import task_named
+from robustbench_kpca.tasks.compute import first_batch
+from robustbench_kpca.tasks.prepare import try_cells
+
+
+def measure_attack(
+    named: NamedModel,
+    data: Dataset,
+    label: str,
+    scenario: Attack,
+    options: RunOptions,
+    *,
+    audit: Audit | bool,
+    smaller: Record | None = None,
+    progress: Progress | None = None,
+) -> Record:
+    """Attack one model; return its record. Arguments as in `evaluate`; `data` must be sorted (`Dataset.in_order`)."""
+    if audit is True:
+        finished = Trial.begin(named, data, label, scenario, options).finished
+        if finished is not None and finished.audit is not None:
+            return finished
+        audit = audit_for(named, data, options)
+    trial = Trial.begin(named, data, label, scenario, options, audit or None)
+    if trial.finished is not None:
+        return trial.finished
+    known = None if smaller is None else _smaller_outcomes(trial.spec, scenario, smaller)
+    findings = preflight(
+        trial.runner, *first_batch(task_named(data.task).compute, data, trial.runner), options.allow
+    )  # fmt: skip
+    started = time.perf_counter()
+    with frozen(named.model):
+        outcomes = attack_all(
+            trial.runner, data, scenario, seed=options.seed, workers=options.workers, journal=trial.journal,
+            progress=progress, smaller=known,
+        )  # fmt: skip
+    return trial.finish(outcomes, time.perf_counter() - started, len(data), findings, smaller)
+
+
+def audit_for(named: NamedModel, data: Dataset, options: RunOptions) -> Audit:
+    """Audit a model for its attack records on these data; an existing audit in the output folder is used again."""
+    return audit_model(
+        named.model, data, seed=options.seed, batch_size=options.batch_size, device=options.device, name=named.name,
+        allow=options.allow, out=options.out, fresh=options.fresh,
+    )  # fmt: skip
+
+
+def measure_together(
+    models: Sequence[NamedModel],
+    data: Dataset,
+    label: str,
+    scenario: Scenario,
+    options: RunOptions,
+    progress: Progress | None = None,
+) -> list[Record]:
+    """Evaluate models on the same samples; return one record per model. `data` must be sorted (`Dataset.in_order`)."""
+    trials = [Trial.begin(named, data, label, scenario, options) for named in models]
+    waiting = [trial for trial in trials if trial.finished is None]
+    if waiting:
+        made = iter(_measure(waiting, options, progress))
+        return [next(made) if trial.finished is None else trial.finished for trial in trials]
+    return [trial.finished for trial in trials if trial.finished is not None]
+
+
+def _measure(trials: Sequence[Trial], options: RunOptions, progress: Progress | None) -> list[Record]:
+    data, scenario = trials[0].data, trials[0].scenario
+    frost = frost_of(scenario, options.frost_folder)
+    try_cells(data, scenario, options.seed, frost)
+    compute = task_named(data.task).compute
+    results = [compute.results(t.spec.model.name, t.runner, data, scenario, t.journal) for t in trials]
+    with contextlib.ExitStack() as stack:
+        for trial in trials:
+            stack.enter_context(frozen(trial.runner.model))
+        show_all(
+            results, data, scenario, batch_size=trials[0].spec.batch_size, seed=options.seed, workers=options.workers,
+            frost=frost, progress=progress,
+        )  # fmt: skip
+    return [trial.finish(one.outcomes(), one.seconds, one.forwards) for trial, one in zip(trials, results, strict=True)]
+
+
+def _smaller_outcomes(spec: Spec, scenario: Attack, smaller: Record) -> Outcomes:
+    """Return the outcomes at the next smaller budget; refuse a record that differs in more than the budget."""
+    below = scenario.smaller().digest() if scenario.below else ""
+    protocol = spec.protocol.model_copy(update={"digest": below})
+    expected = spec.model_copy(update={"protocol": protocol})
+    met = smaller.spec.model_copy(update={"protocol": protocol})
+    if below != smaller.spec.protocol.digest or met.digest() != expected.digest():
+        raise BadInputError(
+            f"{smaller.spec.stem()} is not the same evaluation at the next smaller budget",
+            fix="use the same model, images, seed and batch size, or omit `smaller`",
+        )
+    return smaller.outcomes

@@ -1,0 +1,77 @@
+"""Load protocols by name or file, set fields in them, and derive the protocols of a curve over eps."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols import presets
+from robustbench_kpca.protocols.scenario import UNHASHED, Clean, Corruption, Override, Scenario, parse_scenario
+from robustbench_kpca.protocols.threat import parse_fraction
+from robustbench_kpca.strict import did_you_mean
+
+_TABLES = ("stage", "grid")
+
+
+def load_scenario(protocol: str, overrides: dict[str, Override] | None = None) -> tuple[str, Scenario]:
+    """Load a protocol by name or TOML path and override fields; return its label and the parsed protocol.
+
+    An override replaces a field of the protocol (`eps`) or of its tables: `steps` in every stage that has it,
+    `severities` in every part of a grid, `window` in `[inference]`. It changes the digest and appears in the label
+    (`pgd20-linf-8_255+eps=3_255`).
+
+    Raises:
+        BadInputError: unknown protocol, unknown or misspelt key, invalid value.
+
+    """
+    name, data = presets.load_protocol(protocol)
+    for key, value in (overrides or {}).items():
+        _override(data, key, value, name)
+        shown = ",".join(str(item) for item in value) if isinstance(value, list) else str(value)
+        name += f"+{key}={shown.replace('/', '_').replace(' ', '')}"
+        data["title"] = f"{data.get('title', name)}, with {key} = {shown}"
+    return name, parse_scenario(data, f"protocol '{name}'")
+
+
+def to_draw(label: str, scenario: Scenario, cell: tuple[str, int] | None) -> Scenario:
+    """Return the protocol restricted to the clean images and, if given, one (corruption, severity), for pictures.
+
+    Raises:
+        BadInputError: an attack, shift or OOD protocol, or an invalid corruption or severity.
+
+    """
+    if not isinstance(scenario, Clean | Corruption):
+        raise BadInputError(
+            f"protocol '{label}' has kind '{scenario.kind}'", expected="a protocol of kind clean or corruption",
+            fix="choose for example 'segmentation'",
+        )  # fmt: skip
+    fields = scenario.model_dump(mode="json")
+    if cell is None:
+        return Clean(**{key: fields[key] for key in Clean.model_fields if key in fields} | {"kind": "clean"})
+    made = {"profile": "imagecorruptions", "mode": "fast", "storage": "none", "frost": "generated", "clean": True}
+    made |= {"reference": "none"} | fields
+    made |= {"kind": "corruption", "clean": True, "grid": [{"corruptions": [cell[0]], "severities": [cell[1]]}]}
+    made = {key: value for key, value in made.items() if key not in ("corruptions", "severities")}
+    return parse_scenario(made, f"protocol '{label}'")
+
+
+def along_curve(eps: Iterable[str | float]) -> list[dict[str, Override]]:
+    """Return the overrides of each evaluation of a curve: ascending `eps`, with all smaller budgets in `below`."""
+    budgets = sorted(eps, key=parse_fraction)
+    return [{"eps": value} | ({"below": budgets[:at]} if at else {}) for at, value in enumerate(budgets)]
+
+
+def _override(data: dict[str, Any], key: str, value: Override, name: str) -> None:
+    found = [data.get(name, []) for name in _TABLES]
+    tables = [table for parts in found if isinstance(parts, list) for table in parts if isinstance(table, dict)]
+    tables += [data["inference"]] if isinstance(data.get("inference"), dict) else []
+    fixed = {"kind", "inference", *_TABLES, *UNHASHED}
+    targets = [table for table in tables if key in table and key != "attack"]
+    if key in data and key not in fixed:
+        targets = [data]
+    for table in targets:
+        table[key] = value
+    if not targets:
+        known = [field for field in data if field not in fixed]
+        known += [field for table in tables for field in table if field != "attack"]
+        hint = did_you_mean(key, known) if known else "this protocol has no field that can be set"
+        raise BadInputError(f"protocol '{name}' has no field '{key}'", fix=hint)
