@@ -25,11 +25,12 @@ from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.registry import Family
 from robustbench_kpca.report.board_spec import BoardSpec
 from robustbench_kpca.strict import load_toml, validate
+from robustbench_kpca.tasks import TASKS
 from robustbench_kpca.training import recipes
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.types import Attack, Corruption
 
-FAMILIES: list[Family] = [ATTACKS, ATTENTIONS, CORRUPTIONS, DATASETS, METRICS, CLAIMS]
+FAMILIES: list[Family] = [ATTACKS, ATTENTIONS, CORRUPTIONS, DATASETS, METRICS, CLAIMS, TASKS]
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.kind)
@@ -50,7 +51,7 @@ def test_every_protocol_resolves(name):
         for stage in scenario.stage:
             assert isinstance(validate(ATTACKS.get(stage.attack), stage.options, name), Attack)
     if scenario.kind == "corruption":
-        for corruption in scenario.corruptions if scenario.mode != "stored" else ():
+        for corruption in scenario.names if scenario.mode != "stored" else ():
             assert scenario.profile in CORRUPTIONS.get(corruption).parameters
 
 

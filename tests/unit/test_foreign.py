@@ -24,6 +24,7 @@ from robustbench_kpca.inference.environment import environment
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.scenario import Stage, parse_scenario
 from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.tasks import task_named
 
 PROTOCOL = {
     "title": "t", "citations": [], "kind": "attack", "norm": "linf", "eps": 0.1, "policy": "stop_at_first",
@@ -423,8 +424,9 @@ def test_targets_open_boxes_and_labels_per_pixel_are_refused():
     for threat in (Threat("linf", 0.1, targeted=True), Threat("linf", 0.1, clip=False)):
         with pytest.raises(BadInputError, match="'torchattacks:PGD'"):
             attack.start(HALF, ZEROS, threat, torch.arange(3))
-    with pytest.raises(BadInputError, match="pixel"):
-        attack.start(HALF, torch.zeros(3, 2, 2, dtype=torch.int64), Threat("linf", 0.1), torch.arange(3))
+    protocol = parse_scenario(PROTOCOL | {"norm": "linf", "eps": 0.1, "policy": "strongest", "stage": []}, "test")
+    with pytest.raises(BadInputError, match="'torchattacks:PGD'"):
+        task_named("segmentation").compute.success.check_protocol(protocol, {"torchattacks:PGD": attack})
 
 
 @pytest.mark.parametrize("library", sorted(_foreign.LIBRARIES))
