@@ -202,7 +202,7 @@ def test_eval_show_leaderboard_and_plan(tmp_path, capsys):
     files = find_records("runs")
     assert len(files) == 4
     assert rbk("show", str(files[1]), "runs") == 0
-    assert capsys.readouterr().out.count("metrics remade from them: equal") == 5
+    assert capsys.readouterr().out.count("from them: equal") == 5
     assert rbk("leaderboard", "digits", "--records", "runs", "-o", "board") == 0
     out = capsys.readouterr().out
     assert "symvit_digits_adv" in out

@@ -51,7 +51,7 @@ def _picture(
     sample: str, number: int, attack: str, truth: NDArray[np.int16], prediction: NDArray[np.int16]
 ) -> list[Row]:
     """Return the rows of one picture; the first row is for all classes together."""
-    counts = pixel_counts(truth, found)
+    counts = pixel_counts(truth, prediction)
     same = {"sample": sample, "picture": number, "attack": attack, "linf": 0.0, "l2": 0.0, **dict.fromkeys(COUNTS, 0)}
     lines = [(WHOLE, *counts[:, 1:].sum(0).tolist()), *counts.tolist()]
     return [same | dict(zip(("class", "intersection", "truth", "predicted"), line, strict=True)) for line in lines]
