@@ -95,7 +95,7 @@ BAD = [
     ([*EVAL, "-p", "key.toml"], "'epsilon' ... did you mean 'eps'"),
     ([*EVAL, "-p", "broken.toml"], "broken.toml"),
     ([*EVAL, "-p", "gone.toml"], "gone.toml"),
-    ([*EVAL, "--curve", "1/255,1/255"], "budget"),
+    ([*EVAL, "--curve", "1/255,1/255"], "--curve 1/255,1/255"),
     ([*EVAL, "--curve", "1/255,2/255"], "--curve"),
     ([*EVAL, "--curve", "1/255", "--set", "eps=2/255"], "--set eps"),
     ([*EVAL, "--curve", "1/255,a lot"], "'a lot'"),

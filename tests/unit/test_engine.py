@@ -364,9 +364,9 @@ def test_models_that_cannot_be_evaluated(answer, message, protocol, tmp_path):
         (IMAGES, LABELS[:3], r"\(3,\)"),
         (IMAGES, LABELS.float(), "dtype torch.float32"),
         (IMAGES, LABELS - 2, "label -1"),
-        (IMAGES[:0], LABELS[:0], "holds no images"),
+        (IMAGES[:0], LABELS[:0], "no images"),
         (IMAGES, None, "loader"),
-        ([], None, "nothing"),
+        ([], None, "no batches"),
         ("digit", None, "did you mean 'digits'"),
     ],
 )
@@ -395,7 +395,7 @@ def test_corruption_protocols_check_images_too(linear, images):
 
 @pytest.mark.parametrize("seed", [0.0, True, "1", None])
 def test_a_seed_is_a_whole_number(seed):
-    with pytest.raises(BadInputError, match="whole number"):
+    with pytest.raises(BadInputError, match="integer"):
         RunOptions(seed=seed)
 
 
