@@ -210,7 +210,7 @@ def test_eval_show_leaderboard_and_plan(tmp_path, capsys):
     assert (tmp_path / "board" / "index.html").is_file()
     assert rbk("plan", "digits", "--records", "runs") == 0
     plan = capsys.readouterr().out
-    assert plan.startswith("4 of 84 runs are there.")
+    assert plan.startswith("4 of 84 runs ")
     assert "rbk eval --model vit_digits --data digits --split test --seed 0 --out runs --protocol clean" in plan
 
 
