@@ -130,9 +130,7 @@ def neighbours(context: AuditContext) -> Check:
     images = context.images[: context.runner.batch_size] if context.success.graded else context.images
     logits = context.runner.logits(images)
     spread = float((logits - logits.mean(1, keepdim=True)).abs().amax().clamp_min(1e-30))
-    half = (
-        min(len(images), context.runner.batch_size) + 1
-    ) // 2  # the runner pads the batch with copies of the last image
+    half = (min(len(images), context.runner.batch_size) + 1) // 2  # the runner pads with copies of the last image
     again = {
         "order": context.runner.logits(images.flip(0)).flip(0),
         "company": torch.cat([context.runner.logits(part) for part in images.split(half)]),

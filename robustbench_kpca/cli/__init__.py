@@ -1,1 +1,1 @@
-"""The command line: parse, call, print; one file per verb."""
+"""The command line `rbk`: one file per command, which parses options, calls the package and prints results."""

@@ -1,4 +1,4 @@
-"""How every command speaks: results on stdout, progress and remarks on stderr, `--json` for machines."""
+"""Output of all commands: results on stdout, progress and remarks on stderr."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 class _Rate(ProgressColumn):
-    """Images a second."""
+    """Column of the speed in images per second."""
 
     def render(self, task: Task) -> Text:
         return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
@@ -27,7 +27,7 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def progress(*, quiet: bool) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
-    """Show one bar a job with rate and time to go; yields `start(title) -> update(done, total)`."""
+    """Show one progress bar per job, with speed and remaining time; yields `start(title) -> update(done, total)`."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(24),
@@ -51,7 +51,7 @@ def progress(*, quiet: bool) -> Iterator[Callable[[str], Callable[[int, int], No
 
 
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table; text is never taken for markup."""
+    """Print a table; text is never interpreted as markup."""
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for name in header:
         table.add_column(name, overflow="fold")

@@ -1,4 +1,4 @@
-"""What commands that evaluate share: how they show progress, audits and records, and how `--set` is read."""
+"""Shared by commands that evaluate: show progress, audits and records, and parse `--set`."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ _NO_OPTIONS = ("name", "checkpoint", "untrained", "ema", "resize_positions")
 
 
 class ConsoleReporter:
-    """Shows on the terminal what happens while a plan is carried out."""
+    """Shows the progress of a plan on the terminal."""
 
     def __init__(self, start: Callable[[str], Callable[[int, int], None]], *, quiet: bool) -> None:
         self.start, self.quiet = start, quiet
@@ -27,7 +27,7 @@ class ConsoleReporter:
         say_flags(audit, quiet=self.quiet)
 
     def recorded(self, record: "Record") -> None:
-        """Print the numbers of a record, and whether it was kept."""
+        """Print the metrics of a record, and its running time, or "kept" if it existed before."""
         from robustbench_kpca.metrics import metric_for
         from robustbench_kpca.tasks import task_named
 
@@ -39,7 +39,7 @@ class ConsoleReporter:
 
 
 def carry_out(plan: "Plan", *, quiet: bool) -> list["Record"]:
-    """Carry out a plan in this process, and show how it goes."""
+    """Execute a plan in this process and show its progress."""
     from robustbench_kpca.evaluation.executor import run_serially
 
     with _console.progress(quiet=quiet) as start:
@@ -47,22 +47,27 @@ def carry_out(plan: "Plan", *, quiet: bool) -> list["Record"]:
 
 
 def best_device() -> str:
-    """Return the device of a command without `--device`: cuda where there is one, else cpu."""
+    """Return the default device of a command: cuda if available, else cpu."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def say_flags(audit: "Audit", *, quiet: bool) -> None:
-    """Name the flags of an audit, or say that there are none."""
+    """Print the names of the flags of an audit, or "no flags"."""
     flags = ", ".join(check.name for check in audit.flags) or "no flags"
     _console.note(f"{audit.subject.model}  audit  {flags}  ({audit.seconds:.1f} s)", quiet=quiet)
 
 
 def split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split `--set` pairs: `model.iterations=6` goes to the model, everything else to the protocol."""
+    """Split `--set` pairs: `model.iterations=6` is for the model, every other key for the protocol.
+
+    Raises:
+        BadInputError: a `model.` key that is not an option of the architecture.
+
+    """
     model = {key.removeprefix("model."): value for key, value in settings.items() if key.startswith("model.")}
     odd = next((key for key in model if key in _NO_OPTIONS or not key.isidentifier()), None)
     if odd is not None:
-        raise BadInputError(f"'model.{odd}' cannot be set", fix="options of the architecture can")
+        raise BadInputError(f"'model.{odd}' cannot be set", expected="an option of the architecture")
     return model, {key: value for key, value in settings.items() if not key.startswith("model.")}

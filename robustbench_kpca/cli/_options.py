@@ -13,7 +13,7 @@ from robustbench_kpca.protocols import presets
 def _set_presets(folder: Path | None) -> Path | None:
     if folder is not None:
         if not folder.is_dir():
-            raise typer.BadParameter(f"{folder} is no folder")
+            raise typer.BadParameter(f"{folder} is not a folder")
         os.environ[presets.ENVIRONMENT_VARIABLE] = str(folder)
     return folder
 
@@ -21,7 +21,7 @@ def _set_presets(folder: Path | None) -> Path | None:
 Presets = Annotated[
     Path | None,
     typer.Option(
-        help="Folder with your own attacks/, corruptions/ and leaderboards/; it goes before the bundled ones.",
+        help="Folder with your own attacks/, corruptions/ and leaderboards/; searched before the bundled ones.",
         callback=_set_presets,
         is_eager=True,
     ),
@@ -29,7 +29,7 @@ Presets = Annotated[
 
 
 class BadImages(StrEnum):
-    """What to do with image files that cannot be read."""
+    """What to do with unreadable image files."""
 
     fail = "fail"
     skip = "skip"
@@ -38,38 +38,43 @@ class BadImages(StrEnum):
 Frost = Annotated[
     Path | None,
     typer.Option(
-        help="Folder of the original frost pictures (frost1.png to frost5.jpg), for what is not to use generated ones."
+        help="Folder of the original frost images (frost1.png to frost5.jpg); by default frost images are generated."
     ),
 ]
 Data = Annotated[
-    str, typer.Option(help="A data set of `rbk list data`, NAME:FOLDER for one that is stored, or a folder of images.")
+    str, typer.Option(help="Data set: a name of `rbk list data`, NAME:FOLDER for a stored one, or a folder of images.")
 ]
 Split = Annotated[
     str | None,
-    typer.Option(help="Part of a named data set; by default test, or val where there is no test.", show_default=False),
+    typer.Option(help="Split of a named data set; by default test, or val if there is no test.", show_default=False),
 ]
-Limit = Annotated[int | None, typer.Option(min=1, help="Only so many images, spread over the set.")]
-Untrained = Annotated[bool, typer.Option(help="Allow a model without weights.")]
-Seed = Annotated[int, typer.Option(help="Of all randomness.")]
+Limit = Annotated[
+    int | None, typer.Option(min=1, help="Number of images to use, evenly spread over the set; by default all.")
+]
+Untrained = Annotated[bool, typer.Option(help="Allow a model without trained weights.")]
+Seed = Annotated[int, typer.Option(help="Seed of all randomness, an integer.")]
 Settings = Annotated[
     list[str],
-    typer.Option("--set", help="KEY=VALUE: a protocol field (eps=3/255), or model.KEY=VALUE. Repeatable."),
+    typer.Option(
+        "--set", help="KEY=VALUE: set a protocol field (eps=3/255) or, as model.KEY=VALUE, a model option. Repeatable."
+    ),
 ]
 Allow = Annotated[
-    list[str], typer.Option(help="A preflight check that may fail, such as batch; the record says so. Repeatable.")
+    list[str],
+    typer.Option(help="Name of a preflight check that may fail, such as batch; it becomes a flag. Repeatable."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no remarks.")]
-Device = Annotated[str | None, typer.Option(help="Such as cpu or cuda; by default cuda where there is one.")]
-Workers = Annotated[int, typer.Option(min=0, help="Processes that load and corrupt images.")]
-BatchSize = Annotated[int, typer.Option(min=1, help="The one size at which the model runs; part of the record.")]
+Device = Annotated[str | None, typer.Option(help="Device, such as cpu or cuda; by default cuda if available.")]
+Workers = Annotated[int, typer.Option(min=0, help="Number of processes that load and corrupt images; 0: this process.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Batch size of the model, in images; part of the record.")]
 Checkpoint = Annotated[
     str | None, typer.Option(help="Weights for a single model: a safetensors or torch file, or hf-hub:OWNER/NAME.")
 ]
-Ema = Annotated[bool, typer.Option("--ema", help="Take the averaged (EMA) weights of the checkpoint.")]
+Ema = Annotated[bool, typer.Option("--ema", help="Use the averaged (EMA) weights of the checkpoint.")]
 ResizePositions = Annotated[
     bool,
     typer.Option(
-        "--resize-positions", help="Resample position embeddings of another image size (bicubic, antialiased)."
+        "--resize-positions", help="Resize position embeddings to the model's image size (bicubic, antialiased)."
     ),
 ]

@@ -1,4 +1,4 @@
-"""`rbk audit`: whether a model's robust accuracy can be believed."""
+"""`rbk audit`: check whether attacks on a model are effective, so that its robust accuracy can be trusted."""
 
 from pathlib import Path
 from typing import Annotated
@@ -22,37 +22,43 @@ from robustbench_kpca.cli._options import (
 
 
 def audit(
-    model: Annotated[str, typer.Argument(help="A model of `rbk list models`, timm:NAME or module.path:factory.")],
+    model: Annotated[str, typer.Argument(help="Model: a name of `rbk list models`, timm:NAME or module.path:factory.")],
     data: Data = "digits",
     split: Annotated[
         str | None,
-        typer.Option(help="Part of a named data set; by default test, and val of scenes.", show_default=False),
+        typer.Option(
+            help="Split of a named data set; by default test, or val for images with masks.", show_default=False
+        ),
     ] = None,
-    eps: Annotated[str, typer.Option(help="Radius of the L-infinity ball.")] = "8/255",
+    eps: Annotated[str, typer.Option(help="Radius of the L-infinity ball, in pixel values of [0, 1].")] = "8/255",
     images: Annotated[
         int | None,
         typer.Option(
-            min=1, help="How many images, spread over the set; by default 64, and 16 scenes.", show_default=False
+            min=1,
+            help="Number of images, evenly spread over the set; by default 64, or 16 for images with masks.",
+            show_default=False,
         ),
     ] = None,
     sibling: Annotated[
-        str | None, typer.Option(help="A model of the same task; its adversarial images are shown to this one.")
+        str | None, typer.Option(help="Another model of the same task; its adversarial images are tried on this model.")
     ] = None,
     checkpoint: Checkpoint = None,
     ema: Ema = False,
     resize_positions: ResizePositions = False,
-    name: Annotated[str | None, typer.Option(help="Name of the model in the audit.")] = None,
-    set_: Annotated[list[str], typer.Option("--set", help="model.KEY=VALUE. Repeatable.")] = [],  # noqa: B006
+    name: Annotated[str | None, typer.Option(help="Name of the model in the audit; by default MODEL.")] = None,
+    set_: Annotated[list[str], typer.Option("--set", help="model.KEY=VALUE: set a model option. Repeatable.")] = [],  # noqa: B006 (typer reads the default)
     untrained: Untrained = False,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to keep the audit in.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for the audit; by default it is not saved.")
+    ] = None,
     seed: Seed = 0,
     batch_size: Annotated[
         int | None,
         typer.Option(
             min=1,
             show_default=False,
-            help="The one size at which the model runs. By default 64, and of scenes no more than are looked at, fewer "
-            "where the logits of their pixels would take much memory.",
+            help="Batch size of the model, in images. By default 64; for images with masks at most the number of "
+            "images, and fewer if the logits of a batch would exceed 256 MiB.",
         ),
     ] = None,
     device: Device = None,
@@ -60,7 +66,7 @@ def audit(
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Ask a model what an honestly evaluated one answers in a known way; exit 1 if an answer is flagged."""
+    """Run checks that pass if attacks on the model are effective; exit 1 if a check is flagged."""
     from robustbench_kpca.audit.run import audit as ask
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest

@@ -1,4 +1,4 @@
-"""`rbk check`: the regression gate for CI."""
+"""`rbk check`: compare records with baseline records and fail on regressions, for continuous integration."""
 
 import sys
 from pathlib import Path
@@ -11,25 +11,27 @@ from robustbench_kpca.cli._options import Json, Quiet
 
 
 def check(
-    records: Annotated[Path, typer.Argument(help="A folder of records, or one record.")],
-    baseline: Annotated[Path, typer.Option(help="The records to defend.")],
+    records: Annotated[Path, typer.Argument(help="New records: a folder, or one record.")],
+    baseline: Annotated[Path, typer.Option(help="Baseline records: a folder, or one record.")],
     fail: Annotated[
         list[str],
         typer.Option(
-            help="Rule METRIC:-POINTSpp, such as robust_accuracy:-2pp; without `pp` where a metric is not in percent. "
-            "Repeatable."
+            help="Largest allowed drop as METRIC:-POINTSpp, such as robust_accuracy:-2pp (percentage points); without "
+            "`pp` for a metric that is not in percent. Repeatable."
         ),
     ],
-    alpha: Annotated[float, typer.Option(min=0, max=1, help="Level of the paired test, per comparison.")] = 0.05,
-    partial: Annotated[bool, typer.Option(help="Allow baseline records without counterpart.")] = False,
-    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,
-    github: Annotated[bool, typer.Option(help="Print GitHub annotations.")] = False,
+    alpha: Annotated[
+        float, typer.Option(min=0, max=1, help="Significance level of the paired test, per comparison.")
+    ] = 0.05,
+    partial: Annotated[bool, typer.Option(help="Allow baseline records that have no new record.")] = False,
+    junit: Annotated[Path | None, typer.Option(help="File for JUnit XML; by default none.")] = None,
+    github: Annotated[bool, typer.Option(help="Print annotations for GitHub Actions.")] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Fail (exit 1) where a metric dropped by more than a rule allows and the paired test says it is not chance.
+    """Exit 1 if a metric dropped by more than a rule allows and the paired test is significant.
 
-    Data, sample ids and protocol must be the baseline's; weights and seed may differ.
+    Data, sample ids and protocol must equal those of the baseline; weights and seed may differ.
     """
     from dataclasses import asdict
 

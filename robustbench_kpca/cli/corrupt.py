@@ -1,4 +1,4 @@
-"""`rbk corrupt`: write a folder of corrupted images, laid out and stored as ImageNet-C is."""
+"""`rbk corrupt`: write a folder of corrupted images in the layout and file format of ImageNet-C."""
 
 import contextlib
 import dataclasses
@@ -21,7 +21,7 @@ _PACKAGES = ("robustbench-kpca", "numpy", "scipy", "opencv-python-headless", "pi
 
 
 class Format(StrEnum):
-    """How a picture is stored."""
+    """File format of the corrupted images."""
 
     jpeg85 = "jpeg85"
     png = "png"
@@ -29,41 +29,48 @@ class Format(StrEnum):
 
 def corrupt(
     source: Annotated[Path, typer.Argument(metavar="SRC", help="Folder with images, at any depth.")],
-    target: Annotated[Path, typer.Argument(metavar="DST", help="Folder to be written; not inside SRC.")],
+    target: Annotated[Path, typer.Argument(metavar="DST", help="Output folder; must not be inside SRC.")],
     corruption: Annotated[
-        list[str], typer.Option(help="A name of `rbk list corruptions`; by default the 15 of ImageNet-C. Repeatable.")
+        list[str],
+        typer.Option(help="Corruption: a name of `rbk list corruptions`; by default the 15 of ImageNet-C. Repeatable."),
     ] = [],  # noqa: B006 (typer reads the default)
-    severity: Annotated[list[int], typer.Option(min=1, max=5, help="By default 1 to 5. Repeatable.")] = [],  # noqa: B006
+    severity: Annotated[
+        list[int], typer.Option(min=1, max=5, help="Severity, 1 to 5; by default all. Repeatable.")
+    ] = [],  # noqa: B006
     profile: Annotated[
         str, typer.Option(help="Parameter set: imagenet_c (224 px), imagecorruptions (any size) or cifar_c (32 px).")
     ] = "imagenet_c",
-    mode: Annotated[str, typer.Option(help="fast, or exact (slower: bit for bit as the reference library).")] = "fast",
+    mode: Annotated[
+        str, typer.Option(help="fast, or exact (slower; equal to the reference library bit for bit).")
+    ] = "fast",
     seed: Seed = 0,
     frost: Frost = None,
     format: Annotated[  # noqa: A002 (the option's name)
-        Format, typer.Option(help="jpeg85 as ImageNet-C is published (quality 85), or png (nothing lost).")
+        Format, typer.Option(help="File format: jpeg85 (JPEG of quality 85, as ImageNet-C), or png (lossless).")
     ] = Format.jpeg85,
     size: Annotated[
         int | None,
-        typer.Option(min=1, help="Resize and crop images to this first (ImageNet-C: 224); by default they stay."),
+        typer.Option(
+            min=1, help="Resize and crop images to this side in pixels first (ImageNet-C: 224); by default not."
+        ),
     ] = None,
     crop: Annotated[
-        float | None, typer.Option(help="With --size: the short side becomes size / crop. 0.875 if not given.")
+        float | None, typer.Option(help="With --size: resize the short side to size / crop; by default 0.875.")
     ] = None,
     interpolation: Annotated[
-        str | None, typer.Option(help="With --size: bilinear if not given, as in ImageNet-C.")
+        str | None, typer.Option(help="With --size: interpolation; by default bilinear, as in ImageNet-C.")
     ] = None,
     workers: Workers = 0,
     bad_images: Annotated[
-        BadImages, typer.Option(help="What to do with images that cannot be read: fail, or skip and name them.")
+        BadImages, typer.Option(help="What to do with unreadable images: fail, or skip and list them.")
     ] = BadImages.fail,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write DST/CORRUPTION/SEVERITY/... for every image of SRC, and a manifest; the same command again goes on.
+    """Write DST/CORRUPTION/SEVERITY/... for every image of SRC, and a manifest; run it again to resume.
 
-    The pictures depend on the seed and each image's path in SRC, not on the workers. A folder of ImageNet validation
-    images can be evaluated afterwards as imagenet-c:DST; a link DST/clean to SRC adds the images as they are.
+    The images depend on the seed and on each image's path in SRC, not on the number of workers. Corrupted ImageNet
+    validation images can be evaluated as imagenet-c:DST; a link DST/clean to SRC adds the clean images.
     """
     from robustbench_kpca.data.io.derived import Derivation, derive, open_target, sources_of
     from robustbench_kpca.data.io.lock import locked
@@ -101,7 +108,7 @@ def corrupt(
 
 
 class Stored:
-    """Makes the files: corrupts pixels and encodes them."""
+    """Corrupts the pixels of an image and encodes them as a file."""
 
     def __init__(self, cells: dict[str, "Cell"], form: str) -> None:
         self.cells, self.form = cells, form
@@ -139,9 +146,9 @@ def _cells(
 
 
 def _try(make: Stored, files: list[Path], view: "View | None") -> None:
-    """Make one picture of each corruption before anything is written: what cannot be made is found out now.
+    """Apply each corruption to one grey image before anything is written, to find errors early.
 
-    It is grey, and as large as the first file that can be read.
+    The image has the size of the first readable file.
     """
     import numpy as np
 
@@ -164,7 +171,7 @@ def _view(size: int | None, crop: float | None, interpolation: str | None) -> "V
 
     if size is None:
         if crop is not None or interpolation is not None:
-            raise BadInputError("--crop or --interpolation without --size", fix="give --size, too")
+            raise BadInputError("--crop or --interpolation without --size", fix="add --size")
         return None
     return View(size, View.crop if crop is None else crop, interpolation or "bilinear")
 
@@ -180,14 +187,14 @@ def _mode(mode: str) -> Literal["fast", "exact"]:
 
 
 def _digest_of(frost: Path | None) -> str | None:
-    """Return what the frost pictures are, wherever they lie."""
+    """Return a digest of the original frost images, which does not depend on their folder."""
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.files import sha256
 
     if frost is None:
         return None
     if not frost.is_dir():
-        raise BadInputError(f"there is no folder {frost} of frost pictures", fix="leave --frost out for generated ones")
+        raise BadInputError(f"there is no folder {frost} of frost images", fix="omit --frost to use generated ones")
     files = [path for path in sorted(frost.glob("frost*")) if path.is_file()]
     return sha256("".join(sha256(path.read_bytes()) for path in files).encode())
 

@@ -1,4 +1,4 @@
-"""`rbk demo`: the whole way once, from bundled models and real data to a ranked board, in minutes."""
+"""`rbk demo`: evaluate the bundled models on bundled data and write a ranked leaderboard, in minutes."""
 
 import time
 from pathlib import Path
@@ -17,10 +17,10 @@ def demo(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Evaluate the bundled models on real digits: clean, under attack, corrupted; rank them; write the board.
+    """Evaluate the bundled models on handwritten digits (clean, attacked, corrupted) and write a ranked board.
 
-    Trains nothing, audits nothing (the board says so) and downloads nothing. A second run takes the finished records
-    as they are.
+    Nothing is trained or downloaded. Models are not audited; the board states this. A second run uses the finished
+    records again.
     """
     from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.evaluation.plan import Job, make_plan
@@ -50,7 +50,8 @@ def demo(
     table, unit = frame(board), board_unit(board)
     _console.show_frame(f"{spec.title}: {unit.name if unit else 'value'} [95 % interval]", table)
     _console.note(
-        f"{time.perf_counter() - started:.0f} s. Bold (**) marks a winner beyond chance. Written:", quiet=quiet
+        f"{time.perf_counter() - started:.0f} s. Bold (**) marks a statistically significant winner. Written:",
+        quiet=quiet,
     )
     for page in (*pages, records):
         _console.out.print(str(page), markup=False)

@@ -1,4 +1,4 @@
-"""`rbk diagnose`: what a model's attention has to do with kernel PCA."""
+"""`rbk diagnose`: test the kernel-PCA claims about attention on a model."""
 
 from collections.abc import Iterable
 from inspect import signature
@@ -36,40 +36,51 @@ def diagnose(
     model: Annotated[
         str | None,
         typer.Argument(
-            help="A model of `rbk list models`, timm:NAME, module.path:factory, or transformers:NAME_OR_FOLDER with "
-            "--data FILE, one text a line; or a folder of `rbk train --keep-every`: its projection loss by epoch."
+            help="Model: a name of `rbk list models`, timm:NAME, module.path:factory, or transformers:NAME_OR_FOLDER "
+            "with --data FILE (one text per line); or a folder of `rbk train --keep-every`, to show its projection "
+            "loss by epoch."
         ),
     ] = None,
     data: Data = "digits",
     split: Split = None,
-    images: Annotated[int, typer.Option(min=1, help="How many images, spread over the set, or texts.")] = 100,
-    claim: Annotated[list[str], typer.Option(help="A claim of diagnostics/claims; by default all. Repeatable.")] = [],  # noqa: B006 (typer reads the default)
-    layers: Annotated[str | None, typer.Option(help="Attention layers from 0, such as 0,5-7; by default all.")] = None,
-    heads: Annotated[str | None, typer.Option(help="Heads from 0, such as 0,2; by default all.")] = None,
+    images: Annotated[int, typer.Option(min=1, help="Number of images (evenly spread over the set) or texts.")] = 100,
+    claim: Annotated[
+        list[str], typer.Option(help="Claim to test, of diagnostics/claims; by default all. Repeatable.")
+    ] = [],  # noqa: B006 (typer reads the default)
+    layers: Annotated[
+        str | None, typer.Option(help="Attention layers, counted from 0, such as 0,5-7; by default all.")
+    ] = None,
+    heads: Annotated[str | None, typer.Option(help="Heads, counted from 0, such as 0,2; by default all.")] = None,
     block: Annotated[
-        int | None, typer.Option(min=1, help="Images looked at together and each other's null; by default 5.")
+        int | None,
+        typer.Option(
+            min=1, help="Number of images processed together; each serves as null for the others. By default 5."
+        ),
     ] = None,
     checkpoint: Checkpoint = None,
     ema: Ema = False,
     resize_positions: ResizePositions = False,
-    name: Annotated[str | None, typer.Option(help="Name of the model in the diagnosis.")] = None,
-    set_: Annotated[list[str], typer.Option("--set", help="model.KEY=VALUE. Repeatable.")] = [],  # noqa: B006
+    name: Annotated[str | None, typer.Option(help="Name of the model in the diagnosis; by default MODEL.")] = None,
+    set_: Annotated[list[str], typer.Option("--set", help="model.KEY=VALUE: set a model option. Repeatable.")] = [],  # noqa: B006 (typer reads the default)
     untrained: Untrained = False,
     compare: Annotated[
-        list[Path], typer.Option(help="Instead of MODEL: a folder with a diagnosis, for one page across. Repeatable.")
+        list[Path],
+        typer.Option(help="Instead of MODEL: a folder with a diagnosis, to compare several on one page. Repeatable."),
     ] = [],  # noqa: B006
     records: Annotated[
         list[Path],
-        typer.Option(help="With --compare: a folder of records, for RPC models beside their twins. Repeatable."),
+        typer.Option(help="With --compare: a folder of records, to compare RPC models with their twins. Repeatable."),
     ] = [],  # noqa: B006
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for diagnosis.json and its pages.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for diagnosis.json and its pages; by default none.")
+    ] = None,
     seed: Seed = 0,
     device: Device = None,
     presets: Presets = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure the kernel-PCA claims on a model: every statistic beside chance, every claim with a verdict."""
+    """Test the kernel-PCA claims on a model: compare every statistic with chance, and give a verdict per claim."""
     arguments = locals()
     from robustbench_kpca.errors import BadInputError
 
@@ -122,18 +133,18 @@ def diagnose(
 
 
 def _refuse_others(given: Iterable[str], what: str, allowed: tuple[str, ...]) -> None:
-    """Refuse options that would have no effect, rather than ignore them."""
+    """Refuse options that would have no effect."""
     from robustbench_kpca.errors import BadInputError
 
     for name in given:
         if name not in (*allowed, "model", "presets"):
-            raise BadInputError(f"--{name.rstrip('_').replace('_', '-')} with {what}", fix="leave it out")
+            raise BadInputError(f"--{name.rstrip('_').replace('_', '-')} with {what} has no effect", fix="omit it")
 
 
 def _compare(
     folders: list[Path], model: str | None, out: Path | None, records: list[Path], *, json: bool, quiet: bool
 ) -> None:
-    """Write one page across the diagnoses in some folders; needs no torch."""
+    """Write one page that compares the diagnoses in several folders; does not import torch."""
     from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
     from robustbench_kpca.diagnostics.pages import by_name, require_own, write_comparison
     from robustbench_kpca.errors import BadInputError
@@ -171,7 +182,7 @@ def _load(request: "ModelRequest", data: str, split: str | None, images: int) ->
 
 
 def _is_run(model: str) -> bool:
-    """Tell a folder of checkpoints from a model; a folder that happens to be called like a model is none."""
+    """Tell whether `model` is a folder of checkpoints; the name of a model takes precedence over a folder."""
     from robustbench_kpca.models.families import ARCHITECTURES
     from robustbench_kpca.models.loading import bundled
 
@@ -194,7 +205,7 @@ def _over_training(
 
 
 def _numbers(text: str | None) -> list[int] | None:
-    """Parse `0,5-7`."""
+    """Parse numbers and ranges such as `0,5-7`."""
     from robustbench_kpca.errors import BadInputError
 
     if text is None:

@@ -1,4 +1,4 @@
-"""`rbk doctor`: versions, devices, disk, what is missing and the command that fixes it."""
+"""`rbk doctor`: show versions, devices, free disk space, missing packages and how to install them."""
 
 import re
 import shutil
@@ -14,7 +14,7 @@ NEEDED_GB = 1.0
 
 
 def doctor(json: Json = False) -> None:
-    """Show versions, devices and disk, what is missing, and the command that fixes it."""
+    """Show versions, devices, free disk space, missing packages and how to install them."""
     rows = _facts()
     if json:
         _console.show_json([dict(zip(("what", "found", "fix"), row, strict=True)) for row in rows])
@@ -56,7 +56,7 @@ def _machine() -> list[tuple[str, str, str]]:
 
 
 def _requirements() -> list[str]:
-    """Names of the packages the base installation needs."""
+    """Return the names of the required packages, without optional extras."""
     lines = metadata.requires("robustbench-kpca") or []
     return [re.split(r"[^A-Za-z0-9_.-]", line)[0] for line in lines if "extra ==" not in line]
 

@@ -34,59 +34,62 @@ def evaluate(
     model: Annotated[
         list[str],
         typer.Option(
-            "--model", "-m", help="A model of `rbk list models`, timm:NAME or module.path:factory. Repeatable."
+            "--model", "-m", help="Model: a name of `rbk list models`, timm:NAME or module.path:factory. Repeatable."
         ),
     ],
     protocol: Annotated[
         list[str],
-        typer.Option("--protocol", "-p", help="A protocol of `rbk list protocols`, or a TOML file. Repeatable."),
+        typer.Option("--protocol", "-p", help="Protocol: a name of `rbk list protocols`, or a TOML file. Repeatable."),
     ],
     data: Data = "digits",
     split: Annotated[
         str | None,
-        typer.Option(help="Part of a named data set; by default test, and val of scenes.", show_default=False),
+        typer.Option(
+            help="Split of a named data set; by default test, or val for images with masks.", show_default=False
+        ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the records.")] = Path("runs"),
     checkpoint: Checkpoint = None,
     ema: Ema = False,
     resize_positions: ResizePositions = False,
-    name: Annotated[str | None, typer.Option(help="Name of a single model in its records.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of a single model in its records; by default --model.")] = None,
     set_: Settings = [],  # noqa: B006 (typer reads the default)
     curve: Annotated[
         str | None,
         typer.Option(
-            help="Budgets of the attacks, such as 1/255,2/255,4/255: one record each, and what breaks at one counts as "
-            "broken at every larger one."
+            help="Values of eps for the attacks, such as 1/255,2/255,4/255, with one record each. An image broken at "
+            "one eps counts as broken at every larger one."
         ),
     ] = None,
     untrained: Untrained = False,
     limit: Limit = None,
     against: Annotated[
-        str | None, typer.Option(help="Data of no known class, for protocols that ask whether the model notices.")
+        str | None, typer.Option(help="Data set of unknown classes, for out-of-distribution detection protocols.")
     ] = None,
     subset: Annotated[
-        int | None, typer.Option(help="5000: those of RobustBench, of the ImageNet validation images.")
+        int | None,
+        typer.Option(help="5000: only the ImageNet validation images that RobustBench uses; by default all."),
     ] = None,
     bad_images: Annotated[
-        BadImages, typer.Option(help="What to do with images that cannot be read: fail, or skip and flag the record.")
+        BadImages, typer.Option(help="What to do with unreadable images: fail, or skip them and flag the record.")
     ] = BadImages.fail,
     cache: Annotated[
-        Path | None, typer.Option(help="Folder that keeps decoded images, so that each is decoded once.")
+        Path | None, typer.Option(help="Folder for decoded images, so that each is decoded once; by default none.")
     ] = None,
     frost: Frost = None,
     allow: Allow = [],  # noqa: B006 (typer reads the default)
     audited: Annotated[
         bool, typer.Option("--audit/--no-audit", help="Audit a model before its first attack (docs/audit.md).")
     ] = True,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate and audit again what is finished already.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate and audit again even if records exist.")] = False,
     seed: Seed = 0,
     batch_size: Annotated[
         int | None,
         typer.Option(
             min=1,
             show_default=False,
-            help="The one size at which the model runs; part of the record. By default 64, and of scenes fewer where "
-            "the logits of their pixels would take much memory.",
+            help="Batch size of the model, in images; part of the record. By default 64, or fewer if per-pixel logits "
+            "exceed 256 MiB.",
         ),
     ] = None,
     workers: Workers = 0,
@@ -95,9 +98,9 @@ def evaluate(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Evaluate models under protocols; one record each.
+    """Evaluate models under protocols; write one record for each model and protocol.
 
-    Finished records are kept, an interrupted evaluation goes on where it stopped. An audit is kept beside them.
+    Finished records are used again, and an interrupted evaluation is resumed. Audits are saved in the same folder.
     """
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.evaluation.options import RunOptions
@@ -111,7 +114,7 @@ def evaluate(
     model_options, overrides = split_settings(parse_assignments(set_))
     budgets = [] if curve is None else [part.strip() for part in curve.split(",")]
     if len({parse_fraction(part) for part in budgets}) != len(budgets) or (budgets and "eps" in overrides):
-        raise BadInputError(f"--curve {curve}", expected="different budgets, and no --set eps=… beside them")
+        raise BadInputError(f"--curve {curve}", expected="different values of eps, and no --set eps=… in addition")
     jobs = [
         Job(
             ModelRequest(one, checkpoint, ema, resize_positions, untrained, name, model_options),
@@ -130,7 +133,7 @@ def evaluate(
 
 
 def _show(records: "list[Record]") -> None:
-    """Print a row per record and metric; the column of values is named after their unit where all have the same."""
+    """Print one row per record and metric; the header of the values is their unit if all have the same."""
     from robustbench_kpca.metrics import common_unit, metric_for
 
     found = [(record, metric_for(name), value) for record in records for name, value in record.metrics.items()]

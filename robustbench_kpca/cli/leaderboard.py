@@ -1,4 +1,4 @@
-"""`rbk leaderboard`: render a board from its records; runs no model and needs no torch."""
+"""`rbk leaderboard`: render a board from its records; runs no model and does not import torch."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +10,11 @@ from robustbench_kpca.cli._options import Json, Presets, Quiet
 
 
 def leaderboard(
-    board: Annotated[str, typer.Argument(help="A board of `rbk list boards`, or a folder with a board.toml.")],
-    records: Annotated[Path | None, typer.Option(help="Records to use instead of the board's own.")] = None,
+    board: Annotated[str, typer.Argument(help="Board: a name of `rbk list boards`, or a folder with a board.toml.")],
+    records: Annotated[Path | None, typer.Option(help="Folder of records; by default that of the board.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for README.md and index.html; by default the board's.")
+        Path | None,
+        typer.Option("--out", "-o", help="Folder for README.md and index.html; by default that of the board."),
     ] = None,
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,

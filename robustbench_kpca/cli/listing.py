@@ -1,4 +1,4 @@
-"""`rbk list`: what there is."""
+"""`rbk list`: list models, attacks, corruptions, data sets, protocols, metrics, boards or recipes."""
 
 import json
 from enum import StrEnum
@@ -9,11 +9,11 @@ import typer
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Json, Presets
 
-_FOLDERS = "A set that is not embedded lies in a folder: NAME:FOLDER, or NAME alone for the one in RBK_DATA."
+_FOLDERS = "A data set that is not bundled is read from a folder: NAME:FOLDER, or NAME for the folder NAME in RBK_DATA."
 
 
 class Shelf(StrEnum):
-    """What can be listed."""
+    """The kinds of things that can be listed."""
 
     models = "models"
     attacks = "attacks"
@@ -30,7 +30,7 @@ def listing(
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
 ) -> None:
-    """List models, attacks, corruptions, data, protocols, metrics, boards or recipes."""
+    """List models, attacks, corruptions, data sets, protocols, metrics, boards or recipes."""
     rows = _rows(what)
     if json:
         _console.show_json(rows)

@@ -1,4 +1,4 @@
-"""The command `rbk`: one file per verb; errors are one line and an exit code, and help costs no torch."""
+"""The command `rbk`: run a subcommand; print errors as one line and return an exit code. Help does not import torch."""
 
 import sys
 import traceback
@@ -26,8 +26,8 @@ from robustbench_kpca.errors import BenchmarkError
 app = typer.Typer(
     name="rbk",
     help="The adversarial-robustness benchmark for kernel-machine attention.\n\n"
-    "Exit codes: 0 done; 1 a regression found by `check`, a flag raised by `audit`, or a native attack that `verify` "
-    "found weaker; 2 bad input or usage; 3 an evaluation that could not finish.",
+    "Exit codes: 0 success; 1 `check` found a regression, `audit` raised a flag, or `verify` found the native attack "
+    "weaker; 2 bad input or usage; 3 an evaluation could not finish.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -49,7 +49,7 @@ app.command("corrupt")(corrupt.corrupt)
 app.command("doctor")(doctor.doctor)
 
 
-_INTERRUPTED = 130  # what typer makes of Ctrl-C
+_INTERRUPTED = 130  # typer's exit code for Ctrl-C
 
 
 def run() -> None:
@@ -66,12 +66,12 @@ def main(arguments: list[str]) -> int:
     except typer.Abort:
         code = _INTERRUPTED
     except Exception as error:  # noqa: BLE001
-        if hasattr(error, "format_message"):  # a usage error; typer carries click's classes under its own names
+        if hasattr(error, "format_message"):  # a usage error of click
             return _fail(f"{error.format_message()} (see: rbk --help)", 2)
-        traceback.print_exc()  # a bug: the trace is what its report needs
+        traceback.print_exc()  # a bug: its report needs the traceback
         return _fail("this is a bug of robustbench-kpca: please report the lines above", 3)
     if code == _INTERRUPTED:
-        return _fail("interrupted; finished records are kept, and the same command (train: with --resume) goes on", 3)
+        return _fail("interrupted; finished records are kept; run the same command (train: with --resume) to resume", 3)
     return code if isinstance(code, int) else 0
 
 

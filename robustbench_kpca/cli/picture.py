@@ -1,4 +1,4 @@
-"""`rbk picture`: look at what a model is shown."""
+"""`rbk picture`: draw adversarial images, corrupted images, or segmentations."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,24 +18,26 @@ from robustbench_kpca.cli._options import (
     Untrained,
 )
 
-app = typer.Typer(help="Draw adversarial or corrupted images, or segmented scenes.", rich_markup_mode=None)
+app = typer.Typer(help="Draw adversarial images, corrupted images, or segmentations.", rich_markup_mode=None)
 
 
 @app.command()
 def adversarial(
-    model: Annotated[str, typer.Option("--model", "-m", help="As in `rbk eval`.")],
-    protocol: Annotated[str, typer.Option("--protocol", "-p", help="An attack protocol.")] = "pgd20-linf-8_255",
-    data: Annotated[str, typer.Option(help="A data set, or a folder of images.")] = "digits",
+    model: Annotated[str, typer.Option("--model", "-m", help="Model, as in `rbk eval`.")],
+    protocol: Annotated[
+        str, typer.Option("--protocol", "-p", help="Attack protocol, by name or TOML file.")
+    ] = "pgd20-linf-8_255",
+    data: Annotated[str, typer.Option(help="Data set of `rbk list data`, or a folder of images.")] = "digits",
     split: Split = None,
     checkpoint: Checkpoint = None,
     ema: Ema = False,
     resize_positions: ResizePositions = False,
-    images: Annotated[int, typer.Option(min=1, max=24, help="How many.")] = 8,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The PNG.")] = Path("adversarial.png"),
+    images: Annotated[int, typer.Option(min=1, max=24, help="Number of images.")] = 8,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output file, a PNG.")] = Path("adversarial.png"),
     seed: Seed = 0,
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
 ) -> None:
-    """Draw clean images, what the attack made of them, and the difference (scaled to full contrast)."""
+    """Draw clean images, adversarial images, and their difference (scaled to full contrast)."""
     import torch
 
     from robustbench_kpca.data.load import load_data
@@ -63,8 +65,8 @@ def adversarial(
 
 @app.command()
 def corruptions(
-    image: Annotated[Path, typer.Option("--image", help="Any image file.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="A PNG, or an HTML page.")] = Path("corruptions.png"),
+    image: Annotated[Path, typer.Option("--image", help="Image file.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output file, .png or .html.")] = Path("corruptions.png"),
     profile: Annotated[str, typer.Option(help="Parameter set: imagecorruptions, imagenet_c or cifar_c.")] = (
         "imagecorruptions"
     ),
@@ -100,24 +102,28 @@ def corruptions(
 
 @app.command()
 def segmentation(
-    model: Annotated[str, typer.Option("--model", "-m", help="As in `rbk eval`.")],
+    model: Annotated[str, typer.Option("--model", "-m", help="Model, as in `rbk eval`.")],
     protocol: Annotated[
-        str, typer.Option("--protocol", "-p", help="One of segmentation: how models look, and images are corrupted.")
+        str,
+        typer.Option("--protocol", "-p", help="Clean or corruption protocol, which sets the windows and corruptions."),
     ] = "segmentation",
-    data: Annotated[str, typer.Option(help="A data set with masks: shapes, or NAME:FOLDER.")] = "shapes",
+    data: Annotated[str, typer.Option(help="Data set with masks: shapes, or NAME:FOLDER.")] = "shapes",
     split: Split = None,
     checkpoint: Checkpoint = None,
     untrained: Untrained = False,
     set_: Settings = [],  # noqa: B006 (typer reads the default)
-    corruption: Annotated[str | None, typer.Option(help="Of `rbk list corruptions`; shown beside the clean.")] = None,
-    severity: Annotated[int, typer.Option(min=1, max=5, help="Of the corruption.")] = 3,
-    images: Annotated[int, typer.Option(min=1, max=24, help="How many, spread over the set.")] = 4,
-    out: Annotated[Path, typer.Option("--out", "-o", help="A PNG, or an HTML page.")] = Path("segmentation.png"),
+    corruption: Annotated[
+        str | None,
+        typer.Option(help="Corruption of `rbk list corruptions` to draw next to the clean image; by default none."),
+    ] = None,
+    severity: Annotated[int, typer.Option(min=1, max=5, help="Severity of the corruption, 1 to 5.")] = 3,
+    images: Annotated[int, typer.Option(min=1, max=24, help="Number of images, evenly spread over the set.")] = 4,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output file, .png or .html.")] = Path("segmentation.png"),
     frost: Frost = None,
     seed: Seed = 0,
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
 ) -> None:
-    """Draw scenes, their classes, and what a model sees in them, clean and corrupted, as a protocol has it."""
+    """Draw images, their masks, and the predictions of a model, clean and corrupted."""
     from robustbench_kpca.cli._evaluating import split_settings
     from robustbench_kpca.data.load import load_data
     from robustbench_kpca.errors import BadInputError
@@ -135,7 +141,7 @@ def segmentation(
     options, overrides = split_settings(parse_assignments(set_))
     odd = next((key for key in overrides if key in ("clean", "corruptions", "severities")), None)
     if odd is not None:
-        raise BadInputError(f"--set {odd}", expected="--corruption and --severity: one corruption is drawn")
+        raise BadInputError(f"--set {odd}", expected="--corruption and --severity, which select the drawn corruption")
     label, asked = prepare(protocol, overrides)
     scenario = to_draw(label, asked, None if corruption is None else (corruption, severity))
     pictures = frost_of(scenario, frost)

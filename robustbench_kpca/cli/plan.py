@@ -1,4 +1,4 @@
-"""`rbk plan`: which runs a board still needs, and the commands that make them."""
+"""`rbk plan`: list the missing runs of a board and the commands that make them."""
 
 import shlex
 from pathlib import Path
@@ -11,12 +11,12 @@ from robustbench_kpca.cli._options import Json, Presets
 
 
 def plan(
-    board: Annotated[str, typer.Argument(help="A board of `rbk list boards`, or a folder with a board.toml.")],
-    records: Annotated[Path | None, typer.Option(help="Records to look at instead of the board's own.")] = None,
+    board: Annotated[str, typer.Argument(help="Board: a name of `rbk list boards`, or a folder with a board.toml.")],
+    records: Annotated[Path | None, typer.Option(help="Folder of records; by default that of the board.")] = None,
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
 ) -> None:
-    """List the runs a board still needs, with the commands that make them."""
+    """List the missing runs of a board and the commands that make them."""
     from robustbench_kpca.protocols.presets import board_path
     from robustbench_kpca.records.record import SUFFIX
     from robustbench_kpca.report.board import load_board
@@ -27,7 +27,7 @@ def plan(
     if json:
         _console.show_json([{"model": r.model, "protocol": r.protocol, "state": r.state} for r in loaded.runs])
         return
-    _console.out.print(f"{len(loaded.runs) - len(open_runs)} of {len(loaded.runs)} runs are there.")
+    _console.out.print(f"{len(loaded.runs) - len(open_runs)} of {len(loaded.runs)} runs are finished.")
     if open_runs:
         rows = [(run.model, run.protocol, run.state) for run in open_runs]
         _console.show_table("", ("Model", "Protocol", "State"), rows)

@@ -1,4 +1,4 @@
-"""`rbk show`: print records, with their metrics computed again from their outcomes."""
+"""`rbk show`: print records, and check their metrics by computing them again from the outcomes."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def show(
-    records: Annotated[list[Path], typer.Argument(help="Records (*.record.json), or folders of them.")],
+    records: Annotated[list[Path], typer.Argument(help="Records (*.record.json), or folders with records.")],
     json: Json = False,
 ) -> None:
-    """Show records, and check that their metrics follow from their per-sample outcomes."""
+    """Print records, and check their metrics by computing them again from the per-sample outcomes."""
     from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.consistency import load_consistent
 
@@ -78,7 +78,7 @@ def _rows(record: "Record") -> list[tuple[str, str]]:
             for name, estimate in record.metrics.items()
         ),
         ("passes", f"{passes.forwards:,} forward, {passes.backwards:,} backward"),
-        ("outcomes", f"{table.file}, {table.rows} rows; metrics remade from them: equal"),
+        ("outcomes", f"{table.file}, {table.rows} rows; metrics computed again from them: equal"),
         ("made", f"{record.created} in {record.seconds:.1f} s on {environment.processor}, {environment.device}"),
         ("versions", ", ".join(f"{name} {version}" for name, version in environment.packages.items())),
         ("revision", environment.revision or "installed package"),

@@ -11,22 +11,29 @@ from robustbench_kpca.cli._options import Quiet
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="A recipe of `rbk list recipes`, or a TOML file.")],
+    recipe: Annotated[str, typer.Argument(help="Recipe: a name of `rbk list recipes`, or a TOML file.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for weights and curves.")] = Path("runs"),
     data: Annotated[
-        Path | None, typer.Option(help="Folder of image files or scenes, for recipes that read them.")
+        Path | None, typer.Option(help="Folder of images, with or without masks, for recipes that read files.")
     ] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE of the recipe: seed=1.")] = None,
-    name: Annotated[str, typer.Option(help="Name of the files; by default the recipe's.")] = "",
-    resume: Annotated[bool, typer.Option(help="Go on after the last finished epoch.")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start over, whatever is there under that name.")] = False,
-    keep_every: Annotated[int, typer.Option(min=0, help="Keep the weights of every so many epochs; 0: none.")] = 0,
-    tensorboard: Annotated[bool, typer.Option(help="Write the curves for TensorBoard, too.")] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="KEY=VALUE: set a field of the recipe, such as seed=1. Repeatable."),
+    ] = None,
+    name: Annotated[str, typer.Option(help="Name of the output files; by default that of the recipe.")] = "",
+    resume: Annotated[bool, typer.Option(help="Continue after the last finished epoch.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start from the beginning and overwrite files of that name.")
+    ] = False,
+    keep_every: Annotated[
+        int, typer.Option(min=0, help="Also save the weights after every N-th epoch; 0: do not.")
+    ] = 0,
+    tensorboard: Annotated[bool, typer.Option(help="Also write the curves for TensorBoard.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a model from a recipe; write its weights with their provenance, and its curves.
+    """Train a model from a recipe; write its weights with their provenance, and its training curves.
 
-    On several processes: accelerate launch -m robustbench_kpca train RECIPE.
+    To train with several processes: accelerate launch -m robustbench_kpca train RECIPE.
     """
     from robustbench_kpca.files import safe_name
     from robustbench_kpca.inference.environment import revision
@@ -42,7 +49,7 @@ def train(
     stem, parsed, text = load_recipe(recipe, parse_assignments(set_ or []))
     task = task_named(task_of(parsed.model))
     title = safe_name(name) if name else stem
-    first = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun or accelerate started
+    first = os.environ.get("RANK", "0") == "0"  # only one of the processes started by torchrun or accelerate prints
     quiet = quiet or not first
     with _console.progress(quiet=quiet) as start:
 

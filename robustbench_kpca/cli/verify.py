@@ -1,4 +1,4 @@
-"""`rbk verify`: the same attack by another program, and whether the verdicts agree."""
+"""`rbk verify`: compare a native attack with the same attack of another library."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,26 +32,28 @@ if TYPE_CHECKING:
 
 
 def verify(
-    model: Annotated[str, typer.Argument(help="A model of `rbk list models`, timm:NAME or module.path:factory.")],
+    model: Annotated[str, typer.Argument(help="Model: a name of `rbk list models`, timm:NAME or module.path:factory.")],
     protocol: Annotated[
-        str, typer.Option("--protocol", "-p", help="An attack of `rbk list protocols`, or a TOML file.")
+        str, typer.Option("--protocol", "-p", help="Attack protocol: a name of `rbk list protocols`, or a TOML file.")
     ],
     reference: Annotated[
         str | None,
-        typer.Option(help="LIBRARY:NAME of torchattacks, pyautoattack or foolbox; by default the most trusted one."),
+        typer.Option(
+            help="Reference attack LIBRARY:NAME of torchattacks, pyautoattack or foolbox; by default its equivalent."
+        ),
     ] = None,
     data: Data = "digits",
     split: Split = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for both records; none by default.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for both records; by default none.")] = None,
     checkpoint: Checkpoint = None,
     ema: Ema = False,
     resize_positions: ResizePositions = False,
-    name: Annotated[str | None, typer.Option(help="Name of the model in the records.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the model in the records; by default MODEL.")] = None,
     set_: Settings = [],  # noqa: B006 (typer reads the default)
     untrained: Untrained = False,
     limit: Limit = None,
     allow: Allow = [],  # noqa: B006 (typer reads the default)
-    fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate again what is finished already.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate again even if records exist.")] = False,
     seed: Seed = 0,
     batch_size: BatchSize = 64,
     workers: Workers = 0,
@@ -60,9 +62,9 @@ def verify(
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Attack a model twice, natively and by another program, and fail (exit 1) where the native attack is weaker.
+    """Run a native attack and the same attack of another library; exit 1 if the native attack is weaker.
 
-    Weaker: its robust accuracy is more than half a point above the reference's. Needs the extra `reference`.
+    Weaker: its robust accuracy is more than 0.5 percentage points higher. Needs the extra `reference`.
     """
     from robustbench_kpca.data.load import load_data
     from robustbench_kpca.evaluation.requests import ModelRequest
@@ -91,13 +93,16 @@ def _show(found: "Agreement") -> None:
     header = ("Program", "Robust %", "95 % interval", "Forwards", "Backwards", "Seconds")
     _console.show_table("", header, [_row("native", found.native), _row(_programs(found.reference), found.reference)])
     _console.out.print()
-    rows = [("broken by native", found.both, found.only_native), ("not", found.only_reference, found.neither)]
-    _console.show_table("", ("Images", "broken by the reference", "not"), rows)
+    rows = [
+        ("broken by native", found.both, found.only_native),
+        ("not broken by native", found.only_reference, found.neither),
+    ]
+    _console.show_table("", ("Images", "broken by reference", "not broken by reference"), rows)
     _console.out.print()
     native, other = (record.metrics["robust_accuracy"].value for record in (found.native, found.reference))
-    verdict = "as strong as the reference" if found.as_strong else "WEAKER than the reference"
+    result = "as strong as the reference" if found.as_strong else "WEAKER than the reference"
     _console.out.print(
-        f"{verdict}: robust accuracy {100 * native:.1f} % against {100 * other:.1f} %, "
+        f"{result}: robust accuracy {100 * native:.1f} % against {100 * other:.1f} %, "
         f"McNemar's exact p = {found.p_value:.2g}",
         markup=False,
     )

@@ -1,4 +1,4 @@
-"""Data sets: images with labels or masks, stable ids and a digest. Each set is one file in `sets/`."""
+"""Data sets: images with labels or masks, with stable ids and a digest. Each data set is one file in `sets/`."""
 
 from robustbench_kpca.registry import Family
 

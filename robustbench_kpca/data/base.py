@@ -1,4 +1,4 @@
-"""What every data set is: items with an image, an id and the content of both named by a digest."""
+"""The base class of data sets: indexed items with an image and an id, and a digest of the whole content."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -13,30 +13,30 @@ from torch import Tensor
 from robustbench_kpca.errors import BadInputError
 
 Image: TypeAlias = NDArray[np.uint8] | Tensor
-"""uint8 (height, width, 3), or float32 (channels, height, width) where the image never was 8-bit."""
+"""uint8 (height, width, 3), or float32 (channels, height, width) for images that were never 8-bit."""
 
 Self = TypeVar("Self", bound="Dataset")
-"""A data set of the same kind: samples stay samples, scenes stay scenes."""
+"""A data set of the same class: a part of `Samples` is `Samples`, a part of `Scenes` is `Scenes`."""
 
 
 class Dataset(ABC):
-    """A set of images that can be indexed, and pickled for the workers of a loader.
+    """A set of images that can be indexed, and pickled for the worker processes of a loader.
 
     Args:
-        name: of the set.
-        split: part of the set.
-        ids: one an item, all different.
-        classes: how many there are; 0 where no item is of a known class.
-        strata: one number an item; `spread` takes its share of every number. By default all items count as one group.
+        name: name of the set.
+        split: split of the set, such as `test`.
+        ids: one per item, all different.
+        classes: number of classes; 0 if the images are of unknown classes.
+        strata: one number per item; `spread` takes the same fraction of each stratum. Default: one stratum.
 
     Attributes:
-        task: what a model does with these images, such as `classification`. Every kind of data set sets its own.
-        class_names: of the classes, in their order; None where they are not known.
-        skipped: items that were left out because their files could not be used.
-        expected: how many items the published set has; None where that is unknown, or a part was asked for.
+        task: the task of these images, such as `classification`; every kind of data set defines its own.
+        class_names: names of the classes, in their order; None if unknown.
+        skipped: items that were left out because their files cannot be used.
+        expected: number of items of the published set; None if unknown, or if only a part is loaded.
 
     Raises:
-        BadInputError: no items, repeated ids, or not one number an item.
+        BadInputError: no items, repeated ids, or a wrong number of strata.
 
     """
 
@@ -49,7 +49,7 @@ class Dataset(ABC):
         self, name: str, split: str, ids: Sequence[str], classes: int, strata: Sequence[int] | None = None
     ) -> None:
         if not len(ids):
-            raise BadInputError(f"data '{name}' ({split}) holds no images", fix="choose another split or folder")
+            raise BadInputError(f"data '{name}' ({split}) contains no images", fix="choose another split or folder")
         numbers = [0] * len(ids) if strata is None else [int(number) for number in strata]
         if len(set(ids)) != len(ids) or len(numbers) != len(ids):
             raise BadInputError(
@@ -61,10 +61,10 @@ class Dataset(ABC):
 
     @classmethod
     def require(cls: type[Self], data: "Dataset") -> Self:
-        """Return `data`, which must be of this kind: `Samples.require(load_data("digits"))`.
+        """Return `data` if it is of this class, as in `Samples.require(load_data("digits"))`.
 
         Raises:
-            BadInputError: it is of another kind.
+            BadInputError: `data` is of another class.
 
         """
         if not isinstance(data, cls):
@@ -77,11 +77,11 @@ class Dataset(ABC):
 
     @abstractmethod
     def fingerprint(self, index: int) -> str:
-        """Name the content of an item and how it was made, without decoding it where that is costly."""
+        """Return a text that identifies the content of an item and how it was made, if possible without decoding."""
 
     @abstractmethod
     def take(self: Self, indices: Sequence[int]) -> Self:
-        """Keep the items at `indices`, in that order."""
+        """Return the items at `indices`, in that order."""
 
     @abstractmethod
     def digest_rows(self, prints: Sequence[str]) -> list[str]:
@@ -92,35 +92,35 @@ class Dataset(ABC):
 
     @property
     def known(self) -> int | None:
-        """How many images are of known classes, in a pair of a known and an unknown set; None for other data."""
+        """Number of images of known classes, in a pair of a known and an unknown set; None for other data."""
         return None
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def size(self, index: int) -> tuple[int, int]:
-        """Height and width of an image in pixels, without decoding it where that is costly."""
+        """Return height and width of an image in pixels, if possible without decoding it."""
         image = self.image(index)
         height, width = image.shape[1:] if isinstance(image, Tensor) else image.shape[:2]
         return height, width
 
     def by_size(self, indices: Sequence[int]) -> list[list[int]]:
-        """Group items by the size of their images, in order of appearance: only images of one size share a batch."""
+        """Group items by image size, in order of appearance; only images of one size can share a batch."""
         groups: dict[tuple[int, int], list[int]] = {}
         for index in indices:
             groups.setdefault(self.size(index), []).append(index)
         return list(groups.values())
 
     def in_order(self: Self) -> Self:
-        """Sort by id (shorter ones first), the order in which outcomes are written."""
+        """Return the items sorted by id (shorter ids first), which is the order of outcomes."""
         order = sorted(range(len(self)), key=lambda i: (len(self.ids[i]), self.ids[i]))
         return self if order == list(range(len(self))) else self.take(order)
 
     def spread(self: Self, limit: int) -> Self:
-        """Keep `limit` items, evenly spread after a stable sort by stratum. The choice is always the same.
+        """Return `limit` items, evenly spread after a stable sort by stratum. The choice is deterministic.
 
         Raises:
-            BadInputError: a limit below 1.
+            BadInputError: `limit` is below 1.
 
         """
         if limit < 1:
@@ -131,7 +131,7 @@ class Dataset(ABC):
         return self.take(sorted(order[(2 * k + 1) * len(self) // (2 * limit)] for k in range(limit)))
 
     def digest(self) -> str:
-        """SHA-256 over ids, labels and contents, whatever the order; computed once."""
+        """SHA-256 of ids, labels and contents, independent of the order; computed once."""
         if self._digest is None:
             with ThreadPoolExecutor() as pool:
                 prints = list(pool.map(self.fingerprint, range(len(self))))
@@ -140,10 +140,10 @@ class Dataset(ABC):
 
 
 class Part(Dataset):
-    """Some items of another data set, in the order given. Every kind of data set has a part of its own kind.
+    """Selected items of another data set, in the given order. Every kind of data set has its own subclass.
 
     Raises:
-        BadInputError: no indices, or one of them twice.
+        BadInputError: no indices, or an index occurs twice.
 
     """
 
@@ -159,11 +159,11 @@ class Part(Dataset):
         return self.whole.image(self.indices[index])
 
     def fingerprint(self, index: int) -> str:
-        """As in the whole set."""
+        """Return the same as for the whole set."""
         return self.whole.fingerprint(self.indices[index])
 
     def size(self, index: int) -> tuple[int, int]:
-        """As in the whole set."""
+        """Return the same as for the whole set."""
         return self.whole.size(self.indices[index])
 
 

@@ -1,4 +1,4 @@
-"""Stored corruptions: the same images, in the same order, once for every corruption and severity (a cell)."""
+"""Stored corruptions: the same images in the same order for every cell, that is (corruption, severity)."""
 
 import hashlib
 from abc import abstractmethod
@@ -11,20 +11,19 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.scenario import CLEAN_CELL
 
 CLEAN = (CLEAN_CELL, 0)
-"""The cell that is no corruption."""
+"""The cell of clean images."""
 Self = TypeVar("Self", bound="CellSamples")
 
 
 class CellSamples(Samples):
-    """Images of which every corruption at every severity is stored.
+    """Images that are stored under every corruption at every severity.
 
-    As a data set of its own it is the unchanged images, where those are stored too; its digest covers every cell.
+    Indexing returns the clean images, if those are stored too; the digest covers every cell.
 
     Attributes:
-        corruptions: those that are there, in the order published.
-        severities: those that every corruption has, ascending.
-        made: of pictures that `rbk corrupt` made, their profile, storage and frost as a protocol spells them; None for
-            published ones.
+        corruptions: the stored corruptions, in the published order.
+        severities: the severities of every corruption, ascending.
+        made: for images made by `rbk corrupt`: profile, storage and frost as in a protocol; None for published images.
 
     """
 
@@ -34,10 +33,10 @@ class CellSamples(Samples):
     severities: tuple[int, ...]
 
     def cell(self, corruption: str, severity: int) -> Samples:
-        """Return the images of one cell: the same ids and labels for each. `none` at severity 0 are the unchanged ones.
+        """Return the images of one cell; ids and labels are equal in all cells. (`none`, 0) is the clean cell.
 
         Raises:
-            BadInputError: the cell is not there, or its images differ from those of the other cells.
+            BadInputError: the cell does not exist, or its images differ from those of the other cells.
 
         """
         place = (corruption, severity)
@@ -45,8 +44,8 @@ class CellSamples(Samples):
         if not known and not (place == CLEAN and self.has_clean()):
             raise BadInputError(
                 f"data '{self.name}' has no cell {corruption} at severity {severity}",
-                fix=f"there are {', '.join(self.corruptions)} at {', '.join(map(str, self.severities))}"
-                + (" and the unchanged images" if self.has_clean() else "; no unchanged images (folder clean)"),
+                fix=f"known: {', '.join(self.corruptions)} at {', '.join(map(str, self.severities))}"
+                + (" and the clean images" if self.has_clean() else "; no clean images (folder clean)"),
             )
         made: dict[tuple[str, int], Samples] = self.__dict__.setdefault("_made", {})
         if place not in made:
@@ -55,20 +54,20 @@ class CellSamples(Samples):
 
     @property
     def places(self) -> list[tuple[str, int]]:
-        """Every cell there is."""
+        """All cells."""
         clean = [CLEAN] if self.has_clean() else []
         return clean + [(name, severity) for name in self.corruptions for severity in self.severities]
 
     @abstractmethod
     def has_clean(self) -> bool:
-        """Tell whether the unchanged images are stored too."""
+        """Tell whether the clean images are stored too."""
 
     @abstractmethod
     def _make(self, corruption: str, severity: int) -> Samples:
-        """Return a cell that is known to be there."""
+        """Return a cell that exists."""
 
     def image(self, index: int) -> Image:
-        """Image number `index`, unchanged."""
+        """Clean image number `index`."""
         return self.cell(*CLEAN).image(index)
 
     def size(self, index: int) -> tuple[int, int]:
@@ -76,14 +75,14 @@ class CellSamples(Samples):
         return self.cell(*self.places[0]).size(index)
 
     def fingerprint(self, index: int) -> str:
-        """Hash of the image's fingerprints in all cells."""
+        """Hash of the fingerprints of the image in all cells."""
         prints = [
             f"{name}/{severity}: {self.cell(name, severity).fingerprint(index)}" for name, severity in self.places
         ]
         return hashlib.sha256("\n".join(prints).encode()).hexdigest()
 
     def take(self: Self, indices: Sequence[int]) -> Self:
-        """Keep the samples at `indices` of every cell, in that order."""
+        """Return the samples at `indices` of every cell, in that order."""
         return cast("Self", _CellsPart(self, indices))
 
 

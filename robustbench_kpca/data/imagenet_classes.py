@@ -1,6 +1,6 @@
-"""The classes of ImageNet-1K and of the collections that have 200 of them, read without torch.
+"""The classes of ImageNet-1K and of the collections with 200 of them. Does not import torch.
 
-The WordNet ids of ImageNet-1K, ImageNet-A and ImageNet-R are those that timm ships. Those of ImageNet-O (Hendrycks et
+The WordNet ids of ImageNet-1K, ImageNet-A and ImageNet-R come from timm. Those of ImageNet-O (Hendrycks et
 al. 2021, "Natural Adversarial Examples", arXiv:1907.07174) are in `lists/`, from hendrycks/natural-adv-examples (MIT).
 """
 
@@ -24,10 +24,10 @@ def imagenet_wnids() -> tuple[str, ...]:
 
 
 def imagenet_classes(name: str) -> list[int]:
-    """Return the ImageNet-1K indices, ascending, of `all` classes or of the 200 of a collection.
+    """Return the ImageNet-1K indices, ascending, of `all` classes or of the 200 classes of a collection.
 
     Raises:
-        BadInputError: no such collection.
+        BadInputError: there is no such collection.
 
     """
     if name not in COLLECTIONS:
@@ -40,7 +40,7 @@ def imagenet_classes(name: str) -> list[int]:
 
 
 def imagenet_indices(wnids: Iterable[str]) -> dict[str, int] | None:
-    """Map WordNet ids to ImageNet-1K indices, or return None if there are none or one is no such id."""
+    """Map WordNet ids to ImageNet-1K indices; return None if the list is empty or one is not an ImageNet-1K id."""
     known = {wnid: number for number, wnid in enumerate(imagenet_wnids())}
     names = list(wnids)
     return {name: known[name] for name in names} if names and all(name in known for name in names) else None
@@ -50,8 +50,8 @@ def imagenet_indices(wnids: Iterable[str]) -> dict[str, int] | None:
 def robustbench_validation() -> dict[str, str]:
     """Map the names (without suffix) of RobustBench's 5,000 ImageNet validation images to WordNet ids.
 
-    Source: RobustBench/robustbench (MIT). They are a plain draw, not a stratified one: 997 classes occur, with 1 to 12
-    images each.
+    Source: RobustBench/robustbench (MIT). They are a simple random sample, not a stratified one: 997 classes occur,
+    with 1 to 12 images each.
     """
     rows = [row.split("/") for row in _shipped("imagenet-val-5000.txt.gz")]
     return {Path(name).stem: wnid for wnid, name in rows}
@@ -73,4 +73,4 @@ def _from_timm(name: str) -> tuple[str, ...]:
         path = Path(folder) / "data" / "_info" / name
         if path.is_file():
             return tuple(path.read_text("utf-8").split())
-    raise BadInputError(f"timm's list {name} is not there", fix="pip install 'timm>=1.0.23'")
+    raise BadInputError(f"the list {name} is missing in timm", fix="pip install 'timm>=1.0.23'")

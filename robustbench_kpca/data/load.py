@@ -1,4 +1,4 @@
-"""One way to every data set: a name, a folder, tensors or a loader."""
+"""Load a data set by name or folder, or wrap tensors or a loader as a data set."""
 
 import inspect
 import re
@@ -28,23 +28,22 @@ def load_data(
     """Load a data set by name, or a folder of images.
 
     Args:
-        source: a name of `rbk list data`, followed by `:FOLDER` where its files lie in a folder of your choice
-            (`imagenet-a:/data/imagenet-a`, `masks:town`); or the path of a folder of images (one sub-folder a class, or
-            a `labels.csv`). A set that is not shipped is found by its name alone in the folder RBK_DATA.
-        split: part of the set; by default the one that models are evaluated on, `test` or `val`. Folders of images have
-            no splits: for them it is not used.
-        limit: keep only so many images, evenly spread over the set and over its labels.
-        view: how image files are resized and cropped; see `input_view` of `models.loading`. Scenes are not resized.
-            Stored corruptions are not either: they are refused where their size is another.
-        bad_images: what to do with image files that cannot be used: `fail` when one is met, or `skip` (see
-            `Dataset.skipped`), for which every file is decoded first.
+        source: a name of `rbk list data`, with `:FOLDER` if its files are in a folder of your choice
+            (`imagenet-a:/data/imagenet-a`, `masks:town`); or the path of a folder of images (one sub-folder per class,
+            or a `labels.csv`). Without `:FOLDER`, a set that is not bundled is searched in the folder RBK_DATA.
+        split: split of the set; default: the evaluation split, `test` or `val`. Ignored for folders of images.
+        limit: number of images to keep, evenly spread over the set and its labels; default: all.
+        view: how image files are resized and cropped; see `input_view` of `models.loading`. Images with masks are not
+            resized. Stored corruptions are not resized either; they are refused if their size differs from the view's.
+        bad_images: what to do with unreadable image files: `fail` at the first one, or `skip` them (see
+            `Dataset.skipped`); `skip` decodes every file first.
 
     Returns:
         `Samples` (images with labels) or `Scenes` (images with masks), as its `task` says.
 
     Raises:
-        BadInputError: unknown name or split, unreadable folder, no images, a folder that is not the set it is said to
-            be, a limit below 1.
+        BadInputError: unknown name or split, unreadable folder, no images, a folder that is not the named set, a limit
+            below 1.
 
     """
     name, colon, folder = source.partition(":")
@@ -61,10 +60,10 @@ def load_data(
 
 
 def kind_of(source: str) -> type[Dataset]:
-    """Tell what `load_data` would return, without reading any data.
+    """Return the class of the result of `load_data`, without reading any data.
 
-    It is the declared result of the set's `load`, or `Dataset` where nothing is declared. A source that is no name of a
-    data set is taken for a folder of images.
+    It is the annotated return type of the set's `load`, or `Dataset` without annotation. A source that is not the name
+    of a data set is treated as a folder of images.
     """
     name = source.partition(":")[0]
     if name not in DATASETS.names():
@@ -74,16 +73,16 @@ def kind_of(source: str) -> type[Dataset]:
 
 
 def as_dataset(images: Any, labels: Any = None, *, name: str = "images") -> Dataset:
-    """Return what a caller has as a data set.
+    """Convert the arguments of a call to a data set.
 
     Args:
-        images: a `Dataset`, a data name, float tensors (batch, channels, height, width) in [0, 1], or a loader of pairs
-            of such tensors and labels.
-        labels: one integer label an image, where `images` are tensors.
-        name: of the set that tensors become. Their ids are "0", "1", ... in the order given.
+        images: a `Dataset`, the name of a data set, a float tensor (batch, channels, height, width) in [0, 1], or a
+            loader of pairs of such tensors and labels.
+        labels: one integer label per image, if `images` is a tensor.
+        name: name of a data set made from tensors. Its ids are "0", "1", ... in the given order.
 
     Raises:
-        BadInputError: images or labels of another type or shape, a name as `load_data` refuses it.
+        BadInputError: images or labels of another type or shape, or as in `load_data`.
 
     """
     if isinstance(images, Dataset):
@@ -100,14 +99,14 @@ def as_dataset(images: Any, labels: Any = None, *, name: str = "images") -> Data
     try:
         targets = torch.as_tensor(labels)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise BadInputError(f"labels that are no tensor ({error})", expected="one integer label an image") from None
+        raise BadInputError(f"labels are not a tensor ({error})", expected="one integer label per image") from None
     if targets.ndim != 1 or targets.is_floating_point() or len(targets) != len(images):
         raise BadInputError(
             f"labels of shape {tuple(targets.shape)} and dtype {targets.dtype} for {len(images)} images",
-            expected="one integer label an image",
+            expected="one integer label per image",
         )
     numbers = [int(label) for label in targets.tolist()]
-    classes = max([*numbers, 0]) + 1  # never 0, which would mean images without labels
+    classes = max([*numbers, 0]) + 1  # at least 1: 0 would mean images without labels
     ids = [str(i) for i in range(len(numbers))]
     return ArraySamples(images.detach().cpu(), numbers, name=_plain(name), split="all", ids=ids, classes=classes)
 
@@ -116,9 +115,9 @@ def _gather(loader: Iterable[Any]) -> tuple[Tensor, Tensor]:
     try:
         pairs = [(torch.as_tensor(images), torch.as_tensor(labels)) for images, labels in loader]
     except (TypeError, ValueError) as error:
-        raise BadInputError(f"a loader that fails ({error})", expected="batches of (images, labels)") from None
+        raise BadInputError(f"the loader failed ({error})", expected="batches of (images, labels)") from None
     if not pairs:
-        raise BadInputError("the loader yields nothing", expected="batches of (images, labels)")
+        raise BadInputError("the loader yields no batches", expected="batches of (images, labels)")
     return torch.cat([pair[0] for pair in pairs]), torch.cat([pair[1] for pair in pairs])
 
 

@@ -1,17 +1,17 @@
-"""Two sets as one, for out-of-distribution detection: label 0 is an image of a known class, 1 is one of none."""
+"""Combine two data sets for out-of-distribution detection: label 0 for known classes, label 1 for unknown ones."""
 
 from robustbench_kpca.data.samples import Image, Samples, to_pixels
 from robustbench_kpca.errors import BadInputError
 
 
 class Pair(Samples):
-    """An in-distribution set and an out-of-distribution one, for detection: label 0 is in, 1 is out.
+    """An in-distribution set (label 0) and an out-of-distribution set (label 1) as one set.
 
-    Ids are prefixed `in/` and `out/`; the name is `A-against-B`, the split that of the known images.
+    Ids get the prefixes `in/` and `out/`; the name is `A-against-B`, the split that of the in-distribution set.
 
     Raises:
-        BadInputError: the images of the two differ in size; the known ones have no classes, or the two are the same or
-            both of ImageNet's classes.
+        BadInputError: the two sets have different image sizes; the in-distribution set has no classes; the two are the
+            same set, or both have ImageNet's classes.
 
     """
 
@@ -34,12 +34,12 @@ class Pair(Samples):
             self.expected = known.expected + unknown.expected
 
     def image(self, index: int) -> Image:
-        """Image number `index`: first the known ones."""
+        """Image number `index`; in-distribution images come first."""
         part, position = self._find(index)
         return part.image(position)
 
     def fingerprint(self, index: int) -> str:
-        """As in its own set."""
+        """Return the fingerprint in the image's own set."""
         part, position = self._find(index)
         return part.fingerprint(position)
 
@@ -52,13 +52,13 @@ class Pair(Samples):
 def _require_different(known: Samples, unknown: Samples) -> None:
     if not known.classes:
         raise BadInputError(
-            f"'{known.name}' as the known images: they are of no class that a model knows",
+            f"'{known.name}' cannot be the in-distribution data: its images are of unknown classes",
             fix="give it as --against, and images of known classes as --data",
         )
     same = known.ids[0] in unknown.ids and known.fingerprint(0) == unknown.fingerprint(unknown.ids.index(known.ids[0]))
     both = unknown.classes > 0 and all(samples.name.startswith("imagenet") for samples in (known, unknown))
     if same or both:
         raise BadInputError(
-            f"'{unknown.name}' as images of no known class, beside '{known.name}'",
-            expected="images of other classes, such as imagenet-o:FOLDER or photos",
+            f"'{unknown.name}' has the same classes as '{known.name}'",
+            expected="out-of-distribution images of other classes, such as imagenet-o:FOLDER or photos",
         )

@@ -1,4 +1,4 @@
-"""What is asked of a data set: where its files are, which split, how images are resized, what to do with bad files."""
+"""The request for a data set: folder, split, how to resize images, and what to do with unreadable files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,19 +10,19 @@ from PIL import Image as Pillow
 from robustbench_kpca.errors import BadInputError
 
 BadImages = Literal["fail", "skip"]
-"""What to do with files that cannot be read: fail when the first is met, or leave all of them out when loading."""
+"""What to do with unreadable files: `fail` at the first one, or `skip` all of them when loading."""
 
 
 @dataclass(frozen=True)
 class View:
-    """How an image file becomes a model's input: short side resized to size / crop, then the centre, size x size.
+    """How an image file becomes the input of a model: resize the short side to size / crop, crop the centre to size.
 
-    The default is DeiT's evaluation (256 and 224). It is part of what a model was published with: timm's own
-    configurations differ in `crop`, which moves an accuracy by a point or two. Sizes and corners are rounded as by
-    torchvision's Resize and CenterCrop, which gives the same pixels.
+    The default is that of DeiT's evaluation (256 and 224 px). Models must be evaluated with the view of their
+    publication: timm's configurations differ in `crop`, which changes the accuracy by 1 or 2 percentage points. Sizes
+    and corners are rounded as in torchvision's Resize and CenterCrop, so the pixels are equal.
 
     Raises:
-        BadInputError: no size, a crop outside (0, 1], an interpolation that Pillow does not know.
+        BadInputError: a size below 1, a crop outside (0, 1], an interpolation unknown to Pillow.
 
     """
 
@@ -33,7 +33,7 @@ class View:
     def __post_init__(self) -> None:
         if self.size < 1 or not 0 < self.crop <= 1:
             raise BadInputError(
-                f"a view of size {self.size} and crop {self.crop:g}", expected="a crop above 0, up to 1"
+                f"a view of size {self.size} and crop {self.crop:g}", expected="size >= 1 and 0 < crop <= 1"
             )
         known = [name.lower() for name in Pillow.Resampling.__members__]
         if self.interpolation.lower() not in known:
@@ -41,15 +41,15 @@ class View:
 
     @property
     def short_side(self) -> int:
-        """Length to which the short side is resized."""
+        """Length to which the short side is resized, in pixels."""
         return int(self.size / self.crop)
 
     def apply(self, image: Pillow.Image) -> Pillow.Image:
-        """Resize and crop."""
+        """Resize and crop an image."""
         short, long = sorted(image.size)
         stretched = int(self.short_side * long / short)
         if self.short_side * stretched > (Pillow.MAX_IMAGE_PIXELS or np.inf):
-            raise BadInputError(f"an image of {image.width} x {image.height}", expected="a less extreme shape")
+            raise BadInputError(f"an image of {image.width} x {image.height}", expected="a less extreme aspect ratio")
         size = (self.short_side, stretched) if image.width <= image.height else (stretched, self.short_side)
         image = image.resize(size, Pillow.Resampling[self.interpolation.upper()])
         left, top = (round((side - self.size) / 2) for side in size)
@@ -58,16 +58,16 @@ class View:
 
 @dataclass(frozen=True)
 class Request:
-    """What the `load` of every data set is given.
+    """The argument of `load` of every data set.
 
     Attributes:
-        folder: where the files lie; empty where none was given.
-        split: part of the set; None is the set's own default.
-        view: how image files are resized and cropped. Sets of images of a fixed size, and scenes, do not use it.
-        bad_images: what to do with files that cannot be read.
+        folder: folder of the files; empty if none is given.
+        split: split of the set; None: the default of the set.
+        view: how image files are resized and cropped. Sets of fixed image size, and images with masks, ignore it.
+        bad_images: what to do with unreadable files.
 
     Raises:
-        BadInputError: another value of `bad_images`.
+        BadInputError: an invalid value of `bad_images`.
 
     """
 
@@ -81,7 +81,7 @@ class Request:
             raise BadInputError(f"bad_images '{self.bad_images}'", expected="fail or skip")
 
     def split_of(self, name: str, splits: Sequence[str]) -> str:
-        """Return the split asked of the set `name`, one of `splits`; the first of them where none was asked.
+        """Return the requested split of the set `name`, which must be one of `splits`; default: the first of them.
 
         Raises:
             BadInputError: the set has no such split.
@@ -94,11 +94,11 @@ class Request:
         return self.split
 
     def refuse_folder(self, name: str) -> None:
-        """Refuse a folder, because the set `name` is read from no folder of the user's choice.
+        """Refuse a folder: the set `name` is not read from a folder that the user chooses.
 
         Raises:
-            BadInputError: a folder was given.
+            BadInputError: a folder is given.
 
         """
         if self.folder:
-            raise BadInputError(f"a folder ({self.folder}) for {name}", expected=f"{name} alone, without a folder")
+            raise BadInputError(f"{name} takes no folder ({self.folder})", expected=f"{name} without a folder")

@@ -1,4 +1,4 @@
-"""Images with one label each, for classification."""
+"""Data sets for classification: images with one label each."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar, cast
@@ -21,16 +21,16 @@ class Samples(Dataset):
     """Images with labels.
 
     Args:
-        name: of the set.
-        split: part of the set.
-        ids: one an image, all different.
-        labels: one an image, 0 to `classes` - 1.
-        classes: how many there are; 0 where the images are of no known class. Then asking for `labels` is an error, so
-            that nobody computes an accuracy by mistake, and the numbers given only say how a `limit` is spread.
+        name: name of the set.
+        split: split of the set.
+        ids: one per image, all different.
+        labels: one per image, 0 to `classes` - 1.
+        classes: number of classes; 0 if the images are of unknown classes. Then the property `labels` raises an error,
+            so that no accuracy is computed by mistake, and the given labels are used as strata only.
 
     Attributes:
-        known_classes: of a pair (see `Pair`), the classes of its known images; labels then say which images are of no
-            known class, rather than of which class. None otherwise.
+        known_classes: for a pair (see `Pair`): the classes of its in-distribution images; `labels` then tell whether an
+            image is out-of-distribution (1) or not (0). None for other sets.
 
     Raises:
         BadInputError: no images, repeated ids, or a label outside 0 to `classes` - 1.
@@ -48,26 +48,31 @@ class Samples(Dataset):
 
     @property
     def labels(self) -> list[int]:
-        """One class an image."""
+        """The class of each image.
+
+        Raises:
+            BadInputError: the images are of unknown classes.
+
+        """
         if not self.classes:
             raise BadInputError(
-                f"data '{self.name}' has no labels: its images are of no class that a model knows",
-                fix="use it as the unknown part of a pair, for out-of-distribution detection",
+                f"data '{self.name}' has no labels: its images are of unknown classes",
+                fix="use it for out-of-distribution detection, as --against",
             )
         return self.strata
 
     @property
     def is_pair(self) -> bool:
-        """Whether labels say which images are of no known class."""
+        """Whether the set is a pair for out-of-distribution detection."""
         return self.known_classes is not None
 
     @property
     def known(self) -> int | None:
-        """How many images of a pair are of known classes (label 0); None for other data."""
+        """Number of in-distribution images (label 0) of a pair; None for other data."""
         return self.labels.count(0) if self.is_pair else None
 
     def take(self: Self, indices: Sequence[int]) -> Self:
-        """Keep the samples at `indices`, in that order."""
+        """Return the samples at `indices`, in that order."""
         return cast("Self", _SamplesPart(self, indices))
 
     def digest_rows(self, prints: Sequence[str]) -> list[str]:
@@ -75,7 +80,7 @@ class Samples(Dataset):
         return sorted(f"{self.ids[i]}\t{self.strata[i]}\t{prints[i]}" for i in range(len(self)))
 
     def tensors(self) -> tuple[Images, Labels]:
-        """All images in [0, 1] as float32 (batch, 3, height, width), and their labels."""
+        """Return all images in [0, 1] as float32 (batch, 3, height, width), and their labels."""
         images = torch.stack([to_tensor(self.image(i)) for i in range(len(self))])
         return images, torch.tensor(self.labels, dtype=torch.int64)
 
@@ -87,7 +92,7 @@ class _SamplesPart(Part, Samples):
 
 
 class ArraySamples(Samples):
-    """Samples held in memory, as one array or tensor of images."""
+    """Samples in memory, as one array or tensor of images."""
 
     def __init__(
         self, images: Image, labels: Sequence[int], *, name: str, split: str, ids: Sequence[str], classes: int
@@ -107,17 +112,17 @@ class ArraySamples(Samples):
 
 
 def to_tensor(image: Image) -> Tensor:
-    """uint8 (height, width, 3) to float32 (3, height, width) in [0, 1]; a float tensor stays as it is."""
+    """Convert uint8 (height, width, 3) to float32 (3, height, width) in [0, 1]; return a float tensor unchanged."""
     if isinstance(image, Tensor):
         return image
     return torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1).float() / 255
 
 
 def to_pixels(image: Image) -> NDArray[np.uint8]:
-    """Return uint8 (height, width, 3); a float image in [0, 1] is rounded to the nearest of 256 levels."""
+    """Return uint8 (height, width, 3); float values in [0, 1] are rounded to the nearest of 256 levels."""
     if isinstance(image, Tensor):
         if len(image) != 3:
-            raise BadInputError(f"images of {len(image)} channels to be corrupted", expected="3 channels, RGB")
+            raise BadInputError(f"corruption of images with {len(image)} channels", expected="3 channels, RGB")
         levels = (image.clamp(0, 1) * 255).round().to(torch.uint8)
         return levels.permute(1, 2, 0).contiguous().numpy()
     return image

@@ -1,4 +1,4 @@
-"""Images of any size with a class for every pixel, for segmentation."""
+"""Data sets for segmentation: images of any size with a class for every pixel."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ Self = TypeVar("Self", bound="Scenes")
 
 
 class Scenes(Dataset):
-    """Images with masks; sizes may differ from image to image.
+    """Images with masks; images can have different sizes.
 
     Args:
-        name: of the set.
-        split: part of the set.
-        ids: one a scene, all different.
-        class_names: of the classes, in their order.
-        palette: their colours, uint8 (classes, 3); by default some that differ.
+        name: name of the set.
+        split: split of the set.
+        ids: one per scene, all different.
+        class_names: names of the classes, in their order.
+        palette: colours of the classes, uint8 (classes, 3); default: distinct colours.
 
     Raises:
         BadInputError: no scenes, repeated ids, no classes, a palette of another shape.
@@ -46,7 +46,7 @@ class Scenes(Dataset):
         if not self.classes or self.palette.shape != (self.classes, 3):
             raise BadInputError(
                 f"data '{name}' has {self.classes} classes and a palette of shape {self.palette.shape}",
-                expected="at least one class, and one colour a class",
+                expected="at least one class, and one colour per class",
             )
 
     @abstractmethod
@@ -55,10 +55,10 @@ class Scenes(Dataset):
 
     @abstractmethod
     def mask(self, index: int) -> Mask:
-        """Its classes: int16 (height, width), 0 to `classes` - 1 or IGNORE, never IGNORE alone."""
+        """Classes of image number `index`: int16 (height, width), 0 to `classes` - 1 or IGNORE, not only IGNORE."""
 
     def take(self: Self, indices: Sequence[int]) -> Self:
-        """Keep the scenes at `indices`, in that order."""
+        """Return the scenes at `indices`, in that order."""
         return cast("Self", _ScenesPart(self, indices))
 
     def digest_rows(self, prints: Sequence[str]) -> list[str]:
@@ -81,19 +81,19 @@ class _ScenesPart(Part, Scenes):
 
 
 class ArrayScenes(Scenes):
-    """Scenes held in memory.
+    """Scenes in memory.
 
     Args:
         images: uint8 (height, width, 3) each.
         masks: integers (height, width) each, 0 to classes - 1 or IGNORE.
-        class_names: of the classes, in their order.
-        palette: their colours; by default some that differ.
-        ids: by default "0", "1", ...
-        name: of the set.
-        split: part of the set.
+        class_names: names of the classes, in their order.
+        palette: colours of the classes; default: distinct colours.
+        ids: default: "0", "1", ...
+        name: name of the set.
+        split: split of the set.
 
     Raises:
-        BadInputError: what is no image or mask, masks of another size than their image, of unknown classes, or empty.
+        BadInputError: an image or mask of a wrong type or shape; a mask with unknown classes, or only IGNORE.
 
     """
 
@@ -111,7 +111,7 @@ class ArrayScenes(Scenes):
         names = [str(i) for i in range(len(images))] if ids is None else ids
         super().__init__(name, split, names, class_names, palette)
         if not len(images) == len(masks) == len(names):
-            raise BadInputError(f"{len(images)} images, {len(masks)} masks, {len(names)} ids", expected="as many")
+            raise BadInputError(f"{len(images)} images, {len(masks)} masks, {len(names)} ids", expected="equal numbers")
         for key, image, mask in zip(names, images, masks, strict=True):
             _require_scene(key, image, mask, self.classes)
         self.images, self.masks = images, [np.asarray(mask, np.int16) for mask in masks]
@@ -125,7 +125,7 @@ class ArrayScenes(Scenes):
         return self.masks[index]
 
     def fingerprint(self, index: int) -> str:
-        """Hash of the values of both."""
+        """Hash of the values of image and mask."""
         return f"{array_fingerprint(self.images[index])} {array_fingerprint(self.masks[index])}"
 
 
@@ -141,8 +141,8 @@ def _require_scene(key: str, image: NDArray[Any], mask: NDArray[Any], classes: i
     low, high = int(mask.min()), int(mask.max())
     if low < IGNORE or high >= classes:
         raise BadInputError(
-            f"the mask of '{key}' holds class {low if low < IGNORE else high}",
+            f"the mask of '{key}' contains class {low if low < IGNORE else high}",
             expected=f"0 to {classes - 1}, or {IGNORE} to ignore a pixel",
         )
     if high == IGNORE:
-        raise BadInputError(f"the mask of '{key}' is empty: all of it is to be ignored", fix="leave the image out")
+        raise BadInputError(f"the mask of '{key}' is empty: every pixel is ignored", fix="leave the image out")

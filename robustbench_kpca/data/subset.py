@@ -1,4 +1,4 @@
-"""The 5,000 ImageNet validation images on which RobustBench evaluates, as a part of a whole set."""
+"""Select the 5,000 ImageNet validation images that RobustBench uses for evaluation."""
 
 from pathlib import PurePosixPath
 
@@ -10,25 +10,25 @@ SETS = ("imagenet", "imagenet-c")
 
 
 def published_subset(samples: Samples, n: int) -> Samples:
-    """Keep RobustBench's 5,000 validation images, found by file name, so that numbers compare with its own.
+    """Return RobustBench's 5,000 validation images, found by file name, so that results are comparable.
 
-    They are a plain draw from the 50,000, not a stratified one (997 classes, 1 to 12 images each): an accuracy on
-    them has the sampling error of a simple random sample.
+    They are a simple random sample of the 50,000, not a stratified one (997 classes, 1 to 12 images each), and an
+    accuracy on them has the sampling error of a simple random sample.
 
     Args:
         samples: `imagenet` (all classes) or `imagenet-c`.
         n: 5000, the only subset published.
 
     Raises:
-        BadInputError: another number, another set, or one that lacks some of the images.
+        BadInputError: another number, another set, or a set in which some of the images are missing.
 
     """
     wanted = robustbench_validation()
     if n != len(wanted):
-        raise BadInputError(f"subset {n}", expected=f"{len(wanted)}, the one that RobustBench published")
+        raise BadInputError(f"subset {n}", expected=f"{len(wanted)}, the subset that RobustBench published")
     if samples.name not in SETS or samples.split != "val":
         raise BadInputError(
-            f"subset {n} of data '{samples.name}' ({samples.split})", expected=f"{' or '.join(SETS)}, all of it"
+            f"subset {n} of data '{samples.name}' ({samples.split})", expected=f"the whole set {' or '.join(SETS)}"
         )
     kept = [i for i, name in enumerate(samples.ids) if PurePosixPath(name).stem in wanted]
     if len(kept) != n:

@@ -77,7 +77,7 @@ def test_panels_are_image_truth_prediction_corrupted_and_its_prediction(tmp_path
             assert np.array_equal(panel, want)
         right += [(prediction == truth).sum() / truth.size / 2 for prediction in seen]
         assert scenes.ids[index] in page
-    assert f"{100 * right[0]:.1f} % → {100 * right[1]:.1f} % are right" in capsys.readouterr().out
+    assert f"{100 * right[0]:.1f} % → {100 * right[1]:.1f} %" in capsys.readouterr().out
     assert "gaussian_noise 4" in page
     there = {0, 1, *np.unique([scenes.mask(0), scenes.mask(1)]).tolist()}
     legend = page[page.index("<ul") : page.index("</ul>")]

@@ -156,7 +156,7 @@ def test_float_images_are_refused(tmp_path):
 
 def test_a_full_disk_is_one_line(folder, tmp_path):
     samples = load_data(str(folder), view=View(64))
-    with full_disk(), pytest.raises(EvaluationError, match="make room"):
+    with full_disk(), pytest.raises(EvaluationError, match="disk space"):
         cached(samples, tmp_path / "cache")
     assert not list((tmp_path / "cache").glob("*.npy"))
     assert cached(samples, tmp_path / "cache").image(0).shape == (64, 64, 3)

@@ -186,4 +186,4 @@ def test_the_command_that_the_plan_prints_makes_the_run_ready(tmp_path, capsys, 
             assert main([*shlex.split(line)[1:], "-q"]) == 0
     capsys.readouterr()
     assert main(["plan", "mine"]) == 0
-    assert "2 of 2 runs are there" in capsys.readouterr().out
+    assert "2 of 2 runs" in capsys.readouterr().out

@@ -154,7 +154,8 @@ def test_what_a_plain_forward_does_not_confirm_is_retracted_and_counted():
         assert sample.backwards == 10
     record = evaluate(_TwoFaced().eval(), images, labels, protocol="pgd20-linf-8_255", audit=False)
     assert record.metrics["robust_accuracy"].value == 1
-    assert record.flags == ("3 samples looked broken in a gradient pass and were not in a plain one",)
+    (flag,) = record.flags
+    assert flag.startswith("3 samples were misclassified in a gradient pass")
 
 
 class _Shy(nn.Module):
@@ -183,7 +184,8 @@ def test_masked_gradients_are_refused_or_flagged():
     with pytest.raises(EvaluationError, match="gradients"):
         evaluate(_Shy().eval(), images, labels, protocol="pgd20-linf-8_255", audit=False)
     record = evaluate(_Flat().eval(), images, labels, protocol="fgsm-linf-8_255", audit=False)
-    assert record.flags == ("3 samples met a gradient that was zero everywhere: the attack may be blind there",)
+    (flag,) = record.flags
+    assert flag.startswith("3 samples met a gradient that was zero everywhere")
     with pytest.raises(BadInputError, match="differentiate"):
         evaluate(
             _Says(lambda x: torch.cat([0 * x.detach().flatten(1), x.detach().flatten(1)], 1)).eval(),
@@ -362,9 +364,9 @@ def test_models_that_cannot_be_evaluated(answer, message, protocol, tmp_path):
         (IMAGES, LABELS[:3], r"\(3,\)"),
         (IMAGES, LABELS.float(), "dtype torch.float32"),
         (IMAGES, LABELS - 2, "label -1"),
-        (IMAGES[:0], LABELS[:0], "holds no images"),
+        (IMAGES[:0], LABELS[:0], "no images"),
         (IMAGES, None, "loader"),
-        ([], None, "nothing"),
+        ([], None, "no batches"),
         ("digit", None, "did you mean 'digits'"),
     ],
 )
@@ -393,7 +395,7 @@ def test_corruption_protocols_check_images_too(linear, images):
 
 @pytest.mark.parametrize("seed", [0.0, True, "1", None])
 def test_a_seed_is_a_whole_number(seed):
-    with pytest.raises(BadInputError, match="whole number"):
+    with pytest.raises(BadInputError, match="integer"):
         RunOptions(seed=seed)
 
 

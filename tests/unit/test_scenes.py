@@ -228,7 +228,7 @@ def test_one_name_twice_is_refused_and_foreign_files_are_not_seen(tmp_path):
         (root / name).write_bytes(b"x")
     assert load_data(f"masks:{root}").digest() == digest
     save(root / "images" / "a.jpg", picture())
-    with pytest.raises(BadInputError, match=r"one file of each"):
+    with pytest.raises(BadInputError, match=r"suffix"):
         load_data(f"masks:{root}")
 
 

@@ -169,7 +169,7 @@ def test_hopskipjump_is_roughly_foolbox():
 
 REFUSED = [
     ("clean", None, {}, "attack"),
-    ("sld-l1-10", None, {}, "program"),
+    ("sld-l1-10", None, {}, "'sld' in l1"),
     ("teo2024-cut-off", None, {}, "stages"),
     ("teo2024-cut-off", "torchattacks:PGD", {}, "stages"),
     ("pgd20-linf-8_255", "noise", {}, "'noise'.*LIBRARY:NAME"),

@@ -1,1 +1,1 @@
-"""Images and masks in files and folders."""
+"""Read and write images and masks in files and folders."""

@@ -1,4 +1,4 @@
-"""Decode every image of a set once, and read it from one file of plain pixels from then on."""
+"""Cache decoded images: decode every image of a set once, and read the pixels from one file afterwards."""
 
 import errno
 import os
@@ -17,27 +17,27 @@ from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.files import unwritable
 
-CHUNK = 256  # images between two marks of progress: 38 MB at 224 px
+CHUNK = 256  # number of images per journal entry: 38 MB at 224 px
 Progress = Callable[[int, int], None]
-"""Called with (images done, images in all)."""
+"""Called with (images done, images in total)."""
 
 
 def cached(samples: Samples, folder: Path, progress: Progress | None = None) -> Samples:
-    """Decode every image once into `folder`; return the same samples (ids, labels, digest), read from there.
+    """Decode every image once into a file in `folder`; return the same samples (ids, labels, digest), read from it.
 
-    The file is an ordinary `.npy` of uint8 (images, height, width, 3), in the order of the sorted ids, named after the
-    samples' digest and Pillow's version, on which decoded pixels depend. It appears under that name when it is whole;
-    work that was interrupted goes on where it was, and a second process waits for the first.
+    The file is an ordinary `.npy` of uint8 (images, height, width, 3), sorted by id. Its name contains the digest of
+    the samples and the version of Pillow, on which decoded pixels depend. It gets this name when it is complete.
+    Interrupted work is resumed, and a second process waits for the first.
 
     Raises:
-        BadInputError: images of different sizes, not of 8 bits, unreadable, or stored corruptions; a folder that
-            cannot be written.
+        BadInputError: images of different sizes, not 8-bit, unreadable, or stored corruptions; a folder that is not
+            writable.
         EvaluationError: the disk is full.
 
     """
     if isinstance(samples, CellSamples):
         raise BadInputError(
-            f"a cache of '{samples.name}'", expected="no cache: stored corruptions are read as they are"
+            f"--cache with '{samples.name}'", expected="no cache, because stored corruptions are read directly"
         )
     path = folder / f"{samples.digest()}-pillow-{PIL.__version__}.npy"
     try:
@@ -47,13 +47,13 @@ def cached(samples: Samples, folder: Path, progress: Progress | None = None) -> 
                     _Building(samples, path).run(progress)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
-            raise EvaluationError(f"cannot write {path} ({error.strerror})", fix="make room and run again") from None
+            raise EvaluationError(f"cannot write {path} ({error.strerror})", fix="free disk space, run again") from None
         raise unwritable(folder, error) from None
     return CachedSamples(samples, path)
 
 
 class CachedSamples(Samples):
-    """Samples whose decoded images lie in one mapped file; ids, labels and digest are those of the originals."""
+    """Samples whose decoded images are in one memory-mapped file; ids, labels and digest are those of the originals."""
 
     def __init__(self, source: Samples, path: Path) -> None:
         super().__init__(source.name, source.split, source.ids, source.strata, source.classes)
@@ -64,7 +64,7 @@ class CachedSamples(Samples):
         held, first = self._open(), np.asarray(source.image(0))
         if held.dtype != np.uint8 or held.shape != (len(self), *first.shape) or (self.image(0) != first).any():
             raise BadInputError(
-                f"{path} holds {held.dtype} of shape {held.shape}",
+                f"{path} contains {held.dtype} of shape {held.shape}",
                 expected=f"the {len(self)} images of '{self.name}', decoded",
                 fix="remove it",
             )
@@ -74,7 +74,7 @@ class CachedSamples(Samples):
         return np.array(self._open()[self.rows[index]])
 
     def fingerprint(self, index: int) -> str:
-        """As of the original."""
+        """Return the fingerprint of the original."""
         return self.source.fingerprint(index)
 
     def _open(self) -> NDArray[np.uint8]:
@@ -86,16 +86,16 @@ class CachedSamples(Samples):
         return self.map
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"map": None}  # a pickled map would carry all of its images
+        return self.__dict__ | {"map": None}  # pickling the map would copy all images
 
 
 class _Building:
-    """An unfinished cache: a file of pixels under another name, and a journal of the rows that are safe on disk."""
+    """An unfinished cache: a file of pixels under another name, and a journal of the rows that are on disk."""
 
     def __init__(self, samples: Samples, path: Path) -> None:
         self.samples, self.path = samples, path
         self.part, self.journal = path.with_suffix(".part"), path.with_suffix(".progress")
-        self.index = sorted(range(len(samples)), key=samples.ids.__getitem__)  # of the sample in each row
+        self.index = sorted(range(len(samples)), key=samples.ids.__getitem__)  # index of the sample in each row
 
     def run(self, progress: Progress | None) -> None:
         shape = _pixels(self.samples, 0).shape
@@ -119,7 +119,7 @@ class _Building:
             if image.shape != pixels.shape[1:]:
                 raise BadInputError(
                     f"image '{self.samples.ids[self.index[row]]}' has another size than '{self.samples.ids[0]}'",
-                    expected="one size in a cache",
+                    expected="images of one size, for a cache",
                 )
             pixels[row] = image
 
@@ -129,7 +129,7 @@ class _Building:
                 todo = [row for row in range(start, stop) if row not in done]
                 if todo:
                     list(pool.map(decode, todo))
-                    self._safe(pixels)
+                    self._flush(pixels)
                     journal.write(f"{start} {stop}\n")
                     journal.flush()
                     os.fsync(journal.fileno())
@@ -142,23 +142,24 @@ class _Building:
             return found
         self.part.parent.mkdir(parents=True, exist_ok=True)
         mapped: NDArray[np.uint8] = np.lib.format.open_memmap(self.part, "w+", np.uint8, shape)
-        with self.part.open("r+b") as file:  # claim the room now: a full disk met in the map would kill the process
+        # Reserve the space now: a full disk while writing to the map would kill the process.
+        with self.part.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, self.part.stat().st_size)
         return mapped
 
-    def _safe(self, pixels: NDArray[np.uint8]) -> None:
+    def _flush(self, pixels: NDArray[np.uint8]) -> None:
         assert isinstance(pixels, np.memmap)
         pixels.flush()
 
     def _done(self) -> set[int]:
-        """Rows named by the journal's lines; the last may be cut off."""
+        """Return the rows listed in the journal; an incomplete last line is ignored."""
         text = self.journal.read_text() if self.journal.is_file() else ""
         ranges = [line.split() for line in text.splitlines(keepends=True) if line.endswith("\n")]
         return {row for start, stop in ranges for row in range(int(start), int(stop))}
 
 
 def _rows(samples: Samples) -> list[int]:
-    """Where each sample lies in the file: its id's rank."""
+    """Return the row of each sample in the file: the rank of its id."""
     rank = {name: position for position, name in enumerate(sorted(samples.ids))}
     return [rank[name] for name in samples.ids]
 
@@ -166,5 +167,5 @@ def _rows(samples: Samples) -> list[int]:
 def _pixels(samples: Samples, index: int) -> NDArray[np.uint8]:
     image = samples.image(index)
     if isinstance(image, Tensor):
-        raise BadInputError(f"images of '{samples.name}' are float tensors", expected="images of 8 bits in a cache")
+        raise BadInputError(f"images of '{samples.name}' are float tensors", expected="8-bit images, for a cache")
     return image

@@ -1,4 +1,4 @@
-"""Make a folder of images from another: the same bytes for any number of workers, resumable at any file."""
+"""Make a folder of images from another folder; the bytes do not depend on the number of workers. Resumable."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,23 +26,23 @@ from robustbench_kpca.files import replace_file, sha256
 
 Pixels = NDArray[np.uint8]
 Make = Callable[[Pixels, str, str], bytes]
-"""Makes one file: (pixels, folder, relative path of the source, which names the random stream) to its bytes."""
+"""Makes the bytes of one file from (pixels, folder, relative path of the source, which names the random stream)."""
 Progress = Callable[[int, int], None]
-"""Called with (sources done, sources in all)."""
+"""Called with (sources done, sources in total)."""
 
 
 @dataclass(frozen=True)
 class Derivation:
-    """What is made of every image of `source`: one file in each of `folders`, below `target`.
+    """What to make from every image of `source`: one file in each of `folders`, below `target`.
 
     Attributes:
         source: folder with images, at any depth.
-        target: folder to be written.
-        folders: relative paths; the source's own relative path goes below each.
-        suffix: of the made files, such as `.JPEG`.
-        make: makes a file; must be picklable.
-        view: how images are resized and cropped before; None leaves them as they are.
-        bad_images: `fail`, or `skip` sources that cannot be read.
+        target: output folder.
+        folders: relative paths; the relative path of the source is appended to each.
+        suffix: suffix of the output files, such as `.JPEG`.
+        make: makes the bytes of a file; must be picklable.
+        view: how images are resized and cropped first; None: not at all.
+        bad_images: `fail` at, or `skip`, unreadable sources.
 
     """
 
@@ -55,14 +55,14 @@ class Derivation:
     bad_images: BadImages
 
     def outputs(self, file: str) -> Iterator[tuple[str, str]]:
-        """Give (folder, relative path in the target) of every file that is made of `file`."""
+        """Yield (folder, relative path in the target) of every file that is made from `file`."""
         stem = file[: -len(Path(file).suffix)]
         return ((folder, f"{folder}/{stem}{self.suffix}") for folder in self.folders)
 
 
 @dataclass(frozen=True)
 class Result:
-    """What was done: sources seen, files made now, files kept from before, and sources left out."""
+    """Counts: sources in total, files made now, files kept from an earlier run, and the sources that were skipped."""
 
     sources: int
     made: int
@@ -71,19 +71,19 @@ class Result:
 
 
 def sources_of(source: Path, target: Path) -> list[str]:
-    """List the images of `source`.
+    """Return the relative paths of the images of `source`.
 
     Raises:
-        BadInputError: no such folder, no images, a target inside the source, two images that would become one file.
+        BadInputError: no such folder, no images, a target inside the source, or two images with the same output file.
 
     """
     if not source.is_dir():
-        raise BadInputError(f"there is no folder {source}", fix="give the folder that holds the images")
+        raise BadInputError(f"there is no folder {source}", fix="give the folder with the images")
     if source.resolve() in (target.resolve(), *target.resolve().parents):
-        raise BadInputError(f"{target} lies inside {source}", fix="give a folder outside it")
+        raise BadInputError(f"{target} is inside {source}", fix="give a folder outside it")
     files = image_files(source)
     if not files:
-        raise BadInputError(f"{source} holds no images", fix="give the folder that holds the images")
+        raise BadInputError(f"{source} contains no images", fix="give the folder with the images")
     odd = next((file for file in files if not file.isprintable()), None)
     if odd is not None:
         raise BadInputError(f"file name {odd!r} in {source}", expected="names in UTF-8 without control characters")
@@ -91,28 +91,29 @@ def sources_of(source: Path, target: Path) -> list[str]:
     for file in files:
         stem = file.rpartition(".")[0]
         if stem in seen:
-            raise BadInputError(f"'{seen[stem]}' and '{file}' would become one file", fix="rename one")
+            raise BadInputError(f"'{seen[stem]}' and '{file}' would have the same output file", fix="rename one")
         seen[stem] = file
     return files
 
 
 def open_target(target: Path, settings: dict[str, Any], growing: str) -> dict[str, Any]:
-    """Return the settings to be written to `target`: those it has, to which new items of the list `growing` may come.
+    """Return the settings to write to `target`: equal to its old ones, except for new items in the list `growing`.
 
     Raises:
-        BadInputError: the target holds something else, or was made with other settings.
+        BadInputError: the target contains other files, or was made with other settings.
 
     """
     found = read_settings(target)
     if found is None:
         if target.exists() and (not target.is_dir() or any(not path.name.startswith(".") for path in target.iterdir())):
-            raise BadInputError(f"{target} holds something else already", fix="give a new or empty folder")
+            raise BadInputError(f"{target} already contains other files", fix="give a new or empty folder")
         return settings
     for key, value in settings.items():
         if key != growing and found.get(key) != value:
             met, asked = _difference(found.get(key), value)
             raise BadInputError(
-                f"{target} was made with other settings: {key} was {met} and is {asked}", fix="give another folder"
+                f"{target} was made with other settings: {key} was {met} and is now {asked}",
+                fix="give another folder",
             )
     before: list[Any] = found.get(growing, [])
     return settings | {growing: before + [item for item in settings[growing] if item not in before]}
@@ -121,12 +122,12 @@ def open_target(target: Path, settings: dict[str, Any], growing: str) -> dict[st
 def derive(
     plan: Derivation, files: Sequence[str], settings: dict[str, Any], workers: int, progress: Progress | None = None
 ) -> Result:
-    """Make every file that is not there already, whole and as the manifest says.
+    """Make every file that does not exist yet with the digest in the manifest.
 
-    `manifest.csv` grows while files are made, so nothing that was finished is made again after an interruption.
+    `manifest.csv` is extended after every source, so finished files are not made again after an interruption.
 
     Raises:
-        BadInputError: a source that cannot be read; made files whose source is gone.
+        BadInputError: an unreadable source; existing files whose source is missing.
         EvaluationError: the disk is full.
 
     """
@@ -136,7 +137,7 @@ def derive(
     write_table(plan.target, known.values())
     loader = DataLoader(
         _Work(plan, files, known), batch_size=None, num_workers=workers, worker_init_fn=_quiet_worker,
-        generator=Generator(),  # else the loader draws from the global one
+        generator=Generator(),  # without it the loader would use the global generator
     )  # fmt: skip
     made, kept, skipped = 0, 0, list[str]()
     with (plan.target / TABLE).open("a", encoding="utf-8", newline="") as table:
@@ -166,7 +167,7 @@ class _Outcome:
 
 
 class _Work(Dataset[_Outcome | str | BenchmarkError]):
-    """One item a source, so that it is decoded once for everything that is made of it."""
+    """One item per source, so that each source is decoded once for all its output files."""
 
     def __init__(self, plan: Derivation, files: Sequence[str], known: Mapping[str, Made]) -> None:
         self.plan, self.files, self.known = plan, files, known
@@ -177,7 +178,7 @@ class _Work(Dataset[_Outcome | str | BenchmarkError]):
     def __getitem__(self, position: int) -> _Outcome | str | BenchmarkError:
         try:
             return self._item(self.files[position])
-        except BenchmarkError as error:  # raised in a worker it would arrive with the worker's whole trace
+        except BenchmarkError as error:  # an exception from a worker would contain the worker's whole traceback
             return error
 
     def _item(self, file: str) -> _Outcome | str:
@@ -219,13 +220,13 @@ def _require_sources(plan: Derivation, files: Sequence[str], known: Mapping[str,
     gone = [path for path in known if path not in planned and "/".join(path.split("/")[:2]) + "/" in tops]
     if gone:
         raise BadInputError(
-            f"{plan.target} holds {len(gone)} files whose source is gone, such as '{gone[0]}'",
+            f"{plan.target} contains {len(gone)} files whose source is missing, such as '{gone[0]}'",
             fix="restore the source, or give another folder",
         )
 
 
 def _difference(met: Any, asked: Any) -> tuple[Any, Any]:
-    """Return the first entry that differs, of two mappings, or the values themselves."""
+    """Return the first entries that differ, if both values are mappings; else the values."""
     if isinstance(met, dict) and isinstance(asked, dict):
         for key in {**met, **asked}:
             if met.get(key) != asked.get(key):
@@ -234,12 +235,12 @@ def _difference(met: Any, asked: Any) -> tuple[Any, Any]:
 
 
 def _place(path: Path, data: bytes) -> None:
-    """Write a file; not flushed to disk, because the manifest tells whether it is whole."""
+    """Write a file without flushing it to disk: the manifest tells whether it is complete."""
     try:
         replace_file(path, data, durable=False)
     except OSError as error:
         raise EvaluationError(
-            f"cannot write {path} ({error.strerror})", fix="make room, or check permissions, and run again"
+            f"cannot write {path} ({error.strerror})", fix="free disk space or check permissions, and run again"
         ) from None
 
 

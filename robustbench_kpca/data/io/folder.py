@@ -1,4 +1,4 @@
-"""A folder of images: one sub-folder a class, or a `labels.csv` with columns `file` and `label`."""
+"""Read a folder of images: one sub-folder per class, or a `labels.csv` with columns `file` and `label`."""
 
 import csv
 import hashlib
@@ -19,20 +19,20 @@ PARTS = {"train", "val", "validation", "test"}
 
 
 class ImageFiles(Samples):
-    """Image files below `root`, each read when it is asked for.
+    """Image files below `root`, each read on access.
 
     Args:
         root: folder.
-        files: paths relative to it.
-        labels: of the files.
+        files: paths relative to `root`.
+        labels: one per file.
         classes: see `Samples`.
-        name: of the set.
-        split: part of the set.
+        name: name of the set.
+        split: split of the set.
         view: how images are resized and cropped.
-        ids: of the samples; by default the files.
-        stored: whether the files hold a model's input already: they are neither resized nor cropped, and refused where
-            their size is not the view's.
-        bad_images: with `skip`, every file is decoded now, and those that cannot be read are `skipped`.
+        ids: one per file; default: the relative paths.
+        stored: whether the files already have the input size of the model: they are neither resized nor cropped, and
+            refused if their size differs from the view's.
+        bad_images: with `skip`, every file is decoded now, and unreadable ones are listed in `skipped`.
 
     """
 
@@ -76,12 +76,12 @@ class ImageFiles(Samples):
                 raise BadInputError(f"image {path} cannot be used ({error})", fix="remove it") from None
         return np.array(image)
 
-    def size(self, index: int) -> tuple[int, int]:  # noqa: ARG002 (all have one size)
-        """Height and width of the view."""
+    def size(self, index: int) -> tuple[int, int]:  # noqa: ARG002 (all images have one size)
+        """Return height and width of the view."""
         return self.view.size, self.view.size
 
     def fingerprint(self, index: int) -> str:
-        """Hash of the file, and how it is resized."""
+        """Return the hash of the file and the parameters of resizing."""
         digest = hashlib.sha256((self.root / self.files[index]).read_bytes()).hexdigest()
         if self.stored:
             return f"{digest} as stored"
@@ -89,11 +89,10 @@ class ImageFiles(Samples):
 
 
 class Folder(ImageFiles):
-    """Images of a folder as a model wants to see them (`View`), RGB.
+    """Images of a folder as RGB, resized and cropped by a `View`.
 
-    Sub-folders are classes in sorted order; where every one is an ImageNet-1K WordNet id, labels are the ImageNet
-    indices (so ten classes of a thousand can be evaluated). A folder called `train`, `val` or `test` is that part of
-    its parent.
+    Sub-folders are classes in sorted order. If all names are ImageNet-1K WordNet ids, labels are the ImageNet indices,
+    so that a few of the 1,000 classes can be evaluated. A folder `train`, `val` or `test` is a split of its parent.
     """
 
     def __init__(self, root: Path, view: View, bad_images: BadImages = "fail") -> None:
@@ -106,11 +105,16 @@ class Folder(ImageFiles):
 
 
 def require_size(path: Path, size: tuple[int, int], view: View) -> None:
-    """Refuse a stored picture of another size than a model wants: resizing it would change the corruption."""
+    """Refuse a stored image whose size differs from the view's: resizing it would change the corruption.
+
+    Raises:
+        BadInputError: the sizes differ.
+
+    """
     if size != (view.size, view.size):
         raise BadInputError(
-            f"stored image {path} has {size[0]} x {size[1]} pixels, the model wants {view.size} x {view.size}",
-            expected="pictures stored at the model's size: they are never resized or cropped",
+            f"stored image {path} has {size[0]} x {size[1]} pixels, but the model needs {view.size} x {view.size}",
+            expected="images stored at the size of the model, because they are not resized or cropped",
         )
 
 
@@ -123,29 +127,31 @@ def _from_table(table: Path) -> tuple[list[str], list[int], int]:
         raise BadInputError(f"{table} cannot be used ({error!r})", expected="columns file and label") from None
     for name in files:
         if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise BadInputError(f"{table} names '{name}'", expected="paths inside its folder")
+            raise BadInputError(f"{table} lists '{name}'", expected="paths inside its folder")
         if not (table.parent / name).is_file():
-            raise BadInputError(f"{table} names '{name}', which does not exist", fix="restore the file")
+            raise BadInputError(f"{table} lists '{name}', which does not exist", fix="restore the file")
     return files, labels, max([*labels, -1]) + 1
 
 
 def _from_subfolders(root: Path) -> tuple[list[str], list[int], int]:
     names = sub_folders(root)
     if names and set(names) <= PARTS:
-        raise BadInputError(f"folder {root} holds the parts {', '.join(names)}", fix=f"name one: {root / names[-1]}")
+        raise BadInputError(
+            f"folder {root} contains the splits {', '.join(names)}", fix=f"give one: {root / names[-1]}"
+        )
     index = imagenet_indices(names) or _in_order(names, root)
     files = [f"{name}/{file}" for name in names for file in image_files(root / name)]
     return files, [index[file.partition("/")[0]] for file in files], max([*index.values(), -1]) + 1
 
 
 def _in_order(names: list[str], root: Path) -> dict[str, int]:
-    """Give every class a number, unless sorting as text (torchvision) and by numbers and letters (timm) differ."""
+    """Assign numbers to classes; refuse names whose text order (torchvision) and natural order (timm) differ."""
     for first, second in zip(names, sorted(names, key=_natural), strict=True):
         if first != second:
             raise BadInputError(
-                f"class folders '{first}' and '{second}' of {root} have no certain order: as text '{first}' comes "
-                f"first, by number and letter '{second}'",
-                fix="rename them (01, 02, ..., 10; small letters), or write a labels.csv; ImageNet-V2 is imagenet-v2:"
+                f"class folders '{first}' and '{second}' of {root} have an ambiguous order: as text '{first}' comes "
+                f"first, in natural order '{second}'",
+                fix="rename them (01, 02, ..., 10; lower case), or write a labels.csv; for ImageNet-V2 use imagenet-v2:"
                 f"{root}",
             )
     return {name: number for number, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""Read mask files: ids or colours become classes as declared, and any other value is an error."""
+"""Read mask files: map declared ids or colours to classes; any other value is an error."""
 
 import csv
 import hashlib
@@ -15,22 +15,22 @@ from robustbench_kpca.data.io.reading import UNREADABLE
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.types import IGNORE
 
-IDS = {"1", "L", "P", "I", "I;16", "I;16L", "I;16B"}  # modes of files that hold one number a pixel
+IDS = {"1", "L", "P", "I", "I;16", "I;16L", "I;16B"}  # Pillow modes with one number per pixel
 COLOURS = {"RGB", "RGBA", "P"}
-STRIP = 2**20  # pixels translated at a time, so that a large mask needs little memory beyond itself
+STRIP = 2**20  # number of pixels converted at a time, to save memory
 _IGNORED = "ignore"
 _Numbers = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
 class Labelling:
-    """What the values in mask files mean.
+    """The meaning of the values in mask files.
 
     Attributes:
-        class_names: of the classes, in their order.
-        ids: class, or IGNORE, of every id that a mask may hold.
-        colours: class, or IGNORE, of every colour (red, green, blue); empty where colours mean nothing.
-        palette: uint8 (classes, 3), or None for one of the package's choice.
+        class_names: names of the classes, in their order.
+        ids: id -> class or IGNORE, for every allowed id.
+        colours: (red, green, blue) -> class or IGNORE, for every allowed colour; empty if masks contain ids.
+        palette: uint8 (classes, 3), or None for distinct colours.
 
     """
 
@@ -40,19 +40,18 @@ class Labelling:
     palette: NDArray[np.uint8] | None = None
 
     def digest(self) -> str:
-        """Name what values mean, names and palette aside."""
+        """Digest of the meaning of ids and colours; class names and palette are excluded."""
         text = repr((len(self.class_names), sorted(self.ids.items()), sorted(self.colours.items())))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def read(self, path: Path) -> NDArray[np.int16]:
         """Decode a mask: int16 (height, width), classes or IGNORE.
 
-        Files of one channel hold ids, files of three hold colours. A file with a colour table is read by its colours
-        where colours were declared, else by its indices. Alpha is dropped.
+        Files with one channel contain ids, files with three contain colours. A file with a colour table is read by its
+        colours if colours are declared, else by its indices. Alpha is dropped.
 
         Raises:
-            BadInputError: an unreadable file, colours where none were declared, an undeclared id or colour, a mask
-                that is to be ignored as a whole.
+            BadInputError: an unreadable file, an undeclared id or colour, or a mask in which every pixel is ignored.
 
         """
         stored, by_colour = self._stored(path)
@@ -71,7 +70,7 @@ class Labelling:
                 raise _undeclared(path, int(numbers[row, column]), (top + row, column), by_colour, self)
             mask[top : top + rows] = labels[found]
         if not (mask != IGNORE).any():
-            raise BadInputError(f"mask {path} is empty: every pixel is to be ignored", fix="leave the image out")
+            raise BadInputError(f"mask {path} is empty: every pixel is ignored", fix="leave the image out")
         return mask
 
     def _stored(self, path: Path) -> tuple[NDArray[np.generic], bool]:
@@ -80,10 +79,10 @@ class Labelling:
                 by_colour = file.mode in COLOURS and (file.mode not in IDS or bool(self.colours))
                 if by_colour and not self.colours:
                     raise BadInputError(
-                        f"mask {path} holds colours ({file.mode})", expected="ids, or r, g and b in classes.csv"
+                        f"mask {path} contains colours ({file.mode})", expected="ids, or r, g and b in classes.csv"
                     )
                 if not by_colour and file.mode not in IDS:
-                    raise BadInputError(f"mask {path} is of mode {file.mode}", expected="ids (grey) or colours (RGB)")
+                    raise BadInputError(f"mask {path} has mode {file.mode}", expected="ids (grey) or colours (RGB)")
                 if by_colour and file.mode != "RGB":
                     return np.asarray(file.convert("RGBA").convert("RGB")), True
                 return np.asarray(file), by_colour
@@ -107,7 +106,7 @@ def _undeclared(
 ) -> BadInputError:
     what = f"colour ({number >> 16}, {number >> 8 & 255}, {number & 255})" if by_colour else f"id {number}"
     known = f"{len(labelling.colours)} declared colours" if by_colour else _ranges(sorted(labelling.ids))
-    return BadInputError(f"mask {path} holds {what} at row {place[0]}, column {place[1]}", expected=known)
+    return BadInputError(f"mask {path} contains {what} at row {place[0]}, column {place[1]}", expected=known)
 
 
 def _ranges(ids: list[int]) -> str:
@@ -122,12 +121,12 @@ def _ranges(ids: list[int]) -> str:
 
 
 def read_table(table: Path) -> Labelling:
-    """Read a `classes.csv`: columns `id` and `name`, and, for masks of colours, `r`, `g` and `b`.
+    """Read a `classes.csv`: columns `id` and `name` and, for masks with colours, `r`, `g` and `b`.
 
-    Classes are numbered in the order of their ids. Rows called `ignore` are no classes: their pixels count nowhere.
+    Classes are numbered in the order of their ids. Rows named `ignore` are not classes; their pixels become IGNORE.
 
     Raises:
-        BadInputError: no such file, columns or numbers; an id, name or colour twice; no class.
+        BadInputError: a missing file or column, an invalid number, a repeated id, name or colour, or no class.
 
     """
     try:
@@ -141,7 +140,7 @@ def read_table(table: Path) -> Labelling:
     for what, values in (("id", [e[0] for e in entries]), ("name", names), ("colour", [e[2] for e in entries])):
         twice = [value for value, count in Counter(values).items() if count > 1 and value is not None]
         if twice:
-            raise BadInputError(f"{table} has {what} {twice[0]} twice", expected="every one once")
+            raise BadInputError(f"{table} has {what} {twice[0]} twice", expected="each once")
     if not names or not all(names) or not 0 <= entries[0][0] <= entries[-1][0] < 2**16:
         raise BadInputError(f"{table} declares {len(names)} classes", expected="names, and ids from 0 to 65535")
     number = {name: label for label, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""A lock file: one process at a time works on a folder. The lock ends with its process, even if that is killed."""
+"""A lock file: only one process at a time works on a folder. The lock ends with its process, even if it is killed."""
 
 import fcntl
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ from robustbench_kpca.files import unwritable
 
 @contextmanager
 def locked(path: Path, *, wait: bool) -> Iterator[None]:
-    """Hold the lock file `path` (it stays, empty). Where another process holds it, wait, or refuse.
+    """Hold a lock on the file `path`; the empty file remains. If another process holds the lock, wait or refuse.
 
     Raises:
-        BadInputError: the folder cannot be written, or another process holds the lock and `wait` is false.
+        BadInputError: the folder is not writable, or another process holds the lock and `wait` is false.
 
     """
     try:
@@ -24,7 +24,7 @@ def locked(path: Path, *, wait: bool) -> Iterator[None]:
         raise unwritable(path.parent, error) from None
     with file:
         try:
-            # a POSIX lock: unlike flock's, workers do not inherit it, so none that outlives its parent keeps it
+            # A POSIX lock: unlike one by flock, child processes do not inherit it and cannot keep it.
             fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except (BlockingIOError, PermissionError):
             raise BadInputError(f"another process is writing to {path.parent}", fix="wait until it is done") from None

@@ -1,4 +1,4 @@
-"""The manifest of a folder of made images: how and from what they were made, and whether all of them are there."""
+"""The manifest of a folder of generated images: settings, digests of sources and files, and whether it is complete."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ _DIGEST = 64
 
 
 class Made(NamedTuple):
-    """One made file: its path in the folder, and what it and its source hashed to."""
+    """One generated file: its path in the folder, and the SHA-256 of the file and of its source."""
 
     file: str
     sha256: str
@@ -24,7 +24,7 @@ class Made(NamedTuple):
 
 
 def read_settings(folder: Path) -> dict[str, Any] | None:
-    """Return what `manifest.json` says, or None where there is none."""
+    """Return the content of `manifest.json`, or None if there is no such file."""
     path = folder / SETTINGS
     if not path.is_file():
         return None
@@ -33,7 +33,7 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError) as error:
         raise BadInputError(f"{path} cannot be read ({error})", fix="restore it, or make the folder again") from None
     if not isinstance(content, dict):
-        raise BadInputError(f"{path} is no manifest", fix="restore it, or make the folder again")
+        raise BadInputError(f"{path} is not a manifest", fix="restore it, or make the folder again")
     return content
 
 
@@ -43,14 +43,14 @@ def write_settings(folder: Path, content: dict[str, Any]) -> None:
 
 
 def require_finished(folder: Path) -> None:
-    """Refuse a folder of made images whose making was interrupted."""
+    """Refuse a folder of generated images that is incomplete because `rbk corrupt` was interrupted."""
     settings = read_settings(folder)
     if settings is not None and settings.get("finished") is False:
-        raise BadInputError(f"{folder} is not finished", fix="run the rbk corrupt that made it again")
+        raise BadInputError(f"{folder} is not finished", fix="run the same rbk corrupt command again")
 
 
 def read_table(folder: Path) -> dict[str, Made]:
-    """Return the rows of `manifest.csv` by file; one that was cut off by a crash is left out."""
+    """Return the rows of `manifest.csv` by file name; an incomplete last row is ignored."""
     path = folder / TABLE
     if not path.is_file():
         return {}
@@ -63,7 +63,7 @@ def read_table(folder: Path) -> dict[str, Made]:
 
 
 def write_table(folder: Path, rows: Iterable[Made]) -> None:
-    """Write `manifest.csv`, sorted, so that its bytes do not depend on who made what first."""
+    """Write `manifest.csv`, sorted, so that its bytes do not depend on the order of work."""
     write_atomic(folder / TABLE, as_lines([Made(*HEADER), *sorted(rows)]).encode())
 
 

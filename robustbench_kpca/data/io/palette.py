@@ -1,17 +1,17 @@
-"""Colours for the classes of masks, each as different from the others as possible."""
+"""Choose colours for the classes of masks that are as different as possible."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-_STEP = 15  # 0, 15, ..., 255: 18 levels a channel
-_WEIGHTS = (2, 4, 3)  # of squared differences in red, green and blue: roughly as eyes see them
-_TAKEN = ((0, 0, 0), (255, 255, 255))  # black is what is to be ignored
+_STEP = 15  # 0, 15, ..., 255: 18 levels per channel
+_WEIGHTS = (2, 4, 3)  # weights of squared differences in red, green and blue, roughly as in human vision
+_TAKEN = ((0, 0, 0), (255, 255, 255))  # black marks ignored pixels
 
 
 def distinct_colours(classes: int) -> NDArray[np.uint8]:
-    """Return uint8 (classes, 3), each the colour farthest from all before it, and from black and white.
+    """Return uint8 (classes, 3); each colour has the largest distance from all earlier ones, black and white.
 
-    So the first colours do not depend on how many are asked for. After some 5,800 they repeat.
+    The first colours do not depend on `classes`. After about 5,800 colours they repeat.
     """
     levels = np.arange(0, 256, _STEP)
     lattice = np.stack(np.meshgrid(levels, levels, levels, indexing="ij"), -1).reshape(-1, 3)

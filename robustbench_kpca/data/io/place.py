@@ -1,4 +1,4 @@
-"""Where a stored set lies: in the folder that the user gives, or in the folder of its name in RBK_DATA."""
+"""Find the folder of a stored data set: given by the user, or the sub-folder of its name in RBK_DATA."""
 
 import os
 from pathlib import Path
@@ -9,17 +9,17 @@ ENVIRONMENT_VARIABLE = "RBK_DATA"
 
 
 def stored_folder(name: str, folder: str) -> Path:
-    """Return the folder of the set `name`: `folder`, or, where that is empty, the one of its name in RBK_DATA.
+    """Return the folder of the set `name`: `folder` or, if that is empty, the sub-folder `name` of RBK_DATA.
 
     Raises:
-        BadInputError: there is none.
+        BadInputError: there is no such folder.
 
     """
     base = os.environ.get(ENVIRONMENT_VARIABLE)
     if not folder and not base:
         raise BadInputError(
-            f"{name} is not shipped with the package",
-            fix=f"give {name}:FOLDER, or set {ENVIRONMENT_VARIABLE} to the folder that holds it as {name}",
+            f"{name} is not included in the package",
+            fix=f"give {name}:FOLDER, or set {ENVIRONMENT_VARIABLE} to the folder that contains {name}",
         )
     root = Path(folder) if folder else Path(base or "") / name
     if not root.is_dir():

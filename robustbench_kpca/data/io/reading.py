@@ -1,4 +1,4 @@
-"""List image files, and decode each of them to 8-bit RGB in the same way."""
+"""List image files, and decode them to 8-bit RGB."""
 
 import os
 import struct
@@ -17,18 +17,18 @@ UNREADABLE = (
     OSError, UnidentifiedImageError, SyntaxError, ValueError, EOFError, IndexError, struct.error,
     Pillow.DecompressionBombError,
 )  # fmt: skip
-"""What Pillow raises for a file that is no image, or only the beginning of one."""
+"""Exceptions of Pillow for files that are not images or are incomplete."""
 
 
 def read_rgb(path: Path) -> Pillow.Image:
-    """Decode a file: grey is repeated, a palette resolved, CMYK converted.
+    """Decode a file to RGB: grey is repeated, palettes are resolved, CMYK is converted.
 
-    Two things are as in torchvision and timm, so that published numbers can be met: an EXIF orientation is ignored, and
-    alpha is dropped, which shows the colours stored under transparent pixels. Grey of 16 bits is scaled by 257, and
-    rounded (Pillow alone would cut it off at 255); colour of 16 bits keeps its upper byte.
+    As in torchvision and timm, so that published numbers can be reproduced, the EXIF orientation is ignored and alpha
+    is dropped, which shows the colours stored under transparent pixels. 16-bit grey is divided by 257 and rounded
+    (Pillow would clip it at 255); 16-bit colour keeps its upper byte.
 
     Raises:
-        BadInputError: the file is missing, damaged, cut short or no image.
+        BadInputError: the file is missing, damaged, incomplete or not an image.
 
     """
     try:
@@ -39,10 +39,10 @@ def read_rgb(path: Path) -> Pillow.Image:
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """Read width and height from a file's header.
+    """Read width and height in pixels from the header of a file.
 
     Raises:
-        BadInputError: the file is missing or no image.
+        BadInputError: the file is missing or not an image.
 
     """
     try:
@@ -56,7 +56,7 @@ def _to_rgb(image: Pillow.Image) -> Pillow.Image:
     if image.mode.startswith("I"):
         levels = np.asarray(image).astype(np.int64).clip(0, 65535)
         image = Pillow.fromarray(((levels + 128) // 257).astype(np.uint8))
-    elif "transparency" in image.info:  # else Pillow warns of what is meant to happen: the loss of alpha
+    elif "transparency" in image.info:  # without this, Pillow warns about the loss of alpha, which is intended
         image = image.convert("RGBA")
     return image.convert("RGB")
 
@@ -76,13 +76,13 @@ def unreadable(paths: Sequence[Path]) -> list[int]:
 
 
 def image_files(folder: Path) -> list[str]:
-    """Relative posix paths of all images below `folder`, sorted; what is hidden or has another suffix is no image."""
+    """Return relative posix paths of all images below `folder`, sorted; hidden files and other suffixes are ignored."""
     found = [path for path in _walk(folder) if Path(path).suffix.lower() in SUFFIXES]
     return sorted(found, key=lambda path: path.split("/"))
 
 
 def sub_folders(folder: Path) -> list[str]:
-    """Names of the folders in `folder`, sorted as text; hidden ones are left out."""
+    """Return the names of the folders in `folder`, sorted as text, without hidden ones."""
     try:
         return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Images and masks in two folders: an image and a mask of the same name and size are a scene."""
+"""Read images and masks from two folders: an image and a mask with the same name and size are a scene."""
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
@@ -15,30 +15,32 @@ from robustbench_kpca.data.scenes import Mask, Pixels, Scenes
 from robustbench_kpca.errors import BadInputError
 
 LOSSLESS = {".bmp", ".png"}
-"""Suffixes of masks: in a lossy file, ids and colours are not what they were."""
+"""Suffixes of masks; lossy formats would change ids and colours."""
 
 Pairs: TypeAlias = dict[str, tuple[Path, Path]]
-"""Image and mask file, by id."""
+"""id -> (image file, mask file)."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a set's images and masks lie: two folders in which they have the same names, suffixes aside."""
+    """The folders of images and masks; files of a pair have the same name, except for the suffix."""
 
     images: Path
     masks: Path
 
     def pairs(self, bad_images: BadImages) -> tuple[Pairs, tuple[str, ...]]:
-        """Return image and mask file by id, and a line for each file without a partner, where such are skipped.
+        """Return the pairs by id, and one line per file without a partner (if `bad_images` is `skip`).
 
         Raises:
-            BadInputError: no such folder, two images of one id, files without a partner.
+            BadInputError: a missing folder, two files with the same id, files without a partner.
 
         """
         for folder in (self.images, self.masks):
             if not folder.is_dir():
                 raise BadInputError(
-                    f"there is no folder {folder}", expected="one of images and one of masks", fix=_beside(folder)
+                    f"there is no folder {folder}",
+                    expected="a folder of images and a folder of masks",
+                    fix=_siblings(folder),
                 )
         images = _by_id(self.images, image_files(self.images))
         drawn = [file for file in image_files(self.masks) if PurePosixPath(file).suffix.lower() in LOSSLESS]
@@ -48,7 +50,7 @@ class Place:
             other = self.masks if alone[0].is_relative_to(self.images) else self.images
             raise BadInputError(
                 f"{alone[0]} has no partner in {other} ({len(alone)} such files)",
-                expected="an image and a mask (png or bmp) of every name",
+                expected="an image and a mask (png or bmp) for every name",
             )
         both = {key: (images[key], masks[key]) for key in images if key in masks}
         there = set(images.values())
@@ -56,12 +58,12 @@ class Place:
         return both, tuple(self.short(line) for line in lines)
 
     def short(self, message: str) -> str:
-        """Leave the two folders out of a message that names files in them: records are no place for local paths."""
+        """Remove the two folders from a message: records must not contain local paths."""
         return message.replace(f"{self.masks}/", "").replace(f"{self.images}/", "")
 
 
-def _beside(folder: Path) -> str:
-    """Name the folders that are where a missing one was looked for."""
+def _siblings(folder: Path) -> str:
+    """Return a text that lists the folders in the parent of a missing one."""
     there = sub_folders(folder.parent) if folder.parent.is_dir() else []
     return f"there are: {', '.join(there)}" if there else ""
 
@@ -72,22 +74,22 @@ def _by_id(folder: Path, files: list[str]) -> dict[str, Path]:
         key = str(PurePosixPath(file).with_suffix(""))
         if key in found or not file.isprintable():
             raise BadInputError(
-                f"file {file!r} in {folder}", expected="printable names, and one file of each, suffixes aside"
+                f"file {file!r} in {folder}", expected="printable names that differ in more than the suffix"
             )
         found[key] = folder / file
     return found
 
 
 class SceneFiles(Scenes):
-    """Image and mask files, each read when it is asked for; the orientation that EXIF claims is ignored.
+    """Image and mask files, each read on access; the EXIF orientation is ignored.
 
     Args:
-        place: where they are.
-        labelling: what masks hold.
-        name: of the set.
-        split: part of the set.
-        bad_images: with `skip`, all files are decoded now, and what cannot be used is `skipped`.
-        expected: see `Scenes`.
+        place: the folders.
+        labelling: the meaning of mask values.
+        name: name of the set.
+        split: split of the set.
+        bad_images: with `skip`, all files are decoded now, and unusable ones are listed in `skipped`.
+        expected: see `Dataset`.
 
     """
 
@@ -107,7 +109,8 @@ class SceneFiles(Scenes):
             bad = self._unusable(pairs)
             if pairs and len(bad) == len(pairs):
                 raise BadInputError(
-                    f"none of the {len(pairs)} scenes of {place.images} can be used", fix="let one fail"
+                    f"none of the {len(pairs)} scenes of {place.images} can be used",
+                    fix="run with bad_images = 'fail' to see the first error",
                 )
             skipped += tuple(place.short(why) for why in bad.values())
             pairs = {key: pair for key, pair in pairs.items() if key not in bad}
@@ -120,21 +123,21 @@ class SceneFiles(Scenes):
         return np.array(read_rgb(self.files[index][0]))
 
     def mask(self, index: int) -> Mask:
-        """Decode one mask, which must have the size of its image."""
+        """Decode one mask; it must have the size of its image."""
         return self._mask(*self.files[index])
 
     def size(self, index: int) -> tuple[int, int]:
-        """Read height and width from the image's header."""
+        """Read height and width from the header of the image."""
         width, height = image_size(self.files[index][0])
         return height, width
 
     def fingerprint(self, index: int) -> str:
-        """Hash of both files, and of what the mask's values mean."""
+        """Return the hashes of both files and of the meaning of the mask values."""
         image, mask = (hashlib.sha256(path.read_bytes()).hexdigest() for path in self.files[index])
         return f"{image} {mask} {self.meaning}"
 
     def _unusable(self, pairs: Pairs) -> dict[str, str]:
-        """Decode every scene; say of each that fails what was met."""
+        """Decode every scene; return id -> error message of those that fail."""
 
         def met(pair: tuple[Path, Path]) -> str:
             try:
@@ -153,7 +156,7 @@ class SceneFiles(Scenes):
         width, height = image_size(image)
         if mask.shape != (height, width):
             raise BadInputError(
-                f"mask {path} has {mask.shape[1]} x {mask.shape[0]} pixels, its image {width} x {height}",
+                f"mask {path} has {mask.shape[1]} x {mask.shape[0]} pixels, but its image has {width} x {height}",
                 expected="the same size",
             )
         return mask

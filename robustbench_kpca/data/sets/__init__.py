@@ -1,1 +1,1 @@
-"""The data sets, one file each: `load(request)` returns a `Dataset`. The file of `imagenet-a` is `imagenet_a.py`."""
+"""The data sets, one file each: `load(request)` returns a `Dataset`. `imagenet-a` is in `imagenet_a.py`."""

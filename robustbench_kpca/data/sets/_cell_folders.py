@@ -1,9 +1,8 @@
-"""Corruptions stored in folders, as `CORRUPTION/SEVERITY/WNID/*`: files of a model's input size, never resized.
+"""Read stored corruptions from folders `CORRUPTION/SEVERITY/WNID/*`; files have the model's input size, not resized.
 
-The corruptions may stand in folders `noise`, `blur`, `weather`, `digital` and `extra`, as the released archives have
-them. A folder `clean` beside them holds the unchanged images: resized and cropped as the model wants, unless every one
-has its input's size already (those of which corrupted pictures were made without resizing must not be enlarged and
-cropped either).
+The corruption folders can be inside folders `noise`, `blur`, `weather`, `digital` and `extra`, as in the released
+archives. An optional folder `clean` contains the clean images. They are resized and cropped for the model, unless all
+of them already have its input size.
 """
 
 from pathlib import Path
@@ -19,7 +18,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.corruption_names import SEVERITIES
 
 GROUPS = ("noise", "blur", "weather", "digital", "extra")
-SPLITS = ("val", "test")  # one and the same: the images are of ImageNet's validation set
+SPLITS = ("val", "test")  # synonyms: the images come from ImageNet's validation set
 CLEAN_FOLDER = "clean"
 VALIDATION_IMAGES = 50_000
 
@@ -28,15 +27,14 @@ class CellFolders(CellSamples):
     """Stored corruptions of ImageNet validation images; labels are ImageNet-1K indices.
 
     Args:
-        request: what is asked; the only split is `val`, and `test` means it too.
-        name: of the set.
-        known: its corruptions, in the order published; a folder may hold fewer.
+        request: the request; the only split is `val`, with the synonym `test`.
+        name: name of the set.
+        known: its corruptions, in the published order; a folder can contain fewer.
 
     Raises:
-        BadInputError: another split; no such folder; sub-folders that are no corruptions of this set, or none at all;
-            severities that are not 1 to 5, or not the same for every corruption; folders that are no ImageNet class;
-            cells that hold different images; pictures of another size than the view's; a folder of `rbk corrupt` that
-            is not finished.
+        BadInputError: another split; no such folder; no corruption folders, or unknown ones; severities outside 1 to 5,
+            or different for two corruptions; folders that are not ImageNet classes; cells with different images; images
+            whose size differs from the view's; an unfinished folder of `rbk corrupt`.
 
     """
 
@@ -87,10 +85,10 @@ class CellFolders(CellSamples):
         return self.folders[corruption] / str(severity)
 
     def _unreadable(self, places: list[tuple[str, int]], files: list[str]) -> set[int]:
-        """Find what cannot be read in one cell at least."""
+        """Return the indices of images that are unreadable in at least one cell."""
         cells = [self._folder(*place) for place in places]
         cells += [self.root / CLEAN_FOLDER] if (self.root / CLEAN_FOLDER).is_dir() else []
-        return {i for folder in cells for i in unreadable([folder / _beside(folder, file) for file in files])}
+        return {i for folder in cells for i in unreadable([folder / _file_in(folder, file) for file in files])}
 
     def _clean_files(self, files: list[str], kept: list[int], name: str) -> list[str] | None:
         folder = self.root / CLEAN_FOLDER
@@ -103,7 +101,7 @@ class CellFolders(CellSamples):
 
 
 def _making(root: Path) -> tuple[str, str, str] | None:
-    """Return how `rbk corrupt` made the pictures, or None if it did not."""
+    """Return (profile, storage, frost) of images made by `rbk corrupt`, or None for other images."""
     settings = read_settings(root)
     if settings is None:
         return None
@@ -111,8 +109,8 @@ def _making(root: Path) -> tuple[str, str, str] | None:
     return str(settings.get("profile")), storage, "original" if settings.get("frost") else "generated"
 
 
-def _beside(folder: Path, file: str) -> str:
-    """Return a file as it is called in `folder`, where its suffix may be another."""
+def _file_in(folder: Path, file: str) -> str:
+    """Return the name of a file in `folder`, where it can have another suffix."""
     if (folder / file).exists():
         return file
     same = (folder / file).parent.glob(f"{Path(file).stem}.*")
@@ -127,7 +125,7 @@ def _corruption_folders(root: Path, name: str, known: tuple[str, ...]) -> dict[s
             top |= {folder: inner / folder for folder in sub_folders(inner)}
     foreign = sorted(set(top) - set(known))
     if foreign or not top:
-        met = f"folder '{foreign[0]}', which is no corruption of it" if foreign else "no folders of corruptions"
+        met = f"folder '{foreign[0]}', which is not one of its corruptions" if foreign else "no corruption folders"
         raise BadInputError(f"{root} is not {name}: it has {met}", expected=f"folders such as {known[0]}/1/n01440764")
     return top
 
@@ -139,7 +137,7 @@ def _severities(folders: dict[str, Path], corruptions: tuple[str, ...]) -> tuple
         odd = sorted(set(found) - set(map(str, SEVERITIES)))
         if odd or not found:
             met = f"folder '{odd[0]}'" if odd else "no folders"
-            raise BadInputError(f"{folders[corruption]} holds {met}", expected="folders 1 to 5, its severities")
+            raise BadInputError(f"{folders[corruption]} contains {met}", expected="folders 1 to 5, the severities")
         first = first or found
         if found != first:
             raise BadInputError(
@@ -155,7 +153,7 @@ def _require_same(first: list[str], other: list[str], here: Path, there: Path) -
     only_here, only_there = sorted(set(first) - set(other)), sorted(set(other) - set(first))
     where, name = (here, only_here[0]) if only_here else (there, only_there[0] if only_there else "?")
     raise BadInputError(
-        f"{there} holds other images than {here}: '{name}' is in {where} only",
+        f"{there} contains other images than {here}: '{name}' is in {where} only",
         expected="the same images in every cell",
         fix="copy the set again, or remove that file",
     )

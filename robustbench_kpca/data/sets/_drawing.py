@@ -1,4 +1,4 @@
-"""Outlines and textures are integer functions of the pixel's place, so that a drawing is the same on every machine."""
+"""Outlines and textures of drawn shapes, in integer arithmetic, so that a drawing is the same on every machine."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ _ROWS, _COLUMNS = np.mgrid[:SIZE, :SIZE].astype(np.int64)
 
 @dataclass(frozen=True)
 class Grid:
-    """Pixel coordinates in a shape's own frame, multiplied by `unit`, and its radius in those units.
+    """Pixel coordinates in the rotated frame of a shape, multiplied by n, and its radius times n.
 
-    With (x, y) from the shape's centre, u = a x + b y and v = a y - b x: distances in pixels are u / n, v / n.
+    With (x, y) relative to the shape's centre, u = a x + b y and v = a y - b x: distances in pixels are u / n, v / n.
     """
 
     u: Levels
@@ -31,7 +31,7 @@ class Grid:
 
     @classmethod
     def turned(cls, rng: np.random.Generator, column: int, row: int, radius: int) -> "Grid":
-        """Turn a frame at a pixel by a random one of 32 angles."""
+        """Return the frame centred at a pixel, rotated by one of 32 random angles."""
         a, b, n = TURNS[int(rng.integers(len(TURNS)))]
         for _ in range(int(rng.integers(4))):
             a, b = -b, a
@@ -50,23 +50,23 @@ def square(grid: Grid) -> Area:
 
 
 def triangle(grid: Grid) -> Area:
-    """2 r high, and 5/2 r wide at its base."""
+    """Height 2 r, base 5/2 r."""
     return (grid.v <= grid.radius) & (8 * abs(grid.u) <= 5 * (grid.v + grid.radius))
 
 
 def ring(grid: Grid) -> Area:
-    """Leave the disk of half its radius out of a disk."""
+    """Disk of radius r without the disk of radius r / 2."""
     return disk(grid) & (4 * (grid.u**2 + grid.v**2) > grid.radius**2)
 
 
 def cross(grid: Grid) -> Area:
-    """Two bars, 2 r long and 2/3 r wide."""
+    """Two bars of length 2 r and width 2/3 r."""
     u, v = abs(grid.u), abs(grid.v)
     return (np.maximum(u, v) <= grid.radius) & (3 * np.minimum(u, v) <= grid.radius)
 
 
 def bar(grid: Grid) -> Area:
-    """3 r long and 2/3 r wide."""
+    """Length 3 r, width 2/3 r."""
     return (2 * abs(grid.u) <= 3 * grid.radius) & (3 * abs(grid.v) <= grid.radius)
 
 
@@ -76,7 +76,7 @@ OUTLINES: Mapping[str, Callable[[Grid], Area]] = {
 
 
 def ground(rng: np.random.Generator) -> Levels:
-    """Divide the scene by a line through its middle third: 0 on one side, 1 on the other."""
+    """Divide the scene by a line through its middle third; return 0 on one side and 1 on the other."""
     column, row = rng.integers(SIZE // 3, 2 * SIZE // 3, 2)
     return (Grid.turned(rng, int(column), int(row), 1).u > 0).astype(np.int64)
 
@@ -127,11 +127,11 @@ TEXTURES: Mapping[str, Callable[[np.random.Generator], Levels]] = {
     "speckle": _speckle, "waves": _waves, "plain": _plain, "checks": _checks,
     "stripes": _stripes, "dots": _dots, "patches": _patches, "mesh": _mesh,
 }  # fmt: skip
-"""Each gives levels from -4 to 4, int64 (64, 64)."""
+"""Each returns levels from -4 to 4, int64 (64, 64)."""
 
 
 def paint(rng: np.random.Generator, levels: Levels, colour: tuple[int, int, int]) -> NDArray[np.uint8]:
-    """Shift a colour, add the texture with some contrast, and noise of its own to every value."""
+    """Shift a colour at random, add the texture with a random contrast, and add noise to every value."""
     base = np.array(colour) + rng.integers(-25, 26, 3)
     contrast = int(rng.integers(6, 13))
     noise = rng.integers(-10, 11, (SIZE, SIZE, 3))

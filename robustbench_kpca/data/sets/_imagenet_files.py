@@ -1,4 +1,4 @@
-"""Files of ImageNet's classes: one folder a class, labels are ImageNet-1K indices."""
+"""Read images of ImageNet classes: one folder per class, labels are ImageNet-1K indices."""
 
 import re
 from pathlib import Path
@@ -14,18 +14,18 @@ _VALIDATION = re.compile(r"ILSVRC2012_val_\d{8}")
 
 
 def load_collection(request: Request, name: str, published: int, *, classes: int = 1000) -> ImageFiles:
-    """Load a collection of images of ImageNet's classes: one folder a class, exactly the classes published.
+    """Load a collection of images with one folder per ImageNet class; all its published classes must be present.
 
-    Fewer images a class than were published are accepted: compare `len` with `expected`.
+    Fewer images per class than published are accepted: compare `len` with `expected`.
 
     Args:
-        request: what is asked; the only split is `test`.
-        name: of the collection.
-        published: how many images it has.
-        classes: 0 where the images are of none of the classes, whatever their folder: they have no labels.
+        request: the request; the only split is `test`.
+        name: name of the collection.
+        published: number of published images.
+        classes: 0 if the images belong to none of the classes of their folders: then they have no labels.
 
     Raises:
-        BadInputError: another split, no such folder, or it is not that collection.
+        BadInputError: another split, no such folder, or a folder that is not this collection.
 
     """
     root = stored_folder(name, request.folder)
@@ -42,12 +42,12 @@ def load_collection(request: Request, name: str, published: int, *, classes: int
 
 
 def read_classes(root: Path, name: str, *, complete: bool = False) -> tuple[list[str], list[int]]:
-    """List the images of class folders and their ImageNet-1K indices.
+    """Return the images in class folders and their ImageNet-1K indices.
 
-    The folders of ImageNet-V2 are called by the index, those of other sets by the WordNet id.
+    The folder names are indices for ImageNet-V2 and WordNet ids for other sets.
 
     Raises:
-        BadInputError: a foreign folder, or (with `complete`) a class of the set without images.
+        BadInputError: an unknown folder, or (with `complete`) a class of the set without images.
 
     """
     names = [str(i) for i in range(1000)] if name == "imagenet-v2" else list(imagenet_wnids())
@@ -58,7 +58,7 @@ def read_classes(root: Path, name: str, *, complete: bool = False) -> tuple[list
     missing = [folder for folder in wanted if not listed.get(folder)] if complete else []
     if foreign or missing or not any(listed.values()):
         faults = [f"{len(missing)} classes are missing ({_some(missing)})"] if missing else []
-        faults += [f"{len(foreign)} folders are foreign ({_some(foreign)})"] if foreign else []
+        faults += [f"{len(foreign)} folders are not classes of it ({_some(foreign)})"] if foreign else []
         raise BadInputError(
             f"{root} is not {name}: {' and '.join(faults) or 'it has no images in class folders'}",
             expected=f"the {len(wanted)} class folders of {name}, such as {wanted[0]}",
@@ -68,18 +68,24 @@ def read_classes(root: Path, name: str, *, complete: bool = False) -> tuple[list
 
 
 def require_validation(files: list[str], labels: list[int], root: Path, name: str) -> None:
-    """Refuse images that are not of the validation set, or whose label contradicts RobustBench's list of 5,000."""
+    """Refuse images that are not from the validation set, or whose label contradicts RobustBench's list of 5,000.
+
+    Raises:
+        BadInputError: such an image.
+
+    """
     known, wnids = robustbench_validation(), imagenet_wnids()
     for file, label in zip(files, labels, strict=True):
         match = _VALIDATION.match(Path(file).name)
         if match is None:
             raise BadInputError(
-                f"{root} is not {name}: '{file}' is no validation image", expected="names like ILSVRC2012_val_00000293"
+                f"{root} is not {name}: '{file}' is not a validation image",
+                expected="names like ILSVRC2012_val_00000293",
             )
         wnid = known.get(match[0])
         if wnid not in (None, wnids[label]):
             raise BadInputError(
-                f"{root} gives '{file}' the class {wnids[label]}; it is of {wnid}",
+                f"{root} gives '{file}' the class {wnids[label]}, but its class is {wnid}",
                 expected="ImageNet-1K indices from 0, classes in the order of their WordNet ids",
             )
 

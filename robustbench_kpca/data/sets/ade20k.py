@@ -1,9 +1,11 @@
-"""ADE20K, 150 classes, as released for scene parsing: `images/` and `annotations/`, each `training/` and `validation/`.
+"""ADE20K: indoor and outdoor scenes, 150 classes, as released for scene parsing.
+
+Folders: `images/` and `annotations/`, each with `training/` and `validation/`.
 
 Zhou et al. (2017), "Scene Parsing through ADE20K Dataset", CVPR; Zhou et al. (2019), "Semantic Understanding of Scenes
-through the ADE20K Dataset", IJCV, arXiv:1608.05442. Annotations hold 1 to 150, and 0 for what is none of the classes,
-which is to be ignored: class k here is id k + 1. Names are the first of each row of `objectInfo150.txt`, where that
-file is there, else "id 1" to "id 150".
+through the ADE20K Dataset", IJCV, arXiv:1608.05442. Annotations contain 1 to 150, and 0 for pixels of no class, which
+are ignored: class k here is id k + 1. Class names are the first name of each row of `objectInfo150.txt` if that file
+exists, else "id 1" to "id 150".
 """
 
 from collections import Counter
@@ -25,7 +27,7 @@ def load(request: Request) -> SceneFiles:
     """Read `val` (the default; 2,000 scenes as released) or `train` (20,210).
 
     Raises:
-        BadInputError: another split, or a folder that is not laid out like this.
+        BadInputError: another split, or a folder with another layout.
 
     """
     split = request.split_of("ade20k", list(SPLITS))
@@ -39,7 +41,7 @@ def load(request: Request) -> SceneFiles:
 
 
 def _names(table: Path) -> tuple[str, ...]:
-    """Read the names: a heading, then columns of index, ratio, two counts, and names, the most usual first."""
+    """Read the class names from a table: a header, then columns index, ratio, two counts, names (main name first)."""
     if not table.is_file():
         return tuple(f"id {label + 1}" for label in range(CLASSES))
     try:
@@ -48,7 +50,7 @@ def _names(table: Path) -> tuple[str, ...]:
     except (OSError, ValueError, IndexError) as error:
         raise BadInputError(f"{table} cannot be used ({error})", expected="5 columns with tabs between them") from None
     if sorted(full) != list(range(1, CLASSES + 1)):
-        raise BadInputError(f"{table} names {len(full)} classes", expected="1 to 150")
+        raise BadInputError(f"{table} lists {len(full)} classes", expected="classes 1 to 150")
     first = [full[key].partition(",")[0] for key in sorted(full)]
     count = Counter(first)
     return tuple(name if count[name] == 1 else full[key] for key, name in zip(sorted(full), first, strict=True))

@@ -1,11 +1,11 @@
 """CamVid, 11 classes of street scenes, 480 x 360, as prepared for SegNet.
 
 Brostow, Fauqueur & Cipolla (2009), "Semantic object classes in video", Pattern Recognition Letters 30(2);
-Badrinarayanan, Kendall & Cipolla (2017), "SegNet", arXiv:1511.00561. Masks hold 0 to 10, and 11 for what is to be
-ignored. Two layouts are read: `images/SPLIT` with `annotations/SPLIT`, or SegNet's `SPLIT` with `SPLITannot`.
+Badrinarayanan, Kendall & Cipolla (2017), "SegNet", arXiv:1511.00561. Masks contain 0 to 10, and 11 for pixels to
+ignore. Two layouts are supported: `images/SPLIT` with `annotations/SPLIT`, or SegNet's `SPLIT` with `SPLITannot`.
 
-As published there are 367, 101 and 233 PNG images. Copies in JPEG are lossy, so that numbers on them are others:
-they are called `camvid-jpeg`.
+The published set has 367 (train), 101 (val) and 233 (test) PNG images. JPEG copies are lossy and give other numbers, so
+they get the name `camvid-jpeg`.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ def load(request: Request) -> SceneFiles:
     """Read `val` (the default), `train` or `test`.
 
     Raises:
-        BadInputError: another split, or a folder that is not laid out like this.
+        BadInputError: another split, or a folder with another layout.
 
     """
     split = request.split_of("camvid", list(SPLITS))

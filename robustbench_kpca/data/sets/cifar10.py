@@ -1,12 +1,12 @@
-"""CIFAR-10 from the folder that RBK_DATA names: 32 x 32 RGB photographs of ten classes, not shipped with the package.
+"""CIFAR-10 from the folder RBK_DATA: 32 x 32 RGB photographs of ten classes, not included in the package.
 
-Krizhevsky (2009), "Learning Multiple Layers of Features from Tiny Images". Two layouts are read, the first there is:
+Krizhevsky (2009), "Learning Multiple Layers of Features from Tiny Images". Two layouts are supported, in this order:
 
-- `cifar-10-batches-bin/`, the official binary version: exact pixels, 50,000 and 10,000 images;
-- `cifar10/cifar10_{train,test}_jpeg.npz`, a JPEG copy (quality 75): lossy, so a board made on it must say so, and the
-  data set is called `cifar10-jpeg` in records. Arrays: `jpeg`, all files end to end; `offset`; labels `y`; `name`.
+- `cifar-10-batches-bin/`, the official binary version: exact pixels, 50,000 training and 10,000 test images;
+- `cifar10/cifar10_{train,test}_jpeg.npz`, a lossy JPEG copy (quality 75), which is named `cifar10-jpeg` in records.
+  Arrays: `jpeg`, all files concatenated; `offset`; labels `y`; `name`.
 
-`val` is taken from the training images: within each class, in order, every twentieth. `train` is the rest.
+`val` is every twentieth training image of each class, in order; `train` is the rest.
 """
 
 import io
@@ -35,7 +35,7 @@ def load(request: Request) -> ArraySamples:
     """Return `test` (the default), `val` or `train`.
 
     Raises:
-        BadInputError: another split, a folder, RBK_DATA is not set, or it holds no CIFAR-10.
+        BadInputError: another split, a folder is given, RBK_DATA is not set or does not contain CIFAR-10.
 
     """
     request.refuse_folder("cifar10")
@@ -43,7 +43,7 @@ def load(request: Request) -> ArraySamples:
     folder = os.environ.get(ENVIRONMENT_VARIABLE)
     if not folder:
         raise BadInputError(
-            "cifar10 is not shipped with the package", fix=f"set {ENVIRONMENT_VARIABLE} to the folder that holds it"
+            "cifar10 is not included in the package", fix=f"set {ENVIRONMENT_VARIABLE} to the folder that contains it"
         )
     images, labels, names, kind = _read(Path(folder), "test" if split == "test" else "train")
     if split != "test":
@@ -71,7 +71,8 @@ def _read(folder: Path, part: str) -> _Part:
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise BadInputError(f"CIFAR-10 in {folder} cannot be read ({error})", fix="copy it again") from None
     raise BadInputError(
-        f"{ENVIRONMENT_VARIABLE} ({folder}) holds no CIFAR-10", expected=f"{BINARY}/ or {copy.relative_to(folder)}"
+        f"{ENVIRONMENT_VARIABLE} ({folder}) does not contain CIFAR-10",
+        expected=f"{BINARY}/ or {copy.relative_to(folder)}",
     )
 
 

@@ -1,7 +1,7 @@
-"""CIFAR-10-C: CIFAR-10's test images under 19 corruptions at 5 severities, arrays as published.
+"""CIFAR-10-C: CIFAR-10's test images under 19 corruptions at 5 severities, as published.
 
-Hendrycks & Dietterich (2019), arXiv:1903.12261. The folder holds `CORRUPTION.npy`, uint8 (50000, 32, 32, 3) with the
-severities in five blocks, and `labels.npy`. The arrays are mapped, never read whole.
+Hendrycks & Dietterich (2019), arXiv:1903.12261. The folder contains `CORRUPTION.npy`, uint8 (50000, 32, 32, 3) with the
+severities in five blocks, and `labels.npy`. The arrays are memory-mapped.
 """
 
 from pathlib import Path
@@ -26,7 +26,7 @@ def load(request: Request) -> "Cifar10C":
     """Load the only split, `test`.
 
     Raises:
-        BadInputError: another split, no such folder, or it is not CIFAR-10-C.
+        BadInputError: another split, no such folder, or a folder that is not CIFAR-10-C.
 
     """
     root = stored_folder("cifar10-c", request.folder)
@@ -35,11 +35,11 @@ def load(request: Request) -> "Cifar10C":
 
 
 class Cifar10C(CellSamples):
-    """Stored corruptions of the CIFAR-10 test images, whose ids are those of `cifar10`.
+    """Stored corruptions of the CIFAR-10 test images; ids as in `cifar10`.
 
     Raises:
-        BadInputError: an array that is no corruption of this set, of another shape or type, or damaged; labels that
-            differ from one severity to the next.
+        BadInputError: an array that is not a corruption of this set, has another shape or type, or is damaged; labels
+            that differ between severities.
 
     """
 
@@ -48,7 +48,7 @@ class Cifar10C(CellSamples):
         arrays = sorted(path.stem for path in root.glob("*.npy") if path.name != LABELS)
         foreign = sorted(set(arrays) - set(COMMON + EXTRA))
         if foreign or not arrays:
-            met = f"'{foreign[0]}.npy', which is no corruption of it" if foreign else "no arrays"
+            met = f"'{foreign[0]}.npy', which is not one of its corruptions" if foreign else "no arrays"
             raise BadInputError(f"{root} is not cifar10-c: it has {met}", expected="files such as gaussian_noise.npy")
         self.corruptions = tuple(name for name in COMMON + EXTRA if name in arrays)
         for name in self.corruptions:
@@ -63,7 +63,7 @@ class Cifar10C(CellSamples):
         self.expected = IMAGES
 
     def has_clean(self) -> bool:
-        """Tell that the unchanged images are not part of the set."""
+        """Return False: the clean images are not part of the set."""
         return False
 
     def _make(self, corruption: str, severity: int) -> "_Block":
@@ -85,7 +85,7 @@ class _Block(Samples):
         return array_fingerprint(self.image(index))
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"map": None}  # a pickled map would carry all of its images
+        return self.__dict__ | {"map": None}  # pickling the map would copy all images
 
 
 def _map(path: Path, shape: tuple[int, ...]) -> NDArray[Any]:

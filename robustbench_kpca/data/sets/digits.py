@@ -1,4 +1,4 @@
-"""The embedded data: 1,797 real handwritten digits that come with scikit-learn, as 32 x 32 RGB.
+"""Bundled: 1,797 handwritten digits from scikit-learn, as 32 x 32 RGB images.
 
 Source: UCI "Optical Recognition of Handwritten Digits" (Alpaydin & Kaynak, 1998; CC BY 4.0), the 8 x 8 test part that
 scikit-learn bundles. An 8 x 8 digit with values 0 to 16 is enlarged fourfold by bilinear interpolation (pixel centres
@@ -6,7 +6,7 @@ at (i + 1/2) / 4 - 1/2, edges repeated), scaled to 0 to 255, rounded, and repeat
 
 The split is fixed and stratified: within each class, in the bundled order, positions 0 and 5 of every ten are `test`
 (364 images), position 1 is `val` (183), the rest is `train` (1,250). The bundled file does not say who wrote which
-digit, so the same writers occur in every part: accuracy here is that of known writers.
+digit, so the same writers occur in every part: the accuracy is that on known writers.
 """
 
 import numpy as np
@@ -33,7 +33,7 @@ def load(request: Request) -> ArraySamples:
     """Return one part of the split: `test` (the default), `val` or `train`.
 
     Raises:
-        BadInputError: another split, or a folder.
+        BadInputError: another split, or a folder is given.
 
     """
     request.refuse_folder("digits")

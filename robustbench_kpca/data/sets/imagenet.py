@@ -1,4 +1,4 @@
-"""ImageNet's 50,000 validation images, 1,000 classes, in class folders or flat beside a file of labels.
+"""ImageNet's 50,000 validation images, 1,000 classes, in class folders or in one folder with a file of labels.
 
 Russakovsky et al. (2015), arXiv:1409.0575. The splits `imagenet-a`, `imagenet-r` and `imagenet-o` are the images of the
 200 classes of those collections. Labels of the official test images are not public, so `test` means `val`.
@@ -24,12 +24,12 @@ _PER_CLASS = 50
 def load(request: Request) -> ImageFiles:
     """Load `val` (the default), or only its images of the 200 classes of a collection.
 
-    The folder holds the images, or holds them as `val`. Fewer images than were published are accepted: compare `len`
-    with `expected`.
+    The images are in the folder itself or in its sub-folder `val`. Fewer images than published are accepted: compare
+    `len` with `expected`.
 
     Raises:
-        BadInputError: another split, a folder that is no class, an image that is none of the validation images, labels
-            that are not theirs.
+        BadInputError: another split, a folder that is not a class, an image that is not a validation image, or wrong
+            labels.
 
     """
     root = stored_folder("imagenet", request.folder)
@@ -51,20 +51,20 @@ def load(request: Request) -> ImageFiles:
 
 
 def _flat(root: Path) -> tuple[list[str], list[int]]:
-    """List images that lie in one folder, with the labels of a file beside them or one folder up."""
+    """Return the images of one folder, and their labels from a file in this folder or in its parent."""
     files = image_files(root)
     tables = [folder / name for folder in (root, root.parent) for name in LABEL_FILES if (folder / name).is_file()]
     if not files or not tables:
-        met = "no file of their labels" if files else "no images"
+        met = "images but no file of their labels" if files else "no images"
         raise BadInputError(
-            f"{root} is not imagenet: it holds {met}",
-            expected=f"class folders, or images beside one of {', '.join(LABEL_FILES)} (rows: name, label from 0 or "
+            f"{root} is not imagenet: it contains {met}",
+            expected=f"class folders, or images with one of {', '.join(LABEL_FILES)} (rows: name, label from 0 or "
             "WordNet id)",
         )
     known = _read_labels(tables[0])
-    bare = next((file for file in files if Path(file).stem not in known), None)
-    if bare is not None:
-        raise BadInputError(f"{tables[0]} has no label for '{bare}'", fix="complete it, or remove the image")
+    unlabelled = next((file for file in files if Path(file).stem not in known), None)
+    if unlabelled is not None:
+        raise BadInputError(f"{tables[0]} has no label for '{unlabelled}'", fix="complete it, or remove the image")
     return files, [known[Path(file).stem] for file in files]
 
 

@@ -1,4 +1,4 @@
-"""ImageNet-A: 7,500 photographs of 200 ImageNet classes, chosen because a ResNet-50 gets them wrong.
+"""ImageNet-A: 7,500 photographs of 200 ImageNet classes that a ResNet-50 misclassifies.
 
 Hendrycks et al. (2021), arXiv:1907.07174.
 """

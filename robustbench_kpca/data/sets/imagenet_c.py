@@ -1,4 +1,4 @@
-"""ImageNet-C: ImageNet's validation images under 19 corruptions at 5 severities, 224 px files as published.
+"""ImageNet-C: ImageNet's validation images under 19 corruptions at 5 severities, as published (224 px files).
 
 Hendrycks & Dietterich (2019), arXiv:1903.12261. The layout of the folder is described in `_cell_folders`.
 """

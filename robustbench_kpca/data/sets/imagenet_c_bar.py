@@ -1,4 +1,4 @@
-"""ImageNet-C-bar: ImageNet's validation images under 10 other corruptions at 5 severities, 224 px files as published.
+"""ImageNet-C-bar: ImageNet's validation images under 10 other corruptions at 5 severities, as published (224 px files).
 
 Mintun et al. (2021), arXiv:2102.11273. The layout of the folder is described in `_cell_folders`.
 """
@@ -10,7 +10,7 @@ BAR = (
     "blue_noise_sample", "brownish_noise", "caustic_refraction", "checkerboard_cutout", "cocentric_sine_waves",
     "inverse_sparkles", "perlin_noise", "plasma_noise", "single_frequency_greyscale", "sparkles",
 )  # fmt: skip
-"""Spelled as the folders are."""
+"""Spelled like the published folders."""
 
 
 def load(request: Request) -> CellFolders:

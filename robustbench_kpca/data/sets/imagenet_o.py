@@ -1,7 +1,7 @@
-"""ImageNet-O: 2,000 images of none of ImageNet's classes, for out-of-distribution detection.
+"""ImageNet-O: 2,000 images of classes that are not in ImageNet-1K, for out-of-distribution detection.
 
-Hendrycks et al. (2021), arXiv:1907.07174. Its folders are called by 200 ImageNet classes, but the images are of none of
-them, so they have no labels.
+Hendrycks et al. (2021), arXiv:1907.07174. Its folders have the names of 200 ImageNet classes, but the images belong to
+none of them, so they have no labels.
 """
 
 from robustbench_kpca.data.io.folder import ImageFiles

@@ -1,4 +1,4 @@
-"""ImageNet-V2: 10,000 new photographs of ImageNet's 1,000 classes; class folders are called 0 to 999.
+"""ImageNet-V2: 10,000 new photographs of ImageNet's 1,000 classes; class folders are named 0 to 999.
 
 Recht et al. (2019), arXiv:1902.10811.
 """

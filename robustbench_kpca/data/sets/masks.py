@@ -1,8 +1,8 @@
-"""Any folder with `images/`, `masks/` (or `annotations/`) and a `classes.csv` that declares what masks hold.
+"""Any folder with `images/`, `masks/` (or `annotations/`) and a `classes.csv` that declares the values of masks.
 
-The two folders hold files of the same names, suffixes aside, at any depth; or, each, one folder a split (`train`,
-`val`, `test`). Masks are PNG or BMP with ids (one channel) or colours (three). `classes.csv` has the columns `id` and
-`name`, and, for colours, `r`, `g` and `b`; rows called `ignore` say which pixels count nowhere.
+The two folders contain files with the same names (except for the suffix), at any depth, or one folder per split
+(`train`, `val`, `test`). Masks are PNG or BMP with ids (one channel) or colours (three). `classes.csv` has the columns
+`id` and `name` and, for colours, `r`, `g` and `b`; pixels of rows named `ignore` are excluded from all counts.
 """
 
 from robustbench_kpca.data.io.folder import PARTS
@@ -18,14 +18,14 @@ DEFAULT = "val"
 
 
 def load(request: Request) -> SceneFiles:
-    """Read a split (`val` by default). A folder without splits is read whole, and its split is called `all`.
+    """Read a split (default: `val`). A folder without splits is read as a whole, with the split name `all`.
 
     Raises:
-        BadInputError: no such folders or split, or a `classes.csv` that cannot be used.
+        BadInputError: no such folders or split, or an invalid `classes.csv`.
 
     """
     if not request.folder:
-        raise BadInputError("masks without a folder", fix="give masks:FOLDER, or, to train, --data FOLDER")
+        raise BadInputError("the data set 'masks' needs a folder", fix="give masks:FOLDER or, to train, --data FOLDER")
     root = stored_folder("masks", request.folder)
     labelling = read_table(root / TABLE)
     masks = next((root / name for name in ("masks", "annotations") if (root / name).is_dir()), root / "masks")
@@ -39,6 +39,6 @@ def _part(whole: Place, split: str) -> tuple[Place, str]:
     if split in parts:
         return Place(whole.images / split, whole.masks / split), split
     if parts or split not in (DEFAULT, "all"):
-        known = ", ".join(parts) or "none: leave the split out"
+        known = ", ".join(parts) or "none; omit the split"
         raise BadInputError(f"{whole.images} has no split '{split}'", fix=f"known: {known}")
     return whole, "all"

@@ -1,11 +1,11 @@
-"""Embedded images of no class that a model of digits or CIFAR knows: 320 patches of two photographs, 32 x 32 RGB.
+"""Bundled: 320 patches of two photographs, 32 x 32 RGB, out of distribution for models of digits or CIFAR.
 
 Source: the two photographs that scikit-learn bundles, `china.jpg` (by danielbuechele) and `flower.jpg` (by vultilion),
 640 x 427, both under a Creative Commons Attribution licence. From the top left corner, each is cut into 10 rows of 16
 squares of 40 x 40 (the lowest 27 rows of pixels are left out), and every square is shrunk by exact area averaging: each
 pixel becomes 4 x 4, and blocks of 5 x 5 of those are averaged and rounded. No two patches overlap.
 
-They have no labels, so that nobody computes an accuracy on them by mistake: they are the unknown half of a pair.
+They have no labels, so that no accuracy is computed on them by mistake: use them as out-of-distribution data.
 """
 
 import numpy as np
@@ -31,7 +31,7 @@ def load(request: Request) -> ArraySamples:
     """Return all patches; the only split is `test`.
 
     Raises:
-        BadInputError: another split, or a folder.
+        BadInputError: another split, or a folder is given.
 
     """
     request.refuse_folder("photos")

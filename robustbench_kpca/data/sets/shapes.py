@@ -1,14 +1,13 @@
-"""Embedded scenes: textured, overlapping shapes of six kinds on two kinds of ground, drawn by a program.
+"""Bundled: generated scenes with masks, 64 x 64, of textured shapes of six kinds on two kinds of ground.
 
-A scene is a function of (seed, split, index) alone, in integer arithmetic on one stream of random numbers, so that it
-is the same on every machine. It is 64 x 64: two grounds, `meadow` and `water`, meet along a line; on them lie up to
-seven shapes, each turned, and drawn over the earlier ones, of which at least half always stays visible. Masks are
-exact: no pixel is a mixture.
+A scene is a function of (seed, split, index) only, in integer arithmetic on one random stream, so it is the same on
+every machine. Two grounds, `meadow` and `water`, meet along a line. Up to seven rotated shapes are drawn on them, one
+over the other; at least half of each shape stays visible. Masks are exact: every pixel belongs to one class.
 
-Colour and texture are drawn at random. Each thing takes one of three colours out of eight, and every colour is shared
-by three classes, so that colour alone does not tell the class. The texture is that of the class 19 times in 20, and
-any of the eight otherwise. Texture is the easiest to learn, and blur and noise remove it first: then outline and colour
-are left.
+Colour and texture are random. Each object has one of three colours out of eight, and every colour is shared by three
+classes, so that colour alone does not determine the class. The texture is that of the class with probability 19/20,
+else any of the eight. Texture is the easiest feature to learn, and blur and noise remove it first; outline and colour
+remain.
 """
 
 from functools import cache
@@ -29,7 +28,7 @@ PALETTE = (
     (150, 80, 190), (245, 140, 190), (110, 220, 220), (235, 235, 235),
 )  # fmt: skip
 SEED = 0
-SHAPES = (5, 8)  # candidates in a scene, of which some find no place
+SHAPES = (5, 8)  # range of the number of candidate shapes; some do not fit
 RADII = (12, 20)
 OWN_TEXTURE, SHARED_COLOURS = (19, 20), 3
 
@@ -38,7 +37,7 @@ def load(request: Request) -> ArrayScenes:
     """Return `val` (the default; 200 scenes) or `train` (1,500).
 
     Raises:
-        BadInputError: another split, or a folder.
+        BadInputError: another split, or a folder is given.
 
     """
     request.refuse_folder("shapes")
@@ -55,9 +54,9 @@ def _drawn(split: str) -> ArrayScenes:
 
 
 def draw(seed: int, split: str, index: int) -> tuple[Pixels, Mask]:
-    """Draw a scene: uint8 (64, 64, 3), and its classes, int16 (64, 64)."""
+    """Draw a scene: image, uint8 (64, 64, 3), and mask, int16 (64, 64)."""
     rng = generator(sample_key(seed, f"shapes/{split}", str(index)))
-    owner = ground(rng)  # which thing shows in a pixel: 0 and 1 are the grounds
+    owner = ground(rng)  # index of the visible object per pixel: 0 and 1 are the grounds
     kinds = rng.permutation(len(GROUNDS)).tolist()
     areas = [0, 0]
     for _ in range(rng.integers(*SHAPES)):

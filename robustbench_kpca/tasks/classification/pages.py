@@ -42,9 +42,7 @@ class ClassificationPages(Pages):
         scenario = parse_scenario(dict(record.spec.protocol.resolved), record.spec.protocol.name)
         if isinstance(scenario, Corruption) and scenario.reference == "alexnet":
             known = [ALEXNET.knows(name, grid.severities) for name in grid.corruptions]
-            if all(
-                known
-            ):  # for the extra corruptions, AlexNet's errors are published only as means over five severities
+            if all(known):  # for the extra corruptions only means over five severities are published
                 columns["CE"] = list(corruption_errors(table, ALEXNET).values())
                 if scenario.clean:
                     columns["relative CE"] = list(relative_corruption_errors(table, ALEXNET).values())
