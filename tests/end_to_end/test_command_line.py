@@ -75,7 +75,7 @@ def prepare_broken_things(folder: Path) -> None:
     (folder / "key.toml").write_text(protocol.replace("eps", "epsilon", 1) + good)
     (folder / "attack.toml").write_text(protocol + good.replace("pgd", "pdg", 1))
     (folder / "broken.toml").write_text("kind = ")
-    (folder / "newer.record.json").write_text('{"schema_version": 3}')
+    (folder / "newer.record.json").write_text('{"schema_version": 4}')
     (folder / "recipe.toml").write_text('title = "t"\n')
     recipe = (RECIPES / "digits" / "symvit_digits.toml").read_text()
     (folder / "optimizer.toml").write_text(recipe.replace('"adamw"', '"adamww"'))
@@ -152,7 +152,7 @@ BAD = [
     (["leaderboard", "digits", "--records", "empty", "-o", "out"], "*.record.json ... empty"),
     (["plan", "digit"], "'digit'"),
     (["show", "gone.json"], "*.record.json ... gone.json"),
-    (["show", "newer.record.json"], "schema 3 ... schema 2 ... upgrade"),
+    (["show", "newer.record.json"], "schema 4 ... schema 3 ... upgrade"),
     (["show", "file"], "file"),
     (["check", "empty", "--baseline", "empty", "--fail", "robust_accuracy:-2pp"], "*.record.json ... empty"),
     (["check", "empty", "--baseline", "empty", "--fail", "robust_accuracy:2"], "METRIC:-POINTSpp"),

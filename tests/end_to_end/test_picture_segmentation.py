@@ -101,7 +101,7 @@ def test_a_protocol_is_drawn_as_it_is_measured(tmp_path, capsys):
     for name in scenes.ids:
         own = record.outcomes.where(record.outcomes["sample"] == name)
         parts = [own.where(own["severity"] == level) for level in (0, 5)]
-        shares = [100 * part["hits"].sum() / part["truth"].sum() for part in parts]
+        shares = [100 * part["intersection"].sum() / part["truth"].sum() for part in parts]
         assert " → ".join(f"{share:.1f} %" for share in shares) in page
     looked = {key: value for key, value in WAYS.items() if key != "storage"} | {"scales": (0.75, 1.0)}
     for index, row in enumerate((panels(page)[:5], panels(page)[5:])):
@@ -149,8 +149,8 @@ def test_a_png_of_images_of_several_sizes(tmp_path, capsys):
         (["--set", "eps=1"], "'eps'"),
         (["-p", "shapes-c", "--set", "severities=[5]"], "--severity"),
         (["-p", "pgd20-linf-8_255"], "'pgd20-linf-8_255'"),
-        (["--corruption", "frost", "--set", "mode=exact"], "frost = 'original'"),
-        (["--corruption", "frost", "--set", "frost=original"], "--frost"),
+        (["-p", "shapes-c", "--corruption", "frost", "--set", "mode=exact"], "frost = 'original'"),
+        (["-p", "shapes-c", "--corruption", "frost", "--set", "frost=original"], "--frost"),
         (["--set", "stride=99"], "0 < stride <= window"),
         (["--data", "masks:nowhere"], "nowhere"),
     ],

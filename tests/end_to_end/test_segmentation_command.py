@@ -34,7 +34,7 @@ def test_a_segmenter_is_evaluated_shown_and_kept(capsys):
     assert record.spec.data.name == "shapes"
     assert record.spec.data.split == "val"
     assert record.spec.data.n == 6
-    assert record.outcomes.kind == "segmentation"
+    assert (record.outcomes.task, record.outcomes.kind) == ("segmentation", "clean")
     assert rbk("show", "out") == 0
     shown = capsys.readouterr().out
     assert "By class, percent" in shown
@@ -70,7 +70,7 @@ def test_an_attack_on_scenes(capsys):
     [
         (["eval", "-m", "vit_digits", "-p", "segmentation", "--data", "shapes"], "window"),
         (["eval", "-m", "vit_digits", "-p", "segmentation", "--data", "digits"], "'digits'"),
-        (["eval", "-m", "vit_digits", "-p", "clean", "--data", "shapes"], "'shapes'"),
+        (["eval", "-m", "vit_digits", "-p", "clean", "--data", "shapes"], "symvit_shapes"),
         (
             ["eval", "-m", "vit_digits", "-p", "segmentation", "--data", "shapes", "--set", "window=32"],
             "logits",
@@ -81,7 +81,7 @@ def test_an_attack_on_scenes(capsys):
             "5 classes",
         ),
         ([*UNTRAINED, "-p", "segmentation", "--split", "test"], "test"),
-        ([*UNTRAINED, "-p", "segmentation", "--against", "photos"], "--against"),
+        ([*UNTRAINED, "-p", "segmentation", "--against", "photos"], "'shapes'"),
         ([*UNTRAINED, "-p", "segmentation", "--set", "stride=100"], "0 < stride <= window"),
         ([*UNTRAINED, "-p", "segmentation", "--set", "window=16", "--set", "stride=17"], "stride"),
         (

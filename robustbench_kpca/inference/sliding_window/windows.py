@@ -72,7 +72,7 @@ class Windowing:
         if side < 1:
             raise BadInputError(
                 f"the window at which this {type(model).__name__} was trained is unknown",
-                fix="set window, for example window = 512",
+                fix="choose a segmenter, such as symvit_shapes, or set window, for example window = 512",
             )
         return cls(side, stride or side, **how)  # type: ignore[arg-type]
 
