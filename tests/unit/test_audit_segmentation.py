@@ -240,8 +240,8 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert main(["audit", "fakes:fake", *planted, "--data", "shapes", "--images", "4", "-q"]) == 1
     assert "gradients" in capsys.readouterr().out
     for wrong, said in (
-        (["audit", "symvit_shapes"], "segmenter"),
-        (["audit", "vit_digits", "--data", "shapes"], "model and data"),
+        (["audit", "symvit_shapes"], "every pixel"),
+        (["audit", "vit_digits", "--data", "shapes"], "(16, 3, 64, 64)"),
         (["audit", "symvit_shapes", "--data", "shapes", "--split", "odd"], "odd"),
         (["audit", "symvit_shapes", "--data", "masks:nowhere"], "nowhere"),
     ):
@@ -310,11 +310,11 @@ def test_records_of_attacks_on_scenes_keep_the_audit(tmp_path):
     model, data = PerPixel(), scenes()
     done = audit(model, data)
     asked = {"protocol": "seg-pgd20-linf-1_255", "steps": 1, "batch_size": 4, "audit": done}
-    kept = evaluate(model, data, **asked, out=tmp_path, audit=False)
+    kept = evaluate(model, data, **asked, out=tmp_path)
     assert load_record(find_records(tmp_path)[0]).audit == kept.audit == done
     for other in (PerPixel(blind=True), PerPixel(classes=3)):
         with pytest.raises(BadInputError, match=r"another model|3 classes"):
-            evaluate(other, data, **asked, audit=False)
+            evaluate(other, data, **asked)
     with pytest.raises(BadInputError, match="attack"):
         evaluate(model, data, protocol="segmentation", window=8, audit=done)
 

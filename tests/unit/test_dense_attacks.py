@@ -377,7 +377,7 @@ def test_a_smaller_budget_counts_though_its_record_names_no_classes(split):
         ({"policy": "last"}, "policy = 'last'.*labels = 'true'"),
         ({"target": "random"}, "target = 'random'"),
         ({"labels": "predicted"}, "labels = 'predicted'"),
-        ({"stages": [APGD | {"loss": "dlr_targeted"}]}, "apgd .*dlr_targeted"),
+        ({"stages": [APGD | {"loss": "dlr_targeted"}]}, "'apgd'.*one label"),
         (
             {"stages": [{"attack": "square", "restarts": 1, "queries": 10, "p_init": 0.8}]},
             "'square'.*pgd, segpgd, apgd_shrinking",
@@ -476,7 +476,7 @@ def test_scenes_that_cannot_be_attacked_are_refused():
     small = scenes(2)
     with pytest.raises(BadInputError, match=r"label 2 .*2 classes"):
         measure(PerPixel(), scenes(classes=3))
-    with pytest.raises(BadInputError, match=r"\(2, 3\).*\(2, 6, 8\)"):
+    with pytest.raises(BadInputError, match=r"\(3, 3\).*every pixel"):
         measure(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), small)
 
 

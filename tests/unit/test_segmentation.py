@@ -88,32 +88,36 @@ def counted(model, scenes, cell=("none", 0), **windows):
 
 
 def protocol(name="shapes-c", **changes):
-    data = load_scenario(name)[1].model_dump(mode="json") | {"grid": GRID} | changes
-    data["citations"] = list(data["citations"])
+    data = load_scenario(name)[1].model_dump(mode="json") | {"grid": GRID}
+    windows = {key: changes.pop(key) for key in ("window", "stride", "scales") if key in changes}
+    data |= {"citations": list(data["citations"]), "inference": data["inference"] | windows} | changes
+    data = {key: value for key, value in data.items() if key not in ("corruptions", "severities")}
     return parse_scenario(data, "here")
 
 
 SMALL = """
 title = "Few cells"
 citations = []
-kind = "segmentation"
+kind = "corruption"
 draws = 1
-window = 32
-stride = 0
-scales = [1.0]
-flip = false
-resize = "none"
 profile = "imagecorruptions"
 mode = "fast"
 storage = "none"
 frost = "generated"
 clean = true
+reference = "none"
 [[grid]]
 corruptions = ["gaussian_noise", "zoom_blur"]
 severities = [1, 5]
 [[grid]]
 corruptions = ["jpeg_compression"]
 severities = [3]
+[inference]
+window = 32
+stride = 0
+scales = [1.0]
+flip = false
+resize = "none"
 """
 
 
@@ -286,7 +290,7 @@ def test_an_attack_keeps_the_worst_picture(scenes):
         [scenes.image(i)[:32, :32] for i in range(1, 4)], [scenes.mask(i)[:32, :32] for i in range(1, 4)], NAMES
     )
     record = evaluate(ByColour(), same, protocol="seg-pgd20-linf-8_255", steps=3, audit=False)
-    assert record.outcomes.kind == "segmentation-attack"
+    assert (record.outcomes.task, record.outcomes.kind) == ("segmentation", "attack")
     clean = evaluate(ByColour(), same, protocol="segmentation", audit=False)
     for name in clean.metrics:
         assert record.metrics[name] == clean.metrics[name]
@@ -300,14 +304,16 @@ def test_an_attack_keeps_the_worst_picture(scenes):
 def test_model_data_and_protocol_must_fit(scenes):
     with pytest.raises(BadInputError, match=r"\(64, 4, 32, 32\)"):
         evaluate(ByColour(), "digits", protocol="clean", audit=False)
-    with pytest.raises(BadInputError, match=r"'patches' .*'clean'"):
-        evaluate(ByColour(), scenes, protocol="clean", audit=False)
-    with pytest.raises(BadInputError, match=r"'digits' .*'segmentation'"):
+    stated, default = (evaluate(ByColour(), scenes, protocol=one).outcomes for one in ("segmentation", "clean"))
+    assert stated.digest() == default.digest()  # without [inference]: windows of the model's own size, side by side
+    with pytest.raises(BadInputError, match="mode = 'stored'"):
+        evaluate(ByColour(), scenes, protocol="imagenet-c", reference="none")
+    with pytest.raises(BadInputError, match=r"inference.*'digits'"):
         evaluate(load_model("vit_digits"), "digits", protocol="segmentation", audit=False)
     with pytest.raises(BadInputError, match=r"\(64, 10\)"):
         evaluate(load_model("vit_digits"), scenes, protocol="segmentation", window=32, audit=False)
     few = ArrayScenes([scenes.image(1)], [np.minimum(scenes.mask(1), 1)], ("a", "b"))
-    with pytest.raises(BadInputError, match=r"4 classes .*2 .*'scenes'"):
+    with pytest.raises(BadInputError, match=r"4 classes.*'scenes' has 2"):
         evaluate(ByColour(), few, protocol="segmentation", audit=False)
     with pytest.raises(BadInputError, match="window"):
         evaluate(load_model("vit_digits"), scenes, protocol="segmentation", audit=False)
@@ -316,14 +322,13 @@ def test_model_data_and_protocol_must_fit(scenes):
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"grid": [], "clean": False}, "measured"),
-        ({"grid": [*GRID, {"corruptions": ["zoom_blur"], "severities": [5]}]}, "repeat"),
+        ({"grid": [], "clean": False}, "grid"),
+        ({"grid": [*GRID, {"corruptions": ["zoom_blur"], "severities": [5]}]}, "zoom_blur.*twice"),
         ({"grid": [{"corruptions": ["fog"], "severities": [6]}]}, "severity 6"),
         ({"grid": [{"corruptions": [], "severities": [1]}]}, "corruptions"),
-        ({"window": 32, "stride": 33}, "windows that meet"),
+        ({"window": 32, "stride": 33}, "stride = 33"),
         ({"scales": [0.0]}, "scales"),
-        *[({"scales": [1.0, float(odd)]}, "scales.1 = ") for odd in ("inf", "nan", "1e9", "16.1")],
-        ({"mode": "stored"}, "mode"),
+        *[({"scales": [1.0, float(odd)]}, "scales") for odd in ("inf", "nan", "1e9", "16.1")],
         ({"mode": "exact", "grid": [{"corruptions": ["frost"], "severities": [1]}]}, "frost = 'original'"),
     ],
 )
@@ -373,7 +378,7 @@ def test_a_setting_reaches_every_part_of_a_grid():
     label, scenario = load_scenario("ade20k-c-kamann", {"severities": [2]})
     assert label == "ade20k-c-kamann+severities=2"
     assert {severity for _, severity in scenario.cells} == {0, 2}
-    assert len(scenario.corruptions) == 16
+    assert len(scenario.names) == 16
     counts = {
         name: sum(other == name for other, _ in load_scenario("ade20k-c-kamann")[1].cells)
         for name in ("shot_noise", "fog")
