@@ -74,3 +74,12 @@ def frost_folder() -> str:
     from patched import source
 
     return str(source().with_name("frost"))
+
+
+@pytest.fixture
+def metrics_of_a_test(monkeypatch):
+    """Forget the metrics that a test adds."""
+    from robustbench_kpca.metrics import METRICS
+
+    METRICS.names()  # reads the package's own
+    monkeypatch.setattr(METRICS, "_members", dict(METRICS._members))

@@ -56,12 +56,22 @@ def surprise(outcomes):
     return Scores(outcomes["sample"], outcomes["surprise"])
 
 
-TOY = METRICS.add(
-    Mean(
-        name="toy_surprise", title="Surprise", task="toy", kinds=("clean",), unit=SURPRISE, lower_is_better=True,
-        scores=surprise,
-    )
-)  # fmt: skip
+TOY = Mean(
+    name="toy_surprise",
+    title="Surprise",
+    task="toy",
+    kinds=("clean",),
+    unit=SURPRISE,
+    lower_is_better=True,
+    scores=surprise,
+)
+
+
+@pytest.fixture(autouse=True)
+def toy_metric(metrics_of_a_test):
+    METRICS.add(TOY)
+
+
 TOY_TABLE = Table("toy", "clean", {"sample": "str", "surprise": "float"})
 
 

@@ -32,7 +32,7 @@ metric = "robust_sequences"
 
 
 @pytest.fixture(autouse=True)
-def tagging(monkeypatch, tmp_path):
+def tagging(monkeypatch, tmp_path, metrics_of_a_test):
     toy_task.register(monkeypatch.setitem)
     monkeypatch.chdir(tmp_path)
 
