@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.errors import BenchmarkError
 from robustbench_kpca.evaluation.options import Progress
-from robustbench_kpca.protocols.scenario import CLEAN_CELL, Corruption, Scenario
+from robustbench_kpca.protocols.scenario import Scenario, cells_of
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.results import ModelResults
 
@@ -37,7 +37,7 @@ def show_all(
 
     """
     compute = task_named(data.task).compute
-    places = protocol.cells if isinstance(protocol, Corruption) else [(CLEAN_CELL, 0)]
+    places = cells_of(protocol)
     begun, total = min(one.begun for one in results), len(places) * len(data)
     for number, place in enumerate(places):
         start = number * len(data)

@@ -266,6 +266,13 @@ class Corruption(_Common):
 Plain = Clean | Corruption | Shift | Ood
 """Protocols that need only forward passes."""
 Scenario = Plain | Attack
+
+
+def cells_of(protocol: Scenario) -> list[tuple[str, int]]:
+    """Return every (corruption, severity) of a protocol; only corruption protocols have more than the clean cell."""
+    return protocol.cells if isinstance(protocol, Corruption) else [(CLEAN_CELL, 0)]
+
+
 _KINDS: dict[str, type[Scenario]] = {
     "clean": Clean,
     "attack": Attack,

@@ -8,6 +8,7 @@ from robustbench_kpca.metrics import measure
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import Record, load_record
+from robustbench_kpca.tasks import task_named
 
 
 def load_consistent(path: Path) -> Record:
@@ -20,6 +21,14 @@ def load_consistent(path: Path) -> Record:
     record = load_record(path)
     protocol = record.spec.protocol
     scenario = parse_scenario(dict(protocol.resolved), str(path))
+    task = task_named(record.spec.data.task)
+    columns = task.table(scenario.kind).columns
+    if record.outcomes_file.columns != columns:
+        raise BadInputError(
+            f"{path}: its table has the columns {', '.join(record.outcomes_file.columns)}",
+            expected=f"those of {task.name} under protocols of kind '{scenario.kind}': {', '.join(columns)}",
+            fix="evaluate again",
+        )
     remade = measure(record.outcomes, scenario)
     for name in {*remade, *record.metrics}:
         if not _same(remade.get(name), record.metrics.get(name)):

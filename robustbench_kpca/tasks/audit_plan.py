@@ -32,6 +32,9 @@ All but `huge-eps` use the eps of the audit. `huge-eps` and `order` start at the
 start alone could break a sample, and random numbers could depend on the order of the samples.
 """
 
+SHARED_WHITE_BOX = ("pgd", "pgd-doubled", "apgd", "apgd-doubled", "apgd-dlr")
+"""Those of them that use gradients, at full budget."""
+
 
 @dataclass(frozen=True)
 class AuditPlan:

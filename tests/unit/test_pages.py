@@ -45,8 +45,9 @@ from robustbench_kpca.report.compare import Rule, compare
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.report.plots import against_eps
 from robustbench_kpca.report.render import cells, frame, html, markdown
-from robustbench_kpca.tasks import task_named
+from robustbench_kpca.tasks import TASKS, task_named
 from robustbench_kpca.tasks.pages import Pages
+from robustbench_kpca.tasks.task import Task
 
 DIGITS = Path(__file__).parents[2] / "leaderboards" / "digits" / "records"
 SURPRISE = Unit(digits=3)
@@ -67,12 +68,13 @@ TOY = Mean(
 )
 
 
-@pytest.fixture(autouse=True)
-def toy_metric(metrics_of_a_test):
-    METRICS.add(TOY)
-
-
 TOY_TABLE = Table("toy", "clean", {"sample": "str", "surprise": "float"})
+
+
+@pytest.fixture(autouse=True)
+def toy_task(monkeypatch, metrics_of_a_test):
+    METRICS.add(TOY)
+    monkeypatch.setitem(TASKS.added, "toy", Task("toy", "word", {"clean": TOY_TABLE}, compute_at="", pages_at=""))
 
 
 def record_of(outcomes, protocol, model="m"):

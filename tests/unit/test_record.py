@@ -1,4 +1,5 @@
 import gzip
+import hashlib
 import json
 import shutil
 
@@ -93,6 +94,23 @@ def test_names_of_classes_are_kept_and_identify_nothing(tmp_path):
     path.write_text(json.dumps(content))
     with pytest.raises(BadInputError, match="1 names for 2 classes"):
         load_record(path)
+
+
+def test_a_table_of_other_columns_than_its_tasks_is_refused(saved):
+    """Records state their own columns, so that they can be read; they must be those of their task and protocol."""
+    from robustbench_kpca.report.consistency import load_consistent
+
+    content = json.loads(saved.read_text())
+    file = content["outcomes_file"]
+    file["columns"] = {("withdrawn" if name == "retracted" else name): kind for name, kind in file["columns"].items()}
+    table = saved.parent / file["file"]
+    text = gzip.decompress(table.read_bytes()).replace(b"retracted", b"withdrawn", 1)
+    table.write_bytes(gzip.compress(text, mtime=0))
+    file["sha256"] = hashlib.sha256(text).hexdigest()
+    saved.write_text(json.dumps(content))
+    assert "withdrawn" in load_record(saved).outcomes.columns
+    with pytest.raises(BadInputError, match=r"withdrawn.*classification.*retracted"):
+        load_consistent(saved)
 
 
 def test_a_classifiers_record_names_no_classes(saved):

@@ -11,18 +11,13 @@ from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner
-from robustbench_kpca.protocols.scenario import CLEAN_CELL, Corruption, Ood, Scenario, Shift
+from robustbench_kpca.protocols.scenario import Ood, Scenario, Shift, cells_of
 from robustbench_kpca.records.outcomes import Column, Outcomes, Table
 from robustbench_kpca.tasks.classification.requirements import IMAGENET_CLASSES, classes_of
 from robustbench_kpca.tasks.results import ModelResults
 from robustbench_kpca.types import Images, Labels, Logits
 
 _GIVEN = ("sample", "label", "corruption", "severity")
-
-
-def cells_of(protocol: Scenario) -> list[tuple[str, int]]:
-    """Return every (corruption, severity) of a protocol; only corruption protocols have more than the clean cell."""
-    return protocol.cells if isinstance(protocol, Corruption) else [(CLEAN_CELL, 0)]
 
 
 class Answers(ModelResults):

@@ -20,7 +20,7 @@ from robustbench_kpca.inference.loader import check_images, in_batches
 from robustbench_kpca.inference.runner import Presentation, Runner, call
 from robustbench_kpca.protocols.scenario import Corruption, Scenario
 from robustbench_kpca.records.outcomes import COUNTS, Outcomes
-from robustbench_kpca.tasks.audit_plan import SHARED_ATTACKS, AuditPlan
+from robustbench_kpca.tasks.audit_plan import SHARED_ATTACKS, SHARED_WHITE_BOX, AuditPlan
 from robustbench_kpca.tasks.classification import TASK
 from robustbench_kpca.tasks.classification.answers import Answers
 from robustbench_kpca.tasks.classification.requirements import first_cell, require_images
@@ -51,7 +51,7 @@ class Classification(Compute[Samples]):
             "order": SHARED_ATTACKS["order"],
         },
         strongest=("pgd-doubled", "apgd-doubled"),
-        white_box=("pgd", "pgd-doubled", "apgd", "apgd-doubled", "apgd-dlr"),
+        white_box=SHARED_WHITE_BOX,
         black_box=("noise", "square", "spsa"),
         left_out="",
         limits={},

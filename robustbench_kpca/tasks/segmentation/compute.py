@@ -28,7 +28,7 @@ from robustbench_kpca.inference.sliding_window.windows import (
     own_window,
 )
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
-from robustbench_kpca.tasks.audit_plan import GAIN, SHARED_ATTACKS, SLACK, AuditPlan
+from robustbench_kpca.tasks.audit_plan import GAIN, SHARED_ATTACKS, SHARED_WHITE_BOX, SLACK, AuditPlan
 from robustbench_kpca.tasks.compute import BATCH_SIZE, Compute, Place, Row
 from robustbench_kpca.tasks.drawing import Drawing
 from robustbench_kpca.tasks.segmentation import TASK
@@ -40,7 +40,6 @@ from robustbench_kpca.tasks.segmentation.training import SegmentationTraining
 from robustbench_kpca.types import Images
 
 Picture = tuple[int, Pixels, Mask]
-_WHITE_BOX = ("pgd", "pgd-doubled", "apgd", "apgd-doubled", "apgd-dlr", "segpgd")
 
 
 class Segmentation(Compute[Scenes]):
@@ -53,7 +52,7 @@ class Segmentation(Compute[Scenes]):
         attacks={**SHARED_ATTACKS, "segpgd": ("segpgd20-linf-8_255", {"steps": 40})},
         # Plain cross-entropy is weaker than SegPGD on honest segmenters (Gu et al. 2022, arXiv:2207.12391).
         strongest=("segpgd",),
-        white_box=_WHITE_BOX,
+        white_box=(*SHARED_WHITE_BOX, "segpgd"),
         black_box=("noise",),
         left_out="Square and SPSA do not apply to labels per pixel",
         limits={"slack": SLACK, "gain": GAIN},

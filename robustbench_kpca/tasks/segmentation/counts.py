@@ -12,18 +12,13 @@ from robustbench_kpca.data.scenes import IGNORE, Mask, Pixels, Scenes
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.inference.sliding_window.windows import Prediction, Stream, Windowing
-from robustbench_kpca.protocols.scenario import CLEAN_CELL, Clean, Corruption, Scenario
+from robustbench_kpca.protocols.scenario import Clean, Corruption, Scenario, cells_of
 from robustbench_kpca.records.outcomes import Outcomes, Table
 from robustbench_kpca.tasks.results import ModelResults
 
 Counts = NDArray[np.int64]
 WHOLE = -1
 """Class number of the row for all pixels of an image."""
-
-
-def cells_of(protocol: Scenario) -> list[tuple[str, int]]:
-    """Return every (corruption, severity) of a protocol; only corruption protocols have more than the clean cell."""
-    return protocol.cells if isinstance(protocol, Corruption) else [(CLEAN_CELL, 0)]
 
 
 def windowing_of(model: nn.Module, protocol: Scenario | None) -> Windowing:

@@ -13,9 +13,9 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.corrupted import cell_of, corrupted
 from robustbench_kpca.inference.runner import Runner, device_for
 from robustbench_kpca.inference.sliding_window.windows import EVERY_PIXEL, Stream, batch_size_for
-from robustbench_kpca.protocols.scenario import Corruption, Scenario
+from robustbench_kpca.protocols.scenario import Corruption, Scenario, cells_of
 from robustbench_kpca.tasks.drawing import Colour, Drawing
-from robustbench_kpca.tasks.segmentation.counts import cells_of, windowing_of
+from robustbench_kpca.tasks.segmentation.counts import windowing_of
 
 BATCH_SIZE = 16  # largest number of windows per batch
 BLACK, WHITE = (0, 0, 0), (255, 255, 255)
