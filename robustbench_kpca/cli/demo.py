@@ -27,9 +27,10 @@ def demo(
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
     from robustbench_kpca.protocols.presets import board_path
     from robustbench_kpca.records.record import find_records
-    from robustbench_kpca.report.board import load_board
     from robustbench_kpca.report.board_spec import BoardSpec
-    from robustbench_kpca.report.render import board_unit, cells, frame, write_board
+    from robustbench_kpca.report.matching import load_board
+    from robustbench_kpca.report.render import write_board
+    from robustbench_kpca.report.table import board_unit, cells, frame
     from robustbench_kpca.strict import load_toml, validate
 
     started = time.perf_counter()
@@ -38,7 +39,7 @@ def demo(
     records = out / "records"
     _console.note(f"{len(spec.models)} models x {len(spec.evaluations)} protocols on {spec.data}", quiet=quiet or json)
     plan = make_plan(
-        [Job(ModelRequest(model), [protocol for protocol, _ in spec.evaluations]) for model in spec.models],
+        [Job(ModelRequest(model), [needed.protocol for needed in spec.evaluations]) for model in spec.models],
         DataRequest(spec.data, spec.split), RunOptions(spec.seed, 64, device=device, out=records), audited=False,
     )  # fmt: skip
     carry_out(plan, quiet=quiet or json)

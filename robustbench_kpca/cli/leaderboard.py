@@ -23,8 +23,9 @@ def leaderboard(
     """Render a board as README.md and index.html from records."""
     from robustbench_kpca.protocols.presets import board_path
     from robustbench_kpca.records.record import find_records
-    from robustbench_kpca.report.board import load_board
-    from robustbench_kpca.report.render import cells, frame, write_board
+    from robustbench_kpca.report.matching import load_board
+    from robustbench_kpca.report.render import write_board
+    from robustbench_kpca.report.table import cells, frame
 
     loaded = load_board(board, None if records is None else find_records(records))
     pages = write_board(loaded, out or board_path(board).parent)

@@ -1,5 +1,6 @@
-"""What a `board.toml` says: models, and columns of metrics under protocols."""
+"""What a `board.toml` says: rows of models, and columns of metrics under protocols."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BaseModel, Field, model_validator
@@ -8,10 +9,40 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.strict import STRICT
 
+Limit = Annotated[int, Field(ge=1)] | None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One protocol on one set of samples: what a record must be of to fill a cell.
+
+    limit: the number of samples, spread over the split; None: any number.
+    against: the data of no known class, for out-of-distribution detection.
+    """
+
+    protocol: str
+    data: str
+    split: str
+    limit: int | None = None
+    against: str | None = None
+
+    @property
+    def samples(self) -> "tuple[str, str, int | None, str | None]":
+        """The set of samples: data, split, limit and the data of no known class."""
+        return self.data, self.split, self.limit, self.against
+
+    @property
+    def recorded_data(self) -> str:
+        """The name of the data in a record: without folders."""
+        name = self.data.partition(":")[0]
+        return name if self.against is None else f"{name}-against-{self.against.partition(':')[0]}"
+
 
 class Column(BaseModel):
     """One number of the table: a metric under a protocol, or in the worst case of several, sample by sample.
 
+    data, split, limit: the samples, where they are not those of the board.
+    corruption: only this corruption of the protocol's.
     reference: the model whose errors a corruption error is divided by, in place of AlexNet's where that is a choice.
     against: the data of no known class, for out-of-distribution detection.
     """
@@ -20,8 +51,21 @@ class Column(BaseModel):
     title: str
     protocol: str | Annotated[tuple[str, ...], Field(min_length=2)]
     metric: str
+    data: str | None = None
+    split: str | None = None
+    limit: Limit = None
+    corruption: str | None = None
     reference: str | None = None
     against: str | None = None
+
+    @model_validator(mode="after")
+    def _check_samples(self) -> "Column":
+        if (self.data is None) != (self.split is None):
+            raise BadInputError(
+                f"column '{self.title}': data = {self.data!r} with split = {self.split!r}",
+                expected="both, or none for those of the board",
+            )
+        return self
 
     @property
     def protocols(self) -> tuple[str, ...]:
@@ -29,9 +73,18 @@ class Column(BaseModel):
         return (self.protocol,) if isinstance(self.protocol, str) else self.protocol
 
 
+class Row(BaseModel):
+    """Several trainings of one recipe with different seeds; the row shows their mean."""
+
+    model_config = STRICT
+    title: str
+    models: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
 class BoardSpec(BaseModel):
     """What `board.toml` says. Rows are sorted by the column titled `rank_by`, best first.
 
+    `models` are rows of one model each. `data`, `split` and `limit` hold for columns that do not state their own.
     With a `limit`, every number is of so many images, spread over the split.
     """
 
@@ -41,8 +94,9 @@ class BoardSpec(BaseModel):
     data: str
     split: str
     seed: int
-    limit: Annotated[int, Field(ge=1)] | None = None
-    models: Annotated[tuple[str, ...], Field(min_length=1)]
+    limit: Limit = None
+    models: tuple[str, ...] = ()
+    row: tuple[Row, ...] = ()
     rank_by: str
     column: Annotated[tuple[Column, ...], Field(min_length=1)]
 
@@ -51,18 +105,40 @@ class BoardSpec(BaseModel):
         titles = [column.title for column in self.column]
         if self.rank_by not in titles:
             raise BadInputError(f"rank_by = '{self.rank_by}'", expected=f"one of {', '.join(titles)}")
-        for what, names in (("models", list(self.models)), ("column titles", titles)):
+        if not self.rows:
+            raise BadInputError("a board without rows", expected='models = ["NAME", …], or tables [[row]]')
+        for what, names in (
+            ("models", list(self.all_models)),
+            ("row titles", [row.title for row in self.rows]),
+            ("column titles", titles),
+        ):
             if len(set(names)) != len(names):
                 raise BadInputError(f"{what} {names} repeat themselves", expected="each once")
         for column in self.column:
             metric_for(column.metric)
-            if column.reference is not None and column.reference not in self.models:
-                raise BadInputError(f"reference = '{column.reference}'", expected=f"one of {', '.join(self.models)}")
+            if column.reference is not None and column.reference not in self.all_models:
+                raise BadInputError(
+                    f"reference = '{column.reference}'", expected=f"one of {', '.join(self.all_models)}"
+                )
         return self
 
     @property
-    def evaluations(self) -> list[tuple[str, str | None]]:
-        """Every (protocol, data of no known class or None) that the columns need, in order of first use."""
-        return list(
-            dict.fromkeys((protocol, column.against) for column in self.column for protocol in column.protocols)
-        )
+    def rows(self) -> tuple[Row, ...]:
+        """All rows: those of one model first."""
+        return (*(Row(title=model, models=(model,)) for model in self.models), *self.row)
+
+    @property
+    def all_models(self) -> tuple[str, ...]:
+        """The models of all rows."""
+        return tuple(model for row in self.rows for model in row.models)
+
+    def needed(self, column: Column) -> list[Evaluation]:
+        """Return the evaluations that a column needs of each model, one per protocol."""
+        data, split = (self.data, self.split) if column.data is None else (column.data, column.split or "")
+        limit = column.limit if column.data is not None or column.limit is not None else self.limit
+        return [Evaluation(protocol, data, split, limit, column.against) for protocol in column.protocols]
+
+    @property
+    def evaluations(self) -> list[Evaluation]:
+        """Every evaluation that the columns need, in order of first use."""
+        return list(dict.fromkeys(needed for column in self.column for needed in self.needed(column)))

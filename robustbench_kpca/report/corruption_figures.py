@@ -22,9 +22,10 @@ class CorruptionFigures:
 def corruption_figures(board: Board) -> list[CorruptionFigures]:
     """Draw every corruption protocol of a board: the quantity against severity, and each model's errors by cell."""
     found = []
-    for protocol, against in board.spec.evaluations:
-        scenario = load_scenario(protocol)[1]
-        records = {model: record for model in board.ranked() if (record := board.record(model, protocol, against))}
+    models = [model for row in board.ranked_rows() for model in row.models]
+    for evaluation in board.spec.evaluations:
+        scenario = load_scenario(evaluation.protocol)[1]
+        records = {model: record for model in models if (record := board.record(model, evaluation))}
         if not isinstance(scenario, Corruption) or not records:
             continue
         pages = task_named(next(iter(records.values())).spec.data.task).pages

@@ -58,13 +58,13 @@ def against_eps(board: Board) -> str:
 
 def _draw(axis: "Axes", board: Board, panel: Panel) -> None:
     scale = panel.metric.unit.scale
-    for number, model in enumerate(board.ranked()):
-        points = [(eps, board.estimate(model, column)) for eps, column in panel.columns]
+    for number, title in enumerate(board.ranked()):
+        points = [(eps, board.estimate(title, column)) for eps, column in panel.columns]
         drawn = [(eps, estimate) for eps, estimate in points if estimate is not None]
         if drawn:
             x = [eps * 255 for eps, _ in drawn]
             style = line_style(number)
-            axis.plot(x, [scale * e.value for _, e in drawn], marker="o", markersize=3, label=model, **style)  # type: ignore[arg-type]
+            axis.plot(x, [scale * e.value for _, e in drawn], marker="o", markersize=3, label=title, **style)  # type: ignore[arg-type]
             axis.fill_between(
                 x, [scale * e.low for _, e in drawn], [scale * e.high for _, e in drawn],
                 color=style["color"], alpha=0.12, linewidth=0,

@@ -11,8 +11,10 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.records.audit import Audit, Check, Plan, Subject
 from robustbench_kpca.records.record import find_records, load_record
-from robustbench_kpca.report.board import load_board
-from robustbench_kpca.report.render import frame, html, markdown, write_board
+from robustbench_kpca.report.board_spec import Evaluation
+from robustbench_kpca.report.matching import load_board
+from robustbench_kpca.report.render import html, markdown, write_board
+from robustbench_kpca.report.table import frame
 
 TOML = """
 title = "A <b>board</b> & more"
@@ -119,7 +121,7 @@ def test_a_worst_case_takes_each_image_at_its_worst(tmp_path, records):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "board.toml").write_text(TOML.replace('rank_by = "PGD"', 'rank_by = "Worst"') + WORST)
     board = load_board(str(tmp_path / "mine"), find_records(tmp_path / "more"))
-    pgd = board.record("vit_digits_adv", "pgd20-linf-8_255")
+    pgd = board.record("vit_digits_adv", Evaluation("pgd20-linf-8_255", "digits", "test"))
     both = (correct(fgsm.outcomes) & correct(pgd.outcomes)).mean()
     column = board.spec.column[2]
     assert board.estimate("vit_digits_adv", column).value == both
@@ -152,7 +154,7 @@ def test_pages_show_the_recorded_numbers_and_escape_text(board, tmp_path):
         ("vit_digits", "clean", "clean_accuracy"),
         ("vit_digits_adv", "pgd20-linf-8_255", "robust_accuracy"),
     ):
-        record = board.record(model, protocol)
+        record = board.record(model, Evaluation(protocol, "digits", "test"))
         remade = np.mean(correct(record.outcomes))
         assert record.metrics[metric].value == remade
         assert f'data-value="{remade}"' in page
@@ -246,6 +248,7 @@ def test_rendering_is_deterministic(board):
         ("robust_accuracy", "robust_acuracy", "did you mean 'robust_accuracy'"),
         ("pgd20-linf-8_255", "pgd20-linf-9_255", "no protocol named"),
         ('"nobody"', '"vit_digits"', "repeat"),
+        ('models = ["vit_digits", "vit_digits_adv", "nobody"]', "", "without rows"),
         ("seed = 0", "seed = 0\nsede = 1", "'sede'.*did you mean 'seed'"),
         ("intro", "= intro", "TOML"),
     ],
@@ -281,6 +284,65 @@ def test_a_metric_the_record_does_not_have(tmp_path, records):
     (tmp_path / "board.toml").write_text(text)
     with pytest.raises(BadInputError, match=r"'Clean'.*robust_accuracy"):
         load_board(str(tmp_path), find_records(records))
+
+
+SEEDS = """
+[[row]]
+title = "both"
+models = ["vit_digits", "vit_digits_adv", "third"]
+"""
+
+
+def test_a_row_of_several_trainings_shows_their_mean_and_each_of_them(tmp_path, records):
+    text = TOML.replace('models = ["vit_digits", "vit_digits_adv", "nobody"]', 'models = ["nobody"]') + SEEDS
+    (tmp_path / "board.toml").write_text(text)
+    board = load_board(str(tmp_path), find_records(records))
+    column = board.spec.column[1]
+    single = [board.estimate_of(model, column) for model in ("vit_digits", "vit_digits_adv")]
+    found = board.estimate("both", column)
+    assert found.value == pytest.approx(np.mean([one.value for one in single]))
+    assert (found.low, found.high, found.method) == (0, 1, "2 trainings"), "two trainings that differ so say little"
+    assert board.estimate("nobody", column) is None
+    shown = frame(board)["PGD"][0]
+    assert shown.endswith("(2 of 3)")
+    for page in (markdown(board), html(board)):
+        assert "Single trainings" in page
+        assert "mean and a 95 % interval over trainings" in page
+        for one in single:
+            assert f"{100 * one.value:.1f} [{100 * one.low:.1f}, {100 * one.high:.1f}]" in page
+
+
+def test_one_training_is_not_compared_with_several(tmp_path, records):
+    text = TOML.replace('"vit_digits", "vit_digits_adv", "nobody"', '"vit_digits_adv"')
+    text += SEEDS.replace('"vit_digits_adv", ', "").replace('"third"', '"fourth"')
+    (tmp_path / "board.toml").write_text(text)
+    board = load_board(str(tmp_path), find_records(records))
+    column = board.spec.column[1]
+    assert board.clear_winner(column) == "vit_digits_adv", "one of two trainings is there: two models are compared"
+    copies = shutil.copytree(records, tmp_path / "copies")
+    for path in find_records(copies):
+        record = load_record(path)
+        if record.spec.model.name == "vit_digits":
+            model = record.spec.model.model_copy(update={"name": "fourth"})
+            record.model_copy(update={"spec": record.spec.model_copy(update={"model": model})}).save(copies)
+    board = load_board(str(tmp_path), find_records(copies))
+    assert board.paired("vit_digits_adv", "both", column) is None
+    assert board.clear_winner(column) is None
+
+
+def test_a_column_can_have_samples_of_its_own(tmp_path, records):
+    copies = shutil.copytree(records, tmp_path / "more")
+    train = load_data("digits", "train", limit=30)
+    evaluate(load_model("vit_digits"), train, protocol="clean", name="vit_digits", out=copies, audit=False)
+    text = TOML + '[[column]]\ntitle = "Seen"\nprotocol = "clean"\nmetric = "clean_accuracy"\ndata = "digits"\n'
+    (tmp_path / "board.toml").write_text(text + 'split = "train"\nlimit = 30\n')
+    board = load_board(str(tmp_path), find_records(copies))
+    assert board.estimate("vit_digits", board.spec.column[2]).n == 30
+    assert board.estimate("vit_digits", board.spec.column[0]).n == 40
+    assert "40 `digits` images (test): Clean, PGD; 30 `digits` images (train): Seen" in markdown(board)
+    (tmp_path / "board.toml").write_text(text)
+    with pytest.raises(BadInputError, match=r"'Seen'.*split = None"):
+        load_board(str(tmp_path), [])
 
 
 CURVE = """

@@ -10,8 +10,10 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.pair import Pair
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.records.record import find_records, load_record
-from robustbench_kpca.report.board import load_board
-from robustbench_kpca.report.render import frame, html, markdown
+from robustbench_kpca.report.board_spec import Evaluation
+from robustbench_kpca.report.matching import load_board
+from robustbench_kpca.report.render import html, markdown
+from robustbench_kpca.report.table import frame
 from robustbench_kpca.tasks.classification.pages import PAGES
 
 PROTOCOL = """
@@ -93,14 +95,19 @@ def test_lower_is_better_and_the_reference_has_a_hundred(records, tmp_path):
     mce, corrupted, aupr = board.spec.column
     assert board.ranked() == ["vit_digits_adv", "vit_digits"]
     assert board.estimate("vit_digits", mce).value == pytest.approx(1)
-    ours, theirs = (board.record(model, "foggy") for model in ("vit_digits_adv", "vit_digits"))
+    ours, theirs = (
+        board.record(model, Evaluation("foggy", "digits", "test")) for model in ("vit_digits_adv", "vit_digits")
+    )
     ratios = PAGES.by_corruption(ours)["mean"] / PAGES.by_corruption(theirs)["mean"]
     assert board.estimate("vit_digits_adv", mce).value == pytest.approx(ratios.mean())
     assert board.clear_winner(mce) == board.clear_winner(corrupted) == "vit_digits_adv"
     table = frame(board)
     assert list(table.columns) == ["#", "Model", "mCE ↓", "Corrupted", "AUPR"]
     assert table["mCE ↓"][0].startswith("**")
-    assert board.record("vit_digits", "ood", "photos").spec.data.name == "digits-against-photos"
+    assert (
+        board.record("vit_digits", Evaluation("ood", "digits", "test", against="photos")).spec.data.name
+        == "digits-against-photos"
+    )
     assert board.estimate("vit_digits", aupr).n == 120
 
 

@@ -40,11 +40,13 @@ from robustbench_kpca.records.record import (
     find_records,
     load_record,
 )
-from robustbench_kpca.report.board import Board, load_board
+from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.compare import Rule, compare
 from robustbench_kpca.report.consistency import load_consistent
+from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.report.plots import against_eps
-from robustbench_kpca.report.render import cells, frame, html, markdown
+from robustbench_kpca.report.render import html, markdown
+from robustbench_kpca.report.table import cells, frame
 from robustbench_kpca.tasks import TASKS, task_named
 from robustbench_kpca.tasks.pages import Pages
 from robustbench_kpca.tasks.task import Task
@@ -169,7 +171,7 @@ def test_a_board_without_percent(tmp_path):
     assert frame(board)["first ↓"][0].startswith("1.750 [1.000, 2.500]")
     page = html(board)
     assert "Values of 2 `data` images" in markdown(board)
-    assert "<p>Values of 2 <code>data</code>" in page
+    assert "<p>Values of 2 data images" in page
     assert '--share: 0.0%">1.750 <small>[1.000, 2.500]</small>' in page
     assert not [line for line in markdown(board).splitlines() if "Percent" in line]
 
@@ -189,13 +191,13 @@ def test_a_task_without_corruptions_needs_no_pages_of_its_own():
 def test_a_board_computes_its_numbers_once(tmp_path, monkeypatch):
     board = board_of(tmp_path, [scenes("a"), scenes("b")], ("first", "segmentation", "miou"))
     tested, made = [], []
-    paired, estimate = Statistic.paired, Board._estimate
+    paired, estimate = Statistic.paired, Board._number
     monkeypatch.setattr(Statistic, "paired", lambda self, *both: tested.append(self.name) or paired(self, *both))
-    monkeypatch.setattr(Board, "_estimate", lambda self, *cell: made.append(cell[0]) or estimate(self, *cell))
+    monkeypatch.setattr(Board, "_number", lambda self, *cell: made.append(cell[0].title) or estimate(self, *cell))
     for show in (markdown, html, frame, cells):
         show(board)
     assert tested == ["miou"], "one test of one pair of models"
-    assert made == ["a", "b"], "two cells"
+    assert made == ["first", "first"], "two cells"
 
 
 def test_the_errors_of_a_reference_are_computed_once_a_column(tmp_path, monkeypatch):

@@ -1,18 +1,21 @@
 """What a metric is: a value with its uncertainty, computed from outcomes, and a comparison of two models."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.metrics.shared.bootstrap import bootstrap, paired_difference
+from robustbench_kpca.metrics.shared.bootstrap import Weights, bootstrap, paired_difference
 from robustbench_kpca.metrics.shared.unit import Unit
 from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.records.estimate import Estimate, Values, mean, paired_p_value
 from robustbench_kpca.records.outcomes import Outcomes
+
+Z = 1.959963984540054  # half the width of a normal 95 % interval, in standard errors
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,15 @@ class Metric(ABC):
 
         """
 
+    @abstractmethod
+    def difference_error(self, first: Sequence[Outcomes], second: Sequence[Outcomes]) -> float:
+        """Return the standard error over samples of the difference between the mean values of two groups of models.
+
+        Raises:
+            BadInputError: they are not of the same samples.
+
+        """
+
     def better(self, first: float, second: float) -> bool:
         """Whether the first value is strictly better."""
         return first < second if self.lower_is_better else first > second
@@ -105,6 +117,10 @@ class Mean(Metric):
     def paired(self, first: Outcomes, second: Outcomes) -> Paired:
         """Compare two models: McNemar's exact test, or sign flips where scores are graded."""
         return self.paired_scores(self.scores(first), self.scores(second))
+
+    def difference_error(self, first: Sequence[Outcomes], second: Sequence[Outcomes]) -> float:
+        """Return sd(d) / sqrt(n), where d_i is the difference of the mean scores of sample i."""
+        return scores_error([self.scores(one) for one in first], [self.scores(one) for one in second])
 
     def paired_scores(self, first: Scores, second: Scores) -> Paired:
         """Compare two vectors of scores."""
@@ -147,6 +163,44 @@ class Statistic(Metric):
         many = None if a.many is None or b.many is None else (a.many, b.many)
         found = paired_difference(a.value, b.value, len(a.samples), strata=a.strata, many=many)
         return Paired(a.value(None), b.value(None), found.p_value, None, None)
+
+    def difference_error(self, first: Sequence[Outcomes], second: Sequence[Outcomes]) -> float:
+        """Return the width of the bootstrap's 95 % interval over 2 x 1.96."""
+        groups = [[self.weighted(one.sorted()) for one in group] for group in (first, second)]
+        everything = groups[0] + groups[1]
+        for other in everything[1:]:
+            _require_same(everything[0].samples, other.samples)
+
+        def value(group: list[Weighted]) -> Callable[[Weights], float]:
+            return lambda weights: float(np.mean([one.value(weights) for one in group]))
+
+        found = paired_difference(
+            value(groups[0]), value(groups[1]), len(everything[0].samples), strata=everything[0].strata
+        )
+        return (found.high - found.low) / (2 * Z)
+
+
+def scores_error(first: Sequence[Scores], second: Sequence[Scores]) -> float:
+    """Return the standard error over samples of the difference between the mean scores of two groups of models.
+
+    Raises:
+        BadInputError: they are not of the same samples.
+
+    """
+    a, b = aligned(mean_scores(first), mean_scores(second))
+    return float((a - b).std(ddof=1) / np.sqrt(len(a))) if len(a) > 1 else float("inf")
+
+
+def mean_scores(models: Sequence[Scores]) -> Scores:
+    """Return the mean score of each sample over models.
+
+    Raises:
+        BadInputError: they are not of the same samples.
+
+    """
+    samples = np.sort(models[0].samples)
+    total = reduce(np.add, (aligned(models[0], other)[1] for other in models))
+    return Scores(samples, total / len(models))
 
 
 def aligned(a: Scores, b: Scores) -> tuple[Values, Values]:

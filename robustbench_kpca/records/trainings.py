@@ -1,0 +1,61 @@
+"""Several trainings of one recipe: the mean of a number over them, its interval, and a test between two recipes.
+
+The number x_{s,i} of training s on sample i varies with both: x_{s,i} = m + a_s + b_i + e_{s,i}. With k trainings,
+t = t_{0.975, k-1} and s the standard deviation of the k numbers,
+
+    half width = sqrt( (t s / sqrt(k))^2 + h^2 ),     h = mean half width of the single trainings' intervals
+
+The first part is Student's interval over trainings (Student, 1908, "The probable error of a mean"); the second is what
+the choice of samples adds, which more trainings do not remove. Both parts contain e_{s,i}, so the interval is somewhat
+too wide, never too narrow.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import stats
+
+from robustbench_kpca.records.estimate import CONFIDENCE, Estimate
+
+
+def over_trainings(estimates: Sequence[Estimate]) -> Estimate:
+    """Return the mean of one number over k >= 2 trainings, with its 95 % interval; `n` is the number of samples.
+
+    The interval may leave the range of the number, such as [0, 1].
+    """
+    k = len(estimates)
+    if k < 2:
+        raise ValueError("one training has no spread")
+    values = np.array([estimate.value for estimate in estimates])
+    mean = float(values.mean())
+    t = float(stats.t.ppf((1 + CONFIDENCE) / 2, k - 1)) * float(values.std(ddof=1)) / np.sqrt(k)
+    below = float(np.mean([estimate.value - estimate.low for estimate in estimates]))
+    above = float(np.mean([estimate.high - estimate.value for estimate in estimates]))
+    low, high = mean - float(np.hypot(t, below)), mean + float(np.hypot(t, above))
+    return Estimate(mean, low, high, min(estimate.n for estimate in estimates), f"{k} trainings")
+
+
+def recipes_differ(first: Sequence[float], second: Sequence[float], samples_error: float) -> float:
+    """Return the two-sided p-value that two recipes have the same mean.
+
+    Welch's t-test (Welch, 1947) with one more source of variance: the samples, which both recipes share.
+
+        t  = (mean_1 - mean_2) / sqrt(V),    V = s_1^2 / k_1 + s_2^2 / k_2 + samples_error^2
+        df = V^2 / ( (s_1^2 / k_1)^2 / (k_1 - 1) + (s_2^2 / k_2)^2 / (k_2 - 1) )     (Satterthwaite, 1946)
+
+    Args:
+        first: one number per training of the first recipe, at least two.
+        second: the same of the second recipe.
+        samples_error: standard error over samples of the difference of the means.
+
+    """
+    if min(len(first), len(second)) < 2:
+        raise ValueError("one training has no spread")
+    parts = [float(np.var(values, ddof=1)) / len(values) for values in (first, second)]
+    variance = sum(parts) + samples_error**2
+    difference = float(np.mean(first) - np.mean(second))
+    if variance == 0:
+        return 1.0 if difference == 0 else 0.0
+    loss = sum(part**2 / (len(values) - 1) for part, values in zip(parts, (first, second), strict=True))
+    freedom = variance**2 / loss if loss > 0 else np.inf
+    return float(2 * stats.t.sf(abs(difference) / np.sqrt(variance), freedom))

@@ -1,0 +1,123 @@
+"""Sentences about a board: its samples, its columns, and how its numbers were made."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from robustbench_kpca.metrics import metric_for
+from robustbench_kpca.protocols.scenario import Attack, Corruption, Inference, parse_scenario
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.report.board import Board
+from robustbench_kpca.report.board_spec import Column
+from robustbench_kpca.report.table import board_unit
+
+
+def values_of(board: Board) -> str:
+    """Name what the table shows."""
+    unit = board_unit(board)
+    return unit.name.capitalize() if unit and unit.name else "Values"
+
+
+def samples(board: Board) -> str:
+    """Describe the samples: `360 `digits` images (test)`; of several sets, each with the titles of its columns."""
+    sets: dict[tuple[Any, ...], list[Column]] = {}
+    for column in board.spec.column:
+        sets.setdefault(board.spec.needed(column)[0].samples, []).append(column)
+    parts = []
+    for wanted, columns in sets.items():
+        record = next((r.record for r in board.runs if r.record and r.evaluation.samples == wanted), None)
+        data, split, limit, against = wanted
+        n = limit or "all" if record is None else record.spec.data.n
+        text = f"{n} `{data.partition(':')[0]}` images ({split})"
+        text += "" if against is None else f" and `{against.partition(':')[0]}`"
+        titles = ", ".join(column.title for column in columns)
+        parts.append(text if len(sets) == 1 else f"{text}: {titles}")
+    return "; ".join(parts)
+
+
+def explain(board: Board, column: Column) -> str:
+    """Explain a column: its metric, and what its protocol does."""
+    metric = metric_for(column.metric)
+    notes = [f"`{metric.name}`, {metric.title}"]
+    if column.reference is not None:
+        instead = "" if metric.needs_reference else ", not AlexNet's"
+        notes.append(f"divided by the errors of `{column.reference}` (taken as exact){instead}")
+    if column.against is not None:
+        notes.append(f"against `{column.against}`")
+    if column.corruption is not None:
+        notes.append(f"under {column.corruption} alone")
+    records = [record for model in board.spec.all_models for record in board.records(model, column)]
+    if metric.chance is not None and records:
+        notes.append(f"chance {metric.unit.number(metric.chance(records[0].outcomes))}")
+    what = f"{'; '.join(notes)}: "
+    if isinstance(column.protocol, str):
+        return what + _explain_protocol(board, column.protocol)
+    return what + f"the worst case, image by image, of {', '.join(f'`{name}`' for name in column.protocol)}"
+
+
+def _explain_protocol(board: Board, protocol: str) -> str:
+    record = next((run.record for run in board.runs if run.evaluation.protocol == protocol and run.record), None)
+    if record is None:
+        return f"`{protocol}` (no record)"
+    scenario = parse_scenario(dict(record.spec.protocol.resolved), protocol)
+    text = f"{scenario.title} (`{protocol}`, digest {record.spec.protocol.digest[:12]})"
+    if isinstance(scenario, Attack):
+        stages = "; ".join(
+            f"{stage.attack} " + ", ".join(f"{key} = {value}" for key, value in stage.options.items())
+            for stage in scenario.stage
+        )
+        text += f"; {_budget(scenario, record.spec.model.pixel_std)}{'; ' if stages else ''}{stages.strip()}"
+    inference = getattr(scenario, "inference", None)
+    if inference is not None:
+        text += f"; {_windows(inference)}"
+    if isinstance(scenario, Corruption):
+        text += f"; pictures {scenario.made}, profile {scenario.profile}, mode {scenario.mode}, frost {scenario.frost}"
+    return text
+
+
+def _windows(inference: Inference) -> str:
+    """Describe the windows in which images are shown to a model."""
+    side = f"windows of {inference.window} px" if inference.window else "windows of the model's own size"
+    parts = [side, f"stride {inference.stride}" if inference.stride else "side by side"]
+    parts += ["short side resized to a window's"] if inference.resize == "short-side" else []
+    parts += [f"scales {', '.join(f'{scale:g}' for scale in inference.scales)}"] if inference.scales != (1.0,) else []
+    return ", ".join([*parts, "mirrored, too"] if inference.flip else parts)
+
+
+def _budget(scenario: Attack, std: tuple[float, ...]) -> str:
+    """Write eps in the protocol's space and, if the model's normalisation is known, in the other one."""
+    text = f"{scenario.threat} in {scenario.space} space"
+    if not std:
+        return text
+    pixel = scenario.space == "pixel"
+    values = sorted({scenario.eps / part if pixel else scenario.eps * part for part in std})
+    ends = dict.fromkeys((values[0], values[-1]))
+    levels = not pixel and scenario.norm != "l1" and values[-1] <= 1
+    shown = " to ".join(f"{255 * value:.3g}/255" if levels else f"{value:.3g}" for value in ends)
+    return f"{text}, {shown} in {'normalised' if pixel else 'pixel'} space, by channel"
+
+
+def provenance(board: Board) -> list[str]:
+    """Say how the numbers were made, as items of a list."""
+    records: list[Record] = [run.record for run in board.runs if run.record]
+    if not records:
+        return ["- no records yet"]
+
+    def distinct(values: Iterable[object]) -> str:
+        return ", ".join(sorted({str(value) for value in values}))
+
+    where = [record.environment for record in records]
+    data = distinct(record.spec.data.digest[:16] for record in records)
+    batch = distinct(record.spec.batch_size for record in records)
+    torch, timm = (distinct(environment.packages[name] for environment in where) for name in ("torch", "timm"))
+    processor = distinct(environment.processor for environment in where)
+    device = distinct(environment.device for environment in where)
+    forwards, backwards = (
+        sum(getattr(record.passes, kind) for record in records) for kind in ("forwards", "backwards")
+    )
+    seconds = sum(record.seconds for record in records)
+    return [
+        f"- Command: `rbk leaderboard {board.name}`, from {len(records)} records; each record names its revision.",
+        f"- Data digest: {data}; batch size {batch}.",
+        f"- Processor: {processor}; device {device}; torch {torch}; timm {timm}.",
+        f"- Passes: {forwards:,} forward, {backwards:,} backward; {seconds:.0f} s in all.",
+    ]

@@ -1,0 +1,84 @@
+"""The number of a row in a column, and the test between two rows: of single models, or of several trainings each.
+
+A row of one model is about that model: its interval and its test are over samples. A row of several trainings is about
+their recipe, so both take the spread between trainings into account (`records/trainings.py`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+
+import numpy as np
+
+from robustbench_kpca.metrics import Mean, Metric, Paired, Scores, aligned
+from robustbench_kpca.metrics.shared.metric import scores_error
+from robustbench_kpca.records.estimate import Estimate, mean
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.trainings import over_trainings, recipes_differ
+from robustbench_kpca.report.board_spec import Column
+
+Cell = Sequence[Record]
+"""The records of one model in one column: one per protocol."""
+
+
+def estimate(metric: Metric, column: Column, trainings: Sequence[Cell]) -> Estimate | None:
+    """Return the number of a row: of its model, or the mean over its trainings; None without records."""
+    found = [_single(metric, column, cell) for cell in trainings]
+    if len(found) < 2:
+        return found[0] if found else None
+    whole = over_trainings(found)
+    if type(metric) is Mean:  # a share, so its interval ends at 0 and 1
+        return replace(whole, low=max(whole.low, 0.0), high=min(whole.high, 1.0))
+    return whole
+
+
+def paired(metric: Metric, column: Column, first: Sequence[Cell], second: Sequence[Cell]) -> Paired | None:
+    """Compare two rows on the same samples.
+
+    None where it cannot be done: a row without records, or one training against several, since one has no spread.
+    """
+    if min(len(first), len(second)) == 0 or (len(first) == 1) != (len(second) == 1):
+        return None
+    if len(first) == 1:
+        return _paired_models(metric, column, first[0], second[0])
+    values = [[_single(metric, column, cell).value for cell in row] for row in (first, second)]
+    if isinstance(metric, Mean):
+        error = scores_error(*([_scores(metric, column, cell) for cell in row] for row in (first, second)))
+    else:
+        error = metric.difference_error(*([_outcomes(column, cell[0]) for cell in row] for row in (first, second)))
+    means = [float(np.mean(of_row)) for of_row in values]
+    return Paired(means[0], means[1], recipes_differ(values[0], values[1], error), None, None)
+
+
+def _single(metric: Metric, column: Column, cell: Cell) -> Estimate:
+    if len(cell) > 1:
+        return mean(_scores(metric, column, cell).values)
+    recorded = cell[0].metrics.get(metric.name)  # seen to follow from the outcomes when it was loaded
+    plain = column.reference is None and column.corruption is None
+    return recorded if plain and recorded is not None else metric.estimate(_outcomes(column, cell[0]))
+
+
+def _paired_models(metric: Metric, column: Column, first: Cell, second: Cell) -> Paired:
+    if isinstance(metric, Mean):
+        return metric.paired_scores(_scores(metric, column, first), _scores(metric, column, second))
+    return metric.paired(_outcomes(column, first[0]), _outcomes(column, second[0]))
+
+
+def _scores(metric: Metric, column: Column, cell: Cell) -> Scores:
+    """Per-sample scores, in the worst case of several protocols."""
+    assert isinstance(metric, Mean)
+    return reduce(_worse, (metric.scores(_outcomes(column, record)) for record in cell))
+
+
+def _worse(one: Scores, other: Scores) -> Scores:
+    mine, theirs = aligned(one, other)
+    return Scores(np.sort(one.samples), np.minimum(mine, theirs))
+
+
+def _outcomes(column: Column, record: Record) -> Outcomes:
+    """Return the outcomes, of one corruption where the column names it; clean pictures stay with it."""
+    if column.corruption is None:
+        return record.outcomes
+    name = record.outcomes["corruption"]
+    return record.outcomes.where((name == column.corruption) | (record.outcomes["severity"] == 0))

@@ -1,0 +1,116 @@
+"""The table of a board: what stands in its rows and cells."""
+
+from typing import Any
+
+import pandas as pd
+
+from robustbench_kpca.metrics import Unit, common_unit, metric_for
+from robustbench_kpca.records.estimate import Estimate
+from robustbench_kpca.report.board import Board
+from robustbench_kpca.report.board_spec import Column, Row
+
+MISSING = "—"
+FLAGGED, UNAUDITED = "⚠", "○"  # beside a model's name
+_AUDITED = "Every model that is attacked here was audited for masked gradients, and no flag was raised."
+_NOTHING = "No attack was evaluated, so there was nothing to audit."
+
+
+def spell(estimate: Estimate, unit: Unit) -> str:
+    """Write an estimate as `93.4 [90.9, 95.3]`: the value and its 95 % interval."""
+    return f"{unit.number(estimate.value)} {unit.interval(estimate.low, estimate.high)}"
+
+
+def board_unit(board: Board) -> Unit | None:
+    """Return the unit of all columns, or None where they have different ones: then headings name them."""
+    return common_unit(metric_for(column.metric).unit for column in board.spec.column)
+
+
+def heading(board: Board, column: Column) -> str:
+    """Return a column's title, with its unit where columns have different ones, and an arrow where lower is better."""
+    metric = metric_for(column.metric)
+    title = column.title if board_unit(board) else metric.unit.label(column.title)
+    return f"{title} ↓" if metric.lower_is_better else title
+
+
+def cells(board: Board) -> list[dict[str, Any]]:
+    """One row per row of the board: its title and, per column, value, interval, text and whether it is the best."""
+    rows = []
+    for rank, row in enumerate(board.ranked_rows(), start=1):
+        made = [_cell(board, row, column) for column in board.spec.column]
+        rows.append({"rank": rank, "model": row.title, "marks": list(audit_marks(board, row)), "columns": made})
+    return rows
+
+
+def _cell(board: Board, row: Row, column: Column) -> dict[str, Any]:
+    estimate, trainings = board.estimate(row.title, column), board.trainings(row.title, column)
+    if estimate is None:
+        return {"text": MISSING, "value": None, "low": None, "high": None, "part": "", "flags": [], "best": False}
+    part = f"({len(trainings)} of {len(row.models)})" if len(trainings) < len(row.models) else ""
+    return {
+        "text": f"{spell(estimate, metric_for(column.metric).unit)} {part}".rstrip(),
+        "value": estimate.value,
+        "low": estimate.low,
+        "high": estimate.high,
+        "part": part,
+        "flags": [flag for records in trainings for record in records for flag in record.flags],
+        "best": board.clear_winner(column) == row.title,
+    }
+
+
+def single_trainings(board: Board) -> list[list[str]]:
+    """Return the numbers of each training of the rows with several: row, model, and one text per column."""
+    return [
+        [row.title, model, *(_text(board.estimate_of(model, column), column) for column in board.spec.column)]
+        for row in board.ranked_rows()
+        if len(row.models) > 1
+        for model in row.models
+    ]
+
+
+def _text(estimate: Estimate | None, column: Column) -> str:
+    return MISSING if estimate is None else spell(estimate, metric_for(column.metric).unit)
+
+
+def single_heads(board: Board) -> list[str]:
+    """Return the headings of that table."""
+    return ["Row", "Training", *(heading(board, column) for column in board.spec.column)]
+
+
+def frame(board: Board) -> pd.DataFrame:
+    """Return the board as a table of text; the best value is bold only where it is a clear winner."""
+    table = [
+        {"#": row["rank"], "Model": " ".join([row["model"], *row["marks"]])}
+        | {
+            heading(board, column): f"**{cell['text']}**" if cell["best"] else cell["text"]
+            for column, cell in zip(board.spec.column, row["columns"], strict=True)
+        }
+        for row in cells(board)
+    ]
+    return pd.DataFrame(table)
+
+
+def audit_marks(board: Board, row: Row) -> dict[str, list[str]]:
+    """Mark -> what it stands for here: the flags of the row's audits, and records of attacks without audit."""
+    audits = board.audits(row)
+    flags = [
+        " ".join(f"{check.name}: {check.saw} ({check.why})".split())
+        for audit in audits
+        if audit is not None
+        for check in audit.flags
+    ]
+    marks = {FLAGGED: flags} if flags else {}
+    return marks | ({UNAUDITED: ["not audited"]} if None in audits else {})
+
+
+def audit_lines(board: Board) -> list[tuple[str, str, str]]:
+    """Explain every mark: the mark, the model or models, and what the audit found."""
+    marks = {row.title: audit_marks(board, row) for row in board.spec.rows}
+    lines = [(FLAGGED, model, flag) for model, found in marks.items() for flag in found.get(FLAGGED, [])]
+    if without := [model for model, found in marks.items() if UNAUDITED in found]:
+        lines.append((UNAUDITED, ", ".join(without), "not audited, in part or at all"))
+    return lines
+
+
+def audit_summary(board: Board) -> str:
+    """Return the sentence that stands in place of marks where there are none."""
+    return _AUDITED if any(board.audits(row) for row in board.spec.rows) else _NOTHING
