@@ -54,6 +54,11 @@ class APGD:
         """Whether samples may have one label per pixel: only with an untargeted loss."""
         return not self._targeted
 
+    def most_passes(self, classes: int) -> tuple[int, int]:
+        """Return forward and backward passes per restart of a sample that is never misclassified."""
+        runs = min(self.targets, classes - 1) if self._targeted else 1
+        return runs * (self.steps + 1) + 1 + self._targeted, runs * (self.steps + 1)
+
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Draw x_0. `classes` is 0 until the first `step` queries the model for the targets.
 

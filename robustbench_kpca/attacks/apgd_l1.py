@@ -61,6 +61,11 @@ class APGDL1:
     def _targeted(self) -> bool:
         return self.loss.endswith("_targeted")
 
+    def most_passes(self, classes: int) -> tuple[int, int]:
+        """Return forward and backward passes per restart of a sample that is never misclassified."""
+        runs = min(self.targets, classes - 1) if self._targeted else 1
+        return runs * (self.steps + 3) + 1 + self._targeted, runs * (self.steps + 3)
+
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Draw the first point. `classes` is 0 until the first `step` queries the model for the targets.
 

@@ -43,6 +43,10 @@ class ShrinkingAPGD:
     loss: DenseLossName
     rho: Annotated[float, Field(ge=0, le=1)]
 
+    def most_passes(self, classes: int) -> tuple[int, int]:  # noqa: ARG002
+        """Return forward and backward passes per restart of a sample that is never misclassified."""
+        return self.steps + 4, self.steps + 3
+
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Draw the first point.
 

@@ -38,6 +38,10 @@ class DDN:
     gamma: Annotated[float, Field(gt=0, lt=1)]
     init_norm: Annotated[float, Field(gt=0)]
 
+    def most_passes(self, classes: int) -> tuple[int, int]:  # noqa: ARG002
+        """Return forward and backward passes per restart of a sample that is never misclassified."""
+        return self.steps + 1, self.steps
+
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Begin at the clean image.
 

@@ -57,6 +57,12 @@ class FAB:
     beta: Annotated[float, Field(gt=0, le=1)]
     random_start: StrictBool
 
+    def most_passes(self, classes: int) -> tuple[int, int]:
+        """Return forward and backward passes per restart of a sample that is never misclassified."""
+        runs = min(self.targets, classes - 1)
+        forwards, backwards = (2 * runs, runs) if self.targets else (classes, classes - 1)
+        return forwards * self.steps + 2, backwards * self.steps
+
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Begin the first run. `classes` is 0 until the first `step` queries the model."""
         require_box(threat, "fab")

@@ -53,6 +53,10 @@ class HopSkipJump:
     max_probes: Annotated[int, Field(ge=1, strict=True)]
     gamma: Annotated[float, Field(gt=0)]
 
+    def most_passes(self, classes: int) -> tuple[int, int]:  # noqa: ARG002
+        """Return forward and backward passes per restart of a sample that is never misclassified."""
+        return self.queries + 1, 0
+
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Begin in the phase that looks for a misclassified image.
 

@@ -36,6 +36,10 @@ class SegPGD:
     def __post_init__(self) -> None:
         require_step(self.step_size)
 
+    def most_passes(self, classes: int) -> tuple[int, int]:  # noqa: ARG002
+        """Return forward and backward passes per restart of a sample that is never misclassified."""
+        return self.steps + 1, self.steps
+
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Draw x_1."""
         require_untargeted(threat, "segpgd")

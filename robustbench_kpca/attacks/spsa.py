@@ -38,6 +38,10 @@ class SPSA:
     lr: Annotated[float, Field(gt=0)]
     random_start: StrictBool
 
+    def most_passes(self, classes: int) -> tuple[int, int]:  # noqa: ARG002
+        """Return forward and backward passes per restart of a sample that is never misclassified."""
+        return self.steps * (self.samples + 1) + 1, 0
+
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Draw x_0."""
         return {

@@ -52,6 +52,10 @@ class Square:
     queries: Annotated[int, Field(ge=1, strict=True)]
     p_init: Annotated[float, Field(gt=0, le=1)]
 
+    def most_passes(self, classes: int) -> tuple[int, int]:  # noqa: ARG002
+        """Return forward and backward passes per restart of a sample that is never misclassified."""
+        return self.queries + 1, 0
+
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Propose the initial pattern."""
         require_box(threat, "square")

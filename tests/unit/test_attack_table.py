@@ -53,8 +53,18 @@ def test_rows_are_independent(name, options, norm, eps, steps, shape):
 
 
 TINY_HOP = {"queries": 60, "probes": 10, "max_probes": 100, "gamma": 1.0}
+SHRINKING = {"steps": 13, "loss": "ce_masked", "rho": 0.75}
+TARGETED = {"loss": "dlr_targeted", "targets": 5}
 PASSES = [  # attack, options, restarts, norm, eps, forward and backward passes of a sample that is never broken
     # one forward pass is the loop's check; with targets one more is for the clean logits, and two classes are wrong
+    ("apgd", APGD | {"loss": "ce", "targets": 1}, 1, "linf", 0.1, 9 + 1 + 1, 9 + 1),
+    ("apgd", APGD | TARGETED, 1, "linf", 0.1, 2 * (9 + 1) + 2, 2 * (9 + 1)),
+    ("apgd_shrinking", SHRINKING, 1, "linf", 0.1, 13 + 3 + 1, 13 + 3),
+    ("fab", FAB | {"targets": 0}, 1, "linf", 0.1, 4 * 3 + 2, 4 * 2),
+    ("fab", FAB | {"targets": 9}, 1, "linf", 0.1, 4 * 2 * 2 + 2, 4 * 2),
+    ("fgsm", {}, 1, "linf", 0.1, 2, 1),
+    ("pgd", PGD, 2, "linf", 0.1, 2 * 11, 2 * 10),
+    ("segpgd", PGD, 1, "linf", 0.1, 11, 10),
     ("apgd_l1", APGD_L1, 1, "l1", 1.0, 50 + 3 + 1, 50 + 3),
     ("apgd_l1", APGD_L1 | {"steps": 10}, 5, "l1", 1.0, 5 * (10 + 3 + 1), 5 * (10 + 3)),
     ("apgd_l1", {"steps": 7, "loss": "dlr_targeted", "targets": 5}, 1, "l1", 1.0, 2 * (7 + 3) + 2, 2 * (7 + 3)),
@@ -77,6 +87,14 @@ def test_passes(name, options, restarts, norm, eps, forwards, backwards):
     stage = {"attack": name, "restarts": restarts} | options
     shape = (1, 3, 3) if name == "hopskipjump" else (2, 6, 6)
     assert attack_checks.stands(stage, norm, eps, shape=shape) == (forwards, backwards)
+    assert tuple(restarts * passes for passes in ATTACKS.get(name)(**options).most_passes(3)) == (forwards, backwards)
+
+
+def test_carlini_and_wagner_cost_no_more_than_all_their_iterations():
+    forwards, backwards = attack_checks.stands({"attack": "cw", "restarts": 1} | CW, "l2", 0.5, shape=(2, 6, 6))
+    most = ATTACKS.get("cw")(**CW).most_passes(3)
+    assert (forwards <= most[0], backwards <= most[1]) == (True, True)
+    assert most == (3 * 12 + 1, 3 * 12)
 
 
 REFUSED = [
