@@ -1,8 +1,8 @@
-"""`rbk list`: list models, attacks, corruptions, data sets, protocols, metrics, boards or recipes."""
+"""`rbk list`: list models, attacks, corruptions, data sets, protocols, metrics, boards, packs or recipes."""
 
 import json
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -22,7 +22,11 @@ class Shelf(StrEnum):
     protocols = "protocols"
     metrics = "metrics"
     boards = "boards"
+    packs = "packs"
     recipes = "recipes"
+
+
+_FOUND: dict[Shelf, Literal["leaderboards", "packs"]] = {Shelf.boards: "leaderboards", Shelf.packs: "packs"}
 
 
 def listing(
@@ -30,7 +34,7 @@ def listing(
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
 ) -> None:
-    """List models, attacks, corruptions, data sets, protocols, metrics, boards or recipes."""
+    """List models, attacks, corruptions, data sets, protocols, metrics, boards, packs or recipes."""
     rows = _rows(what)
     if json:
         _console.show_json(rows)
@@ -41,11 +45,11 @@ def listing(
 def _rows(what: Shelf) -> list[dict[str, Any]]:
     if what is Shelf.models:
         return _models()
-    if what in (Shelf.protocols, Shelf.boards):
+    if what in (Shelf.protocols, Shelf.boards, Shelf.packs):
         from robustbench_kpca.protocols import presets
         from robustbench_kpca.strict import load_toml
 
-        found = presets.protocols() if what is Shelf.protocols else presets.find("leaderboards")
+        found = presets.protocols() if what is Shelf.protocols else presets.find(_FOUND[what])
         return [{"name": name, "title": load_toml(path).get("title", "")} for name, path in found.items()]
     if what is Shelf.recipes:
         from robustbench_kpca.strict import load_toml

@@ -8,7 +8,8 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.registry import unknown_name
 from robustbench_kpca.strict import load_toml
 
-Shelf = Literal["attacks", "corruptions", "leaderboards"]
+Shelf = Literal["attacks", "corruptions", "leaderboards", "packs"]
+_FOLDERS = {"leaderboards": "board.toml", "packs": "pack.toml"}
 ENVIRONMENT_VARIABLE = "RBK_PRESETS"
 _PACKAGE = Path(__file__).parents[1]
 
@@ -26,8 +27,8 @@ def find(shelf: Shelf) -> dict[str, Path]:
     """Return name -> path of every preset of a kind; of two with the same name, the one in the earlier root is used."""
     found: dict[str, Path] = {}
     for root in reversed(roots()):
-        if shelf == "leaderboards":
-            found |= {path.parent.name: path for path in sorted((root / shelf).glob("*/board.toml"))}
+        if shelf in _FOLDERS:
+            found |= {path.parent.name: path for path in sorted((root / "leaderboards").glob(f"*/{_FOLDERS[shelf]}"))}
         else:
             found |= {path.stem: path for path in sorted((root / shelf).glob("*.toml"))}
     return dict(sorted(found.items()))
@@ -57,12 +58,21 @@ def load_protocol(name: str) -> tuple[str, dict[str, Any]]:
 
 def board_path(name: str) -> Path:
     """Return the path of `board.toml`, given the name of a board, its folder or the file itself."""
-    path = Path(name)
-    if path.name == "board.toml" and path.is_file():
+    return _folder_path("leaderboards", name, "board", "boards")
+
+
+def pack_path(name: str) -> Path:
+    """Return the path of `pack.toml`, given the name of a pack, its folder or the file itself."""
+    return _folder_path("packs", name, "pack", "packs")
+
+
+def _folder_path(shelf: Shelf, name: str, kind: str, listed: str) -> Path:
+    path, file = Path(name), _FOLDERS[shelf]
+    if path.name == file and path.is_file():
         return path
-    if (path / "board.toml").is_file():
-        return path / "board.toml"
-    known = find("leaderboards")
+    if (path / file).is_file():
+        return path / file
+    known = find(shelf)
     if name not in known:
-        raise unknown_name("board", name, known, "(see: rbk list boards)")
+        raise unknown_name(kind, name, known, f"(see: rbk list {listed})")
     return known[name]

@@ -1,0 +1,74 @@
+"""How long an evaluation will take at most: passes of a sample that withstands, times the measured time of a pass."""
+
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from robustbench_kpca.attack_loop.engine import build_attack
+from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
+
+ROWS = 8
+REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Forward and backward passes per sample."""
+
+    forwards: int
+    backwards: int
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds per sample of a forward pass, and of a backward pass."""
+
+    forward: float
+    backward: float
+
+    def seconds(self, passes: Passes) -> float:
+        """Seconds per sample of so many passes."""
+        return passes.forwards * self.forward + passes.backwards * self.backward
+
+
+def most_passes(scenario: Scenario, classes: int) -> Passes | None:
+    """Return the passes of a sample that no attack breaks, the clean one included; None where that is not known."""
+    if isinstance(scenario, Corruption):
+        return Passes(len(scenario.names) * len(scenario.levels) + scenario.clean, 0)
+    if not isinstance(scenario, Attack):
+        return Passes(1, 0)
+    forwards, backwards = 1, 0
+    for stage in scenario.stage:
+        most = build_attack(stage).most_passes(classes)
+        if most is None:
+            return None
+        forwards += stage.restarts * most[0]
+        backwards += stage.restarts * most[1]
+    return Passes(forwards, backwards)
+
+
+def speed(model: nn.Module, shape: tuple[int, ...], device: str) -> Speed:
+    """Time a model on `ROWS` random samples: the fastest of `REPEATS` forward passes, and of gradients.
+
+    Args:
+        model: in evaluation mode; it is moved to the device.
+        shape: of one sample, such as (3, 32, 32).
+        device: such as "cpu".
+
+    """
+    model = model.to(device)
+    x = torch.rand(ROWS, *shape, device=device, generator=torch.Generator(device).manual_seed(0))
+    forward, both = [], []
+    for _ in range(REPEATS + 1):  # the first is warm-up
+        with torch.no_grad():
+            started = time.perf_counter()
+            model(x).sum().item()
+            forward.append(time.perf_counter() - started)
+        asked = x.clone().requires_grad_()
+        started = time.perf_counter()
+        torch.autograd.grad(model(asked).sum(), asked)[0].sum().item()
+        both.append(time.perf_counter() - started)
+    once, twice = min(forward[1:]), min(both[1:])
+    return Speed(once / ROWS, max(twice - once, 0.0) / ROWS)

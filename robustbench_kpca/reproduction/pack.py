@@ -1,0 +1,195 @@
+"""What a pack says: `pack.toml` names what tables speak of, and each further TOML file is one table or figure.
+
+The files of a pack use the names of arms (rows), samples and protocols. `pack.toml` says twice what they stand for: at
+the scale of the paper, for whoever owns the data, and at the embedded scale, which runs on what the package contains.
+"""
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols.presets import pack_path
+from robustbench_kpca.protocols.scenario import Scalar
+from robustbench_kpca.registry import unknown_name
+from robustbench_kpca.report.board_spec import Limit
+from robustbench_kpca.strict import STRICT, load_toml, validate
+
+PACK = "pack.toml"
+ScaleName = Literal["embedded", "paper"]
+
+
+class Samples(BaseModel):
+    """A set of samples: `limit` of them, spread over the split, or all."""
+
+    model_config = STRICT
+    data: str
+    split: str
+    limit: Limit = None
+
+
+class Arm(BaseModel):
+    """One row of a paper's tables: models that exist, or trainings of a recipe, one for each seed.
+
+    `set` replaces fields of the recipe. `keep_every` keeps the weights of every so many epochs.
+    """
+
+    model_config = STRICT
+    title: str
+    models: tuple[str, ...] = ()
+    recipe: str = ""
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    set: dict[str, Scalar] = {}
+    keep_every: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _check(self) -> "Arm":
+        if bool(self.models) == bool(self.recipe) or bool(self.recipe) != bool(self.seeds):
+            raise ValueError("an arm has either `models`, or a `recipe` with `seeds`")
+        return self
+
+
+class Scale(BaseModel):
+    """What the names in a pack stand for. A protocol that is not listed stands for itself."""
+
+    model_config = STRICT
+    intro: str
+    samples: dict[str, Samples] = {}
+    arms: dict[str, Arm] = {}
+    protocols: dict[str, str] = {}
+
+
+class ItemColumn(BaseModel):
+    """A column of a table: a metric under a protocol on samples. `corrected` adds a twin under that protocol beside it.
+
+    `against`: the samples of no known class; `reference`: the arm whose errors the metric divides by.
+    """
+
+    model_config = STRICT
+    title: str
+    samples: str
+    protocol: str
+    metric: str
+    corrected: str = ""
+    corruption: str | None = None
+    reference: str | None = None
+    against: str | None = None
+
+
+class Table(BaseModel):
+    """A table, or a figure of curves over eps: rows are arms. Sorted by the column `rank_by`."""
+
+    model_config = STRICT
+    kind: Literal["table"]
+    title: str
+    intro: str
+    arms: Annotated[tuple[str, ...], Field(min_length=1)]
+    rank_by: str
+    column: Annotated[tuple[ItemColumn, ...], Field(min_length=1)]
+
+
+class Claims(BaseModel):
+    """Claims about attention, measured on some images of `samples`, for each arm; `layers` as in `rbk diagnose`."""
+
+    model_config = STRICT
+    kind: Literal["claims"]
+    title: str
+    intro: str
+    arms: Annotated[tuple[str, ...], Field(min_length=1)]
+    samples: str
+    images: Annotated[int, Field(ge=1)]
+    claims: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class Curves(BaseModel):
+    """Curves of training: one line per training of each arm."""
+
+    model_config = STRICT
+    kind: Literal["curves"]
+    title: str
+    intro: str
+    arms: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class Epochs(BaseModel):
+    """The projection loss over the epochs of one training of each arm, which must keep its weights."""
+
+    model_config = STRICT
+    kind: Literal["epochs"]
+    title: str
+    intro: str
+    arms: Annotated[tuple[str, ...], Field(min_length=1)]
+    samples: str
+    images: Annotated[int, Field(ge=1)]
+
+
+class Open(BaseModel):
+    """A table or figure that cannot be made, and why."""
+
+    model_config = STRICT
+    kind: Literal["open"]
+    title: str
+    intro: str
+    reason: str
+
+
+Item = Table | Claims | Curves | Epochs | Open
+_KINDS: dict[str, type[Item]] = {"table": Table, "claims": Claims, "curves": Curves, "epochs": Epochs, "open": Open}
+
+
+class Pack(BaseModel):
+    """One paper. `source`: authors, year and where to find it."""
+
+    model_config = STRICT
+    title: str
+    source: str
+    intro: str
+    embedded: Scale
+    paper: Scale
+
+
+def load_pack(name: str) -> tuple[str, Pack, dict[str, Item]]:
+    """Read a pack: a name of `rbk list packs`, or a folder with a `pack.toml`. Return its name, itself and its items.
+
+    Raises:
+        BadInputError: no such pack, an invalid file, or an item that uses a name which `[paper]` does not explain.
+
+    """
+    folder = pack_path(name).parent
+    pack = validate(Pack, load_toml(folder / PACK), f"pack {folder / PACK}")
+    items = {path.stem: _item(path, pack) for path in sorted(folder.glob("*.toml"), key=_order) if path.name != PACK}
+    if not items:
+        raise BadInputError(f"pack {folder} has no table or figure", expected="a TOML file for each of them")
+    return folder.name, pack, items
+
+
+def _order(path: Path) -> tuple[str, int, str]:
+    """Sort table-2 before table-10."""
+    stem, _, number = path.stem.partition("-")
+    digits = number[: next((at for at, char in enumerate(number) if not char.isdecimal()), len(number))]
+    return stem, int(digits or 0), number
+
+
+def _item(path: Path, pack: Pack) -> Item:
+    where, content = f"pack {path}", load_toml(path)
+    if content.get("kind") not in _KINDS:
+        raise BadInputError(f"{where}: kind = {content.get('kind')!r}", expected=f"one of {', '.join(_KINDS)}")
+    item = validate(_KINDS[content["kind"]], content, where)
+    if isinstance(item, Open):
+        return item
+    _require(item.arms, pack.paper.arms, "arm", where)
+    if isinstance(item, Table):
+        used = [name for column in item.column for name in (column.samples, column.against) if name is not None]
+        _require(used, pack.paper.samples, "samples", where)
+        _require([column.reference for column in item.column if column.reference], item.arms, "arm", where)
+    elif not isinstance(item, Curves):
+        _require([item.samples], pack.paper.samples, "samples", where)
+    return item
+
+
+def _require(names: Iterable[str], known: Collection[str], what: str, where: str) -> None:
+    for name in names:
+        if name not in known:
+            raise unknown_name(f"{what} (in {where})", name, known)

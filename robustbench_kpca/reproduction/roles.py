@@ -1,0 +1,143 @@
+"""What the names in a pack stand for in one run: models, samples and protocols, and why some are not at hand."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.request import View
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.requests import ModelRequest
+from robustbench_kpca.files import name_with_seed
+from robustbench_kpca.models.loading import bundled
+from robustbench_kpca.reproduction.pack import Arm, Pack, Samples, ScaleName
+from robustbench_kpca.training.recipe import load_recipe
+
+NO_STAND_IN = "nothing in the package stands for it"
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training of a recipe with one seed; `settings` replace fields of the recipe."""
+
+    name: str
+    recipe: str
+    seed: int
+    settings: Mapping[str, Any] = field(compare=False)
+    keep_every: int = 0
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model of an arm. `order` is its place in the arm: 0 for the first seed. `why_not`: why it cannot be had."""
+
+    arm: str
+    name: str
+    order: int
+    training: Training | None
+    request: ModelRequest = field(compare=False)
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The names of a pack at one scale.
+
+    Attributes:
+        pack: the pack.
+        scale: `embedded` or `paper`. What the embedded scale does not name is taken from the paper's, and not run.
+        out: folder of the results.
+        folders: data set -> folder.
+        checkpoints: model -> file of weights.
+        limit: in place of every number of samples, where it is smaller.
+
+    """
+
+    pack: Pack
+    scale: ScaleName
+    out: Path
+    folders: Mapping[str, Path]
+    checkpoints: Mapping[str, Path]
+    limit: int | None = None
+    _loaded: dict[tuple[str, str], Dataset | str] = field(default_factory=dict, compare=False)
+
+    @property
+    def trainings_folder(self) -> Path:
+        """Where weights of trainings are written, and looked for."""
+        return self.out / "trainings"
+
+    @cached_property
+    def _chosen(self) -> Any:
+        return self.pack.embedded if self.scale == "embedded" else self.pack.paper
+
+    def samples(self, role: str) -> Samples:
+        """Return the samples of a role."""
+        found: Samples = self._chosen.samples.get(role) or self.pack.paper.samples[role]
+        limit = min((one for one in (found.limit, self.limit) if one is not None), default=None)
+        return found.model_copy(update={"limit": limit})
+
+    def protocol(self, name: str) -> str:
+        """Return the protocol that a name stands for."""
+        found: str = self._chosen.protocols.get(name, name)
+        return found
+
+    def title(self, role: str) -> str:
+        """Return the title of an arm."""
+        return self._arm(role)[0].title
+
+    def models(self, role: str) -> list[Model]:
+        """Return the models of an arm."""
+        arm, why_not = self._arm(role)
+        if arm.models:
+            return [self._existing(role, name, order, why_not) for order, name in enumerate(arm.models)]
+        return [self._trained(role, arm, seed, order, why_not) for order, seed in enumerate(arm.seeds)]
+
+    def source(self, data: str) -> str:
+        """Return the argument of `load_data` for a data set: with its folder, where one was given."""
+        return f"{data}:{self.folders[data]}" if data in self.folders else data
+
+    def load(self, data: str, split: str) -> Dataset | str:
+        """Return a data set, or the reason why it cannot be loaded."""
+        if (data, split) not in self._loaded:
+            self._loaded[data, split] = self._load(data, split)
+        return self._loaded[data, split]
+
+    def _load(self, data: str, split: str) -> Dataset | str:
+        ours = {one.data for one in self.pack.embedded.samples.values()}
+        if self.scale == "embedded" and data not in ours:
+            return NO_STAND_IN
+        try:
+            return load_data(self.source(data), split, view=View())
+        except BadInputError as error:
+            return str(error)
+
+    def _arm(self, role: str) -> tuple[Arm, str]:
+        found = self._chosen.arms.get(role)
+        return (found, "") if found is not None else (self.pack.paper.arms[role], NO_STAND_IN)
+
+    def _existing(self, role: str, name: str, order: int, why_not: str) -> Model:
+        file = self.checkpoints.get(name)
+        request = ModelRequest(name, None if file is None else str(file))
+        if file is None and name not in bundled() and not why_not:
+            why_not = f"no weights: --checkpoint {name}=FILE"
+        return Model(role, request.label if file is None else _plain(name), order, None, _named(request, name), why_not)
+
+    def _trained(self, role: str, arm: Arm, seed: int, order: int, why_not: str) -> Model:
+        changed = "".join(f"-{key}{value}" for key, value in sorted(arm.set.items()))
+        name = _plain(name_with_seed(f"{arm.recipe}{changed}", seed))
+        training = Training(name, arm.recipe, seed, dict(arm.set), arm.keep_every)
+        recipe = load_recipe(arm.recipe, dict(arm.set))[1]
+        file = self.checkpoints.get(name, self.trainings_folder / f"{name}.safetensors")
+        request = ModelRequest(recipe.model, str(file), name=name, options=recipe.model_options)
+        return Model(role, name, order, None if name in self.checkpoints else training, request, why_not)
+
+
+def _named(request: ModelRequest, name: str) -> ModelRequest:
+    return request if request.checkpoint is None else ModelRequest(name, request.checkpoint, name=_plain(name))
+
+
+def _plain(name: str) -> str:
+    return name.replace(":", "-").replace("/", "-")
