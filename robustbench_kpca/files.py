@@ -86,6 +86,17 @@ def safe_name(text: str) -> str:
     return name
 
 
+def name_with_seed(name: str, seed: int) -> str:
+    """Return the name of a recipe's run with one of several seeds: `NAME-s3`."""
+    return f"{name}-s{seed}"
+
+
+def without_seed(name: str) -> tuple[str, int | None]:
+    """Split the name of a run into that of its recipe and the seed: the inverse of `name_with_seed`."""
+    match = re.fullmatch(r"(.+)-s(\d+)", name)
+    return (match[1], int(match[2])) if match else (name, None)
+
+
 def sha256(data: bytes) -> str:
     """Hexadecimal SHA-256 of `data`."""
     return hashlib.sha256(data).hexdigest()

@@ -1,13 +1,17 @@
 """`rbk train`: train a model from a recipe."""
 
 import os
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Quiet
+
+if TYPE_CHECKING:
+    from robustbench_kpca.training.seeds import Run
 
 
 def train(
@@ -20,8 +24,16 @@ def train(
         list[str] | None,
         typer.Option("--set", help="KEY=VALUE: set a field of the recipe, such as seed=1. Repeatable."),
     ] = None,
+    seeds: Annotated[
+        str, typer.Option(help="Seeds, such as 0,1,2 or 0-4: one run each, with files named NAME-s0, NAME-s1, ...")
+    ] = "",
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads of torch, as --set threads=N; they change the last bits.")
+    ] = None,
     name: Annotated[str, typer.Option(help="Name of the output files; by default that of the recipe.")] = "",
-    resume: Annotated[bool, typer.Option(help="Continue after the last finished epoch.")] = False,
+    resume: Annotated[
+        bool, typer.Option(help="Continue after the last finished epoch; a finished run is left as it is.")
+    ] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Start from the beginning and overwrite files of that name.")
     ] = False,
@@ -33,45 +45,60 @@ def train(
 ) -> None:
     """Train a model from a recipe; write its weights with their provenance, and its training curves.
 
+    With --seeds 0,1,2 three runs are trained, one after the other; add --resume to go on after an interruption.
+    rbk picture curves NAME... draws the curves of one or several runs.
     To train with several processes: accelerate launch -m robustbench_kpca train RECIPE.
     """
     from robustbench_kpca.files import safe_name
+    from robustbench_kpca.strict import parse_assignments
+    from robustbench_kpca.training.loop import require_free
+    from robustbench_kpca.training.seeds import runs_of
+
+    overrides = parse_assignments(set_ or []) | ({} if threads is None else {"threads": threads})
+    runs = runs_of(recipe, overrides, seeds, safe_name(name) if name else "")
+    if not fresh:
+        require_free(out, {run.name: run.text for run in runs}, resume=resume)
+    first = os.environ.get("RANK", "0") == "0"  # only one of the processes started by torchrun or accelerate prints
+    for run in runs:
+        settings = {
+            "resume": resume, "fresh": fresh, "data": data, "keep_every": keep_every, "tensorboard": tensorboard,
+        }  # fmt: skip
+        found = _train(run, out, settings, quiet=quiet or not first)
+        if first:
+            _console.out.print(found, markup=False)
+
+
+def _train(run: "Run", out: Path, settings: dict[str, Any], *, quiet: bool) -> str:
+    """Train one run; return the line that reports it."""
     from robustbench_kpca.inference.environment import revision
     from robustbench_kpca.models.checkpoint import read_header
     from robustbench_kpca.models.families import task_of
-    from robustbench_kpca.strict import parse_assignments
     from robustbench_kpca.tasks import task_named
     from robustbench_kpca.training.ledger import Epoch
-    from robustbench_kpca.training.loop import Options
-    from robustbench_kpca.training.loop import train as run
-    from robustbench_kpca.training.recipe import load_recipe
+    from robustbench_kpca.training.loop import Options, train
 
-    stem, parsed, text = load_recipe(recipe, parse_assignments(set_ or []))
-    task = task_named(task_of(parsed.model))
-    title = safe_name(name) if name else stem
-    first = os.environ.get("RANK", "0") == "0"  # only one of the processes started by torchrun or accelerate prints
-    quiet = quiet or not first
+    task, epochs = task_named(task_of(run.recipe.model)), run.recipe.epochs
     with _console.progress(quiet=quiet) as start:
 
         def on_epoch(epoch: Epoch) -> None:
-            each = max(1, parsed.epochs // 10)
-            if (epoch.epoch + 1) % each == 0 or epoch.epoch + 1 == parsed.epochs:
-                _console.note(_describe(epoch, parsed.epochs, task), quiet=quiet)
+            if (epoch.epoch + 1) % max(1, epochs // 10) == 0 or epoch.epoch + 1 == epochs:
+                _console.note(_describe(epoch, epochs, task), quiet=quiet)
 
         options = Options(
-            resume=resume, fresh=fresh, data=data, keep_every=keep_every, tensorboard=tensorboard, revision=revision(),
-            on_epoch=on_epoch, on_step=start(title),
+            revision=revision(), on_epoch=on_epoch, on_step=start(run.name),
+            on_note=partial(_console.note, quiet=quiet), **settings,
         )  # fmt: skip
-        path = run(title, parsed, text, out, options)
-    if first:
-        header = read_header(path)
-        found = f"{path}: {task.describe('test', header) or task.describe('val', header)}"
-        if "unreadable" in header:
-            found += f"; {header['unreadable']} unreadable files were skipped: see {title}.unreadable.txt"
-        _console.out.print(found, markup=False)
+        path = train(run.name, run.recipe, run.text, out, options)
+    header = read_header(path)
+    found = f"{path}: {task.describe('test', header) or task.describe('val', header)}"
+    if "unreadable" in header:
+        found += f"; {header['unreadable']} unreadable files were skipped: see {run.name}.unreadable.txt"
+    return found
 
 
 def _describe(epoch: Any, epochs: int, task: Any) -> str:
     text = f"epoch {epoch.epoch + 1}/{epochs}: loss {epoch.loss:.3f}, train {100 * epoch.train_accuracy:.1f} %"
-    scores = (task.describe(part, epoch.scores) for part in ("val", "ema_val"))
+    if "val_loss" in epoch.scores:
+        text += f", val loss {epoch.scores['val_loss']:.3f}"
+    scores = (task.describe(part, epoch.scores) for part in ("val", "ema_val", "val_adv"))
     return ", ".join([text, *(score for score in scores if score)])

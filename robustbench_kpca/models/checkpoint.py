@@ -8,8 +8,9 @@ import math
 import pickle
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,23 @@ def read_header(path: Path) -> dict[str, str]:
     return metadata
 
 
-def load_strictly(model: nn.Module, state: dict[str, Tensor], where: str, *, resize_positions: bool = False) -> None:
+@dataclass(frozen=True)
+class Adapted:
+    """The tensors of a model that `load_strictly` did not take over as they were.
+
+    Attributes:
+        kept: names of tensors that kept the model's own values: a head for another number of classes.
+        resized: the number of tokens in the position embedding before and after, if it was resampled.
+
+    """
+
+    kept: tuple[str, ...] = ()
+    resized: tuple[int, int] | None = None
+
+
+def load_strictly(
+    model: nn.Module, state: dict[str, Tensor], where: str, *, resize_positions: bool = False, own_head: bool = False
+) -> Adapted:
     """Load a state dict whose names and shapes are exactly the model's; floating types are cast to the model's.
 
     Prefixes of all names from DataParallel or torch.compile are removed. A model with `own_state` translates the names
@@ -140,6 +157,10 @@ def load_strictly(model: nn.Module, state: dict[str, Tensor], where: str, *, res
         resize_positions: resample `pos_embed` where only the size of its square grid of patches differs; class tokens
             are kept. Models with `resample_positions` do it themselves (Segmenter: bilinear), else timm's
             `resample_abs_pos_embed` does it (bicubic, antialiased).
+        own_head: keep the model's own values of tensors that differ in the number of classes alone.
+
+    Returns:
+        What was adapted; nothing, without these two options.
 
     Raises:
         BadInputError: names of tensors that are missing, unexpected, or of another shape or type. The model is then
@@ -149,8 +170,13 @@ def load_strictly(model: nn.Module, state: dict[str, Tensor], where: str, *, res
     own, translate = model.state_dict(), getattr(model, "own_state", dict)
     state = translate(_without_prefixes(state, own))
     places = _positions(model)
+    resized, kept = None, ()
     if resize_positions and _resizable(model, state, own):
+        resized = state[places].shape[1], own[places].shape[1]
         state = state | {places: _resized(model, state[places])}
+    if own_head:
+        kept = _heads_of_other_classes(model, state, own)
+        state = state | {name: own[name] for name in kept}
     shared = [name for name in own if name in state]
     misshaped = [name for name in shared if state[name].shape != own[name].shape]
     found = {
@@ -176,6 +202,14 @@ def load_strictly(model: nn.Module, state: dict[str, Tensor], where: str, *, res
             f"{where} does not fit {type(model).__name__}: {', '.join(problems)}", fix=", and ".join(fixes)
         )
     model.load_state_dict(state)
+    return Adapted(kept, resized)
+
+
+def _heads_of_other_classes(model: nn.Module, state: dict[str, Tensor], own: dict[str, Tensor]) -> tuple[str, ...]:
+    """Return the tensors that differ in the number of classes alone; none where they disagree about that number."""
+    both = {name: (state[name], own[name]) for name in own if name in state and state[name].shape != own[name].shape}
+    classes = {name: found for name, pair in both.items() if (found := _other_classes(model, *pair)) is not None}
+    return tuple(classes) if len(set(classes.values())) == 1 else ()
 
 
 def _without_prefixes(state: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -268,9 +302,14 @@ def tensor_sha256(values: Tensor) -> str:
 
 
 def parameters_sha256(model: nn.Module) -> str:
-    """Return the SHA-256 of the state dict: names, types, shapes and values. It does not depend on the file format."""
+    """Return the SHA-256 of a model's state dict; see `state_sha256`."""
+    return state_sha256(model.state_dict())
+
+
+def state_sha256(state: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of a state dict: names, types, shapes and values. It does not depend on the file format."""
     digest = hashlib.sha256()
-    for name, value in sorted(model.state_dict().items()):
+    for name, value in sorted(state.items()):
         digest.update(f"{name}:{value.dtype}:{tuple(value.shape)}".encode())
         digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

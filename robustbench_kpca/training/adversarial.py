@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.attack_loop.follow import PlainQuery, Rows, WholeBatches, run_to_end
@@ -12,43 +12,52 @@ from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.randomness import sample_key
 from robustbench_kpca.strict import validate
 from robustbench_kpca.training.recipe import Adversarial
-from robustbench_kpca.types import Attack, Images, Labels, Logits, Loss, PerSample
+from robustbench_kpca.types import Attack, Images, Logits, Loss, PerSample
 
 
 def adversarial_images(
     model: nn.Module,
     x: Images,
-    y: Labels,
+    y: Tensor,
     ids: Sequence[str],
     settings: Adversarial,
     *,
     seed: int,
-    epoch: int,
+    epoch: int | None,
 ) -> Images:
     """Return the last iterate of the attack for every image; the model is in evaluation mode meanwhile.
 
-    With `settings.trades_beta` the attack increases KL(f(x) || f(x')), in place of its own loss.
+    Which loss it increases:
+
+    - with `settings.trades_beta`, KL(f(x) || f(x'));
+    - where `y` holds distributions, as mixup makes them, their cross-entropy - sum_k y_k log softmax(f(x'))_k;
+    - else its own loss of the label.
 
     Args:
         model: that is trained.
-        x: clean images in [0, 1].
-        y: their labels.
+        x: clean images. Values outside [0, 1], as random erasing makes them, are clipped: attacks stay in this box.
+        y: their labels, or distributions over the classes, (batch, classes).
         ids: of the images; the randomness of an image depends on `seed`, `epoch` and its id only.
         settings: the attack and its budget.
         seed: of the recipe.
-        epoch: its number, from 0; the radius may grow with it.
+        epoch: its number, from 0; the radius may grow with it. None: held-out images, at the full radius.
 
     """
     threat = settings.threat(epoch)
     attack: Attack = validate(ATTACKS.get(settings.attack), settings.options, f"attack '{settings.attack}'")
-    keys = torch.tensor([sample_key(seed, f"train/{epoch}", sample) for sample in ids])
+    stream = "val" if epoch is None else f"train/{epoch}"
+    keys = torch.tensor([sample_key(seed, stream, sample) for sample in ids])
+    x, labels = x.clamp(0, 1), y.argmax(1) if y.is_floating_point() else y
     was_training = model.training
     model.eval()
     runs = WholeBatches(model)
     query = PlainQuery(runs)
     if settings.trades_beta is not None:
         query = PlainQuery(runs, partial(_divergence_from, runs.logits(x).softmax(1)))
-    state = run_to_end(attack, query, x, y, threat, keys)
+    elif y.is_floating_point():
+        query = PlainQuery(runs, partial(_cross_entropy_with, y))
+    with torch.enable_grad():
+        state = run_to_end(attack, query, x, labels, threat, keys)
     model.train(was_training)
     return state["x"].detach()
 
@@ -59,5 +68,15 @@ def _divergence_from(clean: Logits, rows: Rows) -> Loss:
 
     def loss(logits: Logits) -> PerSample:
         return F.kl_div(logits.log_softmax(1), expected, reduction="none").sum(1)
+
+    return loss
+
+
+def _cross_entropy_with(targets: Tensor, rows: Rows) -> Loss:
+    """Return - sum_k t_k log softmax(z)_k as a loss; t are the rows of `targets`, (batch, classes)."""
+    expected = targets[rows]
+
+    def loss(logits: Logits) -> PerSample:
+        return F.cross_entropy(logits, expected, reduction="none")
 
     return loss

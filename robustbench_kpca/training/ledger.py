@@ -16,6 +16,7 @@ from robustbench_kpca.files import sha256, write_atomic
 from robustbench_kpca.models.checkpoint import read_header, save_checkpoint
 from robustbench_kpca.models.mixing import densities
 from robustbench_kpca.tasks import TASKS
+from robustbench_kpca.training.machine import Machine
 from robustbench_kpca.types import Images
 
 
@@ -28,7 +29,7 @@ class Epoch:
         lr: learning rate at its end.
         loss: mean over the epoch.
         train_accuracy: share of the labels that were predicted right.
-        scores: on held-out data: `val_` or `ema_val_` and the name of a score -> a number in [0, 1].
+        scores: on held-out data: name of a column, such as `val_loss` or `ema_val_accuracy` -> its value.
         unreadable: how many different files could not be read as images, up to now.
 
     """
@@ -59,14 +60,18 @@ _FIRST, _LAST = ("epoch", "lr", "loss", "train_accuracy"), "unreadable"
 def columns() -> list[str]:
     """Return the columns of curves, the same for all tasks.
 
-    Each score that some task has is a column, and so is the main score of each task for averaged weights.
+    `loss` and `train_accuracy` are of the training itself: augmented, mixed or attacked images, smoothed targets, and
+    weights that change meanwhile. `val_loss` is the mean cross-entropy of the held-out labels after the epoch, without
+    smoothing and penalties. Each score that some task has is a column; `ema_val_` are of averaged weights, `val_adv_`
+    of held-out images under the recipe's attack at its full radius.
     """
     tasks = [list(TASKS.get(name).scores) for name in TASKS.names()]
-    main = [names[0] for names in tasks if names]
+    main = ["loss", *dict.fromkeys(names[0] for names in tasks if names)]
     held_out: list[str] = []
-    for name in dict.fromkeys(name for names in tasks for name in names):
+    for name in dict.fromkeys(["loss", *(name for names in tasks for name in names)]):
         held_out += [f"val_{name}", f"ema_val_{name}"] if name in main else [f"val_{name}"]
-    return [*_FIRST, *held_out, _LAST]
+    attacked = [f"val_adv_{name}" for name in main]
+    return [*_FIRST, *held_out, *attacked, _LAST]
 
 
 class Ledger:
@@ -91,6 +96,8 @@ class Ledger:
         self.name, self.text, self.folder = name, text, folder
         self.revision, self.keep_every = revision or "unknown", keep_every
         self.history: list[Epoch] = []
+        self.machines: list[Machine] = []  # that it ran on, in order
+        self.provenance: dict[str, str] = {}  # more entries of the header of weights
         self.resume_path = folder / f"{name}.resume.pt"
         self._board: Any = _summary_writer(folder / f"{name}.tensorboard") if tensorboard else None
 
@@ -109,6 +116,10 @@ class Ledger:
         if fresh:
             self.resume_path.unlink(missing_ok=True)
             return False
+        return self.check(resume=resume)
+
+    def check(self, *, resume: bool) -> bool:
+        """Do the same without `fresh`; nothing is removed."""
         path = self.weights_path()
         if self.resume_path.is_file():
             if not resume:
@@ -135,6 +146,7 @@ class Ledger:
         try:
             content: dict[str, Any] = torch.load(self.resume_path, device, weights_only=True)
             text, history = content["recipe"], [Epoch.of(row) for row in content["history"]]
+            machines, provenance = content["machines"], content["provenance"]
         except Exception as error:  # noqa: BLE001 (a damaged file can fail anywhere in its reader)
             raise BadInputError(
                 f"{self.resume_path} cannot be read ({type(error).__name__})", fix="add --fresh in place of --resume"
@@ -143,8 +155,14 @@ class Ledger:
             raise BadInputError(
                 f"{self.resume_path} belongs to another recipe", fix="choose another --name or --out, or add --fresh"
             )
-        self.history = history
+        self.history, self.machines, self.provenance = history, machines, provenance
         return content
+
+    def replaced(self) -> list[Machine]:
+        """Return the machines of a finished run of the same name and recipe; none if there is no such run."""
+        path = self.weights_path()
+        header = read_header(path) if path.is_file() else {}
+        return json.loads(header.get("machines", "[]")) if header.get("recipe") == self.text else []
 
     def save(self, states: dict[str, Any], model: nn.Module, unreadable: Collection[str]) -> None:
         """Write the state to resume from and the curves; every `keep_every` epochs also the weights.
@@ -156,7 +174,7 @@ class Ledger:
 
         """
         content = {"recipe": sha256(self.text.encode()), "history": [epoch.row() for epoch in self.history], **states}
-        content["unreadable"] = sorted(unreadable)
+        content |= {"unreadable": sorted(unreadable), "machines": self.machines, "provenance": self.provenance}
         if unreadable:
             names = "".join(f"{name}\n" for name in sorted(unreadable))
             write_atomic(self.folder / f"{self.name}.unreadable.txt", names.encode())
@@ -213,7 +231,8 @@ class Ledger:
             "config": json.dumps(model.config),
             "recipe": self.text,
             "revision": self.revision,
-        }
+            "machines": json.dumps(self.machines),
+        } | self.provenance
 
     def _write_curves(self) -> None:
         curves = io.StringIO()

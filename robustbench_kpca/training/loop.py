@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,12 @@ from torch import Tensor, nn
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.files import require_writable
 from robustbench_kpca.models.build import create_model
+from robustbench_kpca.training.adversarial import adversarial_images
 from robustbench_kpca.training.generators import epoch_seed, own_generators, seed_generators
 from robustbench_kpca.training.ledger import Epoch, Ledger
+from robustbench_kpca.training.machine import Machine, difference, own_threads, this_machine
 from robustbench_kpca.training.objective import Objective
-from robustbench_kpca.training.recipe import Recipe
+from robustbench_kpca.training.recipe import Adversarial, Recipe
 from robustbench_kpca.training.schedule import schedule
 from robustbench_kpca.training.source import Batch
 from robustbench_kpca.training.start import start
@@ -41,6 +43,7 @@ class Options:
         revision: of the code, for the provenance.
         on_epoch: called after every epoch.
         on_step: called after every step with the numbers of images that are done, and of all images of the run.
+        on_note: called with remarks: what was adapted of initial weights, and that the machine is another.
 
     """
 
@@ -52,6 +55,7 @@ class Options:
     revision: str | None = None
     on_epoch: Callable[[Epoch], None] | None = None
     on_step: Callable[[int, int], None] | None = None
+    on_note: Callable[[str], None] | None = None
 
 
 def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options = Options()) -> Path:
@@ -59,8 +63,8 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
 
     Files in `folder`: `<name>.safetensors` (weights and provenance), `<name>.csv` (curves) and, where the recipe has a
     moving average of weights, `<name>.ema.safetensors`. After every epoch `<name>.resume.pt` is replaced; with
-    `options.resume` training continues from it, on CPU with bit-identical results. All randomness comes from the
-    recipe's seed; the states of the global generators are restored afterwards.
+    `options.resume` training continues from it, with bit-identical results on a CPU with the same number of threads.
+    All randomness comes from the recipe's seed; the states of the global generators are restored afterwards.
 
     Args:
         name: of the run and of its files.
@@ -76,7 +80,7 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
 
     """
     require_writable(folder)
-    with own_generators():
+    with own_generators(), own_threads(recipe.threads):
         # `cpu=True` where there is no accelerator: only then accelerate connects several processes on the CPU, too.
         # The other options are set here because accelerate would read them from environment variables.
         accelerator = Accelerator(
@@ -89,16 +93,34 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
         ledger = Ledger(
             name, text, folder, revision=options.revision, keep_every=options.keep_every, tensorboard=tensorboard
         )
+        replaced = ledger.replaced() if options.fresh else []
         if ledger.finished(resume=options.resume, fresh=options.fresh):
             return ledger.weights_path()
         run = _Run(name, recipe, ledger, options, accelerator)
         run.restore()
+        run.begin(replaced)
         while len(run.ledger.history) < recipe.epochs:
             epoch = run.epoch()
             if options.on_epoch is not None:
                 options.on_epoch(epoch)
             run.save()
         return run.finish()
+
+
+def require_free(folder: Path, runs: Mapping[str, str], *, resume: bool) -> None:
+    """Refuse, before the first of several runs starts, what `train` would refuse of any.
+
+    Args:
+        folder: where files are written.
+        runs: name of each -> text of its recipe.
+        resume: as in `Options`.
+
+    Raises:
+        BadInputError: a run of such a name is there and is not to be resumed, or is of another recipe.
+
+    """
+    for name, text in runs.items():
+        Ledger(name, text, folder, revision=None, keep_every=0, tensorboard=False).check(resume=resume)
 
 
 class _Run:
@@ -109,7 +131,7 @@ class _Run:
         self.accelerator = accelerator
         seed_generators(recipe.seed)
         self.plain = create_model(recipe.model, **recipe.model_options)
-        self.origin = start(self.plain, recipe)
+        self.start = start(self.plain, recipe)
         self.source = source_of(recipe, options.data, self.accelerator)
         self.training = self.source.training
         self.classes = self._require_fit()
@@ -172,6 +194,9 @@ class _Run:
             raise BadInputError("an epoch without one whole batch", fix="lower batch_size, or give more images")
         self._gather(number)
         scores = {f"val_{name}": value for name, value in self.score(self.plain, "val").items()}
+        if self.recipe.adversarial is not None and self.recipe.adversarial.held_out:
+            attacked = self.score(self.plain, "val", attack=self.recipe.adversarial)
+            scores |= {f"val_adv_{name}": value for name, value in attacked.items()}
         if self.ema is not None:
             scores |= {f"ema_val_{name}": value for name, value in self.score(self.ema.module, "val").items()}
         done_epoch = Epoch(
@@ -232,22 +257,67 @@ class _Run:
         )
 
     @torch.no_grad()
-    def score(self, model: nn.Module, part: str) -> dict[str, float]:
-        """Return the task's scores on `val` or `test`, over all processes; empty if there is no such part."""
-        sums = self._sums(3, self.classes)
+    def score(self, model: nn.Module, part: str, attack: Adversarial | None = None) -> dict[str, float]:
+        """Return the mean loss of a label and the task's scores on `val` or `test`, over all processes.
+
+        Empty if there is no such part. With `attack`, each image is replaced by the attack's last iterate.
+        """
+        counts, losses = self._sums(3, self.classes), self._sums(1)
+        seen = 0
         for x, y in self.source.held_out(part):
-            sums += self.training.counts(model(x), y).to(sums)
-        return self.training.score(self.accelerator.reduce(sums).cpu())
+            if attack is not None:
+                every, first = self.accelerator.num_processes, self.accelerator.process_index
+                ids = [str(first + every * (seen + i)) for i in range(len(x))]  # whatever the number of processes
+                x = adversarial_images(model, x, y, ids, attack, seed=self.recipe.seed, epoch=None)
+            seen += len(x)
+            logits = model(x).float()
+            counts += self.training.counts(logits, y).to(counts)
+            losses += self.training.losses(logits, y, 0.0).sum().to(losses)
+        counts, losses = self.accelerator.reduce(counts).cpu(), self.accelerator.reduce(losses).cpu()
+        labelled = float(counts[1].sum())
+        return {"loss": float(losses) / labelled} | self.training.score(counts) if labelled else {}
 
     def restore(self) -> None:
-        """Continue after the last finished epoch, if `resume` is set and there is one."""
+        """Continue after the last finished epoch, if `resume` is set and there is one.
+
+        Raises:
+            BadInputError: it began with the weights of another checkpoint.
+
+        """
         content = self.ledger.restore(self.accelerator.device) if self.options.resume else None
         if content is not None:
+            if any(self.ledger.provenance.get(name) != value for name, value in self.start.origin.items()):
+                raise BadInputError(
+                    f"{self.ledger.resume_path} began with other weights than its checkpoint has now",
+                    fix="put the old checkpoint back, or add --fresh",
+                )
             self.plain.load_state_dict(content["model"])
             self.optimizer.load_state_dict(content["optimizer"])
             self.source.unreadable = set(content["unreadable"])
             if self.ema is not None:
                 self.ema.module.load_state_dict(content["ema"])
+
+    def begin(self, replaced: list[Machine]) -> None:
+        """Note the machine and the initial weights; remark on what was adapted and on what is another than before.
+
+        Args:
+            replaced: the machines of the finished run that this one replaces.
+
+        """
+        machine, ledger = this_machine(self.accelerator), self.ledger
+        last, what = (ledger.machines[-1:], "began") if ledger.machines else (replaced[-1:], "was trained before")
+        if last and (changed := difference(last[0], machine)):
+            self._note(f"'{self.name}' {what} on another machine ({changed}): the last bits of its numbers will differ")
+        if last != [machine] or not ledger.machines:
+            ledger.machines.append(machine)
+        if not ledger.history:
+            ledger.provenance = self.start.header() | {"recipe_sha256": self.recipe.digest(self.start.origin)}
+            for note in self.start.notes:
+                self._note(note)
+
+    def _note(self, text: str) -> None:
+        if self.options.on_note is not None:
+            self.options.on_note(text)
 
     def save(self) -> None:
         """Write the files of an epoch: the state to resume from, the curves, and perhaps the weights."""
@@ -264,7 +334,7 @@ class _Run:
         for suffix, model in models.items():
             if self.recipe.storage == "fp16":
                 _round_to_half(model)
-            found = dict(self.origin)
+            found: dict[str, str] = {}
             for part in ("val", "test"):
                 found |= {f"{part}_{name}": f"{value:.4f}" for name, value in self.score(model, part).items()}
             if self.accelerator.is_main_process:

@@ -50,23 +50,22 @@ class Objective:
         return losses * batch.weight + self._penalty(), logits
 
     def _losses(self, model: nn.Module, batch: Batch, epoch: int) -> tuple[PerSample, Logits]:
-        x, y, smoothing = batch.x, batch.y, self.recipe.smoothing
-        settings = self.recipe.adversarial
+        x, smoothing, settings = batch.x, self.recipe.smoothing, self.recipe.adversarial
+        targets: Tensor = batch.y
+        if self.mixup is not None:
+            x, targets = self.mixup(x.clone(), targets)  # it changes the images in place
+            smoothing = 0.0  # the mixed targets are smoothed already
         if settings is None:
-            targets: Tensor = y
-            if self.mixup is not None:
-                x, targets = self.mixup(x.clone(), y)  # it changes the images in place
-                smoothing = 0.0  # the mixed targets are smoothed already
             logits = model(x).float()
             return self.training.losses(logits, targets, smoothing), logits
         attacked = adversarial_images(
-            self.plain, x, y, batch.ids, settings, seed=self.recipe.seed, epoch=epoch
+            self.plain, x, targets, batch.ids, settings, seed=self.recipe.seed, epoch=epoch
         )  # fmt: skip
         if settings.trades_beta is None:
             logits = model(attacked).float()
-            return self.training.losses(logits, y, smoothing), logits
+            return self.training.losses(logits, targets, smoothing), logits
         logits, moved = model(torch.cat([x, attacked])).float().chunk(2)
-        clean = self.training.losses(logits, y, smoothing)
+        clean = self.training.losses(logits, targets, smoothing)
         divergence = F.kl_div(moved.log_softmax(1), logits.log_softmax(1), reduction="none", log_target=True).sum(1)
         return clean + settings.trades_beta * divergence, logits
 

@@ -1,5 +1,6 @@
 """A recipe: everything that defines a training run, in strict TOML. Options that are not stated are off."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -7,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import sha256
 from robustbench_kpca.protocols.scenario import Scalar
 from robustbench_kpca.protocols.threat import Norm, Threat, parse_fraction
 from robustbench_kpca.registry import unknown_name
@@ -23,7 +25,8 @@ class Adversarial(BaseModel):
     """Train on the attack's last iterate x' instead of the clean image x (Madry et al., 2018, arXiv:1706.06083).
 
     With `trades_beta` the loss is CE(f(x), y) + beta KL(f(x) || f(x')), and the attack maximises that divergence
-    (TRADES: Zhang et al., 2019, arXiv:1901.08573, equation 5).
+    (TRADES: Zhang et al., 2019, arXiv:1901.08573, equation 5). With `[mixup]`, the attack starts from the mixed image
+    and maximises the cross-entropy with its mixed, smoothed target; without, the attack's own loss of the label.
     """
 
     model_config = STRICT
@@ -34,15 +37,18 @@ class Adversarial(BaseModel):
     attack: str
     options: dict[str, Scalar]
     trades_beta: Positive | None = None
+    held_out: bool = False
+    """Also attack the validation images after every epoch, with the same attack at the full radius."""
 
     @model_validator(mode="after")
     def _check_threat(self) -> "Adversarial":
         Threat(self.norm, self.eps)
         return self
 
-    def threat(self, epoch: int) -> Threat:
-        """Return the ball in `epoch` (from 0)."""
-        return Threat(self.norm, self.eps * min(1.0, (epoch + 1) / (self.warmup_epochs + 1)))
+    def threat(self, epoch: int | None) -> Threat:
+        """Return the ball in `epoch` (from 0), or the full one."""
+        grown = 1.0 if epoch is None else min(1.0, (epoch + 1) / (self.warmup_epochs + 1))
+        return Threat(self.norm, self.eps * grown)
 
 
 class ImageFiles(BaseModel):
@@ -148,6 +154,15 @@ class Recipe(BaseModel):
     encoder_checkpoint: str | None = None
     """Initial weights of a segmenter's encoder: a classifier's file or `hf-hub:OWNER/NAME`. Its head is left out, and
     its position embedding is resampled."""
+    init_checkpoint: str | None = None
+    """Initial weights of the whole model, to fine-tune: a bundled model, a file, or `hf-hub:OWNER/NAME`.
+
+    A file is looked for beside the recipe first, then in the current folder. The head keeps its random weights where
+    the number of classes differs; the position embedding is resampled where the number of patches differs."""
+    threads: Count | None = None
+    """Torch's CPU threads in each process; by default as many as torch chooses.
+
+    Sums are split among them, so another number changes the last bits of the first loss, and all that follows."""
     images: ImageFiles | None = None
     scenes: SceneWindows | None = None
     mixup: Mixup | None = None
@@ -161,11 +176,22 @@ class Recipe(BaseModel):
             raise ValueError(
                 "with [scenes] there is no [images], [mixup], [adversarial], max_shift or hflip; remove it"
             )
+        if self.init_checkpoint is not None and self.encoder_checkpoint is not None:
+            raise ValueError("init_checkpoint has the weights of the encoder, too; remove encoder_checkpoint")
         if max(self.min_lr or 0, self.warmup_lr or 0) > self.lr:
             raise ValueError("min_lr and warmup_lr are at most lr")
-        if self.mixup is not None and self.adversarial is not None:
-            raise ValueError("[mixup] and [adversarial] together are not supported; remove one")
         return self
+
+    def digest(self, origin: Mapping[str, str]) -> str:
+        """Return the SHA-256 of all but title, seed and threads: runs of equal digests are repetitions of a training.
+
+        Args:
+            origin: what identifies the weights that it begins with. It stands for their names, which may differ.
+
+        """
+        aside = {"title", "seed", "threads", "init_checkpoint", "encoder_checkpoint"}
+        content = self.model_dump(mode="json", exclude=aside, exclude_defaults=True)
+        return sha256(json.dumps(content | {"origin": dict(origin)}, sort_keys=True).encode())
 
 
 def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> tuple[str, Recipe, str]:
@@ -195,4 +221,7 @@ def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> tuple[
                 raise BadInputError(f"'{key}' in recipe {path.name}", expected=f"a key; '{part}' is no table")
         table[last] = value
         text += f"# --set {key}={value}\n"
+    for key in ("init_checkpoint", "encoder_checkpoint"):
+        if isinstance(data.get(key), str) and (path.parent / data[key]).is_file():
+            data[key] = str(path.parent / data[key])
     return path.stem, validate(Recipe, data, f"recipe {path.name}"), text

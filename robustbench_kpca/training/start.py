@@ -1,16 +1,39 @@
-"""Initial weights of a training: timm's, those of the released RPC code, or a trained encoder."""
+"""Initial weights of a training: random ones as timm or the released RPC code draws them, or those of a checkpoint."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_state
+from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_state, state_sha256
+from robustbench_kpca.models.loading import bundled
 from robustbench_kpca.training.recipe import Recipe
 
 
-def start(model: Any, recipe: Recipe) -> dict[str, str]:
-    """Set a new model's weights as the recipe says; return what identifies weights that were read.
+@dataclass(frozen=True)
+class Start:
+    """Where a run begins.
+
+    Attributes:
+        origin: what identifies weights that were read: `encoder_sha256` or `init_sha256`, of names, shapes and values.
+        initial_sha256: the same of all weights before the first step.
+        notes: what was adapted, for the reader; empty where nothing was.
+
+    """
+
+    origin: dict[str, str]
+    initial_sha256: str
+    notes: tuple[str, ...] = ()
+
+    def header(self) -> dict[str, str]:
+        """Return the provenance of the initial weights."""
+        adapted = {"init_adapted": "; ".join(self.notes)} if self.notes else {}
+        return self.origin | {"initial_sha256": self.initial_sha256} | adapted
+
+
+def start(model: Any, recipe: Recipe) -> Start:
+    """Set a new model's weights as the recipe says.
 
     Raises:
         BadInputError: encoder weights for a model without an encoder, or weights that do not fit.
@@ -18,13 +41,28 @@ def start(model: Any, recipe: Recipe) -> dict[str, str]:
     """
     if recipe.init == "torch":
         _start_as_released(model)
-    if recipe.encoder_checkpoint is None:
-        return {}
-    if not hasattr(model, "encoder"):
-        raise BadInputError(f"encoder_checkpoint for model '{recipe.model}'", expected="a segmenter")
-    where = f"checkpoint {recipe.encoder_checkpoint}"
-    load_strictly(model.encoder, read_state(recipe.encoder_checkpoint), where, resize_positions=True)
-    return {"encoder_sha256": parameters_sha256(model.encoder)}
+    origin, notes = {}, ()
+    if recipe.encoder_checkpoint is not None:
+        if not hasattr(model, "encoder"):
+            raise BadInputError(f"encoder_checkpoint for model '{recipe.model}'", expected="a segmenter")
+        where = f"checkpoint {recipe.encoder_checkpoint}"
+        load_strictly(model.encoder, read_state(recipe.encoder_checkpoint), where, resize_positions=True)
+        origin = {"encoder_sha256": parameters_sha256(model.encoder)}
+    if recipe.init_checkpoint is not None:
+        origin, notes = _continue_from(model, recipe.init_checkpoint)
+    return Start(origin, parameters_sha256(model), notes)
+
+
+def _continue_from(model: nn.Module, checkpoint: str) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Load a whole model's weights; return what identifies them, and what was adapted."""
+    state = read_state(bundled().get(checkpoint, checkpoint))
+    found = load_strictly(model, state, f"init_checkpoint {checkpoint}", resize_positions=True, own_head=True)
+    notes = []
+    if found.kept:
+        notes.append(f"{', '.join(found.kept)} begin anew: {checkpoint} has another number of classes")
+    if found.resized:
+        notes.append("the position embedding of {} tokens was resampled to {}".format(*found.resized))
+    return {"init_sha256": state_sha256(state)}, tuple(notes)
 
 
 def _start_as_released(model: nn.Module) -> None:

@@ -1,0 +1,44 @@
+"""The machine that a run is trained on: what changes the last bits of its numbers, and how many threads it may use."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeAlias
+
+import torch
+from accelerate import Accelerator
+
+from robustbench_kpca.inference.environment import processor, version
+
+Machine: TypeAlias = dict[str, str | int]
+"""`threads` and `processes`, the versions of `torch` and `timm`, `device` and `processor`."""
+
+
+@contextmanager
+def own_threads(count: int | None) -> Iterator[None]:
+    """Let torch use `count` CPU threads, None for its own choice; restore the old number at the end."""
+    before = torch.get_num_threads()
+    try:
+        if count is not None:
+            torch.set_num_threads(count)
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def this_machine(accelerator: Accelerator) -> Machine:
+    """Describe the machine: two runs of one recipe and seed on equal machines have equal bits on a CPU."""
+    device = accelerator.device
+    return {
+        "threads": torch.get_num_threads(),
+        "processes": accelerator.num_processes,
+        "torch": version("torch"),
+        "timm": version("timm"),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "processor": processor(),
+    }
+
+
+def difference(before: Mapping[str, str | int], now: Mapping[str, str | int]) -> str:
+    """Return what is another, such as `threads 1, now 2`; empty if nothing is."""
+    changed = [name for name in now if name in before and before[name] != now[name]]
+    return ", ".join(f"{name} {before[name]}, now {now[name]}" for name in changed)

@@ -1,0 +1,62 @@
+"""Several runs of one recipe, one for each seed: their names, and what is trained under each."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import name_with_seed
+from robustbench_kpca.training.recipe import Recipe, load_recipe
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: the name of its files, its recipe, and the text that says what was trained."""
+
+    name: str
+    recipe: Recipe
+    text: str
+
+
+def runs_of(recipe: str, overrides: Mapping[str, Any], seeds: str = "", name: str = "") -> list[Run]:
+    """Return the runs of a recipe: one named as the recipe, or with `seeds` one `NAME-sSEED` for each seed.
+
+    A run with a seed is the same as one with the override `seed`, under another name.
+
+    Args:
+        recipe: name of a bundled recipe, or a TOML file.
+        overrides: key -> new value, as in `load_recipe`.
+        seeds: such as `0,1,2` or `0-4`; empty for the recipe's own seed.
+        name: in place of the recipe's.
+
+    Raises:
+        BadInputError: seeds that are no whole numbers, that repeat, or that are also among the overrides.
+
+    """
+    if seeds and "seed" in overrides:
+        raise BadInputError(f"--seeds {seeds} and --set seed={overrides['seed']}", fix="remove one of them")
+    runs = []
+    for seed in parse_seeds(seeds) if seeds else [None]:
+        stem, parsed, text = load_recipe(recipe, {**overrides} if seed is None else {**overrides, "seed": seed})
+        title = name or stem
+        runs.append(Run(title if seed is None else name_with_seed(title, seed), parsed, text))
+    return runs
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Parse seeds: whole numbers and ranges `FIRST-LAST`, separated by commas.
+
+    Raises:
+        BadInputError: something else, a range that runs backwards, or a seed that occurs twice.
+
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        if match is None:
+            raise BadInputError(f"--seeds {text}", expected="whole numbers and ranges, such as 0,1,2 or 0-4")
+        seeds += range(int(match[1]), int(match[2] or match[1]) + 1)
+    if len(set(seeds)) < max(len(seeds), 1):
+        raise BadInputError(f"--seeds {text}", expected="each seed once, and ranges from the smaller to the larger")
+    return seeds
