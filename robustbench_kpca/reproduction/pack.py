@@ -33,7 +33,8 @@ class Samples(BaseModel):
 class Arm(BaseModel):
     """One row of a paper's tables: models that exist, or trainings of a recipe, one for each seed.
 
-    `set` replaces fields of the recipe. `keep_every` keeps the weights of every so many epochs.
+    `set` replaces fields of the recipe. `keep_every` keeps the weights of every so many epochs. `data` is the data set
+    whose folder the recipe reads, for recipes that read files.
     """
 
     model_config = STRICT
@@ -43,6 +44,7 @@ class Arm(BaseModel):
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = ()
     set: dict[str, Scalar] = {}
     keep_every: Annotated[int, Field(ge=0)] = 0
+    data: str = ""
 
     @model_validator(mode="after")
     def _check(self) -> "Arm":
@@ -114,7 +116,7 @@ class Curves(BaseModel):
 
 
 class Epochs(BaseModel):
-    """The projection loss over the epochs of one training of each arm, which must keep its weights."""
+    """The projection loss over the epochs of the first training of each arm, which must keep its weights."""
 
     model_config = STRICT
     kind: Literal["epochs"]
@@ -122,6 +124,7 @@ class Epochs(BaseModel):
     intro: str
     arms: Annotated[tuple[str, ...], Field(min_length=1)]
     samples: str
+    splits: Annotated[tuple[str, ...], Field(min_length=1)]
     images: Annotated[int, Field(ge=1)]
 
 

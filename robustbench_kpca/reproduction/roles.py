@@ -21,13 +21,13 @@ NO_STAND_IN = "nothing in the package stands for it"
 
 @dataclass(frozen=True)
 class Training:
-    """One training of a recipe with one seed; `settings` replace fields of the recipe."""
+    """One training of a recipe; `settings` replace fields of the recipe, also the seed. For the rest see `Arm`."""
 
     name: str
     recipe: str
-    seed: int
     settings: Mapping[str, Any] = field(compare=False)
-    keep_every: int = 0
+    keep_every: int
+    data: str
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,11 @@ class Roles:
     folders: Mapping[str, Path]
     checkpoints: Mapping[str, Path]
     limit: int | None = None
-    _loaded: dict[tuple[str, str], Dataset | str] = field(default_factory=dict, compare=False)
+    _loaded: dict[tuple[str, str | None], Dataset | str] = field(default_factory=dict, compare=False)
 
-    @property
-    def trainings_folder(self) -> Path:
-        """Where weights of trainings are written, and looked for."""
-        return self.out / "trainings"
+    def weights(self, training: Training) -> Path:
+        """Return the file of a training's weights, which may also be put there by hand."""
+        return self.out / "trainings" / training.name / f"{training.name}.safetensors"
 
     @cached_property
     def _chosen(self) -> Any:
@@ -99,13 +98,13 @@ class Roles:
         """Return the argument of `load_data` for a data set: with its folder, where one was given."""
         return f"{data}:{self.folders[data]}" if data in self.folders else data
 
-    def load(self, data: str, split: str) -> Dataset | str:
+    def load(self, data: str, split: str | None) -> Dataset | str:
         """Return a data set, or the reason why it cannot be loaded."""
         if (data, split) not in self._loaded:
             self._loaded[data, split] = self._load(data, split)
         return self._loaded[data, split]
 
-    def _load(self, data: str, split: str) -> Dataset | str:
+    def _load(self, data: str, split: str | None) -> Dataset | str:
         ours = {one.data for one in self.pack.embedded.samples.values()}
         if self.scale == "embedded" and data not in ours:
             return NO_STAND_IN
@@ -128,9 +127,12 @@ class Roles:
     def _trained(self, role: str, arm: Arm, seed: int, order: int, why_not: str) -> Model:
         changed = "".join(f"-{key}{value}" for key, value in sorted(arm.set.items()))
         name = _plain(name_with_seed(f"{arm.recipe}{changed}", seed))
-        training = Training(name, arm.recipe, seed, dict(arm.set), arm.keep_every)
         recipe = load_recipe(arm.recipe, dict(arm.set))[1]
-        file = self.checkpoints.get(name, self.trainings_folder / f"{name}.safetensors")
+        settings = {**arm.set, "seed": seed} | (
+            {"data": self.source(recipe.data)} if recipe.data in self.folders else {}
+        )
+        training = Training(name, arm.recipe, settings, arm.keep_every, arm.data)
+        file = self.checkpoints.get(name, self.weights(training))
         request = ModelRequest(recipe.model, str(file), name=name, options=recipe.model_options)
         return Model(role, name, order, None if name in self.checkpoints else training, request, why_not)
 

@@ -1,0 +1,70 @@
+"""How long the steps of a pack will take at most on this machine: passes needed times the measured time of a pass."""
+
+from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.evaluation.cost import Passes, Speed, most_passes, speed
+from robustbench_kpca.evaluation.requests import ModelRequest
+from robustbench_kpca.models.loading import input_view
+from robustbench_kpca.protocols.loading import load_scenario
+from robustbench_kpca.protocols.scenario import Stage
+from robustbench_kpca.reproduction.roles import Roles
+from robustbench_kpca.reproduction.steps import Evaluate, Step, Train
+from robustbench_kpca.training.recipe import Recipe, load_recipe
+from robustbench_kpca.attack_loop.engine import build_attack
+
+
+class Estimator:
+    """Estimates seconds; architectures are timed once each. Audits and diagnoses are not estimated."""
+
+    def __init__(self, roles: Roles, device: str) -> None:
+        self.roles, self.device = roles, device
+        self._speeds: dict[str, Speed] = {}
+
+    def seconds(self, step: Step) -> float | None:
+        """Return the most seconds that a step can take; None where that is not known."""
+        if isinstance(step, Train):
+            return self._training(step)
+        if isinstance(step, Evaluate):
+            return self._evaluation(step)
+        return None
+
+    def _evaluation(self, step: Evaluate) -> float | None:
+        data = self.roles.load(step.evaluation.data, step.evaluation.split)
+        if not isinstance(data, Samples):
+            return None
+        passes = most_passes(load_scenario(step.evaluation.protocol)[1], data.classes)
+        n = min(len(data), step.evaluation.limit or len(data))
+        return None if passes is None else n * self._speed(step.model.request).seconds(passes)
+
+    def _training(self, step: Train) -> float | None:
+        recipe = load_recipe(step.training.recipe, step.training.settings)[1]
+        data = self.roles.load(recipe.data, "train") if not step.training.data else ""
+        if not isinstance(data, Samples):
+            return None
+        attack = Passes(0, 0) if recipe.adversarial is None else _attack_passes(recipe, data.classes)
+        passes = Passes(1 + attack.forwards, 1 + attack.backwards)
+        return recipe.epochs * len(data) * self._speed(step.model.request).seconds(passes)
+
+    def _speed(self, request: ModelRequest) -> Speed:
+        key = f"{request.model} {sorted(request.options.items())}"
+        if key not in self._speeds:
+            model = ModelRequest(request.model, untrained=True, options=request.options).load()
+            side = input_view(model).size
+            self._speeds[key] = speed(model, (3, side, side), self.device)
+        return self._speeds[key]
+
+
+def _attack_passes(recipe: Recipe, classes: int) -> Passes:
+    assert recipe.adversarial is not None
+    stage = Stage(attack=recipe.adversarial.attack, restarts=1, **recipe.adversarial.options)
+    return Passes(*(build_attack(stage).most_passes(classes) or (0, 0)))
+
+
+def spell(seconds: float | None) -> str:
+    """Write a duration: `40 s`, `12 min`, `3.5 h`, `6 d`; `?` where it is not known."""
+    if seconds is None:
+        return "?"
+    if seconds < 100:
+        return f"{max(seconds, 1):.0f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} d"

@@ -1,0 +1,140 @@
+"""Carry out the open steps of a pack, one after the other. What is finished is kept; a step that fails is reported."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.diagnostics.diagnosis import BLOCK
+from robustbench_kpca.diagnostics.pages import write_pages
+from robustbench_kpca.diagnostics.run import diagnose
+from robustbench_kpca.diagnostics.sources import ImageSource
+from robustbench_kpca.diagnostics.trajectory import over_training
+from robustbench_kpca.errors import BenchmarkError
+from robustbench_kpca.evaluation.executor import Executor, Reporter, run_serially
+from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.plan import Job, make_plan
+from robustbench_kpca.evaluation.requests import DataRequest
+from robustbench_kpca.inference.environment import environment, revision
+from robustbench_kpca.models.loading import input_view
+from robustbench_kpca.reproduction.estimate import Estimator, spell
+from robustbench_kpca.reproduction.roles import Roles
+from robustbench_kpca.reproduction.steps import Diagnose, Evaluate, Follow, Planned, Train
+from robustbench_kpca.reproduction.tables import SEED
+from robustbench_kpca.training.loop import Options, train
+from robustbench_kpca.training.recipe import load_recipe
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a pack is run.
+
+    Attributes:
+        device: such as "cpu".
+        budget: seconds; a step that would exceed them by its estimate is not begun. None: no limit.
+        audited: whether models are audited before they are attacked.
+        batch_size: see `RunOptions`.
+        workers: see `RunOptions`.
+        execute: executes the plan of an evaluation.
+
+    """
+
+    device: str = "cpu"
+    budget: float | None = None
+    audited: bool = True
+    batch_size: int | None = None
+    workers: int = 0
+    execute: Executor = run_serially
+
+
+def run(planned: Sequence[Planned], roles: Roles, settings: Settings, reporter: Reporter) -> list[Planned]:
+    """Carry out all open steps; return every step with its new state: also `failed`, or `open` beyond the budget."""
+    started, estimator = time.perf_counter(), Estimator(roles, settings.device)
+    after: list[Planned] = []
+    for unit in _units(planned, one_by_one=settings.budget is not None):
+        if unit[0].state != "open":
+            after += unit
+            continue
+        needed = [one.step.model.training for one in unit]
+        untrained = [one.name for one in needed if one is not None and not roles.weights(one).is_file()]
+        if untrained and not isinstance(unit[0].step, Train):
+            after += [replace(one, state="absent", why=f"{untrained[0]} is not trained") for one in unit]
+            continue
+        if settings.budget is not None:
+            wanted = sum(estimator.seconds(one.step) or 0.0 for one in unit)
+            if time.perf_counter() - started + wanted > settings.budget:
+                after += [replace(one, why=f"beyond the budget: about {spell(wanted)}") for one in unit]
+                continue
+        try:
+            _carry_out(unit, roles, settings, reporter)
+            after += [replace(one, state="done") for one in unit]
+        except BenchmarkError as error:
+            after += [replace(one, state="failed", why=str(error)) for one in unit]
+    return after
+
+
+def _units(planned: Sequence[Planned], *, one_by_one: bool) -> list[list[Planned]]:
+    """Group evaluations that share samples, so that these are loaded and corrupted once; all else stands alone."""
+    units: dict[tuple[object, ...], list[Planned]] = {}
+    for number, one in enumerate(planned):
+        key: tuple[object, ...] = (number,)
+        if isinstance(one.step, Evaluate) and one.state == "open":
+            key = (one.step.model.order, one.step.evaluation.samples, one.step.model.name if one_by_one else "")
+        units.setdefault(key, []).append(one)
+    return list(units.values())
+
+
+def _carry_out(unit: Sequence[Planned], roles: Roles, settings: Settings, reporter: Reporter) -> None:
+    match unit[0].step:
+        case Train() as step:
+            _train(step, roles, reporter)
+        case Evaluate():
+            _evaluate([one.step for one in unit if isinstance(one.step, Evaluate)], roles, settings, reporter)
+        case Diagnose() as step:
+            _diagnose(step, roles, settings, reporter)
+        case Follow() as step:
+            training = step.model.training
+            assert training is not None
+            folder = roles.weights(training).parent
+            over_training(folder, roles.source(step.data), step.splits, step.images).save(step.folder)
+
+
+def _train(step: Train, roles: Roles, reporter: Reporter) -> None:
+    training = step.training
+    _, recipe, text = load_recipe(training.recipe, training.settings)
+    options = Options(
+        resume=True, data=roles.folders.get(training.data), keep_every=training.keep_every, revision=revision(),
+        on_step=reporter.start(training.name),
+    )  # fmt: skip
+    train(training.name, recipe, text, roles.weights(training).parent, options)
+
+
+def _evaluate(steps: Sequence[Evaluate], roles: Roles, settings: Settings, reporter: Reporter) -> None:
+    wanted = steps[0].evaluation
+    jobs = [
+        Job(model.request, [step.evaluation.protocol for step in steps if step.model == model])
+        for model in dict.fromkeys(step.model for step in steps)
+    ]
+    against = None if wanted.against is None else roles.source(wanted.against)
+    data = DataRequest(roles.source(wanted.data), wanted.split, wanted.limit, against)
+    options = RunOptions(
+        SEED, settings.batch_size, settings.workers, settings.device, roles.out / "records"
+    )
+    settings.execute(make_plan(jobs, data, options, audited=settings.audited), reporter)
+
+
+def _diagnose(step: Diagnose, roles: Roles, settings: Settings, reporter: Reporter) -> None:
+    network, request = step.model.request.load(), step.model.request
+    data = roles.source(step.data)
+    samples = Samples.require(
+        DataRequest(data, step.splits[0], step.images).load(input_view(network))
+    )
+    done = diagnose(
+        network, ImageSource(samples.in_order()), environment(torch.device(settings.device)), name=step.model.name,
+        origin=request.source, claims=step.claims, block=min(BLOCK, step.images), seed=SEED, device=settings.device,
+        progress=reporter.start(str(step)),
+    )  # fmt: skip
+    done.save(step.folder)
+    write_pages(done, step.folder)

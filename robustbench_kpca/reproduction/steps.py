@@ -1,0 +1,154 @@
+"""What a pack needs: trainings, evaluations, diagnoses; which of it is done, and why some of it cannot be had."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from robustbench_kpca.diagnostics.diagnosis import FILE as CLAIMS_FILE
+from robustbench_kpca.diagnostics.epochs import FILE as EPOCHS_FILE
+from robustbench_kpca.records.record import find_records
+from robustbench_kpca.report.board import Board
+from robustbench_kpca.report.board_spec import Evaluation
+from robustbench_kpca.report.matching import fill
+from robustbench_kpca.reproduction.pack import Claims, Epochs, Item, Open, Table
+from robustbench_kpca.reproduction.roles import Model, Roles, Training
+from robustbench_kpca.reproduction.tables import board_spec
+from robustbench_kpca.training.recipe import load_recipe
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train one model."""
+
+    model: Model
+    training: Training
+
+    def __str__(self) -> str:
+        return f"train {self.training.name}"
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Evaluate one model under one protocol on one set of samples."""
+
+    model: Model
+    evaluation: Evaluation
+
+    def __str__(self) -> str:
+        return f"evaluate {self.model.name} under {self.evaluation.protocol} on {self.evaluation.recorded_data}"
+
+
+@dataclass(frozen=True)
+class Diagnose:
+    """Test claims on one model; the diagnosis is written to `folder`."""
+
+    model: Model
+    folder: Path
+    data: str
+    splits: tuple[str]
+    images: int
+    claims: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"diagnose {self.model.name}: {', '.join(self.claims)}"
+
+
+@dataclass(frozen=True)
+class Follow:
+    """Measure the projection loss over the epochs of one training; the numbers are written to `folder`."""
+
+    model: Model
+    folder: Path
+    data: str
+    splits: tuple[str, ...]
+    images: int
+
+    def __str__(self) -> str:
+        return f"follow {self.model.name} over its epochs"
+
+
+Step = Train | Evaluate | Diagnose | Follow
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A step with the items that need it. `state`: `done`, `open`, or `absent` for the reason `why`."""
+
+    step: Step
+    items: tuple[str, ...]
+    state: str
+    why: str = ""
+
+
+def plan(items: Mapping[str, Item], roles: Roles) -> list[Planned]:
+    """Return every step once: of the first seed of every arm before the second; trainings before what needs them."""
+    found: dict[Step, Planned] = {}
+    for name, item in items.items():
+        for planned in _steps(name, item, roles):
+            known = found.get(planned.step)
+            found[planned.step] = planned if known is None else replace(known, items=(*known.items, name))
+    return sorted(found.values(), key=lambda one: (one.step.model.order, not isinstance(one.step, Train)))
+
+
+def board_of(name: str, table: Table, roles: Roles) -> Board:
+    """Fill a table with the records that are there."""
+    records = roles.out / "records"
+    return fill(name, board_spec(table, roles), find_records(records) if records.is_dir() else [], f"{name} of a pack")
+
+
+def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
+    """Yield the steps of one item. A step whose training is absent is absent for the same reason."""
+    if isinstance(item, Open):
+        return
+    models = [model for arm in item.arms for model in roles.models(arm)]
+    why_not: dict[str, str] = {}
+    for model in models:
+        why_not[model.name] = model.why_not
+        if model.training is not None:
+            planned = _training(name, model, model.training, roles)
+            why_not[model.name] = f"{model.training.name} is not trained: {planned.why}" if planned.why else ""
+            yield planned
+    if isinstance(item, Table):
+        by_name = {model.name: model for model in models}
+        for run in board_of(name, item, roles).runs:
+            step = Evaluate(by_name[run.model], run.evaluation)
+            needed = [(run.evaluation.data, run.evaluation.split)]
+            needed += [] if run.evaluation.against is None else [(run.evaluation.against, None)]
+            yield _planned(name, step, why_not[run.model] or _unreadable(needed, roles), done=run.state == "ready")
+    elif isinstance(item, Claims | Epochs):
+        for model in models:
+            if isinstance(item, Claims) or model.order == 0:
+                made = _diagnosis(name, item, model, roles)
+                data = [(made.data, split) for split in made.splits]
+                done = (made.folder / (CLAIMS_FILE if isinstance(made, Diagnose) else EPOCHS_FILE)).is_file()
+                yield _planned(name, made, why_not[model.name] or _unreadable(data, roles), done=done)
+
+
+def _training(name: str, model: Model, training: Training, roles: Roles) -> Planned:
+    done = roles.weights(training).is_file()
+    recipe = load_recipe(training.recipe, training.settings)[1]
+    why = model.why_not
+    if not why and training.data and training.data not in roles.folders:
+        why = f"no folder: --data {training.data}=DIR"
+    elif not why and not training.data:
+        why = _unreadable([(recipe.data, "train")], roles)
+    return _planned(name, Train(model, training), why, done=done)
+
+
+def _diagnosis(name: str, item: Claims | Epochs, model: Model, roles: Roles) -> Diagnose | Follow:
+    samples, folder = roles.samples(item.samples), roles.out / name / model.name
+    images = min(item.images, roles.limit or item.images)
+    if isinstance(item, Claims):
+        return Diagnose(model, folder, samples.data, (samples.split,), images, item.claims)
+    return Follow(model, folder, samples.data, item.splits, images)
+
+
+def _planned(name: str, step: Step, why: str, *, done: bool) -> Planned:
+    state = "done" if done else "absent" if why else "open"
+    return Planned(step, (name,), state, "" if done else why)
+
+
+def _unreadable(wanted: Iterable[tuple[str, str | None]], roles: Roles) -> str:
+    """Return why a data set cannot be loaded; empty if all can."""
+    found = (roles.load(data, split) for data, split in wanted)
+    return next((one for one in found if isinstance(one, str)), "")

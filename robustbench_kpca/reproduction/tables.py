@@ -1,0 +1,35 @@
+"""The board of a table in a pack: its rows and columns, once the names have been replaced."""
+
+from robustbench_kpca.report.board_spec import BoardSpec, Column, Row
+from robustbench_kpca.reproduction.pack import ItemColumn, Table
+from robustbench_kpca.reproduction.roles import Roles
+
+SEED = 0
+
+
+def board_spec(table: Table, roles: Roles) -> BoardSpec:
+    """Return what `board.toml` would say: one row an arm, and a corrected twin behind the columns that have one."""
+    columns = [made for column in table.column for made in _columns(column, roles)]
+    first = roles.samples(table.column[0].samples)
+    return BoardSpec(
+        title=table.title, intro=table.intro, data=first.data, split=first.split, limit=first.limit, seed=SEED,
+        row=tuple(_row(arm, roles) for arm in table.arms), rank_by=table.rank_by, column=tuple(columns),
+    )  # fmt: skip
+
+
+def _row(arm: str, roles: Roles) -> Row:
+    return Row(title=roles.title(arm), models=tuple(model.name for model in roles.models(arm)))
+
+
+def _columns(column: ItemColumn, roles: Roles) -> list[Column]:
+    samples = roles.samples(column.samples)
+    literal = Column(
+        title=column.title, protocol=roles.protocol(column.protocol), metric=column.metric, data=samples.data,
+        split=samples.split, limit=samples.limit, corruption=column.corruption,
+        reference=None if column.reference is None else roles.models(column.reference)[0].name,
+        against=None if column.against is None else roles.samples(column.against).data,
+    )  # fmt: skip
+    if not column.corrected:
+        return [literal]
+    twin = {"title": f"{column.title}, corrected", "protocol": roles.protocol(column.corrected)}
+    return [literal, literal.model_copy(update=twin)]
