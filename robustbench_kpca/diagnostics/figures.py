@@ -5,13 +5,14 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from robustbench_kpca.diagnostics.diagnosis import Diagnosis, Judged
+from robustbench_kpca.diagnostics.diagnosis import Diagnosis, Judged, Profile
 
 STYLE: dict[Any, Any] = {
     "font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "rbk", "axes.grid": True,
     "grid.alpha": 0.25,
 }  # fmt: skip
 _WIDE = 30.0  # profiles with a larger ratio of maximum to median get a logarithmic axis
+_FEW = 30  # profiles with more values are drawn without marks
 _COLUMNS = 3
 _CONTROLS = ("random", "shuffled", "unpursued", "untrained", "true", "paper", "signs", "textbook")
 
@@ -53,13 +54,27 @@ def by_layer(judged: Judged) -> str:
 
 def profiles(judged: Judged) -> str:
     """Plot every profile of a claim, such as eigenvalues by rank; a profile and its control share a panel."""
-    panels: dict[str, Callable[[Any], None]] = {}
-    for name in judged.profiles:
-        if any(name != other and name.startswith(f"{other}_") for other in judged.profiles):
-            continue
-        family = {key: values for key, values in judged.profiles.items() if key == name or key.startswith(f"{name}_")}
-        panels[name.replace("_", " ")] = _curves(name, family)
+    panels = {
+        name.replace("_", " "): _curves(name, {key: profile.mean for key, profile in family.items()})
+        for name, family in _families(judged).items()
+    }
     return _svg(panels) if panels else ""
+
+
+def profiles_by_layer(judged: Judged) -> dict[str, str]:
+    """Plot every profile with its controls, one panel per layer; nothing if there is only one layer."""
+    found = {}
+    for name, family in _families(judged).items():
+        numbers = sorted({one.layer for profile in family.values() for one in profile.layers})
+        panels = {
+            f"layer {number}": _curves(name, {
+                key: one.mean for key, profile in family.items() for one in profile.layers if one.layer == number
+            })
+            for number in numbers
+        }  # fmt: skip
+        if len(panels) > 1:
+            found[name.replace("_", " ")] = _svg(panels, columns=4)
+    return found
 
 
 def across_models(named: Mapping[str, Diagnosis]) -> str:
@@ -74,12 +89,24 @@ def across_models(named: Mapping[str, Diagnosis]) -> str:
     return _svg(panels, width=3.6, height=0.8 + 0.28 * len(named)) if panels else ""
 
 
+def _families(judged: Judged) -> dict[str, dict[str, Profile]]:
+    """Group profiles with their controls, such as `name_random`."""
+    names = judged.profiles
+    firsts = [name for name in names if not any(name != other and name.startswith(f"{other}_") for other in names)]
+    return {
+        first: {name: names[name] for name in names if name == first or name.startswith(f"{first}_")}
+        for first in firsts
+    }
+
+
 def _curves(name: str, family: Mapping[str, Sequence[float]]) -> Callable[[Any], None]:
     def draw(axis: Any) -> None:
         for number, (key, values) in enumerate(family.items()):
             label = key.removeprefix(name).replace("_", " ").strip() or "own"
-            style = {"color": f"C{number}", "linestyle": "-" if number == 0 else "--"}
-            axis.plot(range(1, len(values) + 1), values, marker="o", markersize=2.5, label=label, **style)
+            style: dict[str, Any] = {"color": f"C{number}", "linestyle": "-" if number == 0 else "--"}
+            if len(values) <= _FEW:
+                style |= {"marker": "o", "markersize": 2.5}
+            axis.plot(range(1, len(values) + 1), values, label=label, **style)
         drawn = sorted(value for values in family.values() for value in values)
         if drawn and drawn[0] > 0 and drawn[-1] > _WIDE * drawn[len(drawn) // 2]:
             axis.set_yscale("log")
@@ -108,12 +135,14 @@ def _forest(names: Sequence[str], judged: Mapping[str, Judged], key: str) -> Cal
     return draw
 
 
-def _svg(panels: Mapping[str, Callable[[Any], None]], *, width: float = 3.0, height: float = 2.2) -> str:
+def _svg(
+    panels: Mapping[str, Callable[[Any], None]], *, width: float = 3.0, height: float = 2.2, columns: int = _COLUMNS
+) -> str:
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    columns = min(_COLUMNS, len(panels))
+    columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width * columns, height * rows), layout="constrained")

@@ -186,7 +186,11 @@ def test_memory_does_not_grow_with_the_images():
 
     def kept():
         moments = [part for one in totals.kept.values() for part in (one.values, one.overall)]
-        arrays = [array for one in [*moments, *totals.profiles.values()] for array in (one.mean, one.squares)]
+        arrays = [
+            array
+            for one in [*moments, *(one for kept in totals.profiles.values() for one in kept.values())]
+            for array in (one.mean, one.squares)
+        ]
         permuted = [one.permuted for one in totals.kept.values() if one.permuted is not None]
         arrays += [array for one in permuted for array in (one.sums, one.observed, one.others)]
         return sum(np.asarray(array).nbytes for array in arrays)
