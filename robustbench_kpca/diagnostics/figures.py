@@ -2,7 +2,7 @@
 
 import io
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from robustbench_kpca.diagnostics.diagnosis import Diagnosis, Judged, Profile
@@ -65,14 +65,13 @@ def profiles_by_layer(judged: Judged) -> dict[str, str]:
     """Plot every profile with its controls, one panel per layer; nothing if there is only one layer."""
     found = {}
     for name, family in _families(judged).items():
-        numbers = sorted({one.layer for profile in family.values() for one in profile.layers})
-        panels = {
-            f"layer {number}": _curves(name, {
-                key: one.mean for key, profile in family.items() for one in profile.layers if one.layer == number
-            })
-            for number in numbers
-        }  # fmt: skip
-        if len(panels) > 1:
+        by_layer: dict[int, dict[str, Sequence[float]]] = {}
+        for key, profile in family.items():
+            for one in profile.layers:
+                by_layer.setdefault(one.layer, {})[key] = one.mean
+        if len(by_layer) > 1:
+            log = _is_wide(value for curves in by_layer.values() for one in curves.values() for value in one)
+            panels = {f"layer {number}": _curves(name, by_layer[number], log=log) for number in sorted(by_layer)}
             found[name.replace("_", " ")] = _svg(panels, columns=4)
     return found
 
@@ -99,7 +98,13 @@ def _families(judged: Judged) -> dict[str, dict[str, Profile]]:
     }
 
 
-def _curves(name: str, family: Mapping[str, Sequence[float]]) -> Callable[[Any], None]:
+def _is_wide(values: Iterable[float]) -> bool:
+    """Return whether values need a logarithmic axis."""
+    drawn = sorted(values)
+    return bool(drawn) and drawn[0] > 0 and drawn[-1] > _WIDE * drawn[len(drawn) // 2]
+
+
+def _curves(name: str, family: Mapping[str, Sequence[float]], *, log: bool | None = None) -> Callable[[Any], None]:
     def draw(axis: Any) -> None:
         for number, (key, values) in enumerate(family.items()):
             label = key.removeprefix(name).replace("_", " ").strip() or "own"
@@ -107,8 +112,7 @@ def _curves(name: str, family: Mapping[str, Sequence[float]]) -> Callable[[Any],
             if len(values) <= _FEW:
                 style |= {"marker": "o", "markersize": 2.5}
             axis.plot(range(1, len(values) + 1), values, label=label, **style)
-        drawn = sorted(value for values in family.values() for value in values)
-        if drawn and drawn[0] > 0 and drawn[-1] > _WIDE * drawn[len(drawn) // 2]:
+        if _is_wide(value for values in family.values() for value in values) if log is None else log:
             axis.set_yscale("log")
         if len(family) > 1:
             axis.legend(frameon=False)
