@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from robustbench_kpca.diagnostics.diagnosis import Diagnosis, Judged, Profile
+from robustbench_kpca.diagnostics.epochs import TERMS, Trajectory
 
 STYLE: dict[Any, Any] = {
     "font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "rbk", "axes.grid": True,
@@ -86,6 +87,30 @@ def across_models(named: Mapping[str, Diagnosis]) -> str:
         if keys:
             panels[f"{claim}: {keys[0]}".replace("_", " ")] = _forest(list(named), judged, keys[0])
     return _svg(panels, width=3.6, height=0.8 + 0.28 * len(named)) if panels else ""
+
+
+def trajectory(found: Trajectory) -> str:
+    """Plot the terms of the projection loss over training: means over layers, one curve per split."""
+
+    def curves(name: str) -> Callable[[Any], None]:
+        def draw(axis: Any) -> None:
+            drawn = []
+            for number, course in enumerate(found.courses):
+                epochs, values = course.curve(name)
+                axis.plot(epochs, values, marker="o", markersize=2.5, color=f"C{number}", label=course.data.split)
+                drawn += values
+            sizes = sorted(abs(value) for value in drawn if value)
+            if sizes and min(drawn) > 0 and sizes[-1] > _WIDE * sizes[0]:
+                axis.set_yscale("log")
+            elif sizes and sizes[-1] > _WIDE * sizes[0]:
+                axis.set_yscale("symlog", linthresh=sizes[0])
+            axis.set_xlabel("epoch")
+            axis.xaxis.get_major_locator().set_params(integer=True)
+            axis.legend(frameon=False)
+
+        return draw
+
+    return _svg({title.replace("$", ""): curves(name) for name, title in TERMS.items()})
 
 
 def _families(judged: Judged) -> dict[str, dict[str, Profile]]:

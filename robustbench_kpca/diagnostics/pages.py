@@ -8,9 +8,10 @@ from typing import Any, Literal
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from tabulate import tabulate
 
-from robustbench_kpca.diagnostics import csvs, figures, tables
+from robustbench_kpca.diagnostics import csvs, epochs, figures, tables
 from robustbench_kpca.diagnostics.ablation import COLUMNS, contrasts, without_identity
 from robustbench_kpca.diagnostics.diagnosis import Diagnosis, Judged
+from robustbench_kpca.diagnostics.epochs import Trajectory
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.records.record import Record
@@ -84,6 +85,14 @@ def write_comparison(diagnoses: Sequence[Diagnosis], folder: Path, records: Sequ
     return _write(
         folder, "comparison", comparison_markdown(named, ablation, note), comparison_html(named, ablation, note)
     )
+
+
+def write_trajectory(found: Trajectory, folder: Path) -> list[Path]:
+    """Write trajectory.json, trajectory.csv and trajectory.svg, each atomically; return their paths."""
+    texts = {folder / epochs.TABLE: found.csv(), folder / epochs.FIGURE: figures.trajectory(found)}
+    for path, text in texts.items():
+        write_atomic(path, text.encode())
+    return [found.save(folder), *texts]
 
 
 def by_name(diagnoses: Sequence[Diagnosis]) -> dict[str, Diagnosis]:
