@@ -38,7 +38,7 @@ def diagnose(
         typer.Argument(
             help="Model: a name of `rbk list models`, timm:NAME, module.path:factory, or transformers:NAME_OR_FOLDER "
             "with --data FILE (one text per line); or a folder of `rbk train --keep-every`, to show its projection "
-            "loss by epoch."
+            "loss by epoch, on several splits with --split train,test."
         ),
     ] = None,
     data: Data = "digits",
@@ -112,7 +112,7 @@ def diagnose(
         require_writable(out)
         require_own(out, "model")
     if _is_run(model):
-        _over_training(Path(model), data, split, images, out, seed=seed, json=json)
+        _over_training(Path(model), data, split, images, out, seed=seed, json=json, quiet=quiet)
         return
     request = ModelRequest(model, checkpoint, ema, resize_positions, untrained, name, options)
     network, source = _load(request, data, split, images)
@@ -190,14 +190,17 @@ def _is_run(model: str) -> bool:
 
 
 def _over_training(
-    folder: Path, data: str, split: str | None, images: int, out: Path | None, *, seed: int, json: bool
+    folder: Path, data: str, split: str | None, images: int, out: Path | None, *, seed: int, json: bool, quiet: bool
 ) -> None:
     from robustbench_kpca.diagnostics.epochs import COLUMNS
+    from robustbench_kpca.diagnostics.pages import write_trajectory
     from robustbench_kpca.diagnostics.trajectory import over_training
 
-    found = over_training(folder, data, split, images, seed=seed)
+    splits = [None] if split is None else split.split(",")
+    found = over_training(folder, data, splits, images, seed=seed)
     if out is not None:
-        found.save(out)
+        for path in write_trajectory(found, out):
+            _console.note(str(path), quiet=quiet)
     if json:
         _console.show_json(found.model_dump(mode="json"))
     else:

@@ -15,7 +15,7 @@ from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import DataInfo, Environment, ModelInfo
 from robustbench_kpca.strict import STRICT, validate_json
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 FILE = "diagnosis.json"
 BLOCK = 5
 """Default number of images per block; the images of a block serve as each other's null model."""
@@ -104,6 +104,24 @@ class Measured(BaseModel):
     units: tuple[Unit, ...]
 
 
+class LayerProfile(BaseModel):
+    """A profile in one layer: means and standard deviations over the heads of all images."""
+
+    model_config = STRICT
+    layer: int
+    mean: tuple[Finite, ...]
+    deviation: tuple[Finite, ...]
+
+
+class Profile(BaseModel):
+    """A statistic with several values, such as eigenvalues by rank; `mean` is over layers, heads and images."""
+
+    model_config = STRICT
+    what: str
+    mean: tuple[Finite, ...]
+    layers: tuple[LayerProfile, ...]
+
+
 class Finding(BaseModel):
     """A published number, beside the value measured here.
 
@@ -130,8 +148,7 @@ class Judged(BaseModel):
     outcome: Outcome
     why: str
     statistics: dict[str, Measured]
-    profiles: dict[str, tuple[Finite, ...]]
-    """Means over images and heads of statistics with several values each, such as eigenvalues by rank."""
+    profiles: dict[str, Profile]
     findings: tuple[Finding, ...]
 
 
@@ -152,7 +169,7 @@ class Diagnosis(BaseModel):
     """All claims about one model on one set of images or texts."""
 
     model_config = STRICT
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     model: ModelInfo
     data: DataInfo
     protocol: Protocol

@@ -1,5 +1,7 @@
 """The projection loss of one training run, epoch by epoch, as `rbk diagnose FOLDER` stores it; needs no torch."""
 
+import csv
+import io
 from pathlib import Path
 from typing import Literal
 
@@ -12,8 +14,16 @@ from robustbench_kpca.records.record import DataInfo
 from robustbench_kpca.strict import STRICT, validate_json
 
 FILE = "trajectory.json"
-COLUMNS = ("Epoch", "log10 |phi(q)|^2", "log10 |h|^2", "J_proj", "|phi^2 - h^2|", "inequality", "official log")
-TERMS = ("log10_phi", "log10_h", "scaled_signed", "scaled_absolute", "inequality", "official_log")
+TABLE, FIGURE = "trajectory.csv", "trajectory.svg"
+TERMS = {
+    "scaled_signed": "J_proj = mean (|phi(q)|^2 - |h|^2)",
+    "phi": "mean |phi(q)|^2",
+    "h": "mean |h|^2",
+    "scaled_absolute": "mean ||phi(q)|^2 - |h|^2|",
+    "inequality": "share of |h|^2 <= |phi(q)|^2",
+    "official_log": "official log",
+}
+COLUMNS = ("Split", "Epoch", *TERMS.values())
 
 
 class EpochTerms(BaseModel):
@@ -29,19 +39,47 @@ class EpochTerms(BaseModel):
         return sum(self.by_layer[name]) / len(self.by_layer[name])
 
 
-class Trajectory(BaseModel):
-    """One training run; the images are the same at every epoch."""
+class Course(BaseModel):
+    """One split; its images are the same at every epoch."""
 
     model_config = STRICT
-    schema_version: Literal[1] = 1
-    name: str
     data: DataInfo
-    seed: int = 0
     epochs: tuple[EpochTerms, ...]
 
+    def curve(self, name: str) -> tuple[list[int], list[float]]:
+        """Return the epochs, and the mean over layers of one statistic after each."""
+        return [one.epoch for one in self.epochs], [one.mean(name) for one in self.epochs]
+
+
+class Trajectory(BaseModel):
+    """One training run, measured on one or several splits, in evaluation mode."""
+
+    model_config = STRICT
+    schema_version: Literal[2] = 2
+    name: str
+    seed: int = 0
+    courses: tuple[Course, ...]
+
     def rows(self) -> list[tuple[str, ...]]:
-        """Return one row per epoch."""
-        return [(str(one.epoch), *(f"{one.mean(name):.4g}" for name in TERMS)) for one in self.epochs]
+        """Return one row per split and epoch: means over layers."""
+        return [
+            (course.data.split, str(one.epoch), *(f"{one.mean(name):.4g}" for name in TERMS))
+            for course in self.courses
+            for one in course.epochs
+        ]
+
+    def csv(self) -> str:
+        """Return one line per split, epoch, statistic and layer; the layer `all` is the mean over layers."""
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow(("split", "epoch", "statistic", "layer", "value"))
+        for course in self.courses:
+            for one in course.epochs:
+                for name, values in one.by_layer.items():
+                    where = (course.data.split, one.epoch, name)
+                    writer.writerow((*where, "all", f"{one.mean(name):.8g}"))
+                    writer.writerows((*where, layer, f"{value:.8g}") for layer, value in enumerate(values))
+        return buffer.getvalue()
 
     def save(self, folder: Path) -> Path:
         """Write `trajectory.json`; return its path."""

@@ -2,16 +2,18 @@
 
 import io
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from robustbench_kpca.diagnostics.diagnosis import Diagnosis, Judged
+from robustbench_kpca.diagnostics.diagnosis import Diagnosis, Judged, Profile
+from robustbench_kpca.diagnostics.epochs import TERMS, Trajectory
 
 STYLE: dict[Any, Any] = {
     "font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "rbk", "axes.grid": True,
     "grid.alpha": 0.25,
 }  # fmt: skip
 _WIDE = 30.0  # profiles with a larger ratio of maximum to median get a logarithmic axis
+_FEW = 30  # profiles with more values are drawn without marks
 _COLUMNS = 3
 _CONTROLS = ("random", "shuffled", "unpursued", "untrained", "true", "paper", "signs", "textbook")
 
@@ -53,13 +55,26 @@ def by_layer(judged: Judged) -> str:
 
 def profiles(judged: Judged) -> str:
     """Plot every profile of a claim, such as eigenvalues by rank; a profile and its control share a panel."""
-    panels: dict[str, Callable[[Any], None]] = {}
-    for name in judged.profiles:
-        if any(name != other and name.startswith(f"{other}_") for other in judged.profiles):
-            continue
-        family = {key: values for key, values in judged.profiles.items() if key == name or key.startswith(f"{name}_")}
-        panels[name.replace("_", " ")] = _curves(name, family)
+    panels = {
+        name.replace("_", " "): _curves(name, {key: profile.mean for key, profile in family.items()})
+        for name, family in _families(judged).items()
+    }
     return _svg(panels) if panels else ""
+
+
+def profiles_by_layer(judged: Judged) -> dict[str, str]:
+    """Plot every profile with its controls, one panel per layer; nothing if there is only one layer."""
+    found = {}
+    for name, family in _families(judged).items():
+        by_layer: dict[int, dict[str, Sequence[float]]] = {}
+        for key, profile in family.items():
+            for one in profile.layers:
+                by_layer.setdefault(one.layer, {})[key] = one.mean
+        if len(by_layer) > 1:
+            log = _is_wide(value for curves in by_layer.values() for one in curves.values() for value in one)
+            panels = {f"layer {number}": _curves(name, by_layer[number], log=log) for number in sorted(by_layer)}
+            found[name.replace("_", " ")] = _svg(panels, columns=4)
+    return found
 
 
 def across_models(named: Mapping[str, Diagnosis]) -> str:
@@ -74,14 +89,55 @@ def across_models(named: Mapping[str, Diagnosis]) -> str:
     return _svg(panels, width=3.6, height=0.8 + 0.28 * len(named)) if panels else ""
 
 
-def _curves(name: str, family: Mapping[str, Sequence[float]]) -> Callable[[Any], None]:
+def trajectory(found: Trajectory) -> str:
+    """Plot the terms of the projection loss over training: means over layers, one curve per split."""
+
+    def curves(name: str) -> Callable[[Any], None]:
+        def draw(axis: Any) -> None:
+            drawn = []
+            for number, course in enumerate(found.courses):
+                epochs, values = course.curve(name)
+                axis.plot(epochs, values, marker="o", markersize=2.5, color=f"C{number}", label=course.data.split)
+                drawn += values
+            sizes = sorted(abs(value) for value in drawn if value)
+            if sizes and min(drawn) > 0 and sizes[-1] > _WIDE * sizes[0]:
+                axis.set_yscale("log")
+            elif sizes and sizes[-1] > _WIDE * sizes[0]:
+                axis.set_yscale("symlog", linthresh=sizes[0])
+            axis.set_xlabel("epoch")
+            axis.xaxis.get_major_locator().set_params(integer=True)
+            axis.legend(frameon=False)
+
+        return draw
+
+    return _svg({title.replace("$", ""): curves(name) for name, title in TERMS.items()})
+
+
+def _families(judged: Judged) -> dict[str, dict[str, Profile]]:
+    """Group profiles with their controls, such as `name_random`."""
+    names = judged.profiles
+    firsts = [name for name in names if not any(name != other and name.startswith(f"{other}_") for other in names)]
+    return {
+        first: {name: names[name] for name in names if name == first or name.startswith(f"{first}_")}
+        for first in firsts
+    }
+
+
+def _is_wide(values: Iterable[float]) -> bool:
+    """Return whether values need a logarithmic axis."""
+    drawn = sorted(values)
+    return bool(drawn) and drawn[0] > 0 and drawn[-1] > _WIDE * drawn[len(drawn) // 2]
+
+
+def _curves(name: str, family: Mapping[str, Sequence[float]], *, log: bool | None = None) -> Callable[[Any], None]:
     def draw(axis: Any) -> None:
         for number, (key, values) in enumerate(family.items()):
             label = key.removeprefix(name).replace("_", " ").strip() or "own"
-            style = {"color": f"C{number}", "linestyle": "-" if number == 0 else "--"}
-            axis.plot(range(1, len(values) + 1), values, marker="o", markersize=2.5, label=label, **style)
-        drawn = sorted(value for values in family.values() for value in values)
-        if drawn and drawn[0] > 0 and drawn[-1] > _WIDE * drawn[len(drawn) // 2]:
+            style: dict[str, Any] = {"color": f"C{number}", "linestyle": "-" if number == 0 else "--"}
+            if len(values) <= _FEW:
+                style |= {"marker": "o", "markersize": 2.5}
+            axis.plot(range(1, len(values) + 1), values, label=label, **style)
+        if _is_wide(value for values in family.values() for value in values) if log is None else log:
             axis.set_yscale("log")
         if len(family) > 1:
             axis.legend(frameon=False)
@@ -108,12 +164,14 @@ def _forest(names: Sequence[str], judged: Mapping[str, Judged], key: str) -> Cal
     return draw
 
 
-def _svg(panels: Mapping[str, Callable[[Any], None]], *, width: float = 3.0, height: float = 2.2) -> str:
+def _svg(
+    panels: Mapping[str, Callable[[Any], None]], *, width: float = 3.0, height: float = 2.2, columns: int = _COLUMNS
+) -> str:
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    columns = min(_COLUMNS, len(panels))
+    columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width * columns, height * rows), layout="constrained")

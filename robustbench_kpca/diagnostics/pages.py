@@ -8,15 +8,17 @@ from typing import Any, Literal
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from tabulate import tabulate
 
-from robustbench_kpca.diagnostics import figures, tables
+from robustbench_kpca.diagnostics import csvs, epochs, figures, tables
 from robustbench_kpca.diagnostics.ablation import COLUMNS, contrasts, without_identity
 from robustbench_kpca.diagnostics.diagnosis import Diagnosis, Judged
+from robustbench_kpca.diagnostics.epochs import Trajectory
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.records.record import Record
 
 Kind = Literal["model", "comparison"]
 _README, _PAGE = "README.md", "index.html"
+_LAYERS, _PROFILES = "layers.csv", "profiles.csv"
 _STATISTICS = ("Statistic", "What", *tables.STATISTICS[2:])
 _FINDINGS = ("Published statement", "Source", "Measured", "95 % interval", "Outcome")
 _REASONS = ("Model", "Verdict", "Why")
@@ -59,8 +61,12 @@ def require_own(folder: Path, kind: Kind) -> None:
 
 
 def write_pages(diagnosis: Diagnosis, folder: Path) -> list[Path]:
-    """Write README.md and index.html beside `diagnosis.json`, each atomically; return their paths."""
-    return _write(folder, "model", markdown(diagnosis), html(diagnosis))
+    """Write pages and CSV files beside `diagnosis.json`, each atomically; return their paths."""
+    written = _write(folder, "model", markdown(diagnosis), html(diagnosis))
+    tables_of_numbers = {folder / _LAYERS: csvs.layers(diagnosis), folder / _PROFILES: csvs.profiles(diagnosis)}
+    for path, text in tables_of_numbers.items():
+        write_atomic(path, text.encode())
+    return [*written, *tables_of_numbers]
 
 
 def write_comparison(diagnoses: Sequence[Diagnosis], folder: Path, records: Sequence[Record] = ()) -> list[Path]:
@@ -79,6 +85,14 @@ def write_comparison(diagnoses: Sequence[Diagnosis], folder: Path, records: Sequ
     return _write(
         folder, "comparison", comparison_markdown(named, ablation, note), comparison_html(named, ablation, note)
     )
+
+
+def write_trajectory(found: Trajectory, folder: Path) -> list[Path]:
+    """Write trajectory.json, trajectory.csv and trajectory.svg, each atomically; return their paths."""
+    texts = {folder / epochs.TABLE: found.csv(), folder / epochs.FIGURE: figures.trajectory(found)}
+    for path, text in texts.items():
+        write_atomic(path, text.encode())
+    return [found.save(folder), *texts]
 
 
 def by_name(diagnoses: Sequence[Diagnosis]) -> dict[str, Diagnosis]:
@@ -113,14 +127,15 @@ def html(diagnosis: Diagnosis) -> str:
     claims = [
         {
             "name": name, "judged": judged, "head": _head(judged), "rows": _statistics(diagnosis, name),
-            "nulls": _nulls(judged), "findings": _findings(judged), "by_layer": tables.layer_rows(judged),
+            "nulls": _nulls(judged), "findings": _findings(judged), "by_layer": tables.layer_matrix(judged),
             "layers": figures.by_layer(judged), "profiles": figures.profiles(judged),
+            "profiles_by_layer": figures.profiles_by_layer(judged),
         }
         for name, judged in diagnosis.claims.items()
     ]  # fmt: skip
     return _render(
         "diagnosis.html.j2", title=_title(diagnosis), intro=_intro(diagnosis), claims=claims,
-        findings_head=_FINDINGS, layers_head=tables.LAYERS, chance_head=tables.CHANCE,
+        findings_head=_FINDINGS, chance_head=tables.CHANCE,
         chance=tables.chance_rows(diagnosis), provenance=_provenance(diagnosis),
     )  # fmt: skip
 

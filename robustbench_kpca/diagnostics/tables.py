@@ -53,6 +53,16 @@ def layer_rows(judged: Judged, names: Sequence[str] | None = None) -> list[Row]:
     return rows
 
 
+def layer_matrix(judged: Judged) -> tuple[Row, list[Row]]:
+    """Return the head and one row per layer: the mean of every statistic over heads, with chance in brackets."""
+    names = list(judged.statistics)
+    cells: dict[str, dict[str, str]] = {}
+    for layer, name, mean, chance, _ in layer_rows(judged):
+        cells.setdefault(layer, {})[name] = f"{mean} ({chance})" if chance else mean
+    rows = [(layer, *(cells[layer].get(name, "") for name in names)) for layer in sorted(cells, key=int)]
+    return ("Layer", *(name.replace("_", " ") for name in names)), rows
+
+
 def chance_rows(diagnosis: Diagnosis) -> list[Row]:
     """Return one row per pair of unrelated matrices and similarity."""
     return [(one.pair, one.statistic, number(one.mean), number(one.deviation)) for one in diagnosis.chance]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from robustbench_kpca.diagnostics import thresholds
 from robustbench_kpca.diagnostics.claims import Claim, Results, Statistic
-from robustbench_kpca.diagnostics.diagnosis import Measured, Null, Unit
+from robustbench_kpca.diagnostics.diagnosis import LayerProfile, Measured, Null, Profile, Unit
 from robustbench_kpca.diagnostics.moments import Moments, RatioMoments, Values
 from robustbench_kpca.randomness import generator, sample_key
 from robustbench_kpca.records.estimate import holm
@@ -99,7 +99,7 @@ class Totals:
     draws: int
     kept: dict[str, Kept] = field(default_factory=dict)
     ratios: dict[str, KeptRatio] = field(default_factory=dict)
-    profiles: dict[str, Moments] = field(default_factory=dict)
+    profiles: dict[str, dict[int, Moments]] = field(default_factory=dict)
     broken: str = ""
 
     def add(self, layers: Sequence[Mapping[str, Tensor]], orders: NDArray[np.int64]) -> None:
@@ -115,8 +115,9 @@ class Totals:
                 found = np.concatenate([layers[number][name].cpu().numpy() for number in there], -1)
                 self._add(name, statistic, found, [unit for number in there for unit in units[number]], orders)
         for name in self.claim.profiles:
-            for length, found in self._by_length(name, layers).items():
-                self.profiles.setdefault(self._profile(name, length), Moments()).add(found)
+            for number, layer in enumerate(layers):
+                if name in layer:
+                    self._add_profile(name, units[number][0][0], layer[name].cpu().numpy())
 
     @property
     def _always(self) -> str:
@@ -151,18 +152,12 @@ class Totals:
         for moments, rows in ((kept.layers, by_layer), (kept.overall, overall)):
             moments.add(rows[0], rows[1] if len(rows) > 1 else np.ones_like(rows[0]))
 
-    def _by_length(self, name: str, layers: Sequence[Mapping[str, Tensor]]) -> dict[int, Values]:
-        """Return the mean of a profile over heads, for each length of the profile."""
-        parts: dict[int, list[Values]] = {}
-        for layer in layers:
-            found = layer[name].cpu().numpy()
-            parts.setdefault(found.shape[-1], []).append(found)
-        return {length: np.concatenate(found, 1).mean(1) for length, found in parts.items()}
-
-    def _profile(self, name: str, length: int) -> str:
-        """Return a profile's name, with its length appended if the first had another length (other head widths)."""
-        first = self.profiles.get(name)
-        return name if first is None or first.mean.shape == (length,) else f"{name}_{length}"
+    def _add_profile(self, name: str, layer: int, found: Values) -> None:
+        """Add a layer's profile; one of another length than the first has its length appended to its name."""
+        length = found.shape[-1]
+        first = next(iter(self.profiles.get(name, {}).values()), None)
+        key = name if first is None or first.mean.shape == (length,) else f"{name}_{length}"
+        self.profiles.setdefault(key, {}).setdefault(layer, Moments()).add(found.reshape(-1, length))
 
     def results(self) -> Results:
         """Compute the results from the running sums."""
@@ -172,9 +167,17 @@ class Totals:
                 measured[name] = self._measured(statistic, self.kept[name])
             elif name in self.ratios:
                 measured[name] = self._ratio(statistic, self.ratios[name])
-        finite = {name: moments.mean for name, moments in self.profiles.items() if np.isfinite(moments.mean).all()}
-        profiles = {name: tuple(float(value) for value in mean) for name, mean in finite.items()}
+        profiles = {
+            name: _profile(self._what(name), kept)
+            for name, kept in self.profiles.items()
+            if all(np.isfinite(moments.mean).all() for moments in kept.values())
+        }
         return Results(measured, profiles, self.broken)
+
+    def _what(self, name: str) -> str:
+        """Return the description of a profile, of which the name may end in a length."""
+        whats = self.claim.profiles
+        return whats[name] if name in whats else whats[name.rpartition("_")[0]]
 
     def _measured(self, statistic: Statistic, kept: Kept) -> Measured:
         null: Null | None = None
@@ -204,6 +207,20 @@ class Totals:
         return Measured(
             what=statistic.what, better=statistic.better, estimate=kept.overall.estimate(), null=None, units=units
         )
+
+
+def _profile(what: str, kept: Mapping[int, Moments]) -> Profile:
+    rows = sum(moments.n for moments in kept.values())
+    mean = sum(moments.mean * (moments.n / rows) for moments in kept.values())
+    layers = tuple(
+        LayerProfile(layer=layer, mean=_numbers(moments.mean), deviation=_numbers(moments.deviation))
+        for layer, moments in sorted(kept.items())
+    )
+    return Profile(what=what, mean=_numbers(np.asarray(mean)), layers=layers)
+
+
+def _numbers(values: Values) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)
 
 
 def draws_for(units: int) -> int:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -11,7 +11,7 @@ from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.diagnostics.claims import CLAIMS
 from robustbench_kpca.diagnostics.diagnosis import BLOCK, Measured
-from robustbench_kpca.diagnostics.epochs import EpochTerms, Trajectory
+from robustbench_kpca.diagnostics.epochs import Course, EpochTerms, Trajectory
 from robustbench_kpca.diagnostics.layer import Layer
 from robustbench_kpca.diagnostics.passes import show
 from robustbench_kpca.diagnostics.sources import ImageSource
@@ -25,11 +25,18 @@ from robustbench_kpca.models.loading import input_view
 _EPOCH = re.compile(r"(?P<name>.+)\.epoch-(?P<epoch>\d+)\.safetensors")
 
 
-def over_training(folder: Path, data: str, split: str | None, images: int, *, seed: int = 0) -> Trajectory:
+def over_training(folder: Path, data: str, splits: Sequence[str | None], images: int, *, seed: int = 0) -> Trajectory:
     """Measure the projection loss at every `<name>.epoch-NNN.safetensors` of a folder.
 
+    Args:
+        folder: the folder.
+        data: the data set.
+        splits: its splits, such as `train` and `test`; None is the one for evaluation.
+        images: number of images of each split, the same at every epoch.
+        seed: seed of all random numbers.
+
     Raises:
-        BadInputError: there are no such files, or they belong to more than one run.
+        BadInputError: there are no such files, they belong to more than one run, or two splits have the same images.
 
     """
     found = sorted((int(match["epoch"]), path) for path in folder.iterdir() if (match := _EPOCH.fullmatch(path.name)))
@@ -37,19 +44,34 @@ def over_training(folder: Path, data: str, split: str | None, images: int, *, se
     if len(names) != 1:
         met = f"{folder} holds checkpoints of {', '.join(names)}" if names else f"no *.epoch-*.safetensors in {folder}"
         raise BadInputError(met, expected="those of one run", fix="run: rbk train RECIPE --keep-every 1 -o FOLDER")
-    epochs, source = [], None
+    sources: list[ImageSource] = []
+    terms: list[list[EpochTerms]] = []
     for epoch, path in found:
         with torch.random.fork_rng():
             model = create_model(**json.loads(read_header(path)["config"]))
         load_strictly(model, read_state(path), f"checkpoint {path}")
-        if source is None:
-            samples = Samples.require(load_data(data, split, images, view=input_view(model)))
-            source = ImageSource(samples.in_order())
-        epochs.append(
-            EpochTerms(epoch=epoch, parameters_sha256=parameters_sha256(model), by_layer=_terms(model, source, seed))
+        sources = sources or _sources(model, data, splits, images)
+        digest = parameters_sha256(model)
+        terms.append(
+            [
+                EpochTerms(epoch=epoch, parameters_sha256=digest, by_layer=_terms(model, source, seed))
+                for source in sources
+            ]
         )
-    assert source is not None
-    return Trajectory(name=names[0], data=source.info(), seed=seed, epochs=tuple(epochs))
+    courses = [
+        Course(data=source.info(), epochs=epochs)
+        for source, epochs in zip(sources, zip(*terms, strict=True), strict=True)
+    ]
+    return Trajectory(name=names[0], seed=seed, courses=tuple(courses))
+
+
+def _sources(model: torch.nn.Module, data: str, splits: Sequence[str | None], images: int) -> list[ImageSource]:
+    view = input_view(model)
+    found = [ImageSource(Samples.require(load_data(data, split, images, view=view)).in_order()) for split in splits]
+    digests = [source.info().digest for source in found]
+    if len(set(digests)) < len(digests):
+        raise BadInputError(f"two of the splits {', '.join(str(split) for split in splits)} have the same images")
+    return found
 
 
 def _terms(model: torch.nn.Module, source: ImageSource, seed: int) -> dict[str, tuple[float, ...]]:

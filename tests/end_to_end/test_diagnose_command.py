@@ -1,5 +1,6 @@
 """`rbk diagnose` as a user meets it: models, files, training runs, texts, real data, and one line for what fails."""
 
+import csv
 import json
 import os
 from pathlib import Path
@@ -108,14 +109,28 @@ def test_the_projection_loss_over_training(tmp_path, capsys):
             model.blocks[0].attn.qkv.weight[48:] *= 2  # |h|^2 of the first layer grows fourfold
         path = tmp_path / "runs" / f"symvit_digits.epoch-{epoch:03d}.safetensors"
         save_checkpoint(path, model, {"config": json.dumps(model.config)})
-    assert rbk("runs", "--images", 7, "--out", "out", "--json") == 0
+    assert rbk("runs", "--images", 7, "--split", "train,test", "--out", "out", "--json", "-q") == 0
     found = load_trajectory(tmp_path / "out")
     assert found.model_dump(mode="json") == json.loads(capsys.readouterr().out)
-    assert [one.epoch for one in found.epochs] == [1, 2, 10]
-    assert len(found.rows()[0]) == 1 + len(TERMS)
-    first = [one.by_layer["log10_h"][0] for one in found.epochs]
+    assert [course.data.split for course in found.courses] == ["train", "test"]
+    assert found.courses[0].data.digest != found.courses[1].data.digest
+    epochs = found.courses[1].epochs
+    assert [one.epoch for one in epochs] == [1, 2, 10]
+    assert len(found.rows()) == 6
+    assert len(found.rows()[0]) == 2 + len(TERMS)
+    for one in epochs:  # the signed value is the difference of both terms
+        assert one.mean("scaled_signed") == pytest.approx(one.mean("phi") - one.mean("h"))
+    figure = (tmp_path / "out" / "trajectory.svg").read_text()
+    assert figure.startswith("<svg")
+    assert figure.count('id="axes_') == len(TERMS)
+    lines = list(csv.DictReader((tmp_path / "out" / "trajectory.csv").read_text().splitlines()))
+    picked = {(line["split"], line["epoch"], line["statistic"], line["layer"]): float(line["value"]) for line in lines}
+    assert picked["test", "10", "h", "1"] == pytest.approx(epochs[2].by_layer["h"][1], rel=1e-6)
+    assert rbk("runs", "--split", "test,test", "--images", 2) == 2
+    assert "same images" in capsys.readouterr().err
+    first = [one.by_layer["log10_h"][0] for one in epochs]
     assert torch.tensor(first).diff().tolist() == pytest.approx([0.602, 0.602], abs=0.02)
-    assert len({one.by_layer["log10_phi"][0] for one in found.epochs}) == 1  # q and k of that layer stay
+    assert len({one.by_layer["log10_phi"][0] for one in epochs}) == 1  # q and k of that layer stay
     assert found.seed == 0
     with torch.no_grad():
         model.blocks[1].attn.qkv.weight[0] = torch.nan
@@ -186,7 +201,11 @@ def test_memory_does_not_grow_with_the_images():
 
     def kept():
         moments = [part for one in totals.kept.values() for part in (one.values, one.overall)]
-        arrays = [array for one in [*moments, *totals.profiles.values()] for array in (one.mean, one.squares)]
+        arrays = [
+            array
+            for one in [*moments, *(one for kept in totals.profiles.values() for one in kept.values())]
+            for array in (one.mean, one.squares)
+        ]
         permuted = [one.permuted for one in totals.kept.values() if one.permuted is not None]
         arrays += [array for one in permuted for array in (one.sums, one.observed, one.others)]
         return sum(np.asarray(array).nbytes for array in arrays)

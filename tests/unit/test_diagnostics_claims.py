@@ -11,11 +11,13 @@ from torch import nn
 from robustbench_kpca.diagnostics import thresholds
 from robustbench_kpca.diagnostics.claims import CLAIMS, Claim
 from robustbench_kpca.diagnostics.claims.eigenvalues import REPORTED, summarise
-from robustbench_kpca.diagnostics.claims.gamma import gamma_differences, implied_axes, residual
+from robustbench_kpca.diagnostics.claims.gamma import implied_axes, residual
 from robustbench_kpca.diagnostics.claims.projection_loss import log_feature_norm, log_mean, official_log_error
+from robustbench_kpca.diagnostics.diagnosis import Profile
 from robustbench_kpca.diagnostics.kernel import spectrum, standardised
 from robustbench_kpca.diagnostics.layer import Layer
 from robustbench_kpca.diagnostics.moments import Moments
+from robustbench_kpca.diagnostics.pairs import differences
 from robustbench_kpca.diagnostics.power import power_curve
 from robustbench_kpca.diagnostics.totals import Totals, block_orders, draws_for
 
@@ -225,9 +227,13 @@ def test_gamma_differences_over_all_pairs():
     first, second = torch.triu_indices(TOKENS, TOKENS, 1)
     difference = (gamma[..., first, :] - gamma[..., second, :]).abs()
     relative = difference / torch.maximum(gamma[..., first, :].abs(), gamma[..., second, :].abs())
-    absolute, found = gamma_differences(one.spectrum, axes)
-    assert torch.allclose(absolute, difference.mean((-2, -1)))
-    assert torch.allclose(found, relative.mean((-2, -1)))
+    found = differences(one.spectrum, axes)
+    for mean, spread, expected in (
+        (found.absolute, found.absolute_spread, difference),
+        (found.relative, found.relative_spread, relative),
+    ):
+        assert torch.allclose(mean, expected.mean(-2))
+        assert torch.allclose(spread, expected.std(-2, correction=0))
 
 
 def test_the_singular_inverse_is_the_pseudo_inverse():
@@ -254,7 +260,8 @@ def test_reported_eigenvalues_would_be_found():
     assert verdict.outcome == "not supported"
     ranks = (648.46, *[17.73] * 60, 4.65)
     assert summarise(ranks)["median"] == REPORTED["median"]
-    told = type(results)(results.statistics, {"by_rank": ranks, "by_rank_standardised": ranks})
+    profile = Profile(what="", mean=ranks, layers=())
+    told = type(results)(results.statistics, {"by_rank": profile, "by_rank_standardised": profile})
     assert claim.verdict(told).outcome == "supported"
     assert results.statistics["share_of_bound"].estimate.high <= 1
 

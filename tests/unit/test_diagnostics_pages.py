@@ -12,7 +12,15 @@ import pytest
 from robustbench_kpca import load_data, load_model
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.diagnostics import ablation, figures, pages
-from robustbench_kpca.diagnostics.diagnosis import Diagnosis, Judged, Measured, Unit, load_diagnosis
+from robustbench_kpca.diagnostics.diagnosis import (
+    Diagnosis,
+    Judged,
+    LayerProfile,
+    Measured,
+    Profile,
+    Unit,
+    load_diagnosis,
+)
 from robustbench_kpca.diagnostics.run import diagnose
 from robustbench_kpca.diagnostics.sources import ImageSource
 from robustbench_kpca.errors import BadInputError
@@ -151,17 +159,33 @@ def test_figures_of_nothing_are_nothing():
     assert figures.by_layer(nothing) == figures.profiles(nothing) == figures.across_models({}) == ""
 
 
+def profile(*values, layers=(0, 1)):
+    by_layer = tuple(LayerProfile(layer=layer, mean=values, deviation=(0.0,) * len(values)) for layer in layers)
+    return Profile(what="x", mean=values, layers=by_layer)
+
+
 def test_a_control_shares_the_panel_of_its_list():
-    text = figures.profiles(judged(profiles={"a": (3.0, 2.0, 1e-4), "a_random": (1.0, 1.0, 1.0), "b": (0.0, 1.0, 2.0)}))
+    some = judged(profiles={"a": profile(3.0, 2.0, 1e-4), "a_random": profile(1.0, 1.0, 1.0), "b": profile(0.0, 1.0)})
+    text = figures.profiles(some)
     assert text.startswith("<svg")
     assert text.count('id="axes_') == 2
+    by_layer = figures.profiles_by_layer(some)
+    assert list(by_layer) == ["a", "b"]
+    assert [figure.count('id="axes_') for figure in by_layer.values()] == [2, 2]
+    assert figures.profiles_by_layer(judged(profiles={"a": profile(1.0, layers=(3,))})) == {}
 
 
 def test_the_command_writes_pages_and_compares(tmp_path, capsys):
     one, both = tmp_path / "one", tmp_path / "both"
     arguments = ["rpc_symvit_digits", "--claim", "decomposition", "--images", "2", "--block", "2", "--quiet"]
     assert main(["diagnose", *arguments, "-o", str(one)]) == 0
-    assert {path.name for path in one.iterdir()} == {"diagnosis.json", "README.md", "index.html"}
+    assert {path.name for path in one.iterdir()} == {
+        "diagnosis.json",
+        "README.md",
+        "index.html",
+        "layers.csv",
+        "profiles.csv",
+    }
     assert (one / "index.html").read_text().startswith(pages.html(load_diagnosis(one)))
     assert main(["diagnose", "--compare", str(one), "--compare", str(one), "-o", str(both)]) == 0
     assert {path.name for path in both.iterdir()} == {"README.md", "index.html"}

@@ -152,8 +152,9 @@ class Two(nn.Module):
 def test_heads_of_different_width_have_a_list_each():
     done = diagnose(Two().eval(), digits(10), HERE, name="x")
     assert {layer.width for layer in done.layers} == {8, 16}
-    assert {name: len(values) for name, values in done.claims["eigenvalues"].profiles.items()} == {
+    assert {name: len(found.mean) for name, found in done.claims["eigenvalues"].profiles.items()} == {
         "by_rank": 16, "by_rank_8": 8, "by_rank_standardised": 16, "by_rank_standardised_8": 8,
+        "by_rank_standardised_bound": 16, "by_rank_standardised_bound_8": 8,
     }  # fmt: skip
     overlap = done.claims["value_vectors"].statistics["subspace_overlap"]
     assert {unit.layer for unit in overlap.units} == {2, 3}  # with heads of 16 there is nothing left out of 16
@@ -167,7 +168,7 @@ def test_pursuits_of_different_lengths_have_a_list_each():
             other.load_state_dict(block.attn.state_dict())
             block.attn = other
     done = diagnose(model.eval(), digits(5), HERE, name="x", claims=["sparsity", "mixing"])
-    lengths = {len(values) for values in done.claims["sparsity"].profiles.values()}
+    lengths = {len(found.mean) for found in done.claims["sparsity"].profiles.values()}
     assert len(lengths) == 2
     assert 3 in lengths
 

@@ -12,7 +12,7 @@ from scipy import stats
 from torch import Tensor
 
 from robustbench_kpca.diagnostics import thresholds
-from robustbench_kpca.diagnostics.diagnosis import Finding, Measured, Outcome, Unit
+from robustbench_kpca.diagnostics.diagnosis import Finding, Measured, Outcome, Profile, Unit
 from robustbench_kpca.diagnostics.layer import Layer
 from robustbench_kpca.records.estimate import holm
 from robustbench_kpca.registry import Family
@@ -49,7 +49,7 @@ class Results:
     """Statistics and profiles over all images."""
 
     statistics: Mapping[str, Measured]
-    profiles: Mapping[str, tuple[float, ...]]
+    profiles: Mapping[str, Profile]
     broken: str = ""
     """Describes a failure, such as a NaN statistic; if not empty, there is no verdict."""
 
@@ -79,7 +79,7 @@ class Claim(Protocol):
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Return each statistic, (images, heads) or, with a null, (images, images, heads), and each profile.
 
-        A profile is (images, heads, ranks). A statistic that is meaningless for a layer of this shape is left out.
+        A profile is (images, heads, ranks). A statistic or profile without a meaning for these images is left out.
         """
         ...
 

@@ -15,13 +15,26 @@ from torch import Tensor
 from robustbench_kpca.diagnostics import thresholds
 from robustbench_kpca.diagnostics.claims import UNTESTABLE, Results, Statistic, Verdict, adjusted, testable
 from robustbench_kpca.diagnostics.diagnosis import Outcome
-from robustbench_kpca.diagnostics.kernel import Spectrum, Square
+from robustbench_kpca.diagnostics.kernel import Square
 from robustbench_kpca.diagnostics.layer import Heads, Layer
+from robustbench_kpca.diagnostics.pairs import Differences, differences
 
 _OTHER = (
     "axes from V of one image in the eigenproblem of another image, same layer and head: they have the same scale and "
     "smoothness, but are unrelated to that image's Gram matrix"
 )
+_BY_AXIS = {
+    "absolute": "mean over pairs of tokens of |gamma_i - gamma_j|, by axis",
+    "absolute_spread": "standard deviation over pairs of tokens of |gamma_i - gamma_j|, by axis",
+    "relative": "mean over pairs of tokens of |gamma_i - gamma_j| / max(|gamma_i|, |gamma_j|), by axis",
+    "relative_spread": "standard deviation over pairs of tokens of that relative difference, by axis",
+}
+_AXES = {
+    "": ", axes implied by V",
+    "_other": ", axes implied by V of another image",
+    "_random": ", random axes",
+    "_true": ", true axes",
+}
 PerHead = Float[Tensor, "images heads"]
 
 
@@ -41,7 +54,9 @@ class Gamma:
         "relative_random": Statistic("the same for random axes"),
         "relative_true": Statistic("the same for the true axes"),
     }
-    profiles: ClassVar[Mapping[str, str]] = {}
+    profiles: ClassVar[Mapping[str, str]] = {
+        f"{name}_by_axis{kind}": f"{what}{whose}" for name, what in _BY_AXIS.items() for kind, whose in _AXES.items()
+    }
 
     def applies(self, layer: Layer) -> bool:
         """Return whether the layer has values."""
@@ -53,9 +68,11 @@ class Gamma:
         true = spectrum.leading_axes(layer.width)
         random = _centred(layer.gaussian("random axes"))
         kinds = {"": implied_axes(v, spectrum.log_g), "_random": random, "_true": true}
-        found = {f"residual{kind}": residual(spectrum.gram, axes) for kind, axes in kinds.items() if kind}
+        if len(v) > 1:
+            kinds["_other"] = implied_axes(v.roll(1, 0), spectrum.log_g)
+        found: dict[str, Tensor] = {}
         for kind, axes in kinds.items():
-            found[f"absolute{kind}"], found[f"relative{kind}"] = gamma_differences(spectrum, axes)
+            found |= _observed(kind, residual(spectrum.gram, axes), differences(spectrum, axes))
         found["residual"] = torch.stack(
             [residual(spectrum.gram, implied_axes(one.expand_as(v), spectrum.log_g)) for one in v]
         )
@@ -80,6 +97,15 @@ class Gamma:
         return Verdict(outcome, why)
 
 
+def _observed(kind: str, residual: PerHead, found: Differences) -> dict[str, Tensor]:
+    """Name what was measured of one kind of axes; of the other image's, whose residual is a null, only profiles."""
+    by_axis = {f"{name}_by_axis{kind}": getattr(found, name) for name in _BY_AXIS}
+    if kind == "_other":
+        return by_axis
+    means = {f"{name}{kind}": found.over_axes(getattr(found, name)) for name in ("absolute", "relative")}
+    return means | by_axis | {f"residual{kind}": residual}
+
+
 def implied_axes(v: Heads, log_g: Float[Tensor, "images heads tokens"]) -> Heads:
     """Return (I - 1_N)^+ G^-1 V up to a factor, which does not affect gamma and residual."""
     weights = (log_g - log_g.amax(-1, keepdim=True)).exp().unsqueeze(-1)
@@ -99,28 +125,6 @@ def residual(gram: Square, axes: Heads) -> PerHead:
     count = (length > 0).sum(-1)
     mean: Tensor = torch.where(count > 0, (sines * (length > 0)).sum(-1) / count.clamp_min(1), 1.0)
     return mean
-
-
-def gamma_differences(spectrum: Spectrum, axes: Heads) -> tuple[PerHead, PerHead]:
-    """Return mean |gamma_i - gamma_j| and its relative form over all pairs of tokens, then over nonzero axes.
-
-    Computed by sorting instead of by pairs. With gamma ascending, sum_{i<j} (gamma_j - gamma_i) = sum_j (2 j - N + 1)
-    gamma_j. With |gamma| ascending, |gamma_i - gamma_j| / max(|gamma_i|, |gamma_j|) = 1 - gamma_i / gamma_j for i < j.
-    """
-    tokens = axes.shape[-2]
-    gamma = (spectrum.gram @ axes) / (tokens * torch.where(axes == 0, 1, axes))
-    gamma = torch.where(axes == 0, 0, gamma)
-    pairs = max(tokens * (tokens - 1) / 2, 1)
-    ranks = torch.arange(tokens, dtype=gamma.dtype, device=gamma.device)
-    absolute = ((2 * ranks - tokens + 1).unsqueeze(-1) * gamma.sort(-2).values).sum(-2) / pairs
-    absolute = absolute * spectrum.log_scale.exp().unsqueeze(-1)
-    rising = gamma.take_along_dim(gamma.abs().argsort(-2), -2)
-    before = rising.cumsum(-2) - rising
-    ratios = torch.where(rising == 0, ranks.unsqueeze(-1), before / torch.where(rising == 0, 1, rising))
-    relative = 1 - ratios.sum(-2) / pairs
-    there = (axes != 0).any(-2)
-    count = there.sum(-1).clamp_min(1)
-    return (absolute * there).sum(-1) / count, (relative * there).sum(-1) / count
 
 
 def _centred(x: Heads) -> Heads:
