@@ -17,6 +17,7 @@ from robustbench_kpca.cli import (
     listing,
     picture,
     plan,
+    reproduce,
     show,
     train,
     verify,
@@ -41,6 +42,7 @@ app.command("leaderboard")(leaderboard.leaderboard)
 app.command("check")(check.check)
 app.command("verify")(verify.verify)
 app.command("plan")(plan.plan)
+app.command("reproduce")(reproduce.reproduce)
 app.command("train")(train.train)
 app.command("list")(listing.listing)
 app.command("show")(show.show)

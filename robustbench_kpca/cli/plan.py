@@ -37,7 +37,7 @@ def plan(
         _console.show_table("", ("Model", "Data", "Protocol", "State"), rows)
     together: dict[tuple[object, ...], list[Run]] = {}
     for run in open_runs:
-        together.setdefault((run.model, *run.evaluation.samples), []).append(run)
+        together.setdefault((run.model, *run.evaluation.samples, run.evaluation.eps), []).append(run)
     for runs in together.values():
         _console.out.print(shlex.join(_command(runs, loaded.spec.seed, folder)), markup=False)
 
@@ -49,4 +49,5 @@ def _command(runs: "list[Run]", seed: int, folder: Path) -> list[str]:
     words += [] if wanted.against is None else ["--against", wanted.against]
     words += ["--seed", str(seed), "--out", str(folder)]
     words += [] if wanted.limit is None else ["--limit", str(wanted.limit)]
+    words += [word for key, value in wanted.overrides.items() for word in ("--set", f"{key}={value}")]
     return words + [word for run in runs for word in ("--protocol", run.evaluation.protocol)]

@@ -7,6 +7,8 @@ from pydantic import BaseModel, Field, model_validator
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
+from robustbench_kpca.protocols.loading import load_scenario
+from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.strict import STRICT
 
 Limit = Annotated[int, Field(ge=1)] | None
@@ -18,6 +20,7 @@ class Evaluation:
 
     limit: the number of samples, spread over the split; None: any number.
     against: the data of no known class, for out-of-distribution detection.
+    eps: the budget of an attack, where it is not the protocol's own.
     """
 
     protocol: str
@@ -25,6 +28,16 @@ class Evaluation:
     split: str
     limit: int | None = None
     against: str | None = None
+    eps: str | None = None
+
+    @property
+    def overrides(self) -> dict[str, str]:
+        """The fields of the protocol that are replaced."""
+        return {} if self.eps is None else {"eps": self.eps}
+
+    def resolve(self) -> tuple[str, Scenario]:
+        """Load the protocol; return its label in records and itself."""
+        return load_scenario(self.protocol, {**self.overrides})
 
     @property
     def samples(self) -> "tuple[str, str, int | None, str | None]":
@@ -42,6 +55,7 @@ class Column(BaseModel):
     """One number of the table: a metric under a protocol, or in the worst case of several, sample by sample.
 
     data, split, limit: the samples, where they are not those of the board.
+    eps: the budget of an attack, where it is not the protocol's own, such as "2/255".
     corruption: only this corruption of the protocol's.
     reference: the model whose errors a corruption error is divided by, in place of AlexNet's where that is a choice.
     against: the data of no known class, for out-of-distribution detection.
@@ -54,6 +68,7 @@ class Column(BaseModel):
     data: str | None = None
     split: str | None = None
     limit: Limit = None
+    eps: str | None = None
     corruption: str | None = None
     reference: str | None = None
     against: str | None = None
@@ -136,7 +151,7 @@ class BoardSpec(BaseModel):
         """Return the evaluations that a column needs of each model, one per protocol."""
         data, split = (self.data, self.split) if column.data is None else (column.data, column.split or "")
         limit = column.limit if column.data is not None or column.limit is not None else self.limit
-        return [Evaluation(protocol, data, split, limit, column.against) for protocol in column.protocols]
+        return [Evaluation(protocol, data, split, limit, column.against, column.eps) for protocol in column.protocols]
 
     @property
     def evaluations(self) -> list[Evaluation]:

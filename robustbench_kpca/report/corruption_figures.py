@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Corruption
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.heatmap import against_severity, heatmap
@@ -24,7 +23,7 @@ def corruption_figures(board: Board) -> list[CorruptionFigures]:
     found = []
     models = [model for row in board.ranked_rows() for model in row.models]
     for evaluation in board.spec.evaluations:
-        scenario = load_scenario(evaluation.protocol)[1]
+        scenario = evaluation.resolve()[1]
         records = {model: record for model in models if (record := board.record(model, evaluation))}
         if not isinstance(scenario, Corruption) or not records:
             continue

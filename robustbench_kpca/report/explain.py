@@ -7,7 +7,7 @@ from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Inference, parse_scenario
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.board import Board
-from robustbench_kpca.report.board_spec import Column
+from robustbench_kpca.report.board_spec import Column, Evaluation
 from robustbench_kpca.report.table import board_unit
 
 
@@ -50,14 +50,15 @@ def explain(board: Board, column: Column) -> str:
         notes.append(f"chance {metric.unit.number(metric.chance(records[0].outcomes))}")
     what = f"{'; '.join(notes)}: "
     if isinstance(column.protocol, str):
-        return what + _explain_protocol(board, column.protocol)
+        return what + _explain_protocol(board, board.spec.needed(column)[0])
     return what + f"the worst case, image by image, of {', '.join(f'`{name}`' for name in column.protocol)}"
 
 
-def _explain_protocol(board: Board, protocol: str) -> str:
-    record = next((run.record for run in board.runs if run.evaluation.protocol == protocol and run.record), None)
+def _explain_protocol(board: Board, evaluation: Evaluation) -> str:
+    record = next((run.record for run in board.runs if run.evaluation == evaluation and run.record), None)
     if record is None:
-        return f"`{protocol}` (no record)"
+        return f"`{evaluation.protocol}` (no record)"
+    protocol = record.spec.protocol.name
     scenario = parse_scenario(dict(record.spec.protocol.resolved), protocol)
     text = f"{scenario.title} (`{protocol}`, digest {record.spec.protocol.digest[:12]})"
     if isinstance(scenario, Attack):

@@ -37,7 +37,7 @@ def fill(name: str, spec: BoardSpec, records: Iterable[Path], where: str) -> Boa
 
     """
     for column in spec.column:
-        _require_metric(column, where)
+        _require_metric(spec, column, where)
     loaded, older = _load(records)
     specs = [record.spec.model_dump() for record in loaded]
     runs = [
@@ -62,10 +62,10 @@ def _load(files: Iterable[Path]) -> tuple[list[Record], list[dict[str, Any]]]:
     return loaded, older
 
 
-def _require_metric(column: Column, where: str) -> None:
+def _require_metric(spec: BoardSpec, column: Column, where: str) -> None:
     metric = metric_for(column.metric)
-    for protocol in column.protocols:
-        kind = load_scenario(protocol)[1].kind
+    for needed in spec.needed(column):
+        protocol, kind = needed.protocol, needed.resolve()[1].kind
         if not answers(metric, kind):
             raise BadInputError(
                 f"board {where}: column '{column.title}': protocol '{protocol}' ({kind}) has no {column.metric}",
@@ -95,7 +95,7 @@ def _require_metric(column: Column, where: str) -> None:
 
 def _has(column: Column) -> bool:
     """Whether every protocol of a column has its corruption."""
-    scenarios = [load_scenario(protocol)[1] for protocol in column.protocols]
+    scenarios = [load_scenario(protocol)[1] for protocol in column.protocols]  # eps is of attacks
     return all(isinstance(one, Corruption) and column.corruption in one.names for one in scenarios)
 
 
@@ -130,21 +130,21 @@ def _run(
     records: list[tuple[Record, dict[str, Any]]],
     older: list[dict[str, Any]],
 ) -> Run:
-    _, scenario = load_scenario(evaluation.protocol)
-    found = [record for record, content in records if _fills(content, model, evaluation, seed)]
+    label, scenario = evaluation.resolve()
+    found = [record for record, content in records if _fills(content, model, evaluation, label, seed)]
     current = [record for record in found if record.spec.protocol.digest == scenario.digest()]
     if current:
         return Run(model, evaluation, "ready", max(current, key=lambda record: record.created))
-    stale = found or any(_fills(content.get("spec"), model, evaluation, seed) for content in older)
+    stale = found or any(_fills(content.get("spec"), model, evaluation, label, seed) for content in older)
     return Run(model, evaluation, "stale" if stale else "missing", None)
 
 
-def _fills(spec: Any, model: str, evaluation: Evaluation, seed: int) -> bool:
+def _fills(spec: Any, model: str, evaluation: Evaluation, label: str, seed: int) -> bool:
     """Whether a record's specification, of whatever schema, is of this evaluation of a model."""
     try:
         data = spec["data"]
         met = (spec["model"]["name"], data["name"], data["split"], spec["protocol"]["name"], spec["seed"])
-        wanted = (model, evaluation.recorded_data, evaluation.split, evaluation.protocol, seed)
+        wanted = (model, evaluation.recorded_data, evaluation.split, label, seed)
         return met == wanted and (evaluation.limit is None or (data.get("known") or data["n"]) == evaluation.limit)
     except (KeyError, TypeError, IndexError):
         return False

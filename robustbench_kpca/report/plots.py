@@ -7,7 +7,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from robustbench_kpca.metrics import Metric, common_unit, metric_for
-from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column
@@ -86,7 +85,7 @@ def eps_panels(board: Board) -> dict[str, Panel]:
     """
     found = []
     for column in board.spec.column:
-        scenario = load_scenario(column.protocols[0])[1]
+        scenario = board.spec.needed(column)[0].resolve()[1]
         if isinstance(scenario, Attack) and len(column.protocols) == 1:
             names = " + ".join(stage.attack for stage in scenario.stage)
             otherwise = scenario.model_copy(update={"eps": 1.0, "below": ()}).digest()

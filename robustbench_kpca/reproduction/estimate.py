@@ -1,15 +1,14 @@
 """How long the steps of a pack will take at most on this machine: passes needed times the measured time of a pass."""
 
+from robustbench_kpca.attack_loop.engine import build_attack
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.evaluation.cost import Passes, Speed, most_passes, speed
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.models.loading import input_view
-from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Stage
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.steps import Evaluate, Step, Train
 from robustbench_kpca.training.recipe import Recipe, load_recipe
-from robustbench_kpca.attack_loop.engine import build_attack
 
 
 class Estimator:
@@ -31,7 +30,7 @@ class Estimator:
         data = self.roles.load(step.evaluation.data, step.evaluation.split)
         if not isinstance(data, Samples):
             return None
-        passes = most_passes(load_scenario(step.evaluation.protocol)[1], data.classes)
+        passes = most_passes(step.evaluation.resolve()[1], data.classes)
         n = min(len(data), step.evaluation.limit or len(data))
         return None if passes is None else n * self._speed(step.model.request).seconds(passes)
 

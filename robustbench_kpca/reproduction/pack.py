@@ -75,6 +75,7 @@ class ItemColumn(BaseModel):
     protocol: str
     metric: str
     corrected: str = ""
+    eps: str | None = None
     corruption: str | None = None
     reference: str | None = None
     against: str | None = None

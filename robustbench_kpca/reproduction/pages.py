@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from tabulate import tabulate
 
 from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
+from robustbench_kpca.diagnostics.epochs import load_trajectory
+from robustbench_kpca.diagnostics.figures import trajectory
 from robustbench_kpca.diagnostics.pages import write_comparison
-from robustbench_kpca.files import write_atomic
+from robustbench_kpca.files import safe_name, write_atomic
 from robustbench_kpca.report.curves import draw_curves, read_curves
 from robustbench_kpca.report.render import write_board
 from robustbench_kpca.reproduction.pack import Claims, Curves, Epochs, Item, Open, Pack, Table
@@ -33,10 +35,7 @@ def write_pages(name: str, pack: Pack, items: Mapping[str, Item], planned: Seque
         text += ["## Not run", "", *(f"- {why}: {steps}" for why, steps in absent), ""]
     text += [f"Made by `{command}`; again, it keeps what is finished.", ""]
     write_atomic(roles.out / README, "\n".join(text).encode())
-    template = Environment(
-        loader=PackageLoader("robustbench_kpca.reproduction"), autoescape=True, undefined=StrictUndefined
-    ).get_template("pack.html.j2")
-    page = template.render(
+    page = _template("pack.html.j2").render(
         pack=pack, scale=scale, heads=HEADS, rows=rows, pages=pages, absent=absent, command=command
     )
     write_atomic(roles.out / PAGE, page.encode())
@@ -58,38 +57,49 @@ def _reasons(planned: Sequence[Planned]) -> list[tuple[str, str]]:
     for one in planned:
         if one.state != "done":
             found.setdefault(one.why or "not begun", []).append(str(one.step))
-    return [(why, f"{steps[0]}" + (f" and {len(steps) - 1} more" if len(steps) > 1 else "")) for why, steps in found.items()]
+    return [
+        (why, f"{steps[0]}" + (f" and {len(steps) - 1} more" if len(steps) > 1 else "")) for why, steps in found.items()
+    ]
 
 
 def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles) -> bool:
     """Write the page of an item into its folder; return whether there was anything to show."""
     done = [one.step for one in planned if name in one.items and one.state == "done"]
-    folder = roles.out / name
-    match item:
-        case Table():
-            board = board_of(name, item, roles)
-            if any(run.record for run in board.runs):
-                write_board(board, folder)
-                return True
-        case Claims():
-            found = [load_diagnosis(step.folder) for step in done if isinstance(step, Diagnose)]
-            if found:
-                write_comparison(found, folder)
-                return True
-        case Curves():
-            runs = [read_curves(roles.weights(step.training)) for step in done if isinstance(step, Train)]
-            if runs:
-                write_atomic(folder / "curves.svg", draw_curves(runs, ".svg"))
-                _write_figure(folder, item, ["curves.svg"])
-                return True
-        case Epochs():
-            figures = [_follow(step, folder) for step in done if isinstance(step, Follow)]
-            if figures:
-                _write_figure(folder, item, figures)
-                return True
-    return False
+    if isinstance(item, Table):
+        board = board_of(name, item, roles)
+        shown = any(run.record for run in board.runs)
+        if shown:
+            write_board(board, roles.out / name)
+        return shown
+    if isinstance(item, Claims):
+        diagnoses = [load_diagnosis(step.folder) for step in done if isinstance(step, Diagnose)]
+        if diagnoses:
+            write_comparison(diagnoses, roles.out / name)
+        return bool(diagnoses)
+    figures: dict[str, str] = {}
+    if isinstance(item, Curves):
+        runs = [read_curves(roles.weights(step.training)) for step in done if isinstance(step, Train)]
+        figures = {"Training": draw_curves(runs, ".svg").decode()} if runs else {}
+    elif isinstance(item, Epochs):
+        figures = {
+            step.model.name: trajectory(load_trajectory(step.folder)) for step in done if isinstance(step, Follow)
+        }
+    if figures:
+        _write_figures(roles.out / name, item, figures)
+    return bool(figures)
 
 
-def _write_figure(folder: Path, item: Curves | Epochs, figures: Sequence[str]) -> None:
-    lines = [f"# {item.title}", "", item.intro.strip(), "", *(f"![{item.title}]({figure})" for figure in figures), ""]
+def _write_figures(folder: Path, item: Item, figures: Mapping[str, str]) -> None:
+    lines = [f"# {item.title}", "", item.intro.strip(), ""]
+    for title, figure in figures.items():
+        drawn = figure[figure.index("<svg") :]
+        write_atomic(folder / f"{safe_name(title)}.svg", drawn.encode())
+        lines += [f"## {title}", "", f"![{title}]({safe_name(title)}.svg)", ""]
     write_atomic(folder / README, "\n".join(lines).encode())
+    inline = {title: figure[figure.index("<svg") :] for title, figure in figures.items()}
+    write_atomic(folder / PAGE, _template("figure.html.j2").render(item=item, figures=inline).encode())
+
+
+def _template(name: str) -> Template:
+    loader = PackageLoader("robustbench_kpca.reproduction")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template(name)

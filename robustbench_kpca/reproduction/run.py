@@ -81,7 +81,12 @@ def _units(planned: Sequence[Planned], *, one_by_one: bool) -> list[list[Planned
     for number, one in enumerate(planned):
         key: tuple[object, ...] = (number,)
         if isinstance(one.step, Evaluate) and one.state == "open":
-            key = (one.step.model.order, one.step.evaluation.samples, one.step.model.name if one_by_one else "")
+            key = (
+                one.step.model.order,
+                one.step.evaluation.samples,
+                one.step.evaluation.eps,
+                one.step.model.name if one_by_one else "",
+            )
         units.setdefault(key, []).append(one)
     return list(units.values())
 
@@ -114,23 +119,23 @@ def _train(step: Train, roles: Roles, reporter: Reporter) -> None:
 def _evaluate(steps: Sequence[Evaluate], roles: Roles, settings: Settings, reporter: Reporter) -> None:
     wanted = steps[0].evaluation
     jobs = [
-        Job(model.request, [step.evaluation.protocol for step in steps if step.model == model])
+        Job(
+            model.request,
+            [step.evaluation.protocol for step in steps if step.model == model],
+            {**wanted.overrides},
+        )
         for model in dict.fromkeys(step.model for step in steps)
     ]
     against = None if wanted.against is None else roles.source(wanted.against)
     data = DataRequest(roles.source(wanted.data), wanted.split, wanted.limit, against)
-    options = RunOptions(
-        SEED, settings.batch_size, settings.workers, settings.device, roles.out / "records"
-    )
+    options = RunOptions(SEED, settings.batch_size, settings.workers, settings.device, roles.out / "records")
     settings.execute(make_plan(jobs, data, options, audited=settings.audited), reporter)
 
 
 def _diagnose(step: Diagnose, roles: Roles, settings: Settings, reporter: Reporter) -> None:
     network, request = step.model.request.load(), step.model.request
     data = roles.source(step.data)
-    samples = Samples.require(
-        DataRequest(data, step.splits[0], step.images).load(input_view(network))
-    )
+    samples = Samples.require(DataRequest(data, step.splits[0], step.images).load(input_view(network)))
     done = diagnose(
         network, ImageSource(samples.in_order()), environment(torch.device(settings.device)), name=step.model.name,
         origin=request.source, claims=step.claims, block=min(BLOCK, step.images), seed=SEED, device=settings.device,

@@ -112,7 +112,7 @@ def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
         by_name = {model.name: model for model in models}
         for run in board_of(name, item, roles).runs:
             step = Evaluate(by_name[run.model], run.evaluation)
-            needed = [(run.evaluation.data, run.evaluation.split)]
+            needed: list[tuple[str, str | None]] = [(run.evaluation.data, run.evaluation.split)]
             needed += [] if run.evaluation.against is None else [(run.evaluation.against, None)]
             yield _planned(name, step, why_not[run.model] or _unreadable(needed, roles), done=run.state == "ready")
     elif isinstance(item, Claims | Epochs):

@@ -25,7 +25,7 @@ def _columns(column: ItemColumn, roles: Roles) -> list[Column]:
     samples = roles.samples(column.samples)
     literal = Column(
         title=column.title, protocol=roles.protocol(column.protocol), metric=column.metric, data=samples.data,
-        split=samples.split, limit=samples.limit, corruption=column.corruption,
+        split=samples.split, limit=samples.limit, eps=column.eps, corruption=column.corruption,
         reference=None if column.reference is None else roles.models(column.reference)[0].name,
         against=None if column.against is None else roles.samples(column.against).data,
     )  # fmt: skip

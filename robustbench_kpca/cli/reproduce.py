@@ -1,0 +1,169 @@
+"""`rbk reproduce`: run the tables and figures of a paper, and write their pages."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from robustbench_kpca.cli import _console
+from robustbench_kpca.cli._options import Device, Json, Presets, Quiet, Workers
+
+if TYPE_CHECKING:
+    from robustbench_kpca.reproduction.pack import Item, ScaleName
+    from robustbench_kpca.reproduction.roles import Roles
+    from robustbench_kpca.reproduction.steps import Planned
+
+_SECONDS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
+
+
+def reproduce(
+    pack: Annotated[str, typer.Argument(help="Pack: a name of `rbk list packs`, or a folder with a pack.toml.")],
+    table: Annotated[list[str], typer.Option(help="Only this table, such as 2. Repeatable.")] = [],  # noqa: B006
+    figure: Annotated[list[str], typer.Option(help="Only this figure, such as 1. Repeatable.")] = [],  # noqa: B006
+    item: Annotated[list[str], typer.Option(help="Only this item, such as table-2. Repeatable.")] = [],  # noqa: B006
+    data: Annotated[
+        list[str],
+        typer.Option(help="NAME:FOLDER: where a data set lies. With it, the scale is that of the paper. Repeatable."),
+    ] = [],  # noqa: B006
+    checkpoint: Annotated[list[str], typer.Option(help="MODEL=FILE: weights of a model of the pack. Repeatable.")] = [],  # noqa: B006
+    scale: Annotated[
+        str, typer.Option(help="embedded: on what the package contains; paper: on the paper's models and data.")
+    ] = "",
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many samples in every set.")] = None,
+    budget: Annotated[
+        str, typer.Option(help="Time, such as 30min or 2h: a step that would exceed it is not begun.")
+    ] = "",
+    plan: Annotated[bool, typer.Option("--plan", help="Only say what is done, open or absent.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder of results; by default reproduced/PACK.")
+    ] = None,
+    audited: Annotated[
+        bool, typer.Option("--audit/--no-audit", help="Audit models before they are attacked (docs/audit.md).")
+    ] = True,
+    workers: Workers = 0,
+    device: Device = None,
+    presets: Presets = None,  # noqa: ARG001 (set by its callback)
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run the tables and figures of a paper, literal and corrected, and write their pages.
+
+    Without data, every table and figure is made at the embedded scale, on the models and data of the package. Finished
+    steps are kept: the same command goes on where it was stopped.
+    """
+    from robustbench_kpca.cli._evaluating import ConsoleReporter, best_device
+    from robustbench_kpca.errors import BadInputError, EvaluationError
+    from robustbench_kpca.files import require_writable
+    from robustbench_kpca.reproduction.pack import load_pack
+    from robustbench_kpca.reproduction.pages import write_pages
+    from robustbench_kpca.reproduction.roles import Roles
+    from robustbench_kpca.reproduction.run import Settings, run
+    from robustbench_kpca.reproduction.steps import plan as plan_steps
+
+    name, content, items = load_pack(pack)
+    wanted = [*item, *(f"table-{number}" for number in table), *(f"figure-{number}" for number in figure)]
+    items = _chosen(items, wanted)
+    folders = {key: Path(value) for key, value in _pairs(data, ":", "--data", "NAME:FOLDER").items()}
+    missing = next((folder for folder in folders.values() if not folder.is_dir()), None)
+    if missing is not None:
+        raise BadInputError(f"--data: there is no folder {missing}", fix="correct the path")
+    files = {key: Path(value) for key, value in _pairs(checkpoint, "=", "--checkpoint", "MODEL=FILE").items()}
+    roles = Roles(content, _scale(scale, folders), out or Path("reproduced") / name, folders, files, limit)
+    where, seconds = device or best_device(), _parse_time(budget)
+    steps = plan_steps(items, roles)
+    if plan:
+        _show(steps, roles, where, json=json)
+        return
+    require_writable(roles.out)
+    with _console.progress(quiet=quiet or json) as start:
+        reporter = ConsoleReporter(start, quiet=quiet or json)
+        after = run(steps, roles, Settings(where, seconds, audited, workers=workers), reporter)
+    page = write_pages(name, content, items, after, roles)
+    if json:
+        _console.show_json([_row(one) for one in after])
+    else:
+        _console.show_table("", ("State", "Steps"), _counts(after))
+        _console.out.print(str(page), markup=False)
+    failed = [one for one in after if one.state == "failed"]
+    if failed:
+        raise EvaluationError(f"{failed[0].step}: {failed[0].why}" + _more(failed))
+
+
+def _chosen(items: "dict[str, Item]", wanted: Sequence[str]) -> "dict[str, Item]":
+    from robustbench_kpca.registry import unknown_name
+
+    for name in wanted:
+        if name not in items:
+            raise unknown_name("item", name, items)
+    return {name: item for name, item in items.items() if not wanted or name in wanted}
+
+
+def _pairs(texts: Sequence[str], separator: str, option: str, form: str) -> dict[str, str]:
+    from robustbench_kpca.errors import BadInputError
+
+    found = {}
+    for text in texts:
+        key, met, value = text.partition(separator) if separator == ":" else text.rpartition(separator)
+        if not (key and met and value):
+            raise BadInputError(f"{option} {text}", expected=form)
+        found[key] = value
+    return found
+
+
+def _scale(asked: str, folders: object) -> "ScaleName":
+    from robustbench_kpca.errors import BadInputError
+
+    if asked == "paper" or (not asked and folders):
+        return "paper"
+    if asked in ("", "embedded"):
+        return "embedded"
+    raise BadInputError(f"--scale {asked}", expected="embedded or paper")
+
+
+def _parse_time(text: str) -> float | None:
+    """Parse `90s`, `30min` or `2h` into seconds; None for the empty text."""
+    from robustbench_kpca.errors import BadInputError
+
+    if not text:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)", text.strip(), re.ASCII)
+    if match is None:
+        raise BadInputError(f"--budget {text}", expected="a number with s, min, h or d, such as 30min or 2h")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def _row(one: "Planned") -> dict[str, object]:
+    return {"step": str(one.step), "items": one.items, "state": one.state, "why": one.why}
+
+
+def _counts(steps: "Sequence[Planned]") -> list[tuple[str, str]]:
+    found: dict[str, int] = {}
+    for one in steps:
+        key = one.state if one.state == "done" else f"{one.state}: {one.why or 'not begun'}"
+        found[key] = found.get(key, 0) + 1
+    return [(state, str(count)) for state, count in found.items()]
+
+
+def _more(failed: "Sequence[Planned]") -> str:
+    return f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+
+
+def _show(steps: "Sequence[Planned]", roles: "Roles", device: str, *, json: bool) -> None:
+    """Print the steps with their estimates."""
+    from robustbench_kpca.reproduction.estimate import Estimator, spell
+
+    estimator = Estimator(roles, device)
+    seconds = [estimator.seconds(one.step) if one.state == "open" else 0.0 for one in steps]
+    if json:
+        _console.show_json([_row(one) | {"seconds": most} for one, most in zip(steps, seconds, strict=True)])
+        return
+    rows = [
+        (str(one.step), ", ".join(one.items), one.state, spell(most) if one.state == "open" else one.why)
+        for one, most in zip(steps, seconds, strict=True)
+    ]
+    _console.show_table("", ("Step", "For", "State", "At most, or why not"), rows)
+    unknown = sum(most is None for most in seconds)
+    text = f"open: at most {spell(sum(most or 0.0 for most in seconds))}, audits and diagnoses aside"
+    _console.out.print(text + (f"; {unknown} steps without estimate" if unknown else ""), markup=False)
