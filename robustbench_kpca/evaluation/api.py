@@ -166,9 +166,18 @@ def evaluate_together(
 
 
 def evaluate_curve(
-    model: nn.Module, images: Any, labels: Any = None, *, protocol: str, eps: Sequence[str | float], **how: Any
+    model: nn.Module,
+    images: Any,
+    labels: Any = None,
+    *,
+    protocol: str,
+    eps: Sequence[str | float],
+    independent: bool = False,
+    **how: Any,
 ) -> list[Record]:
     """Attack at several budgets, from the smallest; a sample broken at one counts as broken at every larger one.
+
+    With `independent`, each budget is attacked alone, as published tables of several budgets usually are.
 
     Args:
         model: see `evaluate`.
@@ -176,15 +185,17 @@ def evaluate_curve(
         labels: see `evaluate`.
         protocol: an attack.
         eps: the budgets; the protocol in each record lists the smaller budgets in its field `below`.
+        independent: attack each budget alone; `below` is then empty in every record.
         **how: other arguments of `evaluate`.
 
     Returns:
-        One record per budget, ascending; robust accuracy does not increase with eps.
+        One record per budget, ascending; unless `independent`, robust accuracy does not increase with eps.
 
     """
     records: list[Record] = []
-    for overrides in along_curve({parse_fraction(value): value for value in eps}.values()):
-        settings: dict[str, Any] = {"smaller": records[-1] if records else None, **overrides, **how}
+    for overrides in along_curve({parse_fraction(value): value for value in eps}.values(), independent=independent):
+        smaller = records[-1] if records and not independent else None
+        settings: dict[str, Any] = {"smaller": smaller, **overrides, **how}
         records.append(evaluate(model, images, labels, protocol=protocol, **settings))
     return records
 

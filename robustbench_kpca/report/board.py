@@ -197,11 +197,13 @@ def _load(files: Iterable[Path]) -> tuple[list[Record], list[dict[str, Any]]]:
 def _require_metric(column: Column, path: Path) -> None:
     metric = metric_for(column.metric)
     for protocol in column.protocols:
-        kind = load_scenario(protocol)[1].kind
-        if not answers(metric, kind):
+        scenario = load_scenario(protocol)[1]
+        kind, objection = scenario.kind, metric.objection(scenario)
+        if objection or not answers(metric, kind):
             raise BadInputError(
-                f"board {path}: column '{column.title}': protocol '{protocol}' ({kind}) has no {column.metric}",
-                fix="see: rbk list metrics",
+                f"board {path}: column '{column.title}': protocol '{protocol}' ({kind}) has no {column.metric}"
+                + (f", since {objection}" if objection else ""),
+                fix="" if objection else "see: rbk list metrics",
             )
         if (kind == "ood") != (column.against is not None):
             raise BadInputError(

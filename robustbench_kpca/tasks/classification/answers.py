@@ -13,6 +13,7 @@ from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.scenario import Ood, Scenario, Shift, cells_of
 from robustbench_kpca.records.outcomes import Column, Outcomes, Table
+from robustbench_kpca.tasks.classification.rank import rank_of
 from robustbench_kpca.tasks.classification.requirements import IMAGENET_CLASSES, classes_of
 from robustbench_kpca.tasks.results import ModelResults
 from robustbench_kpca.types import Images, Labels, Logits
@@ -106,7 +107,5 @@ def _certainty(logits: Logits) -> dict[str, Tensor]:
 
 
 def _ranked(logits: Logits, labels: Labels) -> dict[str, Tensor]:
-    own = logits.gather(1, labels[:, None])
-    tied_before = (logits == own) & (torch.arange(logits.shape[1]) < labels[:, None])
-    rank = ((logits > own) | tied_before).sum(1)
+    rank = rank_of(logits, labels)
     return {"prediction": logits.argmax(1), "rank": rank, "confidence": logits.softmax(1).amax(1)}
