@@ -37,6 +37,7 @@ class AttackResult:
         images: in pixel space: the first image that broke the sample, else the image of lowest margin found; the clean
             image where the sample was not attacked.
         broken: whether the sample is misclassified; includes errors on clean images.
+        ranks: number of classes ranked above the true label on that image; at most 4 is correct in the top 5.
         forwards: forward passes, without the one on the clean image.
         backwards: backward passes.
 
@@ -44,6 +45,7 @@ class AttackResult:
 
     images: Images
     broken: Mask
+    ranks: Tensor
     forwards: Tensor
     backwards: Tensor
 
@@ -228,6 +230,7 @@ def attack(
     return AttackResult(
         InputSpace.of(model, scenario.space).leave(torch.stack([sample.worst for sample in ordered])),
         torch.from_numpy(outcomes["broken_by"] != ""),
+        torch.tensor([sample.rank for sample in ordered]),
         torch.from_numpy(outcomes["forwards"]),
         torch.from_numpy(outcomes["backwards"]),
     )
