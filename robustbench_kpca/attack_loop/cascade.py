@@ -43,10 +43,10 @@ class Cascade:
             self.candidates.append(Candidate(sample, sample.worst, final=True))
         else:
             wrong = self._reached(sample.prediction, sample.label, targeted=False)
-            sample.broken_by = sample.before if wrong else ""
+            sample.broken_by = sample.before if wrong else sample.broken_by
             self._finish(sample)
 
-    def confirm(self, candidate: Candidate, prediction: Answer, margin: float) -> None:
+    def confirm(self, candidate: Candidate, prediction: Answer, margin: float, rank: int) -> None:
         """Use the answer of a confirming forward pass: finish the sample, or continue its search.
 
         Raises:
@@ -64,14 +64,14 @@ class Cascade:
             sample.retracted += 1
         if (broken or self.success.graded) and (sample.confirmed is None or margin < sample.confirmed[1]):
             by = sample.worst_by if candidate.final else self.pools[sample.stage].name
-            sample.confirmed = (candidate.image, margin, prediction, by)
+            sample.confirmed = (candidate.image, margin, prediction, rank, by)
         if candidate.final and not broken and sample.confirmed is not None:  # an earlier image was confirmed: use it
-            image, margin, prediction, sample.worst_by = sample.confirmed
+            image, margin, prediction, rank, sample.worst_by = sample.confirmed
             candidate, broken = Candidate(sample, image, final=True), self._is_broken(sample, prediction)
         decides = candidate.final or policy == "last" or (self.stops and (broken or looked_broken))
         if decides or margin < sample.worst_margin:
-            sample.worst, sample.worst_margin, sample.prediction = candidate.image, margin, prediction
-            sample.worst_by = sample.worst_by if candidate.final else self.pools[sample.stage].name
+            by = sample.worst_by if candidate.final else self.pools[sample.stage].name
+            sample.take((candidate.image, margin, prediction, rank, by))
         self._continue(candidate, margin, success=broken and decides)
 
     def _continue(self, candidate: Candidate, margin: float, *, success: bool) -> None:
@@ -116,7 +116,8 @@ class Cascade:
     def _close_stage(self, sample: Sample) -> None:
         """Store the worst image of this stage and reset the sample: every stage of a graded attack starts clean."""
         if sample.worst_by:
-            sample.found[sample.stage + 1] = sample.worst, sample.worst_margin, sample.prediction, sample.worst_by
+            best = sample.worst, sample.worst_margin, sample.prediction, sample.rank, sample.worst_by
+            sample.found[sample.stage + 1] = best
         assert sample.given is not None
         sample.take(sample.given)
         sample.confirmed = sample.given

@@ -107,6 +107,7 @@ class Engine:
             logits = self.runner.logits(self.space.leave(given).to(self.runner.device))
         targets = targets_of(self.scenario, self.seed, [self.ids[index] for index in indices], logits, labels)
         prediction, margins = self.success.judge(logits, targets, self.threat.sign)
+        ranks = self.success.rank(logits, labels).tolist()
         wrong_unclipped, wrong = (
             self.success.reached(answer, labels, targeted=False).tolist() for answer in (predicted, prediction)
         )
@@ -116,12 +117,13 @@ class Engine:
             own = given[row].clone()  # a view would keep the whole batch in memory
             sample = Sample(
                 indices[row], self.ids[indices[row]], label, own, first, target, before,
-                worst=own, worst_margin=margin, prediction=answer,
+                worst=own, worst_margin=margin, prediction=answer, rank=ranks[row],
             )  # fmt: skip
             if self.success.graded:
-                sample.given = own, margin, answer, ""
-            if before and self.scenario.labels == "true":
+                sample.given = own, margin, answer, ranks[row], ""
+            if self.scenario.labels != "predicted":
                 sample.broken_by = before
+            if before and self.scenario.labels == "true":
                 self.sink(sample)
             else:
                 self.cascade.enter_stage(sample, 0)
@@ -146,21 +148,23 @@ class Engine:
         return state | {
             "loop.clean": clean,
             "loop.label": labels,
+            "loop.truth": self.success.join([sample.label for sample in samples], device),
             "loop.worst": torch.stack([sample.worst for sample in samples]).to(device),
             "loop.margin": torch.tensor(
                 [sample.worst_margin for sample in samples], device=device, dtype=torch.float64
             ),
             "loop.prediction": self.success.join([sample.prediction for sample in samples], device),
+            "loop.rank": torch.tensor([sample.rank for sample in samples], device=device),
         }
 
     def _step(self, pool: Pool) -> None:
         self._fill(pool)
         own = {key: rows for key, rows in pool.state.items() if key.startswith("loop.")}
         state = {key: rows for key, rows in pool.state.items() if key not in own}
-        worst = Worst(own["loop.worst"], own["loop.margin"], own["loop.prediction"])
+        worst = Worst(own["loop.worst"], own["loop.margin"], own["loop.prediction"], own["loop.rank"])
         query = CountingQuery(
-            self.runner, self.space, self.success, pool.name, self.threat, own["loop.clean"], own["loop.label"], worst,
-            stops=self.cascade.stops,
+            self.runner, self.space, self.success, pool.name, self.threat, own["loop.clean"], own["loop.label"],
+            own["loop.truth"], worst, stops=self.cascade.stops,
         )  # fmt: skip
         state = pool.attack.step(state, self.threat, query)
         pool.state = state | own
@@ -179,6 +183,7 @@ class Engine:
                 sample.worst, sample.worst_margin = pool.state["loop.worst"][row].to("cpu", copy=True), margin
                 prediction = self.success.split(pool.state["loop.prediction"][row : row + 1])[0]
                 sample.prediction, sample.worst_by = prediction, pool.name
+                sample.rank = int(pool.state["loop.rank"][row])
             if bool(stopped[row]):
                 state = {key: rows[row : row + 1].clone() for key, rows in pool.state.items()}
                 self.candidates.append(Candidate(sample, sample.worst, state))
@@ -193,11 +198,13 @@ class Engine:
         images = torch.stack([candidate.image for candidate in batch]).to(device)
         clean = torch.stack([candidate.sample.clean for candidate in batch]).to(device)
         targets = self.success.join([candidate.sample.target for candidate in batch], device)
+        labels = self.success.join([candidate.sample.label for candidate in batch], device)
         check_proposal(images, clean, self.threat, self.pools[batch[0].sample.stage].name)
         logits = self.runner.logits(self.space.leave(images))
         prediction, margins = self.success.judge(logits, targets, self.threat.sign)
-        for candidate, answer, margin in zip(batch, self.success.split(prediction), margins.tolist(), strict=True):
-            self.cascade.confirm(candidate, answer, margin)
+        found = (self.success.split(prediction), margins.tolist(), self.success.rank(logits, labels).tolist())
+        for candidate, answer, margin, rank in zip(batch, *found, strict=True):
+            self.cascade.confirm(candidate, answer, margin, rank)
 
     def snapshot(self) -> list[dict[str, Any]]:
         """Return all unfinished samples as plain values and tensors.

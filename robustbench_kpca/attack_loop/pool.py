@@ -10,8 +10,8 @@ from torch import Tensor
 from robustbench_kpca.attack_loop.success import Answer
 from robustbench_kpca.types import Attack, State
 
-Confirmed: TypeAlias = tuple[Tensor, float, Answer, str]
-"""Image, its margin and prediction in a forward pass without gradients, and the attack that proposed the image."""
+Confirmed: TypeAlias = tuple[Tensor, float, Answer, int, str]
+"""Image; its margin, prediction and rank in a forward pass without gradients; the attack that proposed the image."""
 
 
 @dataclass
@@ -24,6 +24,8 @@ class Sample:
         before: why the model was wrong before any attack (`clean` or `clamp`); "" if it was right.
         worst: the image of lowest score so far (with policy `last`, the last image), found by the attack `worst_by`.
         worst_margin: its score, see `Success.judge`.
+        prediction: the answer to `worst`.
+        rank: of the true label in that answer, see `Success.rank`.
         confirmed: an image confirmed by a forward pass without gradients: a success or, if success is graded, the worst
             image of the stage.
         given: if success is graded, the starting point of every stage.
@@ -41,6 +43,7 @@ class Sample:
     worst: Tensor
     worst_margin: float
     prediction: Answer
+    rank: int
     worst_by: str = ""
     confirmed: Confirmed | None = None
     stage: int = 0
@@ -55,8 +58,8 @@ class Sample:
     found: dict[int, Confirmed] = field(default_factory=dict)
 
     def take(self, which: Confirmed) -> None:
-        """Set the worst image, its margin, its prediction and the attack that found it."""
-        self.worst, self.worst_margin, self.prediction, self.worst_by = which
+        """Set the worst image, its margin, prediction and rank, and the attack that found it."""
+        self.worst, self.worst_margin, self.prediction, self.rank, self.worst_by = which
 
 
 @dataclass

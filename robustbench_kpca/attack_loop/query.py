@@ -19,11 +19,12 @@ SLACK = 1e-6  # allowed rounding error in single precision: absolute for eps <= 
 
 @dataclass
 class Worst:
-    """Per sample, the image of lowest margin, that margin and its prediction; written in place."""
+    """Per sample, the image of lowest margin, that margin, its prediction and rank; written in place."""
 
     images: Images
     margin: PerSample
     prediction: Labels
+    rank: Labels
 
 
 Rows = Labels | slice
@@ -33,7 +34,8 @@ ALL = slice(None)
 class CountingQuery:
     """A `Query` for one step of one batch; it counts per sample.
 
-    Images are in the coordinates of `space`. `labels` are the classes to move away from or, if targeted, to reach.
+    Images are in the coordinates of `space`. `labels` are the classes to move away from or, if targeted, to reach;
+    `truth` are the true labels, whose ranks are noted.
     `worst` holds the images of lowest margin so far; with `stops`, the first broken image of a sample replaces it.
     """
 
@@ -46,12 +48,13 @@ class CountingQuery:
         threat: Threat,
         clean: Images,
         labels: Labels,
+        truth: Labels,
         worst: Worst,
         *,
         stops: bool,
     ) -> None:
         self.runner, self.space, self.success, self.attack, self.threat = runner, space, success, attack, threat
-        self.clean, self.labels, self.worst, self.stops = clean, labels, worst, stops
+        self.clean, self.labels, self.truth, self.worst, self.stops = clean, labels, truth, worst, stops
         none = labels.new_zeros(len(labels))
         self.forwards, self.backwards = none.clone(), none.clone()
         self.nonfinite, self.zero_gradients = none.clone(), none.clone()
@@ -136,6 +139,7 @@ class CountingQuery:
         self.worst.images[where] = x[at].detach()
         self.worst.margin[where] = margins[at].to(self.worst.margin.dtype)
         self.worst.prediction[where] = prediction[at]
+        self.worst.rank[where] = self.success.rank(logits[at], self.truth[where])
 
 
 class _Rows:

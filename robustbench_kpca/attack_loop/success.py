@@ -36,6 +36,10 @@ class Success(ABC):
     def reached(self, predictions: Labels, targets: Labels, *, targeted: bool) -> Mask:
         """Tell in which rows the attack succeeded; `targets` are the classes to leave or, if `targeted`, to reach."""
 
+    def rank(self, logits: Logits, labels: Labels) -> Labels:  # noqa: ARG002
+        """Return per sample the number of classes ranked above its label; 0 where a sample has many labels."""
+        return torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
+
     @abstractmethod
     def share(self, predictions: Labels, labels: Labels) -> PerSample:
         """Return the fraction of each sample's labels that are predicted correctly, in [0, 1], double precision."""

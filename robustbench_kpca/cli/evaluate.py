@@ -61,6 +61,12 @@ def evaluate(
             "one eps counts as broken at every larger one."
         ),
     ] = None,
+    independent: Annotated[
+        bool,
+        typer.Option(
+            "--independent", help="With --curve: attack at each eps alone, as in tables of several published numbers."
+        ),
+    ] = False,
     untrained: Untrained = False,
     limit: Limit = None,
     against: Annotated[
@@ -115,10 +121,12 @@ def evaluate(
     budgets = [] if curve is None else [part.strip() for part in curve.split(",")]
     if len({parse_fraction(part) for part in budgets}) != len(budgets) or (budgets and "eps" in overrides):
         raise BadInputError(f"--curve {curve}", expected="different values of eps, and no --set eps=… in addition")
+    if independent and not budgets:
+        raise BadInputError("--independent without --curve", fix="add --curve 1/255,2/255")
     jobs = [
         Job(
             ModelRequest(one, checkpoint, ema, resize_positions, untrained, name, model_options),
-            protocol, overrides, budgets,
+            protocol, overrides, budgets, independent,
         )
         for one in model
     ]  # fmt: skip

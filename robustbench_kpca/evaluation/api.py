@@ -37,6 +37,7 @@ class AttackResult:
         images: in pixel space: the first image that broke the sample, else the image of lowest margin found; the clean
             image where the sample was not attacked.
         broken: whether the sample is misclassified; includes errors on clean images.
+        ranks: number of classes ranked above the true label on that image; at most 4 is correct in the top 5.
         forwards: forward passes, without the one on the clean image.
         backwards: backward passes.
 
@@ -44,6 +45,7 @@ class AttackResult:
 
     images: Images
     broken: Mask
+    ranks: Tensor
     forwards: Tensor
     backwards: Tensor
 
@@ -166,9 +168,18 @@ def evaluate_together(
 
 
 def evaluate_curve(
-    model: nn.Module, images: Any, labels: Any = None, *, protocol: str, eps: Sequence[str | float], **how: Any
+    model: nn.Module,
+    images: Any,
+    labels: Any = None,
+    *,
+    protocol: str,
+    eps: Sequence[str | float],
+    independent: bool = False,
+    **how: Any,
 ) -> list[Record]:
     """Attack at several budgets, from the smallest; a sample broken at one counts as broken at every larger one.
+
+    With `independent`, each budget is attacked alone, as published tables of several budgets usually are.
 
     Args:
         model: see `evaluate`.
@@ -176,15 +187,17 @@ def evaluate_curve(
         labels: see `evaluate`.
         protocol: an attack.
         eps: the budgets; the protocol in each record lists the smaller budgets in its field `below`.
+        independent: attack each budget alone; `below` is then empty in every record.
         **how: other arguments of `evaluate`.
 
     Returns:
-        One record per budget, ascending; robust accuracy does not increase with eps.
+        One record per budget, ascending; unless `independent`, robust accuracy does not increase with eps.
 
     """
     records: list[Record] = []
-    for overrides in along_curve({parse_fraction(value): value for value in eps}.values()):
-        settings: dict[str, Any] = {"smaller": records[-1] if records else None, **overrides, **how}
+    for overrides in along_curve({parse_fraction(value): value for value in eps}.values(), independent=independent):
+        smaller = records[-1] if records and not independent else None
+        settings: dict[str, Any] = {"smaller": smaller, **overrides, **how}
         records.append(evaluate(model, images, labels, protocol=protocol, **settings))
     return records
 
@@ -217,6 +230,7 @@ def attack(
     return AttackResult(
         InputSpace.of(model, scenario.space).leave(torch.stack([sample.worst for sample in ordered])),
         torch.from_numpy(outcomes["broken_by"] != ""),
+        torch.tensor([sample.rank for sample in ordered]),
         torch.from_numpy(outcomes["forwards"]),
         torch.from_numpy(outcomes["backwards"]),
     )

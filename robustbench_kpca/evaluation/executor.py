@@ -101,10 +101,12 @@ def _measure(
 def _attack(
     step: AttackModel, plan: Plan, named: NamedModel, data: Dataset, audit: Audit | None, reporter: Reporter
 ) -> Iterator[tuple[int, Record]]:
-    smaller: Record | None = None
+    record: Record | None = None
     for label, scenario in step.budgets:
-        smaller = measure_attack(
-            named, data, label, scenario, plan.options, audit=audit or False, smaller=smaller,
+        below = scenario.smaller().digest() if scenario.below else ""
+        record = measure_attack(
+            named, data, label, scenario, plan.options, audit=audit or False,
+            smaller=record if record and record.spec.protocol.digest == below else None,
             progress=reporter.start(f"{named.name}  {step.protocol}"),
         )  # fmt: skip
-        yield step.model, smaller
+        yield step.model, record

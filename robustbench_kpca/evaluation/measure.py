@@ -108,4 +108,10 @@ def _smaller_outcomes(spec: Spec, scenario: Attack, smaller: Record) -> Outcomes
             f"{smaller.spec.stem()} is not the same evaluation at the next smaller budget",
             fix="use the same model, images, seed and batch size, or omit `smaller`",
         )
+    columns = task_named(spec.data.task).table(scenario.kind).columns
+    if smaller.outcomes_file.columns != columns:
+        raise BadInputError(
+            f"the table of {smaller.spec.stem()} has the columns {', '.join(smaller.outcomes_file.columns)}",
+            expected=", ".join(columns), fix="evaluate it again, or omit `smaller`",
+        )  # fmt: skip
     return smaller.outcomes

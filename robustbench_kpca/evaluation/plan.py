@@ -21,6 +21,8 @@ class Job:
         protocols: names or TOML files.
         overrides: fields to replace in every protocol.
         curve: values of eps; every attack runs at each of them.
+        independent: whether each of these budgets is attacked alone. Otherwise what a smaller budget breaks counts as
+            broken at the larger ones. The protocol in each record says which: in its field `below`.
 
     """
 
@@ -28,6 +30,7 @@ class Job:
     protocols: Sequence[str]
     overrides: dict[str, Override] = field(default_factory=dict)
     curve: Sequence[str] = ()
+    independent: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,10 @@ class Measure:
 
 @dataclass(frozen=True)
 class AttackModel:
-    """A step: attack one model under one protocol, at each budget of a curve, in ascending order."""
+    """A step: attack one model under one protocol, at each budget of a curve, in ascending order.
+
+    A budget whose protocol lists others in `below` starts from the record before it.
+    """
 
     model: int
     protocol: str
@@ -120,7 +126,7 @@ def _resolve(job: Job, protocol: str) -> list[tuple[str, Scenario]]:
     asked = prepare(protocol, job.overrides)
     if not job.curve or not isinstance(asked[1], Attack):
         return [asked]
-    return [prepare(protocol, job.overrides | budget) for budget in along_curve(job.curve)]
+    return [prepare(protocol, job.overrides | budget) for budget in along_curve(job.curve, independent=job.independent)]
 
 
 def _measurements(resolved: Resolved, options: RunOptions) -> list[Step]:

@@ -154,7 +154,10 @@ class Trial:
         return record
 
     def _find(self, out: Path) -> Record | None:
-        """Return the stored record of this specification, with the given audit, or None if there is no valid one."""
+        """Return the stored record of this specification, with the given audit, or None if there is no valid one.
+
+        A record whose table lacks a column of today is evaluated again.
+        """
         path = out / f"{self.spec.stem()}{SUFFIX}"
         if not path.is_file():
             return None
@@ -164,7 +167,8 @@ class Trial:
             raise
         except BadInputError:  # damaged: evaluate again
             return None
-        if record.spec.digest() != self.spec.digest():
+        current = task_named(self.data.task).table(self.scenario.kind).columns
+        if record.spec.digest() != self.spec.digest() or record.outcomes_file.columns != current:
             return None
         if self.audit is not None and record.audit != self.audit:
             record = record.audited(self.audit)

@@ -89,10 +89,13 @@ def answers(metric: Metric, kind: str) -> bool:
 
 
 def measure(outcomes: Outcomes, scenario: Scenario) -> dict[str, Estimate]:
-    """Return every metric of the outcomes' task and kind that applies to them."""
+    """Return every metric of the outcomes' task and kind that applies to them and has a meaning under the protocol."""
     metrics = [METRICS.get(name) for name in METRICS.names()]
     return {
         metric.name: metric.estimate(outcomes)
         for metric in metrics
-        if metric.task == outcomes.task and answers(metric, outcomes.kind) and metric.applies(outcomes, scenario)
+        if metric.task == outcomes.task
+        and answers(metric, outcomes.kind)
+        and metric.applies(outcomes, scenario)
+        and not metric.objection(scenario)
     }

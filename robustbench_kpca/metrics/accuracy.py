@@ -1,4 +1,4 @@
-"""Accuracies of classifiers: the share of images that are classified correctly, in five situations."""
+"""Accuracies of classifiers: the share of images that are classified correctly, in six situations."""
 
 from functools import partial
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.metrics import PERCENT, Mean, Scores
-from robustbench_kpca.protocols.scenario import Corruption, Scenario
+from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
 from robustbench_kpca.records.outcomes import Outcomes
 
 
@@ -34,6 +34,30 @@ def _has_clean(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
 
 def _top5(outcomes: Outcomes) -> Scores:
     return Scores(outcomes["sample"], (outcomes["rank"] < 5).astype(float))
+
+
+def _robust_top5(outcomes: Outcomes) -> Scores:
+    answered = outcomes["prediction"] >= 0  # NaN and infinite logits are never right
+    return Scores(outcomes["sample"], (answered & (outcomes["rank"] < 5)).astype(float))
+
+
+def _has_rank(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
+    """Whether the table has ranks: tables of attacks made before ranks were recorded have none."""
+    return "rank" in outcomes.columns
+
+
+def _no_top5(scenario: Scenario) -> str:
+    """Return why top-5 accuracy has no meaning under an attack (docs/decisions/0020), or ""."""
+    if not isinstance(scenario, Attack):
+        return ""
+    whole = "policy = 'last' with labels = 'true_for_all'"
+    if scenario.policy == "stop_at_first":
+        return f"the attack stops at the first misclassified image, whose label is mostly second (set {whole})"
+    if scenario.labels == "true":
+        return "images that are misclassified when clean are not attacked (set labels = 'true_for_all')"
+    if scenario.below:
+        return "images broken at a smaller eps are not attacked again (give --independent with --curve)"
+    return "the attack tries to reach a class, whatever the label's rank" if scenario.target != "none" else ""
 
 
 def _unmasked(outcomes: Outcomes) -> Scores:
@@ -66,6 +90,17 @@ METRICS = (
         kinds=("attack",),
         scores=_correct,
         unattacked="clean_accuracy",
+    ),
+    _accuracy(
+        name="robust_top5_accuracy",
+        title="Top-5 accuracy under attack",
+        what="Top-5 accuracy under attack: the share of images whose label is among the five largest logits of the "
+        "image that decides. Attacks aim at the largest logit, so it is an upper bound for attacks on the top 5.",
+        kinds=("attack",),
+        scores=_robust_top5,
+        applies=_has_rank,
+        objection=_no_top5,
+        unattacked="top5_accuracy",
     ),
     _accuracy(
         name="shift_accuracy",

@@ -54,10 +54,15 @@ def to_draw(label: str, scenario: Scenario, cell: tuple[str, int] | None) -> Sce
     return parse_scenario(made, f"protocol '{label}'")
 
 
-def along_curve(eps: Iterable[str | float]) -> list[dict[str, Override]]:
-    """Return the overrides of each evaluation of a curve: ascending `eps`, with all smaller budgets in `below`."""
+def along_curve(eps: Iterable[str | float], *, independent: bool = False) -> list[dict[str, Override]]:
+    """Return the overrides of each evaluation of a curve: ascending `eps`, with all smaller budgets in `below`.
+
+    With `independent`, `below` stays as the protocol states it: usually empty, so that each budget is attacked alone.
+    """
     budgets = sorted(eps, key=parse_fraction)
-    return [{"eps": value} | ({"below": budgets[:at]} if at else {}) for at, value in enumerate(budgets)]
+    return [
+        {"eps": value} | ({"below": budgets[:at]} if at and not independent else {}) for at, value in enumerate(budgets)
+    ]
 
 
 def _override(data: dict[str, Any], key: str, value: Override, name: str) -> None:

@@ -112,8 +112,9 @@ class Attack(_Common):
 
     policy: `stop_at_first`: a sample is broken at its first misclassified iterate; `strongest`: every attack uses its
         whole budget, and the image of lowest margin decides; `last`: only the last iterate of each restart counts.
-    labels: the class given to the attacks: the `true` label (misclassified clean images are not attacked), or the class
-        that the model `predicted` (every image is attacked). The result always compares with the true label.
+    labels: the class given to the attacks: the `true` label (misclassified clean images are not attacked); the true
+        label with every image attacked (`true_for_all`), as top-5 accuracy needs; or the class that the model
+        `predicted` (every image is attacked). The result always compares with the true label.
     target: `none`, or the class that attacks must reach: `random` (a wrong class from the sample's random stream),
         `least_likely` or `runner_up` of the clean logits. In targeted attacks a sample is broken if it is classified as
         its target, if its logits are not finite, or if it was misclassified before.
@@ -131,7 +132,7 @@ class Attack(_Common):
     norm: Norm
     eps: Fraction
     policy: Literal["stop_at_first", "strongest", "last"]
-    labels: Literal["true", "predicted"]
+    labels: Literal["true", "true_for_all", "predicted"]
     target: Literal["none", "random", "least_likely", "runner_up"]
     space: Literal["pixel", "normalised"]
     clip: StrictBool
@@ -153,9 +154,9 @@ class Attack(_Common):
         assert self.threat
         if list(self.below) != sorted({*self.below} - {0.0}) or self.below[-1:] >= (self.eps,):
             raise BadInputError(f"below = {list(self.below)}", expected=f"ascending budgets between 0 and {self.eps:g}")
-        if self.labels == "predicted" and (self.policy == "stop_at_first" or self.threat.targeted):
+        if self.labels != "true" and (self.policy == "stop_at_first" or self.threat.targeted):
             raise BadInputError(
-                f"labels = 'predicted' with policy = '{self.policy}' and target = '{self.target}'",
+                f"labels = '{self.labels}' with policy = '{self.policy}' and target = '{self.target}'",
                 expected="policy = 'last' or 'strongest', and target = 'none'",
             )
         return self

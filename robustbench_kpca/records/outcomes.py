@@ -29,11 +29,20 @@ _DAMAGE = (OSError, EOFError, ValueError, IndexError, StopIteration, OverflowErr
 
 @dataclass(frozen=True)
 class Table:
-    """The columns of a task's outcomes under one kind of protocol, in the order in which they are stored."""
+    """The columns of a task's outcomes under one kind of protocol, in the order in which they are stored.
+
+    Tables in older records may lack the columns of `newer`.
+    """
 
     task: str
     kind: str
     columns: Mapping[str, ColumnType]
+    newer: frozenset[str] = frozenset()
+
+    def fits(self, columns: Mapping[str, ColumnType]) -> bool:
+        """Tell whether a record with these columns can be read: all of them, or all but the newer ones."""
+        older = {name: kind for name, kind in self.columns.items() if name not in self.newer}
+        return columns in (self.columns, older)
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,11 @@ def load_consistent(path: Path) -> Record:
     protocol = record.spec.protocol
     scenario = parse_scenario(dict(protocol.resolved), str(path))
     task = task_named(record.spec.data.task)
-    columns = task.table(scenario.kind).columns
-    if record.outcomes_file.columns != columns:
+    table = task.table(scenario.kind)
+    if not table.fits(record.outcomes_file.columns):
         raise BadInputError(
             f"{path}: its table has the columns {', '.join(record.outcomes_file.columns)}",
-            expected=f"those of {task.name} under protocols of kind '{scenario.kind}': {', '.join(columns)}",
+            expected=f"those of {task.name} under protocols of kind '{scenario.kind}': {', '.join(table.columns)}",
             fix="evaluate again",
         )
     remade = measure(record.outcomes, scenario)

@@ -65,11 +65,13 @@ def _load(files: Iterable[Path]) -> tuple[list[Record], list[dict[str, Any]]]:
 def _require_metric(spec: BoardSpec, column: Column, where: str) -> None:
     metric = metric_for(column.metric)
     for needed in spec.needed(column):
-        protocol, kind = needed.protocol, needed.resolve()[1].kind
-        if not answers(metric, kind):
+        scenario = needed.resolve()[1]
+        protocol, kind, objection = needed.protocol, scenario.kind, metric.objection(scenario)
+        if objection or not answers(metric, kind):
             raise BadInputError(
-                f"board {where}: column '{column.title}': protocol '{protocol}' ({kind}) has no {column.metric}",
-                fix="see: rbk list metrics",
+                f"board {where}: column '{column.title}': protocol '{protocol}' ({kind}) has no {column.metric}"
+                + (f", since {objection}" if objection else ""),
+                fix="" if objection else "see: rbk list metrics",
             )
         if (kind == "ood") != (column.against is not None):
             raise BadInputError(

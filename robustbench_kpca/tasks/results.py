@@ -38,7 +38,7 @@ class ModelResults(ABC):
 
     @abstractmethod
     def show(self, first: int, batch: Any) -> None:
-        """Evaluate samples `first`, `first` + 1, ..., unless they are finished already."""
+        """Take samples `first`, `first` + 1, ..., unless they are finished already; they may wait for a full batch."""
 
     @abstractmethod
     def outcomes(self) -> Outcomes:

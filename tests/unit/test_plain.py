@@ -1,5 +1,7 @@
 """What needs forward passes only: made once for all models, the same whoever makes it, resumed where it stopped."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from robustbench_kpca.data.load import as_dataset
 from robustbench_kpca.data.pair import Pair
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.journal import Journal
+from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.tasks import task_named
@@ -73,7 +76,7 @@ def test_a_model_that_joins_later_is_the_only_one_to_be_asked(digits, tmp_path):
     before = first.calls
     evaluate_together({"first": first, "second": second}, digits, **how)
     assert first.calls == before + 1, "the probe that identifies it"
-    assert second.calls == 1 + 7  # the probe and one batch in each of seven cells
+    assert second.calls == 1 + 6  # the probe and the batches of 64 that 7 x 50 rows fill
 
 
 @pytest.mark.parametrize("kind", ["fast", "jpeg"])
@@ -109,9 +112,46 @@ def test_an_interrupted_grid_goes_on_where_it_stopped(digits, tmp_path, monkeypa
     model = Counted().eval()
     resumed = evaluate(model, digits, **how, audit=False)
     assert resumed.outcomes.to_csv() == whole.outcomes.to_csv()
-    assert model.calls == 1 + 7 * 3 - 10  # the probe and every batch but the ten that were answered
+    assert model.calls == 1 + 18 - 10  # the probe and every batch of 20 but the ten that were answered
     assert [path.name for path in find_records(tmp_path)] == [f"{resumed.spec.stem()}.record.json"]
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("batch_size", [5, 8, 64])
+def test_rows_of_several_cells_fill_one_batch_and_answer_as_each_cell_alone(batch_size, digits):
+    """The other way: each cell by itself, its last batch padded. Rows come out equal to the bit."""
+    few, model = digits.take(range(8)), load_model("symvit_digits")
+    sizes = []
+    model.register_forward_hook(lambda module, inputs, logits: sizes.append(len(inputs[0])))
+    found = evaluate(model, few, protocol="common-corruptions-32px", **GRID, batch_size=batch_size, audit=False)
+    assert sizes == [batch_size] * (1 + math.ceil(7 * 8 / batch_size)), "the first identifies the model"
+    runner, labels = Runner(model, batch_size, torch.device("cpu")), np.array(few.labels)
+    places = [(name, severity) for name in GRID["corruptions"] for severity in GRID["severities"]]
+    cells = [Cell(corruption=name, severity=at, profile="cifar_c", mode="fast", seed=0) for name, at in places]
+    images = [few.tensors()[0], *(shown_images(few, cell, "none", batch_size=8) for cell in cells)]
+    for at, (cell, (name, severity)) in enumerate(zip(images, [("none", 0), *places], strict=True)):
+        logits = runner.logits(cell).numpy()
+        rows = found.outcomes.where(np.arange(56) // 8 == at)
+        assert (set(rows["corruption"]), set(rows["severity"])) == ({name}, {severity})
+        assert rows["prediction"].tolist() == logits.argmax(1).tolist()
+        order = np.argsort(-logits, axis=1, kind="stable")
+        assert rows["rank"].tolist() == (order == labels[:, None]).argmax(1).tolist()
+
+
+@pytest.mark.parametrize("draws", [1, 2])
+def test_models_that_stopped_at_different_rows_go_on_together(draws, digits, tmp_path, monkeypatch):
+    """Each stopped after whole batches of 16, which cells of 10 images do not divide."""
+    monkeypatch.setattr(Journal, "due", lambda self: True)
+    few = digits.take(range(10))
+    how = {"protocol": "common-corruptions-32px", "batch_size": 16, "draws": draws, **GRID}
+    whole = evaluate(Counted().eval(), few, **how, audit=False)
+    for name, batches in (("early", 1), ("late", 3)):
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(Counted(1 + draws * (1 + batches)).eval(), few, name=name, **how, out=tmp_path, audit=False)
+    models = {name: Counted().eval() for name in ("early", "late", "new")}
+    for record in evaluate_together(models, few, **how, out=tmp_path):
+        assert record.outcomes.to_csv() == whole.outcomes.to_csv()
+    assert [model.calls for model in models.values()] == [draws * (1 + 5 - done) for done in (1, 3, 0)]
 
 
 def test_the_clean_cell_is_the_clean_images(digits):

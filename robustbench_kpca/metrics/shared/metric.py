@@ -44,6 +44,10 @@ def _always(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
     return True
 
 
+def _nothing(scenario: Scenario) -> str:  # noqa: ARG001
+    return ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Metric(ABC):
     """A number with its uncertainty.
@@ -55,6 +59,7 @@ class Metric(ABC):
         unit: how its value is written.
         lower_is_better: whether a smaller value is the better one.
         applies: whether it can be computed from these outcomes of its task and kinds.
+        objection: why it has no meaning under a protocol of its kinds, and what to do; "" where it has one.
         chance: the value that guessing gets, where that is not zero.
         unattacked: of a metric of attacks, the name of the metric that is the same without the attack.
         needs_reference: whether it has no value until it is `relative_to` another model.
@@ -69,6 +74,7 @@ class Metric(ABC):
     unit: Unit
     lower_is_better: bool = False
     applies: Callable[[Outcomes, Scenario], bool] = field(default=_always)
+    objection: Callable[[Scenario], str] = field(default=_nothing)
     chance: Callable[[Outcomes], float] | None = None
     unattacked: str | None = None
     needs_reference: bool = False

@@ -14,7 +14,8 @@ _ATTACK: dict[str, ColumnType] = {
     "sample": "str",
     "label": "int",
     "clean_prediction": "int",  # before the attack
-    "prediction": "int",  # on the worst image found
+    "prediction": "int",  # on the image that decides: the confirmed adversarial one, else the worst (or last) one found
+    "rank": "int",  # as above, on the same image; number of classes if a logit is NaN or infinite
     "broken_by": "str",  # "clean" (wrong before), "clamp" (wrong when clipped), name of the attack, or "" (not broken)
     "linf": "float",  # norm of the perturbation of the worst image found, in pixel space
     "l2": "float",
@@ -43,11 +44,16 @@ _COLUMNS: dict[str, dict[str, ColumnType]] = {
     "shift": _RANKED | {"unmasked_prediction": "int"},
     "ood": _OOD,
 }
+# records of attacks made before ranks were recorded stay readable
+_NEWER = {"attack": frozenset({"rank"})}
 
 TASK = Task(
     name="classification",
     unit="image",
-    tables={kind: Table("classification", kind, columns) for kind, columns in _COLUMNS.items()},
+    tables={
+        kind: Table("classification", kind, columns, _NEWER.get(kind, frozenset()))
+        for kind, columns in _COLUMNS.items()
+    },
     scores={"accuracy": "accuracy"},
     compute_at=f"{__name__}.compute:COMPUTE",
     pages_at=f"{__name__}.pages:PAGES",

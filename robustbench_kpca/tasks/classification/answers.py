@@ -13,6 +13,7 @@ from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.scenario import Ood, Scenario, Shift, cells_of
 from robustbench_kpca.records.outcomes import Column, Outcomes, Table
+from robustbench_kpca.tasks.classification.rank import rank_of
 from robustbench_kpca.tasks.classification.requirements import IMAGENET_CLASSES, classes_of
 from robustbench_kpca.tasks.results import ModelResults
 from robustbench_kpca.types import Images, Labels, Logits
@@ -21,7 +22,11 @@ _GIVEN = ("sample", "label", "corruption", "severity")
 
 
 class Answers(ModelResults):
-    """The columns of the outcomes that the model determines; rows are filled from the first to the last."""
+    """The columns of the outcomes that the model determines; rows are filled from the first to the last.
+
+    Rows wait until they fill a batch, so rows of several cells share one. An answer does not depend on the other rows
+    of its batch.
+    """
 
     def __init__(
         self, name: str, runner: Runner, samples: Samples, protocol: Scenario, table: Table, journal: Journal | None
@@ -34,7 +39,8 @@ class Answers(ModelResults):
             for name, kind in table.columns.items()
             if name not in _GIVEN
         }
-        self.done = self.begun
+        self.done = self.queued = self.begun  # number of rows that are answered; that are answered or waiting
+        self.waiting: list[tuple[Images, Labels]] = []
         for name, column in self.columns.items() if self.saved else ():
             column[: self.done] = self.saved["rows"][name].numpy()
 
@@ -44,14 +50,28 @@ class Answers(ModelResults):
         return self.done
 
     def show(self, first: int, batch: tuple[Images, Labels]) -> None:
-        """Evaluate rows `first`, `first` + 1, ..., unless they are finished already."""
-        if self.done > first:
-            return
-        images, labels = batch
+        """Queue rows `first`, `first` + 1, ..., unless they are finished already; evaluate full batches."""
+        known = max(self.queued - first, 0)
+        images, labels = (part[known:] for part in batch)
+        if len(images):
+            self.waiting.append((images, labels))
+            self.queued += len(images)
+        while self.queued - self.done >= self.runner.batch_size:
+            self._answer(self.runner.batch_size)
+
+    def finish(self) -> None:
+        """Evaluate the rows that still wait for a full batch."""
+        if self.waiting:
+            self._answer(self.queued - self.done)
+
+    def _answer(self, count: int) -> None:
+        """Evaluate the first `count` rows that wait."""
         with self.timed():
-            logits = self.runner.logits(images.to(self.runner.device)).cpu()
-            rows = slice(first, first + len(images))
-            for name, values in answers(self.protocol, logits, labels).items():
+            images, labels = (torch.cat(part) for part in zip(*self.waiting, strict=True))
+            self.waiting = [(images[count:], labels[count:])] if len(images) > count else []
+            logits = self.runner.logits(images[:count].to(self.runner.device)).cpu()
+            rows = slice(self.done, self.done + count)
+            for name, values in answers(self.protocol, logits, labels[:count]).items():
                 if name in self.columns:
                     self.columns[name][rows] = values.numpy()
             self.done = rows.stop
@@ -106,7 +126,5 @@ def _certainty(logits: Logits) -> dict[str, Tensor]:
 
 
 def _ranked(logits: Logits, labels: Labels) -> dict[str, Tensor]:
-    own = logits.gather(1, labels[:, None])
-    tied_before = (logits == own) & (torch.arange(logits.shape[1]) < labels[:, None])
-    rank = ((logits > own) | tied_before).sum(1)
+    rank = rank_of(logits, labels)
     return {"prediction": logits.argmax(1), "rank": rank, "confidence": logits.softmax(1).amax(1)}

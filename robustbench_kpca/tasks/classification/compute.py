@@ -103,6 +103,7 @@ class Classification(Compute[Samples]):
             "label": sample.label,
             "clean_prediction": sample.clean_prediction,
             "prediction": sample.prediction,
+            "rank": sample.rank,
             "broken_by": sample.broken_by,
             "linf": float(distance(worst, clean, "linf")),
             "l2": float(distance(worst, clean, "l2")),

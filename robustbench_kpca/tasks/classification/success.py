@@ -7,6 +7,7 @@ import torch
 from robustbench_kpca.attack_loop.success import Answer, Success
 from robustbench_kpca.attacks.shared.losses import margin
 from robustbench_kpca.protocols.scenario import Attack as AttackProtocol
+from robustbench_kpca.tasks.classification.rank import rank_of
 from robustbench_kpca.types import Attack, Labels, Logits, Mask, PerSample
 
 
@@ -24,6 +25,10 @@ class Misclassified(Success):
     def reached(self, predictions: Labels, targets: Labels, *, targeted: bool) -> Mask:
         """Tell which images are misclassified or, if targeted, classified as their target; class -1 is a success."""
         return ((predictions == targets) == targeted) | (predictions < 0)
+
+    def rank(self, logits: Logits, labels: Labels) -> Labels:
+        """Return per image the number of classes ranked above its label; if a logit is NaN or infinite, all are."""
+        return torch.where(torch.isfinite(logits).all(1), rank_of(logits, labels), logits.shape[1])
 
     def share(self, predictions: Labels, labels: Labels) -> PerSample:
         """Return 1 where the prediction is correct, else 0."""

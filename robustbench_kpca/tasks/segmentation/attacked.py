@@ -25,7 +25,7 @@ def rows_of(sample: Sample, space: InputSpace) -> list[Row]:
     rows = _picture(sample.id, 0, "", truth, _numbers(sample.clean_prediction))
     rows[0] |= {name: getattr(sample, name) for name in COUNTS}
     clean = space.leave(sample.clean[None])
-    for stage, (image, _, prediction, attack) in sorted(sample.found.items()):
+    for stage, (image, _, prediction, _, attack) in sorted(sample.found.items()):
         whole, *classes = _picture(sample.id, stage, attack, truth, _numbers(prediction))
         after = space.leave(image[None])
         sizes = {"linf": float(distance(after, clean, "linf")), "l2": float(distance(after, clean, "l2"))}
