@@ -113,7 +113,8 @@ class Attack(_Common):
     policy: `stop_at_first`: a sample is broken at its first misclassified iterate; `strongest`: every attack uses its
         whole budget, and the image of lowest margin decides; `last`: only the last iterate of each restart counts.
     labels: the class given to the attacks: the `true` label (misclassified clean images are not attacked), or the class
-        that the model `predicted` (every image is attacked). The result always compares with the true label.
+        that the model `predicted` for the image before any clipping (every image is attacked). The result always
+        compares with the true label.
     target: `none`, or the class that attacks must reach: `random` (a wrong class from the sample's random stream),
         `least_likely` or `runner_up` of the clean logits. In targeted attacks a sample is broken if it is classified as
         its target, if its logits are not finite, or if it was misclassified before.
