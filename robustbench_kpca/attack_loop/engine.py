@@ -101,11 +101,11 @@ class Engine:
         logits = self.runner.logits(images.to(self.runner.device))
         check_clean(logits, labels)
         check_budget(self.scenario, images)
+        targets = targets_of(self.scenario, self.seed, [self.ids[index] for index in indices], logits, labels)
         predicted, given = logits.argmax(1), self.space.enter(images)
         if self.scenario.clip and self.scenario.space == "normalised":
             given = given.clamp(0, 1)
             logits = self.runner.logits(self.space.leave(given).to(self.runner.device))
-        targets = targets_of(self.scenario, self.seed, [self.ids[index] for index in indices], logits, labels)
         prediction, margins = self.success.judge(logits, targets, self.threat.sign)
         ranks = self.success.rank(logits, labels).tolist()
         wrong_unclipped, wrong = (

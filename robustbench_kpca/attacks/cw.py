@@ -11,11 +11,12 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from robustbench_kpca.attacks._adam import adam
+from robustbench_kpca.attacks._closest import record_closest
 from robustbench_kpca.attacks.shared.ball import distance, per_sample, require_box, require_norm
 from robustbench_kpca.attacks.shared.losses import margin
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
-from robustbench_kpca.types import Images, Keys, Labels, Mask, PerSample, Query, State
+from robustbench_kpca.types import Images, Keys, Labels, Mask, Query, State
 
 _EDGE = 0.01  # pixels closer than this to 0 or 1 get a wider tanh range
 _FOUND_NONE, _NEVER = 1e10, 1e9  # upper bounds of c before the first success, as in the authors' program
@@ -97,7 +98,7 @@ class CW:
         check = state["iteration"] % max(1, self.steps // 10) == 0
         over = (check & ~(objective <= 0.9999 * state["checked"])) | (state["iteration"] + 1 >= self.steps)
         if bool(closer.any()):
-            state = _record_closest(state, closer, shown, far, threat)
+            state = record_closest(state, closer, shown, far, threat)
         state = state | {
             "w": state["w"] - move,
             "mean": mean,
@@ -130,14 +131,6 @@ class CW:
             "succeeded": state["succeeded"] & ~over,
             "iteration": state["iteration"].masked_fill(over, 0),
         }
-
-
-def _record_closest(state: State, closer: Mask, shown: Images, far: PerSample, threat: Threat) -> State:
-    """Record the closest misclassified images so far."""
-    best = torch.where(per_sample(closer, shown), shown, state["best"])
-    best_distance = torch.where(closer, far, state["best_distance"])
-    near = per_sample(best_distance <= threat.eps, shown)
-    return state | {"x": torch.where(near, best, state["clean"]), "best": best, "best_distance": best_distance}
 
 
 def _half_range(x: Images) -> Images:

@@ -4,13 +4,13 @@ Tramèr & Boneh (2019), "Adversarial Training and Robustness for Multiple Pertur
 (SLIDE); CleverHans calls it SparseL1Descent.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, StrictBool
 from pydantic.dataclasses import dataclass
 
-from robustbench_kpca.attacks.shared.ball import project, require_norm, uniform_in_ball
+from robustbench_kpca.attacks.shared.ball import into_box, project, require_norm, rescale, uniform_in_ball
 from robustbench_kpca.attacks.shared.losses import cross_entropy
 from robustbench_kpca.protocols.threat import Threat, parse_step, require_step
 from robustbench_kpca.strict import FORBID
@@ -26,9 +26,12 @@ class SLD:
     pixels already on its edge are set to zero, so that the step uses only pixels that can move. `step_size` is an L1
     length, absolute or relative (`"0.1 eps"`). `x_0` is the clean image or, with `random_start`, uniform in the ball.
 
-    Proj is the Euclidean projection onto the L1 ball, as in the paper and CleverHans' first version (its port to
-    PyTorch only rescales), then the box. A sample that is never misclassified costs `steps` backward and `steps` + 1
-    forward passes per restart.
+    Proj depends on `projection`. `euclidean`: the Euclidean projection onto the L1 ball, then the box, as in the paper
+    and CleverHans' first version. `rescale`: the box, then x' - x scaled to L1 length eps if it is longer, then the box
+    again, as in CleverHans' port to PyTorch. (The port also lets entries of a gradient that are zero share the step,
+    which makes it shorter where fewer than 1 - sparsity / 100 of them are not; ours gives them nothing.)
+
+    A sample that is never misclassified costs `steps` backward and `steps` + 1 forward passes per restart.
     """
 
     steps: Annotated[int, Field(ge=1, strict=True)]
@@ -36,6 +39,7 @@ class SLD:
     sparsity: Annotated[float, Field(ge=0, lt=100)]
     skip_clipped: StrictBool
     random_start: StrictBool
+    projection: Literal["euclidean", "rescale"]
 
     def __post_init__(self) -> None:
         require_step(self.step_size)
@@ -69,8 +73,16 @@ class SLD:
             gradient = gradient.masked_fill(blocked, 0)
         move = parse_step(self.step_size, threat.eps) * self._direction(gradient)
         step = state["step"] + 1
-        moved = project(x + move, state["clean"], threat)
-        return state | {"x": moved, "step": step, "finished": step >= self.steps}
+        return state | {
+            "x": self._into_ball(x + move, state["clean"], threat),
+            "step": step,
+            "finished": step >= self.steps,
+        }
+
+    def _into_ball(self, x: Images, clean: Images, threat: Threat) -> Images:
+        return (
+            project(x, clean, threat) if self.projection == "euclidean" else rescale(into_box(x, threat), clean, threat)
+        )
 
     def _direction(self, gradient: Images) -> Images:
         flat = gradient.flatten(1)

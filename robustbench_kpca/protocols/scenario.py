@@ -114,7 +114,8 @@ class Attack(_Common):
         whole budget, and the image of lowest margin decides; `last`: only the last iterate of each restart counts.
     labels: the class given to the attacks: the `true` label (misclassified clean images are not attacked); the true
         label with every image attacked (`true_for_all`), as top-5 accuracy needs; or the class that the model
-        `predicted` (every image is attacked). The result always compares with the true label.
+        `predicted` for the image before any clipping (every image is attacked). The result always compares with the
+        true label.
     target: `none`, or the class that attacks must reach: `random` (a wrong class from the sample's random stream),
         `least_likely` or `runner_up` of the clean logits. In targeted attacks a sample is broken if it is classified as
         its target, if its logits are not finite, or if it was misclassified before.

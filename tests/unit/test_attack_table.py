@@ -18,8 +18,11 @@ FAB = {"steps": 4, "alpha_max": 0.1, "eta": 1.05, "beta": 0.9, "random_start": T
 HOP = {"queries": 400, "probes": 20, "max_probes": 100, "gamma": 1.0}
 MIM = {"steps": 10, "step_size": "0.1 eps", "decay": 1.0}
 PGD = {"steps": 10, "step_size": "0.2 eps", "random_start": True}
-SLD = {"steps": 20, "step_size": "0.1 eps", "sparsity": 91.0, "skip_clipped": False, "random_start": False}
+SLD = {"steps": 20, "step_size": "0.1 eps", "sparsity": 91.0, "skip_clipped": False} | {
+    "random_start": False, "projection": "euclidean"
+}  # fmt: skip
 SPSA = {"steps": 8, "samples": 32, "delta": 0.01, "lr": 0.02, "random_start": False}
+SPSA_PORT = {"steps": 8, "samples": 6, "delta": 0.01, "lr": 0.02}
 SQUARE = {"queries": 60, "p_init": 0.8}
 SMALL = (1, 4, 4)  # the shape of an image, where the usual one would take long
 EPS = {"linf": 8 / 255, "l2": 0.5, "l1": 2.0}
@@ -34,6 +37,7 @@ ROWS = [  # attack, options, norm, eps, steps before and after rows are taken ou
         for loss in ("ce_masked_by_class", "ce_masked", "js")
     ),
     ("cw", CW, "l2", 1.0, 15, None),
+    ("cw_cleverhans", CW, "l2", 1.0, 15, None),
     ("ddn", DDN, "l2", 1.0, 9, None),
     *(("fab", FAB | {"targets": targets}, norm, EPS[norm], 4, None) for targets in (0, 2) for norm in EPS),
     *(("hopskipjump", HOP, norm, 1.0, 50, SMALL) for norm in ("linf", "l2")),
@@ -41,6 +45,7 @@ ROWS = [  # attack, options, norm, eps, steps before and after rows are taken ou
     ("pgd", PGD, "linf", 0.1, 4, None),
     ("segpgd", PGD, "linf", 0.1, 4, None),
     *(("sld", SLD | {"random_start": start}, "l1", 0.5, 5, None) for start in (False, True)),
+    ("sld", SLD | {"projection": "rescale"}, "l1", 0.5, 5, None),
     *(("spsa", SPSA | {"samples": 6, "random_start": start}, "linf", 0.1, 3, None) for start in (False, True)),
     *(("square", SQUARE, norm, 0.1, 12, None) for norm in EPS),
 ]
@@ -50,6 +55,11 @@ ROWS = [  # attack, options, norm, eps, steps before and after rows are taken ou
 def test_rows_are_independent(name, options, norm, eps, steps, shape):
     how = {} if shape is None else {"shape": shape}
     attack_checks.rows_are_independent(ATTACKS.get(name)(**options), Threat(norm, eps), steps, **how)
+
+
+def test_rows_are_independent_without_clipping():
+    attack = ATTACKS.get("spsa_cleverhans")(**SPSA_PORT)
+    attack_checks.rows_are_independent(attack, Threat("linf", 0.1, clip=False), 3)
 
 
 TINY_HOP = {"queries": 60, "probes": 10, "max_probes": 100, "gamma": 1.0}
@@ -68,6 +78,7 @@ PASSES = [  # attack, options, restarts, norm, eps, forward and backward passes 
     ("apgd_l1", APGD_L1, 1, "l1", 1.0, 50 + 3 + 1, 50 + 3),
     ("apgd_l1", APGD_L1 | {"steps": 10}, 5, "l1", 1.0, 5 * (10 + 3 + 1), 5 * (10 + 3)),
     ("apgd_l1", {"steps": 7, "loss": "dlr_targeted", "targets": 5}, 1, "l1", 1.0, 2 * (7 + 3) + 2, 2 * (7 + 3)),
+    ("cw_cleverhans", CW, 1, "l2", 0.1, 3 * 12 + 1, 3 * 12),
     ("ddn", {"steps": 25, "gamma": 0.05, "init_norm": 1.0}, 1, "l2", 0.5, 26, 25),
     ("hopskipjump", TINY_HOP, 1, "linf", 0.1, 61, 0),
     ("hopskipjump", TINY_HOP, 1, "l2", 0.1, 61, 0),
@@ -99,10 +110,14 @@ def test_carlini_and_wagner_cost_no_more_than_all_their_iterations():
 
 REFUSED = [
     ("cw", CW, Threat("linf", 0.1), "linf"),
+    ("cw_cleverhans", CW, Threat("linf", 0.1), "linf"),
+    ("cw_cleverhans", CW, Threat("l2", 0.1, clip=False), "clipping"),
     ("ddn", DDN, Threat("l1", 0.1), "l1"),
     ("hopskipjump", HOP, Threat("l1", 0.1), "l1"),
     ("segpgd", PGD, Threat("linf", 0.1, targeted=True), "target"),
     ("sld", SLD, Threat("linf", 0.1), "linf"),
+    ("spsa_cleverhans", SPSA_PORT, Threat("l2", 0.1, clip=False), "l2"),
+    ("spsa_cleverhans", SPSA_PORT, Threat("linf", 0.1), "clipping"),
 ]
 
 

@@ -9,9 +9,10 @@ from robustbench_kpca.attacks.sld import SLD
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.threat import Threat
 
+RULE = "euclidean"
 STAGE = {
     "attack": "sld", "restarts": 1, "steps": 20, "step_size": "0.1 eps", "sparsity": 91.0, "skip_clipped": False,
-    "random_start": False,
+    "random_start": False, "projection": RULE,
 }  # fmt: skip
 OPTIONS = {key: value for key, value in STAGE.items() if key not in ("attack", "restarts")}
 
@@ -57,10 +58,24 @@ def test_a_plain_transcription_takes_the_same_steps():
             if delta.abs().sum() > eps:
                 delta = delta.sign() * (delta.abs() - high).clamp_min(0)
             theirs[row] = (x[row].flatten() + delta).clamp(0, 1).view(shape)
-    attack = SLD(steps=7, step_size=0.3, sparsity=sparsity, skip_clipped=False, random_start=False)
+    attack = SLD(
+        steps=7, step_size=0.3, sparsity=sparsity, skip_clipped=False, random_start=False, projection="euclidean"
+    )
     ours = drive(attack, model, x, y, Threat("l1", eps), None)["x"]
     assert torch.allclose(ours, theirs, atol=1e-9, rtol=0)
     assert float((ours - x).abs().flatten(1).sum(1).max()) > 0.9
+
+
+def test_rescaling_keeps_the_direction_and_the_projection_does_not(linear):
+    """From (0.4, 0.2) in a ball of 0.3: in proportion (0.2, 0.1), or each shorter by the same (0.25, 0.05)."""
+    x, threat = torch.full((1, 1, 1, 2), 0.3).double(), Threat("l1", 0.3)
+    moved = x + torch.tensor([0.4, 0.2]).double()
+    for rule, expected in (("rescale", [0.2, 0.1]), ("euclidean", [0.25, 0.05])):
+        found = SLD(**OPTIONS | {"projection": rule})._into_ball(moved, x, threat) - x
+        assert torch.allclose(found.flatten(), torch.tensor(expected).double())
+    edge = torch.tensor([[[[0.9, 0.3]]]]).double()
+    found = SLD(**OPTIONS | {"projection": "rescale"})._into_ball(edge + (moved - x), edge, threat) - edge
+    assert torch.allclose(found.flatten(), torch.tensor([0.1, 0.2]).double()), "clipped first, so nothing is too long"
 
 
 def test_skipping_clipped_pixels_spends_the_step_where_it_moves(linear):
@@ -68,7 +83,9 @@ def test_skipping_clipped_pixels_spends_the_step_where_it_moves(linear):
     x = torch.tensor([[[[1.0, 0.5, 0.5, 0.5, 0.5]]]])
     moved = {}
     for skip in (False, True):
-        attack = SLD(steps=1, step_size=0.1, sparsity=99.0, skip_clipped=skip, random_start=False)
+        attack = SLD(
+            steps=1, step_size=0.1, sparsity=99.0, skip_clipped=skip, random_start=False, projection="euclidean"
+        )
         moved[skip] = drive(attack, linear(weight, 0.0), x, torch.tensor([0]), Threat("l1", 0.2), None)["x"] - x
     assert torch.allclose(moved[False].flatten(), torch.tensor([0, 0.05, 0, 0, 0]))
     assert float(moved[True][0, 0, 0, 0]) == 0

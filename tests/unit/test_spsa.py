@@ -7,6 +7,7 @@ from plain_query import PlainQuery
 from pydantic import ValidationError
 
 from robustbench_kpca.attacks._adam import adam
+from robustbench_kpca.attacks._spsa import estimate
 from robustbench_kpca.attacks.shared.ball import project
 from robustbench_kpca.attacks.spsa import SPSA
 from robustbench_kpca.protocols.threat import Threat
@@ -21,7 +22,7 @@ def estimates(model, x, keys, samples):
     attack = SPSA(steps=1, samples=samples, delta=0.01, lr=0.01, random_start=False)
     threat = Threat("linf", 0.1)
     state = attack.start(x, torch.ones(len(x), dtype=torch.int64), threat, keys)
-    return attack._estimate(state, threat, PlainQuery(model)).flatten(1)
+    return estimate(x, state, samples, 0.01, threat, PlainQuery(model)).flatten(1)
 
 
 @pytest.mark.parametrize("samples", [32, 128])
@@ -52,7 +53,7 @@ def test_a_step_is_adams_on_the_estimate(linear):
     delta = torch.zeros_like(x, requires_grad=True)
     optimiser = torch.optim.Adam([delta], lr=0.02)
     for _ in range(4):
-        delta.grad = attack._estimate(state, threat, PlainQuery(model))
+        delta.grad = estimate(state["x"], state, attack.samples, attack.delta, threat, PlainQuery(model))
         optimiser.step()
         delta.data = project(x + delta.data, x, threat) - x
         state = attack.step(state, threat, PlainQuery(model))

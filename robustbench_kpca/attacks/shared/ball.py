@@ -62,12 +62,20 @@ def project(x: Images, centre: Images, threat: Threat) -> Images:
     if threat.norm == "linf":
         return into_box(centre + (x - centre).clamp(-threat.eps, threat.eps), threat)
     delta = x.double() - centre.double()
-    if threat.norm == "l1":
-        delta = _shorten_l1(delta.flatten(1), threat.eps).view(x.shape)
-    else:
-        length = delta.flatten(1).norm(dim=1)
-        delta = delta * per_sample((threat.eps / length.clamp_min(1e-12)).clamp(max=1), delta)
+    if threat.norm == "l2":
+        return rescale(x, centre, threat)
+    delta = _shorten_l1(delta.flatten(1), threat.eps).view(x.shape)
     return into_box(_towards(centre, delta, x.dtype), threat)
+
+
+def rescale(x: Images, centre: Images, threat: Threat) -> Images:
+    """Scale x - centre to length eps if it is longer, then clip to the box if the threat model has it.
+
+    In L2 this is the projection onto the ball. In L1 and L-infinity it is not: every coordinate loses the same share.
+    """
+    shrink = (threat.eps / distance(x, centre, threat.norm).clamp_min(1e-12)).clamp(max=1)
+    delta = x.double() - centre.double()
+    return into_box(_towards(centre, delta * per_sample(shrink, delta), x.dtype), threat)
 
 
 def _towards(centre: Images, delta: Images, dtype: torch.dtype) -> Images:
