@@ -42,6 +42,10 @@ class CWOfCleverHans:
     initial_const: Annotated[float, Field(gt=0)]
     confidence: Annotated[float, Field(ge=0)]
 
+    def most_passes(self, classes: int) -> tuple[int, int]:  # noqa: ARG002
+        """Return forward and backward passes per restart of a sample that is never misclassified."""
+        return self.binary_steps * self.steps + 1, self.binary_steps * self.steps
+
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Enter tanh space.
 

@@ -34,6 +34,10 @@ class SPSAOfCleverHans:
     delta: Annotated[float, Field(gt=0)]
     lr: Annotated[float, Field(gt=0)]
 
+    def most_passes(self, classes: int) -> tuple[int, int]:  # noqa: ARG002
+        """Return forward and backward passes per restart of a sample that is never misclassified."""
+        return self.steps * (self.samples + 1) + 1, 0
+
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Draw x_0, uniform in the ball.
 

@@ -61,6 +61,7 @@ def reproduce(
     from robustbench_kpca.reproduction.roles import Roles
     from robustbench_kpca.reproduction.run import Settings, run
     from robustbench_kpca.reproduction.steps import plan as plan_steps
+    from robustbench_kpca.reproduction.steps import reasons
 
     name, content, items = load_pack(pack)
     wanted = [*item, *(f"table-{number}" for number in table), *(f"figure-{number}" for number in figure)]
@@ -70,7 +71,7 @@ def reproduce(
     if missing is not None:
         raise BadInputError(f"--data: there is no folder {missing}", fix="correct the path")
     files = {key: Path(value) for key, value in _pairs(checkpoint, "=", "--checkpoint", "MODEL=FILE").items()}
-    roles = Roles(content, _scale(scale, folders), out or Path("reproduced") / name, folders, files, limit)
+    roles = Roles(name, content, _scale(scale, folders), out or Path("reproduced") / name, folders, files, limit)
     where, seconds = device or best_device(), _parse_time(budget)
     steps = plan_steps(items, roles)
     if plan:
@@ -80,11 +81,12 @@ def reproduce(
     with _console.progress(quiet=quiet or json) as start:
         reporter = ConsoleReporter(start, quiet=quiet or json)
         after = run(steps, roles, Settings(where, seconds, audited, workers=workers), reporter)
-    page = write_pages(name, content, items, after, roles)
+    page = write_pages(items, after, roles)
     if json:
         _console.show_json([_row(one) for one in after])
     else:
-        _console.show_table("", ("State", "Steps"), _counts(after))
+        _console.out.print(f"{sum(one.state == 'done' for one in after)} of {len(after)} steps are done.")
+        _console.show_table("", ("Not run", "Steps"), reasons(after))
         _console.out.print(str(page), markup=False)
     failed = [one for one in after if one.state == "failed"]
     if failed:
@@ -138,14 +140,6 @@ def _row(one: "Planned") -> dict[str, object]:
     return {"step": str(one.step), "items": one.items, "state": one.state, "why": one.why}
 
 
-def _counts(steps: "Sequence[Planned]") -> list[tuple[str, str]]:
-    found: dict[str, int] = {}
-    for one in steps:
-        key = one.state if one.state == "done" else f"{one.state}: {one.why or 'not begun'}"
-        found[key] = found.get(key, 0) + 1
-    return [(state, str(count)) for state, count in found.items()]
-
-
 def _more(failed: "Sequence[Planned]") -> str:
     return f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
 
@@ -153,6 +147,7 @@ def _more(failed: "Sequence[Planned]") -> str:
 def _show(steps: "Sequence[Planned]", roles: "Roles", device: str, *, json: bool) -> None:
     """Print the steps with their estimates."""
     from robustbench_kpca.reproduction.estimate import Estimator, spell
+    from robustbench_kpca.reproduction.steps import reasons
 
     estimator = Estimator(roles, device)
     seconds = [estimator.seconds(one.step) if one.state == "open" else 0.0 for one in steps]
@@ -160,10 +155,12 @@ def _show(steps: "Sequence[Planned]", roles: "Roles", device: str, *, json: bool
         _console.show_json([_row(one) | {"seconds": most} for one, most in zip(steps, seconds, strict=True)])
         return
     rows = [
-        (str(one.step), ", ".join(one.items), one.state, spell(most) if one.state == "open" else one.why)
+        (str(one.step), ", ".join(one.items), one.state, "" if one.state == "done" else spell(most))
         for one, most in zip(steps, seconds, strict=True)
+        if one.state != "absent"
     ]
-    _console.show_table("", ("Step", "For", "State", "At most, or why not"), rows)
+    _console.show_table("", ("Step", "For", "State", "At most"), rows)
+    _console.show_table("", ("Not at hand", "Steps"), reasons(one for one in steps if one.state == "absent"))
     unknown = sum(most is None for most in seconds)
     text = f"open: at most {spell(sum(most or 0.0 for most in seconds))}, audits and diagnoses aside"
     _console.out.print(text + (f"; {unknown} steps without estimate" if unknown else ""), markup=False)

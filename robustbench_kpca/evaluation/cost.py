@@ -9,7 +9,7 @@ from torch import nn
 from robustbench_kpca.attack_loop.engine import build_attack
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
 
-ROWS = 8
+ROWS = 32
 REPEATS = 3
 
 

@@ -37,6 +37,10 @@ class Board:
     name: str
     spec: BoardSpec
     runs: tuple[Run, ...]
+    remake: str
+    """The command that renders it."""
+    missing: str
+    """The command that lists the runs that are missing."""
 
     def record(self, model: str, evaluation: Evaluation) -> Record | None:
         """Return the record of an evaluation, if it is there and current."""

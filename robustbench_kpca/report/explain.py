@@ -25,13 +25,14 @@ def samples(board: Board) -> str:
     parts = []
     for wanted, columns in sets.items():
         record = next((r.record for r in board.runs if r.record and r.evaluation.samples == wanted), None)
-        data, split, limit, against = wanted
-        n = limit or "all" if record is None else record.spec.data.n
-        text = f"{n} `{data.partition(':')[0]}` images ({split})"
+        if record is None:
+            continue
+        data, split, _, against = wanted
+        text = f"{record.spec.data.n} `{data.partition(':')[0]}` images ({split})"
         text += "" if against is None else f" and `{against.partition(':')[0]}`"
         titles = ", ".join(column.title for column in columns)
         parts.append(text if len(sets) == 1 else f"{text}: {titles}")
-    return "; ".join(parts)
+    return "; ".join(parts) or f"`{board.spec.data}` images ({board.spec.split})"
 
 
 def explain(board: Board, column: Column) -> str:
@@ -117,7 +118,7 @@ def provenance(board: Board) -> list[str]:
     )
     seconds = sum(record.seconds for record in records)
     return [
-        f"- Command: `rbk leaderboard {board.name}`, from {len(records)} records; each record names its revision.",
+        f"- Command: `{board.remake}`, from {len(records)} records; each record names its revision.",
         f"- Data digest: {data}; batch size {batch}.",
         f"- Processor: {processor}; device {device}; torch {torch}; timm {timm}.",
         f"- Passes: {forwards:,} forward, {backwards:,} backward; {seconds:.0f} s in all.",

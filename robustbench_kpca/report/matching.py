@@ -26,11 +26,12 @@ def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
     path = board_path(name)
     spec = validate(BoardSpec, load_toml(path), f"board {path}")
     files = sorted((path.parent / "records").glob(f"*{SUFFIX}")) if records is None else list(records)
-    return fill(path.parent.name, spec, files, str(path))
+    name = path.parent.name
+    return fill(name, spec, files, str(path), f"rbk leaderboard {name}", f"rbk plan {name}")
 
 
-def fill(name: str, spec: BoardSpec, records: Iterable[Path], where: str) -> Board:
-    """Match what a board asks for with records; errors begin with `where`.
+def fill(name: str, spec: BoardSpec, records: Iterable[Path], where: str, remake: str, missing: str) -> Board:
+    """Match what a board asks for with records; errors begin with `where`. For `remake` and `missing` see `Board`.
 
     Raises:
         BadInputError: a column that cannot mean anything, or records that do not belong on one board.
@@ -48,7 +49,7 @@ def fill(name: str, spec: BoardSpec, records: Iterable[Path], where: str) -> Boa
     for samples in {run.evaluation.samples for run in runs}:
         _require_one_data_set([run.record for run in runs if run.record and run.evaluation.samples == samples])
     _require_one_task(spec, where, [run.record for run in runs if run.record])
-    return Board(name, spec, tuple(runs))
+    return Board(name, spec, tuple(runs), remake, missing)
 
 
 def _load(files: Iterable[Path]) -> tuple[list[Record], list[dict[str, Any]]]:

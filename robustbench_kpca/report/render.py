@@ -51,7 +51,7 @@ def markdown(board: Board) -> str:
     ]
     lines += ["", _TRAININGS] if single else []
     if missing:
-        lines += ["", f"{missing} of {len(board.runs)} runs are missing: `rbk plan {board.name}`."]
+        lines += ["", f"{missing} of {len(board.runs)} runs are missing: `{board.missing}`."]
     if single:
         table = pd.DataFrame(single, columns=single_heads(board))
         lines += ["", "## Single trainings", "", table.to_markdown(index=False, disable_numparse=True)]
@@ -98,7 +98,7 @@ def write_board(board: Board, folder: Path) -> list[Path]:
 
     """
     if not any(run.record for run in board.runs):
-        raise BadInputError(f"board '{board.name}' has no records", fix=f"see: rbk plan {board.name}")
+        raise BadInputError(f"board '{board.name}' has no records", fix=f"see: {board.missing}")
     pages = {folder / "README.md": markdown(board), folder / "index.html": html(board)}
     for path, text in pages.items():
         write_atomic(path, text.encode())

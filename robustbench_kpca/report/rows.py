@@ -24,7 +24,7 @@ Cell = Sequence[Record]
 
 def estimate(metric: Metric, column: Column, trainings: Sequence[Cell]) -> Estimate | None:
     """Return the number of a row: of its model, or the mean over its trainings; None without records."""
-    found = [_single(metric, column, cell) for cell in trainings]
+    found = [one for cell in trainings if (one := _single(metric, column, cell)) is not None]
     if len(found) < 2:
         return found[0] if found else None
     whole = over_trainings(found)
@@ -42,7 +42,7 @@ def paired(metric: Metric, column: Column, first: Sequence[Cell], second: Sequen
         return None
     if len(first) == 1:
         return _paired_models(metric, column, first[0], second[0])
-    values = [[_single(metric, column, cell).value for cell in row] for row in (first, second)]
+    values = [[one.value for cell in row if (one := _single(metric, column, cell))] for row in (first, second)]
     if isinstance(metric, Mean):
         error = scores_error(*([_scores(metric, column, cell) for cell in row] for row in (first, second)))
     else:
@@ -51,12 +51,14 @@ def paired(metric: Metric, column: Column, first: Sequence[Cell], second: Sequen
     return Paired(means[0], means[1], recipes_differ(values[0], values[1], error), None, None)
 
 
-def _single(metric: Metric, column: Column, cell: Cell) -> Estimate:
+def _single(metric: Metric, column: Column, cell: Cell) -> Estimate | None:
+    """Return the number of one model; None where its record says that the metric does not apply, by lacking it."""
     if len(cell) > 1:
         return mean(_scores(metric, column, cell).values)
     recorded = cell[0].metrics.get(metric.name)  # seen to follow from the outcomes when it was loaded
-    plain = column.reference is None and column.corruption is None
-    return recorded if plain and recorded is not None else metric.estimate(_outcomes(column, cell[0]))
+    if column.reference is None and (recorded is None or column.corruption is None):
+        return recorded
+    return metric.estimate(_outcomes(column, cell[0]))
 
 
 def _paired_models(metric: Metric, column: Column, first: Cell, second: Cell) -> Paired:

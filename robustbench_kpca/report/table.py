@@ -9,7 +9,7 @@ from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column, Row
 
-MISSING = "—"
+MISSING = "not run"
 FLAGGED, UNAUDITED = "⚠", "○"  # beside a model's name
 _AUDITED = "Every model that is attacked here was audited for masked gradients, and no flag was raised."
 _NOTHING = "No attack was evaluated, so there was nothing to audit."
@@ -64,6 +64,7 @@ def single_trainings(board: Board) -> list[list[str]]:
         for row in board.ranked_rows()
         if len(row.models) > 1
         for model in row.models
+        if any(board.estimate_of(model, column) for column in board.spec.column)
     ]
 
 

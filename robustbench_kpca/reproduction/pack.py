@@ -54,13 +54,17 @@ class Arm(BaseModel):
 
 
 class Scale(BaseModel):
-    """What the names in a pack stand for. A protocol that is not listed stands for itself."""
+    """What the names in a pack stand for. A protocol that is not listed stands for itself.
+
+    `reference` is the arm whose errors corruption errors are divided by, in place of AlexNet's.
+    """
 
     model_config = STRICT
     intro: str
     samples: dict[str, Samples] = {}
     arms: dict[str, Arm] = {}
     protocols: dict[str, str] = {}
+    reference: str | None = None
 
 
 class ItemColumn(BaseModel):

@@ -10,23 +10,30 @@ from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.diagnostics.epochs import load_trajectory
 from robustbench_kpca.diagnostics.figures import trajectory
 from robustbench_kpca.diagnostics.pages import write_comparison
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import safe_name, write_atomic
 from robustbench_kpca.report.curves import draw_curves, read_curves
 from robustbench_kpca.report.render import write_board
-from robustbench_kpca.reproduction.pack import Claims, Curves, Epochs, Item, Open, Pack, Table
+from robustbench_kpca.reproduction.pack import Claims, Curves, Epochs, Item, Open, Table
 from robustbench_kpca.reproduction.roles import Roles
-from robustbench_kpca.reproduction.steps import Diagnose, Follow, Planned, Train, board_of
+from robustbench_kpca.reproduction.steps import Diagnose, Follow, Planned, Train, board_of, reasons
 
 PAGE, README = "index.html", "README.md"
 HEADS = ("", "Title", "Steps", "State")
 
 
-def write_pages(name: str, pack: Pack, items: Mapping[str, Item], planned: Sequence[Planned], roles: Roles) -> Path:
+def write_pages(items: Mapping[str, Item], planned: Sequence[Planned], roles: Roles) -> Path:
     """Write the page of every item that has results, and the index; return the path of the index as markdown."""
-    pages = {item: _write_item(item, items[item], planned, roles) for item in items}
-    rows = [_row(item, items[item], planned, page=pages[item]) for item in items]
-    absent = _reasons(planned)
-    command = f"rbk reproduce {name} --scale {roles.scale}"
+    pack = roles.pack
+    pages, rows = {}, []
+    for name, item in items.items():
+        try:
+            pages[name], trouble = _write_item(name, item, planned, roles), ""
+        except BadInputError as error:
+            pages[name], trouble = False, str(error)
+        rows.append(_row(name, item, planned, trouble, page=pages[name]))
+    absent = reasons(planned)
+    command = f"rbk reproduce {roles.name} --scale {roles.scale}"
     scale = (pack.embedded if roles.scale == "embedded" else pack.paper).intro.strip()
     text = [f"# {pack.title}", "", f"{pack.source}. {pack.intro.strip()}", "", scale, ""]
     linked = [[f"[{row[0]}]({row[0]}/{README})" if pages[row[0]] else row[0], *row[1:]] for row in rows]
@@ -42,24 +49,13 @@ def write_pages(name: str, pack: Pack, items: Mapping[str, Item], planned: Seque
     return roles.out / README
 
 
-def _row(name: str, item: Item, planned: Sequence[Planned], *, page: bool) -> list[str]:
+def _row(name: str, item: Item, planned: Sequence[Planned], trouble: str, *, page: bool) -> list[str]:
     mine = [one for one in planned if name in one.items]
     done = sum(one.state == "done" for one in mine)
     if isinstance(item, Open):
         return [name, item.title, "", f"not made: {item.reason}"]
     state = "complete" if mine and done == len(mine) else "in part" if page else "not run"
-    return [name, item.title, f"{done} of {len(mine)}", state]
-
-
-def _reasons(planned: Sequence[Planned]) -> list[tuple[str, str]]:
-    """Return every reason why steps were not run, with those steps."""
-    found: dict[str, list[str]] = {}
-    for one in planned:
-        if one.state != "done":
-            found.setdefault(one.why or "not begun", []).append(str(one.step))
-    return [
-        (why, f"{steps[0]}" + (f" and {len(steps) - 1} more" if len(steps) > 1 else "")) for why, steps in found.items()
-    ]
+    return [name, item.title, f"{done} of {len(mine)}", f"cannot be shown: {trouble}" if trouble else state]
 
 
 def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles) -> bool:

@@ -47,6 +47,7 @@ class Roles:
     """The names of a pack at one scale.
 
     Attributes:
+        name: of the pack.
         pack: the pack.
         scale: `embedded` or `paper`. What the embedded scale does not name is taken from the paper's, and not run.
         out: folder of the results.
@@ -56,6 +57,7 @@ class Roles:
 
     """
 
+    name: str
     pack: Pack
     scale: ScaleName
     out: Path
@@ -81,6 +83,12 @@ class Roles:
     def protocol(self, name: str) -> str:
         """Return the protocol that a name stands for."""
         found: str = self._chosen.protocols.get(name, name)
+        return found
+
+    @property
+    def reference(self) -> str | None:
+        """Return the arm whose errors corruption errors are divided by; None: AlexNet's."""
+        found: str | None = self._chosen.reference
         return found
 
     def title(self, role: str) -> str:

@@ -35,7 +35,8 @@ class Evaluate:
     evaluation: Evaluation
 
     def __str__(self) -> str:
-        return f"evaluate {self.model.name} under {self.evaluation.protocol} on {self.evaluation.recorded_data}"
+        label, wanted = self.evaluation.resolve()[0], self.evaluation
+        return f"evaluate {self.model.name} under {label} on {wanted.recorded_data} ({wanted.split})"
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,17 @@ class Follow:
 Step = Train | Evaluate | Diagnose | Follow
 
 
+def reasons(planned: Iterable["Planned"]) -> list[tuple[str, str]]:
+    """Return every reason why steps were not run, with the first of those steps and their number."""
+    found: dict[str, list[Planned]] = {}
+    for one in planned:
+        if one.state != "done":
+            found.setdefault(f"{one.state}: {one.why}" if one.why else one.state, []).append(one)
+    return [
+        (why, str(same[0].step) + (f" and {len(same) - 1} more" if same[1:] else "")) for why, same in found.items()
+    ]
+
+
 @dataclass(frozen=True)
 class Planned:
     """A step with the items that need it. `state`: `done`, `open`, or `absent` for the reason `why`."""
@@ -92,8 +104,9 @@ def plan(items: Mapping[str, Item], roles: Roles) -> list[Planned]:
 
 def board_of(name: str, table: Table, roles: Roles) -> Board:
     """Fill a table with the records that are there."""
-    records = roles.out / "records"
-    return fill(name, board_spec(table, roles), find_records(records) if records.is_dir() else [], f"{name} of a pack")
+    records, command = roles.out / "records", f"rbk reproduce {roles.name} --item {name}"
+    files = find_records(records) if records.is_dir() else []
+    return fill(name, board_spec(table, roles), files, f"{name} of {roles.name}", command, f"{command} --plan")
 
 
 def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
@@ -106,7 +119,7 @@ def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
         why_not[model.name] = model.why_not
         if model.training is not None:
             planned = _training(name, model, model.training, roles)
-            why_not[model.name] = f"{model.training.name} is not trained: {planned.why}" if planned.why else ""
+            why_not[model.name] = planned.why
             yield planned
     if isinstance(item, Table):
         by_name = {model.name: model for model in models}

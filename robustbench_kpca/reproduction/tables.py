@@ -1,5 +1,7 @@
 """The board of a table in a pack: its rows and columns, once the names have been replaced."""
 
+from robustbench_kpca.metrics import metric_for
+from robustbench_kpca.metrics.corruption import RelativeError
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Row
 from robustbench_kpca.reproduction.pack import ItemColumn, Table
 from robustbench_kpca.reproduction.roles import Roles
@@ -21,12 +23,17 @@ def _row(arm: str, roles: Roles) -> Row:
     return Row(title=roles.title(arm), models=tuple(model.name for model in roles.models(arm)))
 
 
+def _reference(column: ItemColumn, roles: Roles) -> str | None:
+    arm = column.reference or (roles.reference if isinstance(metric_for(column.metric), RelativeError) else None)
+    return None if arm is None else roles.models(arm)[0].name
+
+
 def _columns(column: ItemColumn, roles: Roles) -> list[Column]:
     samples = roles.samples(column.samples)
     literal = Column(
         title=column.title, protocol=roles.protocol(column.protocol), metric=column.metric, data=samples.data,
         split=samples.split, limit=samples.limit, eps=column.eps, corruption=column.corruption,
-        reference=None if column.reference is None else roles.models(column.reference)[0].name,
+        reference=_reference(column, roles),
         against=None if column.against is None else roles.samples(column.against).data,
     )  # fmt: skip
     if not column.corrected:

@@ -61,7 +61,7 @@ def test_rows_are_ranked_and_bold_needs_a_paired_test(board):
     assert table["Model"].tolist() == ["vit_digits_adv ○", "vit_digits ○", "nobody"]
     assert table["PGD"][0].startswith("**")  # 90 % against 3 % of 40 images: no chance
     assert not any(cell.startswith("**") for cell in table["Clean"])  # 98 % against 98 %
-    assert table["PGD"][2] == "—"
+    assert table["PGD"][2] == "not run"
 
 
 def test_runs_are_ready_missing_or_stale(board, tmp_path, records, monkeypatch):

@@ -116,8 +116,8 @@ def test_a_reference_without_record_leaves_its_column_empty(records, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "board.toml").write_text(BOARD)
     board = load_board(str(tmp_path / "mine"), only)
-    assert frame(board)["mCE ↓"].tolist() == ["—", "—"]
-    assert "—" not in frame(board)["Corrupted"].tolist()[1]
+    assert frame(board)["mCE ↓"].tolist() == ["not run", "not run"]
+    assert "not run" not in frame(board)["Corrupted"].tolist()[1]
 
 
 def test_pages_show_grids_curves_chance_and_how_pictures_were_made(records, tmp_path):
