@@ -1,7 +1,9 @@
 """How long the steps of a pack will take at most on this machine: passes needed times the measured time of a pass."""
 
+import math
+
 from robustbench_kpca.attack_loop.engine import build_attack
-from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.evaluation.cost import Passes, Speed, most_passes, speed
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.models.loading import input_view
@@ -16,7 +18,7 @@ class Estimator:
 
     def __init__(self, roles: Roles, device: str) -> None:
         self.roles, self.device = roles, device
-        self._speeds: dict[str, Speed] = {}
+        self._speeds: dict[str, tuple[Speed, int]] = {}
 
     def seconds(self, step: Step) -> float | None:
         """Return the most seconds that a step can take; None where that is not known."""
@@ -28,27 +30,39 @@ class Estimator:
 
     def _evaluation(self, step: Evaluate) -> float | None:
         data = self.roles.load(step.evaluation.data, step.evaluation.split)
-        if not isinstance(data, Samples):
+        if isinstance(data, str):
             return None
         passes = most_passes(step.evaluation.resolve()[1], data.classes)
         n = min(len(data), step.evaluation.limit or len(data))
-        return None if passes is None else n * self._speed(step.model.request).seconds(passes)
+        if passes is None:
+            return None
+        return n * self._rows(data, step.model.request) * self._speed(step.model.request).seconds(passes)
 
     def _training(self, step: Train) -> float | None:
         recipe = load_recipe(step.training.recipe, step.training.settings)[1]
         data = self.roles.load(recipe.data, "train") if not step.training.data else ""
-        if not isinstance(data, Samples):
+        if isinstance(data, str):
             return None
         attack = Passes(0, 0) if recipe.adversarial is None else _attack_passes(recipe, data.classes)
         passes = Passes(1 + attack.forwards, 1 + attack.backwards)
         return recipe.epochs * len(data) * self._speed(step.model.request).seconds(passes)
 
+    def _rows(self, data: Dataset, request: ModelRequest) -> int:
+        """Return how many inputs of the model cover the first picture: one, or its windows side by side."""
+        height, width = data.image(0).shape[-2:]
+        side = self._timed(request)[1]
+        return math.ceil(height / side) * math.ceil(width / side)
+
     def _speed(self, request: ModelRequest) -> Speed:
+        return self._timed(request)[0]
+
+    def _timed(self, request: ModelRequest) -> tuple[Speed, int]:
+        """Return the speed of an architecture, and the side of its input in pixels."""
         key = f"{request.model} {sorted(request.options.items())}"
         if key not in self._speeds:
             model = ModelRequest(request.model, untrained=True, options=request.options).load()
             side = input_view(model).size
-            self._speeds[key] = speed(model, (3, side, side), self.device)
+            self._speeds[key] = speed(model, (3, side, side), self.device), side
         return self._speeds[key]
 
 

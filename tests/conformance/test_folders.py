@@ -58,8 +58,8 @@ def test_every_protocol_resolves(name):
 @pytest.mark.parametrize("name", [*presets.find("leaderboards")])
 def test_every_board_reads(name):
     spec = validate(BoardSpec, load_toml(presets.find("leaderboards")[name]), name)
-    for protocol, _ in spec.evaluations:
-        load_scenario(protocol)
+    for evaluation in spec.evaluations:
+        evaluation.resolve()
 
 
 @pytest.mark.parametrize("name", [*recipes()])
