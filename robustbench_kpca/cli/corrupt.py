@@ -50,8 +50,8 @@ def corrupt(
     engine: Annotated[
         Engine,
         typer.Option(
-            help="native, or imagecorruptions: the installed library 1.1.2 (extra `reference`), with its parameters and "
-            "pictures of frost. Native --mode exact --profile imagecorruptions writes the same files for one seed, "
+            help="native, or imagecorruptions: the installed library 1.1.2 (extra `reference`), with its parameters "
+            "and pictures of frost. Native --mode exact --profile imagecorruptions writes the same files for one seed, "
             "except impulse noise."
         ),
     ] = Engine.native,

@@ -301,13 +301,14 @@ LIBRARY = ["--corruption", "glass_blur", "--corruption", "fog", "--corruption", 
 def test_the_library_writes_the_files_of_mode_exact(source, tmp_path, frost_folder):
     pytest.importorskip("skimage")
     assert rbk(source, "theirs", *LIBRARY, "--engine", "imagecorruptions") == 0
-    assert (
-        rbk(source, "ours", *LIBRARY, "--mode", "exact", "--profile", "imagecorruptions", "--frost", frost_folder) == 0
+    exact = ["--mode", "exact", "--profile", "imagecorruptions", "--frost", frost_folder]
+    assert rbk(source, "ours", *LIBRARY, *exact) == 0
+    theirs, ours = (
+        {name: data for name, data in contents(tmp_path / folder).items() if name.endswith(".JPEG")}
+        for folder in ("theirs", "ours")
     )
-    pictures = [{name: data for name, data in contents(tmp_path / folder).items() if name.endswith(".JPEG")}
-                for folder in ("theirs", "ours")]  # fmt: skip
-    assert len(pictures[0]) == 18
-    assert pictures[0] == pictures[1]
+    assert len(theirs) == 18
+    assert theirs == ours
     settings = json.loads((tmp_path / "theirs" / "manifest.json").read_text())
     assert settings["engine"] == "imagecorruptions"
     assert settings["versions"]["imagecorruptions"] == "1.1.2"

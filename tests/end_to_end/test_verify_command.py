@@ -82,7 +82,7 @@ def test_without_the_library_the_extra_is_named(monkeypatch, capsys):
 
 def test_corruptions_need_no_model(capsys):
     pytest.importorskip("skimage")
-    cells = ["-p", "common-corruptions", "--set", "corruptions=['contrast','fog']", "--set", "severities=[1,5]"]
+    cells = ["-p", "common-corruptions", "--set", 'corruptions=["contrast","fog"]', "--set", "severities=[1,5]"]
     assert main(["verify", *cells, "--limit", "2"]) == 0
     assert "as the library's: 4 cells on 2 images of photos" in capsys.readouterr().out
     assert main(["verify", *cells, "--limit", "2", "--json"]) == 0
