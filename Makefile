@@ -16,7 +16,7 @@ $(VENV)/.installed: pyproject.toml
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable ".[reference]" --group dev
-	$(BIN)/python -m pip install --quiet --no-deps imagecorruptions==1.1.2
+	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps opencv-python-headless
 	touch $@
 
 demo: $(VENV)/.installed

@@ -126,9 +126,7 @@ def main() -> None:
     arguments = parser.parse_args()
     for package in ("imagecorruptions", "skimage", *(["numba"] if arguments.fork else [])):
         if importlib.util.find_spec(package) is None:
-            parser.exit(
-                2, f"{package} is missing: pip install scikit-image; --no-deps imagecorruptions==1.1.2; numba\n"
-            )
+            parser.exit(2, f"{package} is missing: pip install 'robustbench-kpca[reference]' numba\n")
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
     print(header(PACKAGES))

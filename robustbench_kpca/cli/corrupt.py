@@ -27,6 +27,16 @@ class Format(StrEnum):
     png = "png"
 
 
+class Engine(StrEnum):
+    """Program that corrupts."""
+
+    native = "native"
+    imagecorruptions = "imagecorruptions"
+
+
+_OF_THE_LIBRARY = ("imagecorruptions", "scikit-image")
+
+
 def corrupt(
     source: Annotated[Path, typer.Argument(metavar="SRC", help="Folder with images, at any depth.")],
     target: Annotated[Path, typer.Argument(metavar="DST", help="Output folder; must not be inside SRC.")],
@@ -37,12 +47,27 @@ def corrupt(
     severity: Annotated[
         list[int], typer.Option(min=1, max=5, help="Severity, 1 to 5; by default all. Repeatable.")
     ] = [],  # noqa: B006
+    engine: Annotated[
+        Engine,
+        typer.Option(
+            help="native, or imagecorruptions: the installed library 1.1.2 (extra `reference`), with its parameters "
+            "and pictures of frost. Native --mode exact --profile imagecorruptions writes the same files for one seed, "
+            "except impulse noise."
+        ),
+    ] = Engine.native,
     profile: Annotated[
-        str, typer.Option(help="Parameter set: imagenet_c (224 px), imagecorruptions (any size) or cifar_c (32 px).")
-    ] = "imagenet_c",
+        str | None,
+        typer.Option(
+            help="Parameter set: imagenet_c (224 px; default), imagecorruptions (any size) or cifar_c (32 px).",
+            show_default=False,
+        ),
+    ] = None,
     mode: Annotated[
-        str, typer.Option(help="fast, or exact (slower; equal to the reference library bit for bit).")
-    ] = "fast",
+        str | None,
+        typer.Option(
+            help="fast (default), or exact (slower; equal to the reference library bit for bit).", show_default=False
+        ),
+    ] = None,
     seed: Seed = 0,
     frost: Frost = None,
     format: Annotated[  # noqa: A002 (the option's name)
@@ -78,14 +103,16 @@ def corrupt(
     from robustbench_kpca.protocols.corruption_names import COMMON, SEVERITIES
 
     view = _view(size, crop, interpolation)
+    profile, form = _parameters(engine, profile, mode, frost)
     names = list(dict.fromkeys(corruption)) or list(COMMON)
     levels = sorted(set(severity)) or list(SEVERITIES)
     settings = {
-        _GROWING: names, "severities": levels, "profile": profile, "mode": _mode(mode), "seed": seed,
+        _GROWING: names, "severities": levels, "profile": profile, "mode": form, "seed": seed,
         "frost": _digest_of(frost), "format": format.value, "view": view and dataclasses.asdict(view),
-        "versions": _versions(),
+        "versions": _versions(engine),
     }  # fmt: skip
-    make = Stored(_cells(names, levels, profile, _mode(mode), seed, frost), format.value)
+    settings |= {} if engine is Engine.native else {"engine": engine.value}
+    make = Stored(_cells(engine, names, levels, profile, form, seed, frost), format.value)
     plan = Derivation(
         source, target, tuple(make.cells), ".JPEG" if format is Format.jpeg85 else ".png", make, view, bad_images.value
     )
@@ -131,15 +158,22 @@ class Stored:
 
 
 def _cells(
-    names: list[str], levels: list[int], profile: str, mode: Literal["fast", "exact"], seed: int, frost: Path | None
+    engine: Engine,
+    names: list[str],
+    levels: list[int],
+    profile: str,
+    mode: Literal["fast", "exact"],
+    seed: int,
+    frost: Path | None,
 ) -> dict[str, "Cell"]:
-    from robustbench_kpca.corruptions import Cell, require_profile
+    from robustbench_kpca.corruptions import PREFIX, Cell, require_profile
 
+    prefix = "" if engine is Engine.native else PREFIX
     for name in names:
-        require_profile(name, profile)
+        require_profile(prefix + name, profile)
     more: dict[str, Any] = {} if frost is None else {"frost": str(frost)}
     return {
-        f"{name}/{level}": Cell(corruption=name, severity=level, profile=profile, mode=mode, seed=seed, **more)
+        f"{name}/{level}": Cell(prefix + name, severity=level, profile=profile, mode=mode, seed=seed, **more)
         for name in names
         for level in levels
     }
@@ -176,14 +210,25 @@ def _view(size: int | None, crop: float | None, interpolation: str | None) -> "V
     return View(size, View.crop if crop is None else crop, interpolation or "bilinear")
 
 
-def _mode(mode: str) -> Literal["fast", "exact"]:
+def _parameters(
+    engine: Engine, profile: str | None, mode: str | None, frost: Path | None
+) -> tuple[str, Literal["fast", "exact"]]:
+    """Return profile and mode; the library has its own parameters and pictures of frost, and one mode."""
+    from robustbench_kpca.corruptions import PROFILE
     from robustbench_kpca.errors import BadInputError
 
-    if mode == "fast":
-        return "fast"
-    if mode == "exact":
-        return "exact"
-    raise BadInputError(f"mode '{mode}'", expected="fast or exact")
+    if engine is Engine.imagecorruptions:
+        given = {"--profile": profile not in (None, PROFILE), "--mode": mode not in (None, "exact"), "--frost": frost}
+        for option in (name for name, refused in given.items() if refused):
+            raise BadInputError(
+                f"{option} with --engine {engine.value}",
+                expected="the library's own parameters and pictures",
+                fix=f"omit {option}, or --engine",
+            )
+        return PROFILE, "exact"
+    if mode not in (None, "fast", "exact"):
+        raise BadInputError(f"mode '{mode}'", expected="fast or exact")
+    return profile or "imagenet_c", "exact" if mode == "exact" else "fast"
 
 
 def _digest_of(frost: Path | None) -> str | None:
@@ -199,13 +244,13 @@ def _digest_of(frost: Path | None) -> str | None:
     return sha256("".join(sha256(path.read_bytes()) for path in files).encode())
 
 
-def _versions() -> dict[str, str]:
+def _versions(engine: Engine) -> dict[str, str]:
     from importlib import metadata
 
     from PIL import features
 
     found = {}
-    for package in _PACKAGES:
+    for package in _PACKAGES + (() if engine is Engine.native else _OF_THE_LIBRARY):
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""`rbk verify`: compare a native attack with the same attack of another library."""
+"""`rbk verify`: compare a native attack, or native corruptions, with those of another library."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +11,6 @@ from robustbench_kpca.cli._options import (
     Allow,
     BatchSize,
     Checkpoint,
-    Data,
     Device,
     Ema,
     Json,
@@ -27,22 +26,42 @@ from robustbench_kpca.cli._options import (
 )
 
 if TYPE_CHECKING:
+    from robustbench_kpca.protocols.scenario import Corruption
     from robustbench_kpca.records.record import Record
+    from robustbench_kpca.verification.pictures import CellAgreement, Gap
     from robustbench_kpca.verification.run import Agreement
+
+_IMAGES = 8  # of every cell, where pictures are compared
 
 
 def verify(
-    model: Annotated[str, typer.Argument(help="Model: a name of `rbk list models`, timm:NAME or module.path:factory.")],
     protocol: Annotated[
-        str, typer.Option("--protocol", "-p", help="Attack protocol: a name of `rbk list protocols`, or a TOML file.")
+        str,
+        typer.Option(
+            "--protocol", "-p", help="Attack or corruption protocol: a name of `rbk list protocols`, or a TOML file."
+        ),
     ],
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            help="Model: a name of `rbk list models`, timm:NAME or module.path:factory. Corruptions need none.",
+            show_default=False,
+        ),
+    ] = None,
     reference: Annotated[
         str | None,
         typer.Option(
             help="Reference attack LIBRARY:NAME of torchattacks, pyautoattack or foolbox; by default its equivalent."
         ),
     ] = None,
-    data: Data = "digits",
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Data set: a name of `rbk list data`, NAME:FOLDER for a stored one, or a folder of images; by default "
+            "digits, and for corruptions photos.",
+            show_default=False,
+        ),
+    ] = None,
     split: Split = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for both records; by default none.")] = None,
     checkpoint: Checkpoint = None,
@@ -62,20 +81,32 @@ def verify(
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Run a native attack and the same attack of another library; exit 1 if the native attack is weaker.
+    """Run a native attack, or native corruptions, and the same of another library; exit 1 if they do not agree.
 
-    Weaker: its robust accuracy is more than 0.5 percentage points higher. Needs the extra `reference`.
+    Attacks: the native one must not be weaker; its robust accuracy may be 0.5 percentage points higher. Corruptions
+    (such as -p common-corruptions-19): pictures are compared with those of imagecorruptions 1.1.2, cell by cell, on 8
+    images unless --limit says otherwise. With the same seed, mode exact must give the same bytes; mode fast, and
+    impulse noise, must have the same distribution. Needs the extra `reference`.
     """
     from robustbench_kpca.data.load import load_data
+    from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.evaluation.requests import ModelRequest
     from robustbench_kpca.models.loading import input_view
     from robustbench_kpca.strict import parse_assignments
+    from robustbench_kpca.verification.pictures import corruption_protocol
     from robustbench_kpca.verification.run import verify as compare
 
     options, overrides = split_settings(parse_assignments(set_))
+    corruption = corruption_protocol(protocol, overrides)
+    if corruption is not None:
+        if model is not None:
+            raise BadInputError(f"model '{model}' with corruptions", expected="no model: pictures are compared")
+        return _verify_pictures(corruption, data or "photos", split, limit or _IMAGES, seed, json=json, quiet=quiet)
+    if model is None:
+        raise BadInputError("an attack without a model", expected="rbk verify MODEL -p PROTOCOL")
     request = ModelRequest(model, checkpoint, ema, resize_positions, untrained, name, options)
     network = request.load()
-    samples = load_data(data, split, limit, view=input_view(network))
+    samples = load_data(data or "digits", split, limit, view=input_view(network))
     with _console.progress(quiet=quiet or json) as start:
         found = compare(
             network, samples, protocol=protocol, reference=reference, out=out, overrides=overrides, seed=seed,
@@ -87,6 +118,38 @@ def verify(
     else:
         _show(found)
     return 0 if found.as_strong else 1
+
+
+def _verify_pictures(
+    protocol: "Corruption", data: str, split: str | None, limit: int, seed: int, *, json: bool, quiet: bool
+) -> int:
+    from robustbench_kpca.data.load import load_data
+    from robustbench_kpca.verification.pictures import compare_pictures, pictures_of
+
+    images = pictures_of(load_data(data, split, limit))
+    with _console.progress(quiet=quiet or json) as start:
+        found = compare_pictures(protocol, images, seed, start("cells"))
+    agree = all(cell.agrees for cell in found)
+    if json:
+        _console.show_json({"images": len(images), "agree": agree, "cells": [cell.as_dict() for cell in found]})
+        return 0 if agree else 1
+    rows = [(cell.corruption, cell.severity, _gap(cell.exact), _gap(cell.fast), _verdict(cell)) for cell in found]
+    _console.show_table("", ("Corruption", "Severity", "Exact", "Fast", ""), rows)
+    _console.out.print()
+    differing = sum(not cell.agrees for cell in found)
+    result = "as the library's" if agree else f"DIFFERENT from the library's in {differing} cells"
+    _console.out.print(f"{result}: {len(found)} cells on {len(images)} images of {data}", markup=False)
+    return 0 if agree else 1
+
+
+def _gap(gap: "Gap") -> str:
+    if gap.kind == "statistics":
+        return f"distribution, {gap.value:.2f} of the limit"
+    return "equal" if gap.value == 0 else f"{100 * gap.value:.2g} % of values, by {gap.levels}"
+
+
+def _verdict(cell: "CellAgreement") -> str:
+    return "" if cell.agrees else "DIFFERENT"
 
 
 def _show(found: "Agreement") -> None:

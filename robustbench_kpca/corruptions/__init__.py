@@ -12,7 +12,10 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
+from robustbench_kpca.corruptions._library import OTHER_DRAWS as OTHER_DRAWS
 from robustbench_kpca.corruptions._library import PREFIX, library_corruption
+from robustbench_kpca.corruptions._library import PROFILE as PROFILE
+from robustbench_kpca.corruptions._library import frost_pictures as frost_pictures
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.grid import check_severity
 from robustbench_kpca.randomness import generator, sample_key
@@ -38,11 +41,14 @@ class Cell:
 
 
 def corrupt_one(image: Pixels, cell: Cell, sample: str, stream: RandomState | None = None) -> Pixels:
-    """Corrupt one (height, width, 3) image, seeded by its id `sample` or, in `exact` mode, drawing from `stream`."""
+    """Corrupt one (height, width, 3) image, seeded by its id `sample` or, in `exact` mode, drawing from `stream`.
+
+    A native corruption and the library's of the same name get the same seed.
+    """
     member = corruption_for(cell.corruption)
     corruption: Corruption = member.with_pictures(cell.frost) if cell.corruption == "frost" else member
     parameter = corruption.parameters[cell.profile][cell.severity - 1]
-    key = sample_key(cell.seed, f"{cell.corruption}/{cell.severity}", sample)
+    key = sample_key(cell.seed, f"{cell.corruption.removeprefix(PREFIX)}/{cell.severity}", sample)
     if cell.mode == "fast":
         return corruption.fast(image, parameter, generator(key))
     legacy = RandomState([key & 0xFFFFFFFF, key >> 32]) if stream is None else stream

@@ -293,3 +293,30 @@ def test_by_default_the_fifteen_at_every_severity(source, tmp_path):
     assert rbk(source, "dst") == 0
     made = {tuple(row["file"].split("/")[:2]) for row in rows(tmp_path / "dst")}
     assert made == {(name, str(severity)) for name in COMMON for severity in range(1, 6)}
+
+
+LIBRARY = ["--corruption", "glass_blur", "--corruption", "fog", "--corruption", "frost", "--severity", "2"]
+
+
+def test_the_library_writes_the_files_of_mode_exact(source, tmp_path, frost_folder):
+    pytest.importorskip("skimage")
+    assert rbk(source, "theirs", *LIBRARY, "--engine", "imagecorruptions") == 0
+    exact = ["--mode", "exact", "--profile", "imagecorruptions", "--frost", frost_folder]
+    assert rbk(source, "ours", *LIBRARY, *exact) == 0
+    theirs, ours = (
+        {name: data for name, data in contents(tmp_path / folder).items() if name.endswith(".JPEG")}
+        for folder in ("theirs", "ours")
+    )
+    assert len(theirs) == 18
+    assert theirs == ours
+    settings = json.loads((tmp_path / "theirs" / "manifest.json").read_text())
+    assert settings["engine"] == "imagecorruptions"
+    assert settings["versions"]["imagecorruptions"] == "1.1.2"
+    assert "engine" not in json.loads((tmp_path / "ours" / "manifest.json").read_text())
+
+
+@pytest.mark.parametrize("given", [("--profile", "cifar_c"), ("--mode", "fast"), ("--frost", ".")])
+def test_the_library_has_its_own_parameters(source, given, capsys, tmp_path):
+    assert rbk(source, "dst", "--engine", "imagecorruptions", *given) == 2
+    assert f"{given[0]} with --engine imagecorruptions" in capsys.readouterr().err
+    assert not (tmp_path / "dst").exists()

@@ -80,6 +80,21 @@ def test_without_the_library_the_extra_is_named(monkeypatch, capsys):
     assert "pip install 'robustbench-kpca[reference]'" in capsys.readouterr().err
 
 
+def test_corruptions_need_no_model(capsys):
+    pytest.importorskip("skimage")
+    cells = ["-p", "common-corruptions", "--set", 'corruptions=["contrast","fog"]', "--set", "severities=[1,5]"]
+    assert main(["verify", *cells, "--limit", "2"]) == 0
+    assert "as the library's: 4 cells on 2 images of photos" in capsys.readouterr().out
+    assert main(["verify", *cells, "--limit", "2", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["agree"] is True
+    assert [cell["severity"] for cell in answer["cells"]] == [1, 5, 1, 5]
+    assert main(["verify", "vit_digits", *cells]) == 2
+    assert "'vit_digits' with corruptions" in capsys.readouterr().err
+    assert main(["verify", "-p", "fgsm-linf-8_255"]) == 2
+    assert "without a model" in capsys.readouterr().err
+
+
 def test_help_says_which_commands_exit_with_1(capsys):
     assert main(["--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
