@@ -129,9 +129,11 @@ class Ledger:
                 )
             return False
         if path.is_file():
-            if resume and read_header(path).get("recipe") == self.text:
+            same = read_header(path).get("recipe") == self.text
+            if resume and same:
                 return True
-            raise BadInputError(f"{path} exists already", fix="choose another --name or --out, or add --fresh")
+            keep = ", or --resume to keep it" if same else ""
+            raise BadInputError(f"{path} exists already", fix=f"choose another --name or --out, or add --fresh{keep}")
         return False
 
     def restore(self, device: torch.device) -> dict[str, Any] | None:

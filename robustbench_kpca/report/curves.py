@@ -1,0 +1,146 @@
+"""Training curves of one or several runs in one figure: loss and scores by epoch, on training and validation data.
+
+Such figures are on the right of Fig. 3 and 4 of Teo & Nguyen (2024, arXiv:2406.13762): several models, one line each.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import without_seed
+from robustbench_kpca.report.plots import STYLE
+from robustbench_kpca.tasks import TASKS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMATS = (".svg", ".png")
+LINES = {"train_": ("-", "training"), "val_": ("--", "validation"), "val_adv_": (":", "validation, attacked")}
+"""Beginning of a column's name -> how its line is drawn, and what it is of."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The numbers of one run.
+
+    Attributes:
+        name: of the run.
+        rows: one per epoch: column -> value, without the columns that are empty.
+
+    """
+
+    name: str
+    rows: tuple[Mapping[str, float], ...]
+
+    def line(self, column: str) -> list[tuple[int, float]]:
+        """Return (epochs done, value) of a column; empty where the run does not have it."""
+        return [(int(row["epoch"]) + 1, row[column]) for row in self.rows if column in row]
+
+    def columns(self) -> set[str]:
+        """Return the columns in which there is a number."""
+        return {name for row in self.rows for name in row}
+
+
+def read_curves(run: str | Path) -> Curves:
+    """Read the `NAME.csv` of a run.
+
+    Args:
+        run: this file, the file of its weights `NAME.safetensors`, or the path of both without suffix.
+
+    Raises:
+        BadInputError: there is no such file, or it does not hold curves.
+
+    """
+    path = Path(run)
+    if path.suffix != ".csv":
+        path = path.with_name(f"{path.name.removesuffix('.safetensors').removesuffix('.ema')}.csv")
+    try:
+        rows = list(csv.DictReader(path.read_text("utf-8").splitlines()))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(f"no training curves at {path} ({error})", fix="give the NAME.csv of a run") from None
+    try:
+        numbers = tuple({name: float(value) for name, value in row.items() if value} for row in rows)
+        if not numbers or any({"epoch", "loss"} - row.keys() for row in numbers):
+            raise ValueError
+    except (ValueError, TypeError, AttributeError):
+        raise BadInputError(f"{path} holds no training curves", expected="rows with epoch and loss") from None
+    return Curves(path.stem, numbers)
+
+
+def panels_of(runs: Sequence[Curves]) -> dict[str, dict[str, str]]:
+    """Return what is drawn: title of a panel -> column -> beginning of its name, for the columns that some run has.
+
+    The first panel is the loss; then come accuracy and the other scores of tasks.
+    """
+    titles = {name: name for task in TASKS.names() for name in TASKS.get(task).scores}
+    panels = {}
+    for name, title in {"loss": "loss", **titles}.items():
+        columns = {("loss" if (kind, name) == ("train_", "loss") else kind + name): kind for kind in LINES}
+        known = set().union(*(run.columns() for run in runs))
+        drawn = {column: kind for column, kind in columns.items() if column in known}
+        if drawn:
+            panels[title] = drawn
+    return panels
+
+
+def draw_curves(runs: Sequence[Curves], suffix: str) -> bytes:
+    """Draw the curves of all runs, one colour a recipe: runs `NAME-s0`, `NAME-s1` ... are thin lines of one colour.
+
+    Args:
+        runs: at least one.
+        suffix: `.svg` or `.png`.
+
+    Raises:
+        BadInputError: another format.
+
+    """
+    if suffix not in FORMATS:
+        raise BadInputError(f"format '{suffix}'", expected=" or ".join(FORMATS))
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    panels, recipes = panels_of(runs), by_recipe(runs)
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(3.6 * len(panels) + 2.6, 3.2), layout="constrained", dpi=120)
+        (FigureCanvasSVG if suffix == ".svg" else FigureCanvasAgg)(figure)
+        axes = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axis, (title, columns) in zip(axes, panels.items(), strict=True):
+            for number, same in enumerate(recipes.values()):
+                for column, kind in columns.items():
+                    _draw(axis, same, column, f"C{number % 10}", LINES[kind][0])
+            axis.set(xlabel="epoch", ylabel=title)
+            axis.grid(alpha=0.25)
+        kinds = {kind for columns in panels.values() for kind in columns.values()}
+        handles = [Line2D([], [], color=f"C{number % 10}", label=name) for number, name in enumerate(recipes)]
+        handles += [Line2D([], [], color="0.4", linestyle=style, label=of)
+                    for kind, (style, of) in LINES.items() if kind in kinds]  # fmt: skip
+        for text in figure.legend(handles=handles, loc="outside right center", frameon=False).get_texts():
+            text.set_parse_math(False)  # names are anybody's: a $ is a $
+        buffer = io.BytesIO()
+        nothing: dict[str, Any] = {"Date": None} if suffix == ".svg" else {"Software": None}
+        figure.savefig(buffer, format=suffix[1:], metadata=nothing)
+    return buffer.getvalue()
+
+
+def by_recipe(runs: Iterable[Curves]) -> dict[str, list[Curves]]:
+    """Group runs that differ in their seed; the label of several says how many they are."""
+    groups: dict[str, list[Curves]] = {}
+    for run in runs:
+        groups.setdefault(without_seed(run.name)[0], []).append(run)
+    return {(f"{name} ({len(same)} seeds)" if len(same) > 1 else same[0].name): same for name, same in groups.items()}
+
+
+def _draw(axis: "Axes", runs: Sequence[Curves], column: str, colour: str, style: str) -> None:
+    for run in runs:
+        points = run.line(column)
+        if points:
+            x, y = zip(*points, strict=True)
+            width = 1.4 if len(runs) == 1 else 0.8
+            axis.plot(x, y, color=colour, linestyle=style, linewidth=width, marker="." if len(x) == 1 else "")
