@@ -17,11 +17,10 @@ from timm.data.distributed_sampler import RepeatAugSampler
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler
 
-from robustbench_kpca.data.imagenet_classes import imagenet_classes, imagenet_wnids
 from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.data.sets import imagenet_100
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.families import shape_of
+from robustbench_kpca.training.chosen_classes import class_numbers, require_classes
 from robustbench_kpca.training.generators import epoch_seed
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.source import EVALUATION_BATCH, Batch, Source
@@ -49,7 +48,7 @@ class ImageFileSource(Source):
         train, val = (_open(recipe.data, folder, part, recipe.seed, chosen) for part in ("train", "validation"))
         _require_parts(train, val, folder)
         for data in (train, val) if chosen else ():
-            _require_classes(data, chosen)
+            require_classes(data, chosen)
         self.train = self._prepared(train, self._augmentation())
         self.val = self._prepared(val, self._evaluation())
         self.per_process = recipe.batch_size // accelerator.num_processes
@@ -212,49 +211,6 @@ def _posterize(image: Pillow.Image, bits_to_keep: int, **_: Any) -> Pillow.Image
 def _collate(items: list[_Item]) -> tuple[Tensor, Tensor, list[int], list[str]]:
     images, labels, index, bad = zip(*items, strict=True)
     return torch.stack(images), torch.tensor(labels), list(index), [name for names in bad for name in names]
-
-
-def class_numbers(chosen: str | None) -> dict[str, int]:
-    """Return name -> number of the classes of a list, in sorted order; empty for no list.
-
-    Args:
-        chosen: `imagenet-100`, or a text file with one name a line.
-
-    Raises:
-        BadInputError: there is no such list, or it has a name twice or fewer than two names.
-
-    """
-    if chosen is None:
-        return {}
-    if chosen == imagenet_100.NAME:
-        wnids = imagenet_wnids()
-        names = [wnids[index] for index in imagenet_classes(chosen)]
-    else:
-        try:
-            names = Path(chosen).read_text("utf-8").split()
-        except (OSError, UnicodeDecodeError):
-            raise BadInputError(
-                f"no list of classes at '{chosen}'", expected=f"{imagenet_100.NAME}, or a text file of folder names"
-            ) from None
-    if len(names) < 2 or len(set(names)) < len(names):
-        raise BadInputError(f"list of classes '{chosen}'", expected="at least 2 names, each once")
-    return {name: number for number, name in enumerate(sorted(names))}
-
-
-def _require_classes(data: Any, chosen: dict[str, int]) -> None:
-    """Refuse data without images of some chosen class, or whose reader does not tell."""
-    reader = getattr(data, "reader", None)
-    samples, targets = getattr(reader, "samples", None), getattr(reader, "targets", None)
-    if samples is None:
-        raise BadInputError("images.classes for data that is no folder", expected="class folders, or tar files of them")
-    found = {int(number) for number in (targets if targets is not None else (sample[1] for sample in samples))}
-    missing = [name for name, number in chosen.items() if number not in found]
-    if missing:
-        raise BadInputError(
-            f"{getattr(reader, 'root', 'the data')} has no images of {len(missing)} of the {len(chosen)} chosen "
-            f"classes ({', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''})",
-            fix="add these folders, or change images.classes",
-        )
 
 
 def _open(name: str, root: Path | None, part: str, seed: int, chosen: dict[str, int]) -> Any:
