@@ -1,4 +1,4 @@
-"""`rbk picture`: draw adversarial images, corrupted images, or segmentations."""
+"""`rbk picture`: draw adversarial images, corrupted images, segmentations, or training curves."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +18,9 @@ from robustbench_kpca.cli._options import (
     Untrained,
 )
 
-app = typer.Typer(help="Draw adversarial images, corrupted images, or segmentations.", rich_markup_mode=None)
+app = typer.Typer(
+    help="Draw adversarial images, corrupted images, segmentations, or training curves.", rich_markup_mode=None
+)
 
 
 @app.command()
@@ -150,3 +152,21 @@ def segmentation(
     drawing = task_named(samples.task).compute.draw(network, samples, scenario, seed=seed, frost=pictures)
     write_atomic(out, render(drawing, html=out.suffix == ".html"))
     _console.out.print(f"{out}: {drawing.summary}", markup=False)
+
+
+@app.command()
+def curves(
+    runs: Annotated[
+        list[str], typer.Argument(help="Runs of rbk train: NAME.csv, NAME.safetensors, or both without suffix.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output file, .svg or .png.")] = Path("curves.svg"),
+) -> None:
+    """Draw loss and scores by epoch of one or several trainings, on training and validation data.
+
+    Runs of one recipe with several seeds, NAME-s0, NAME-s1, ..., have one colour.
+    """
+    from robustbench_kpca.files import write_atomic
+    from robustbench_kpca.report.curves import draw_curves, read_curves
+
+    write_atomic(out, draw_curves([read_curves(run) for run in runs], out.suffix))
+    _console.out.print(f"{out}: {len(runs)} {'run' if len(runs) == 1 else 'runs'}", markup=False)

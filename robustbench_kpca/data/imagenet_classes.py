@@ -1,7 +1,9 @@
-"""The classes of ImageNet-1K and of the collections with 200 of them. Does not import torch.
+"""The classes of ImageNet-1K, of the collections with 200 of them, and of ImageNet-100. Does not import torch.
 
 The WordNet ids of ImageNet-1K, ImageNet-A and ImageNet-R come from timm. Those of ImageNet-O (Hendrycks et
 al. 2021, "Natural Adversarial Examples", arXiv:1907.07174) are in `lists/`, from hendrycks/natural-adv-examples (MIT).
+So are those of ImageNet-100, a random subset that Tian, Krishnan & Isola (2019, "Contrastive Multiview Coding",
+arXiv:1906.05849) published with their code (HobbitLong/CMC, imagenet100.txt). Other subsets have the same name.
 """
 
 import gzip
@@ -14,7 +16,8 @@ from pathlib import Path
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.registry import unknown_name
 
-COLLECTIONS = ("all", "imagenet-a", "imagenet-r", "imagenet-o")
+COLLECTIONS = ("all", "imagenet-a", "imagenet-r", "imagenet-o", "imagenet-100")
+_SHIPPED = ("imagenet-o", "imagenet-100")
 
 
 @cache
@@ -24,7 +27,7 @@ def imagenet_wnids() -> tuple[str, ...]:
 
 
 def imagenet_classes(name: str) -> list[int]:
-    """Return the ImageNet-1K indices, ascending, of `all` classes or of the 200 classes of a collection.
+    """Return the ImageNet-1K indices, ascending, of `all` classes or of those of a collection.
 
     Raises:
         BadInputError: there is no such collection.
@@ -34,7 +37,7 @@ def imagenet_classes(name: str) -> list[int]:
         raise unknown_name("collection of ImageNet classes", name, COLLECTIONS)
     if name == "all":
         return list(range(len(imagenet_wnids())))
-    found = imagenet_indices(_shipped("imagenet-o.txt") if name == "imagenet-o" else _from_timm(f"{_file(name)}.txt"))
+    found = imagenet_indices(_shipped(f"{name}.txt") if name in _SHIPPED else _from_timm(f"{_file(name)}.txt"))
     assert found is not None
     return sorted(found.values())
 

@@ -21,11 +21,11 @@ def create_model(name: str, **options: Any) -> Any:
         name: one of `rbk list models`, such as `rpc_symvit_tiny_patch16_224`, or of a segmenter,
             `rpc_symvit_segmenter_tiny`.
         **options: of three kinds. Of the architecture: `num_classes`, `img_size`, `depth`, `drop_path_rate`, ...; of a
-            segmenter also `decoder`, `decoder_depth`, `decoder_dropout`, `prefix_tokens` and `normalisation`. Where the
-            special attention is: `layers` (`"first"`, `"last"`, `"all"`, or block indices), and in a segmenter
-            `decoder_layers` (the same, or `"none"`). Of the special attention: `iterations`, `lam`, `threshold`,
-            `mu_width` and `dual_sign` of RPC; `form` of scaled attention; `rank` and `rank_multi` of Primal attention;
-            all three of KEP-SVGP.
+            ViT also `stem`; of a segmenter also `decoder`, `decoder_depth`, `decoder_dropout`, `prefix_tokens` and
+            `normalisation`. Where the special attention is: `layers` (`"first"`, `"last"`, `"all"`, or block indices),
+            and in a segmenter `decoder_layers` (the same, or `"none"`). Of the special attention: `iterations`, `lam`,
+            `threshold`, `mu_width` and `dual_sign` of RPC; `form` of scaled attention; `rank` and `rank_multi` of
+            Primal attention; all three of KEP-SVGP.
 
     Raises:
         UnknownNameError: no such model.
@@ -53,7 +53,7 @@ def create_model(name: str, **options: Any) -> Any:
         ) from None
     if family.special:
         _place_special(model, family.special, placed, special)
-    model.config = {"name": name, **shape, **special, **placed}
+    model.config = {"name": name, **_stated(shape), **special, **placed}
     model.pretrained_cfg = _view(shape, backbone.crop)
     normalise_inside(model, *normalisation_of(name, options)).eval()
     return model
@@ -63,6 +63,11 @@ def _place_special(model: Any, attention: str, placed: dict[str, Any], options: 
     place(getattr(model, "encoder", model), attention, placed["layers"], **options)
     if placed.get("decoder_layers", "none") != "none":
         place(model.decoder, attention, placed["decoder_layers"], **options)
+
+
+def _stated(shape: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the usual stem: the config is part of what identifies an evaluation, and older ones do not name it."""
+    return {key: value for key, value in shape.items() if (key, value) != ("stem", "patch")}
 
 
 def _view(shape: dict[str, Any], crop: float) -> dict[str, Any]:

@@ -170,7 +170,8 @@ def load_strictly(
     own, translate = model.state_dict(), getattr(model, "own_state", dict)
     state = translate(_without_prefixes(state, own))
     places = _positions(model)
-    resized, kept = None, ()
+    resized: tuple[int, int] | None = None
+    kept: tuple[str, ...] = ()
     if resize_positions and _resizable(model, state, own):
         resized = state[places].shape[1], own[places].shape[1]
         state = state | {places: _resized(model, state[places])}

@@ -6,11 +6,13 @@ from typing import Any
 from timm.models.vision_transformer import VisionTransformer
 
 from robustbench_kpca.attention import ATTENTIONS
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.models.stem import conv_stem
 
 
 @dataclass(frozen=True)
 class ViTShape:
-    """Shape of a plain ViT; the names are timm's."""
+    """Shape of a plain ViT; the names are timm's, but for `stem`: `patch` as usual, or `conv` (`stem.py`)."""
 
     img_size: int
     patch_size: int
@@ -20,6 +22,7 @@ class ViTShape:
     num_classes: int
     mlp_ratio: float = 4.0
     drop_path_rate: float = 0.0
+    stem: str = "patch"
 
 
 SIZES = {
@@ -29,6 +32,9 @@ SIZES = {
     "small_patch16_224": ViTShape(224, 16, embed_dim=384, depth=12, num_heads=6, num_classes=1000),
     "base_patch16_224": ViTShape(224, 16, embed_dim=768, depth=12, num_heads=12, num_classes=1000),
 }
+
+
+STEMS = ("patch", "conv")
 
 
 class ViT(VisionTransformer):  # type: ignore[misc]  # timm is untyped
@@ -43,5 +49,16 @@ class ViT(VisionTransformer):  # type: ignore[misc]  # timm is untyped
 
 
 def build_vit(attention: str, shape: dict[str, Any]) -> ViT:
-    """Build a ViT with one attention in every block."""
-    return ViT(**shape, attn_layer=ATTENTIONS.get(attention))
+    """Build a ViT with one attention in every block.
+
+    Raises:
+        BadInputError: an unknown stem, or a convolutional one that does not fit the sizes.
+
+    """
+    plain = {key: value for key, value in shape.items() if key != "stem"}
+    if shape["stem"] not in STEMS:
+        raise BadInputError(f"stem = {shape['stem']!r}", expected=" or ".join(STEMS))
+    model = ViT(**plain, attn_layer=ATTENTIONS.get(attention))
+    if shape["stem"] == "conv":
+        model.patch_embed.proj = conv_stem(shape["patch_size"], shape["embed_dim"])
+    return model

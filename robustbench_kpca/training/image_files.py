@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.families import shape_of
+from robustbench_kpca.training.chosen_classes import class_numbers, require_classes
 from robustbench_kpca.training.generators import epoch_seed
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.source import EVALUATION_BATCH, Batch, Source
@@ -43,8 +44,11 @@ class ImageFileSource(Source):
         self.side = int(shape_of(recipe.model, recipe.model_options)["img_size"])
         self.mean = torch.tensor(IMAGENET_DEFAULT_MEAN, device=accelerator.device)[:, None, None]
         self.std = torch.tensor(IMAGENET_DEFAULT_STD, device=accelerator.device)[:, None, None]
-        train, val = (_open(recipe.data, folder, part, recipe.seed) for part in ("train", "validation"))
+        chosen = class_numbers(self.settings.classes)
+        train, val = (_open(recipe.data, folder, part, recipe.seed, chosen) for part in ("train", "validation"))
         _require_parts(train, val, folder)
+        for data in (train, val) if chosen else ():
+            require_classes(data, chosen)
         self.train = self._prepared(train, self._augmentation())
         self.val = self._prepared(val, self._evaluation())
         self.per_process = recipe.batch_size // accelerator.num_processes
@@ -209,7 +213,7 @@ def _collate(items: list[_Item]) -> tuple[Tensor, Tensor, list[int], list[str]]:
     return torch.stack(images), torch.tensor(labels), list(index), [name for names in bad for name in names]
 
 
-def _open(name: str, root: Path | None, part: str, seed: int) -> Any:
+def _open(name: str, root: Path | None, part: str, seed: int, chosen: dict[str, int]) -> Any:
     if name == FOLDER and root is None:
         raise BadInputError("a recipe that reads image files, without a folder", fix="name it: --data FOLDER")
     if root is not None and not root.exists():
@@ -220,7 +224,7 @@ def _open(name: str, root: Path | None, part: str, seed: int) -> Any:
     try:
         return create_dataset(
             "" if name == FOLDER else name, None if root is None else str(root), split=part,
-            is_training=part == "train", seed=seed,
+            is_training=part == "train", seed=seed, **({"class_map": chosen} if chosen else {}),
         )  # fmt: skip
     except (RuntimeError, AssertionError, ValueError, ImportError, OSError, KeyError) as error:
         brief = str(error).splitlines()[0][:120] if str(error) else type(error).__name__

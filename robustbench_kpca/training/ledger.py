@@ -129,9 +129,11 @@ class Ledger:
                 )
             return False
         if path.is_file():
-            if resume and read_header(path).get("recipe") == self.text:
+            same = read_header(path).get("recipe") == self.text
+            if resume and same:
                 return True
-            raise BadInputError(f"{path} exists already", fix="choose another --name or --out, or add --fresh")
+            keep = ", or --resume to keep it" if same else ""
+            raise BadInputError(f"{path} exists already", fix=f"choose another --name or --out, or add --fresh{keep}")
         return False
 
     def restore(self, device: torch.device) -> dict[str, Any] | None:
@@ -162,7 +164,8 @@ class Ledger:
         """Return the machines of a finished run of the same name and recipe; none if there is no such run."""
         path = self.weights_path()
         header = read_header(path) if path.is_file() else {}
-        return json.loads(header.get("machines", "[]")) if header.get("recipe") == self.text else []
+        machines: list[Machine] = json.loads(header.get("machines", "[]"))
+        return machines if header.get("recipe") == self.text else []
 
     def save(self, states: dict[str, Any], model: nn.Module, unreadable: Collection[str]) -> None:
         """Write the state to resume from and the curves; every `keep_every` epochs also the weights.

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.files import require_writable
 from robustbench_kpca.models.build import create_model
-from robustbench_kpca.training.adversarial import adversarial_images
 from robustbench_kpca.training.generators import epoch_seed, own_generators, seed_generators
 from robustbench_kpca.training.ledger import Epoch, Ledger
 from robustbench_kpca.training.machine import Machine, difference, own_threads, this_machine
 from robustbench_kpca.training.objective import Objective
 from robustbench_kpca.training.recipe import Adversarial, Recipe
 from robustbench_kpca.training.schedule import schedule
+from robustbench_kpca.training.scoring import held_out_scores, zeros
 from robustbench_kpca.training.source import Batch
 from robustbench_kpca.training.start import start
 from robustbench_kpca.training.tables import source_of
@@ -178,7 +178,7 @@ class _Run:
         seed_generators(epoch_seed(self.recipe.seed, number, self.accelerator))
         self.scheduler.step(number)
         self.model.train()
-        sums = self._sums(4)
+        sums = zeros(self.accelerator, 4)
         steps = math.ceil(self.source.length / self.recipe.batch_size)
         for step, batch in enumerate(self.source.epoch(number)):
             self.scheduler.step_update(number * steps + step)
@@ -230,10 +230,6 @@ class _Run:
             self.ema.update(self.plain)
         return losses.detach(), logits.detach()
 
-    def _sums(self, *shape: int) -> Tensor:
-        device = self.accelerator.device
-        return torch.zeros(shape, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
-
     def _gather(self, number: int) -> None:
         """Make unreadable files and batch statistics the same in all processes; refuse weights that are not finite.
 
@@ -256,26 +252,9 @@ class _Run:
             fix=f"lower lr; the last good epoch, if there is one, is in {self.ledger.resume_path}",
         )
 
-    @torch.no_grad()
     def score(self, model: nn.Module, part: str, attack: Adversarial | None = None) -> dict[str, float]:
-        """Return the mean loss of a label and the task's scores on `val` or `test`, over all processes.
-
-        Empty if there is no such part. With `attack`, each image is replaced by the attack's last iterate.
-        """
-        counts, losses = self._sums(3, self.classes), self._sums(1)
-        seen = 0
-        for x, y in self.source.held_out(part):
-            if attack is not None:
-                every, first = self.accelerator.num_processes, self.accelerator.process_index
-                ids = [str(first + every * (seen + i)) for i in range(len(x))]  # whatever the number of processes
-                x = adversarial_images(model, x, y, ids, attack, seed=self.recipe.seed, epoch=None)
-            seen += len(x)
-            logits = model(x).float()
-            counts += self.training.counts(logits, y).to(counts)
-            losses += self.training.losses(logits, y, 0.0).sum().to(losses)
-        counts, losses = self.accelerator.reduce(counts).cpu(), self.accelerator.reduce(losses).cpu()
-        labelled = float(counts[1].sum())
-        return {"loss": float(losses) / labelled} | self.training.score(counts) if labelled else {}
+        """Return what `held_out_scores` does."""
+        return held_out_scores(model, self.source, part, self.classes, attack)
 
     def restore(self) -> None:
         """Continue after the last finished epoch, if `resume` is set and there is one.

@@ -72,6 +72,9 @@ class ImageFiles(BaseModel):
     """Number of loader processes; random augmentation depends on it."""
     unreadable: Literal["fail", "skip"]
     """What to do with a file that is not an image; `skip` uses the next one, and lists the file."""
+    classes: str | None = None
+    """Use only these class folders: `imagenet-100`, or a text file with one name of a folder a line, looked for beside
+    the recipe first. They are numbered from 0 in sorted order."""
 
 
 class SceneWindows(BaseModel):
@@ -191,6 +194,8 @@ class Recipe(BaseModel):
         """
         aside = {"title", "seed", "threads", "init_checkpoint", "encoder_checkpoint"}
         content = self.model_dump(mode="json", exclude=aside, exclude_defaults=True)
+        if self.images is not None and self.images.classes is not None:
+            content["images"]["classes"] = Path(self.images.classes).name  # wherever the list is
         return sha256(json.dumps(content | {"origin": dict(origin)}, sort_keys=True).encode())
 
 
@@ -221,7 +226,8 @@ def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> tuple[
                 raise BadInputError(f"'{key}' in recipe {path.name}", expected=f"a key; '{part}' is no table")
         table[last] = value
         text += f"# --set {key}={value}\n"
-    for key in ("init_checkpoint", "encoder_checkpoint"):
-        if isinstance(data.get(key), str) and (path.parent / data[key]).is_file():
-            data[key] = str(path.parent / data[key])
+    tables = data, data, data.get("images", {})
+    for table, key in zip(tables, ("init_checkpoint", "encoder_checkpoint", "classes"), strict=True):
+        if isinstance(table.get(key), str) and (path.parent / table[key]).is_file():
+            table[key] = str(path.parent / table[key])
     return path.stem, validate(Recipe, data, f"recipe {path.name}"), text

@@ -41,7 +41,8 @@ def start(model: Any, recipe: Recipe) -> Start:
     """
     if recipe.init == "torch":
         _start_as_released(model)
-    origin, notes = {}, ()
+    origin: dict[str, str] = {}
+    notes: tuple[str, ...] = ()
     if recipe.encoder_checkpoint is not None:
         if not hasattr(model, "encoder"):
             raise BadInputError(f"encoder_checkpoint for model '{recipe.model}'", expected="a segmenter")

@@ -266,3 +266,29 @@ def test_bad_folders_and_settings(tmp_path, folder, recipe, capsys, spoil, setti
 def test_a_recipe_on_files_needs_a_folder(tmp_path, recipe, capsys):
     assert main(["train", recipe, "-o", str(tmp_path / "out"), "-q"]) == 2
     assert "--data" in capsys.readouterr().err
+
+
+def test_only_chosen_classes_are_read(tmp_path, folder, recipe, capsys):
+    """The third class folder is left alone; the numbers are those of the sorted names."""
+    for part in ("train", "val"):
+        shutil.copytree(folder / part / "ant", folder / part / "cow")
+        shutil.copytree(folder / part / "bee", folder / part / "aphid")
+    (tmp_path / "chosen.txt").write_text("bee\nant\n")
+    out = ["-o", str(tmp_path / "out"), "-q"]
+    assert main(["train", recipe, "--data", str(folder), "--set", "images.classes=chosen.txt", *out]) == 0
+    _, parsed, _ = load_recipe(recipe, {"images.classes": "chosen.txt"})
+    source = ImageFileSource(parsed, folder, Accelerator(cpu=True))
+    names = {"ant": 0, "bee": 1}
+    read = [(source.train.reader.filename(i).split("/")[0], source.train[i][1]) for i in range(len(source.train))]
+    assert len(read) == 24
+    assert all(names[name] == label for name, label in read)
+    (tmp_path / "chosen.txt").write_text("bee\nwasp\n")
+    refused = {
+        "chosen.txt": "1 of the 2 chosen classes (wasp)",
+        "nowhere.txt": "'nowhere.txt'",
+        "imagenet-100": "100 of the 100",
+    }
+    for classes, message in refused.items():
+        sets = ["--set", f"images.classes={classes}", "--fresh"]
+        assert main(["train", recipe, "--data", str(folder), *sets, *out]) == 2
+        assert message in capsys.readouterr().err

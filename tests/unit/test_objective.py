@@ -130,3 +130,55 @@ def test_cifar10_says_what_it_needs(tmp_path, monkeypatch):
         load_data("cifar10", "test")
     with pytest.raises(BadInputError, match="'dev'"):
         load_data("cifar10", "dev")
+
+
+MIX = {"mixup": {"mixup": 0.8, "cutmix": 0.0, "prob": 1.0, "switch_prob": 0.0}, "smoothing": 0.1}
+ONE_STEP = {"norm": "linf", "eps": "8/255", "warmup_epochs": 0, "attack": "fgsm", "options": {}}
+
+
+def test_the_attack_on_mixed_images_ascends_the_loss_of_their_mixed_targets(batch):
+    """A linear model: the gradient of CE(Wx, t) by x is W' (softmax(Wx) - t)."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))
+    weight, bias = model[1].weight.detach(), model[1].bias.detach()
+    seen = []
+    model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach()))
+    with own_generators():
+        losses, logits = objective(model, adversarial=ONE_STEP, **MIX)(model, batch, 0)
+    mixed = seen[0].flatten(1)  # before its only step
+    own, other = batch.x.flatten(1), batch.x.flip(0).flatten(1)
+    share = ((mixed - other) / (own - other)).median()
+    hard = share * F.one_hot(batch.y, 10) + (1 - share) * F.one_hot(batch.y.flip(0), 10)
+    soft = 0.9 * hard + 0.1 / 10
+    gradient = ((mixed @ weight.T + bias).softmax(1) - soft) @ weight
+    expected = (mixed + 8 / 255 * gradient.sign()).clamp(0, 1)
+    assert torch.allclose(seen[-1].flatten(1), expected, atol=1e-5)
+    assert torch.allclose(logits, expected @ weight.T + bias, atol=1e-4)
+    assert torch.allclose(losses, -(soft * logits.log_softmax(1)).sum(1), atol=1e-3)
+
+
+def test_auto_pgd_attacks_mixed_images(batch):
+    model = create_model("symvit_digits").train()
+    options = {"steps": 2, "loss": "ce", "targets": 1, "rho": 0.75}
+    with own_generators():
+        losses, _ = objective(model, adversarial=ONE_STEP | {"attack": "apgd", "options": options}, **MIX)(
+            model, batch, 0
+        )
+    with own_generators():
+        clean, _ = objective(model, **MIX)(model, batch, 0)
+    assert bool((losses > clean).all())
+    assert model.training
+
+
+def test_pixels_outside_the_box_are_clipped_before_an_attack(batch):
+    model = create_model("symvit_digits")
+    moved = adversarial_images(model, batch.x * 4 - 1, batch.y, batch.ids, Adversarial(**ONE_STEP), seed=0, epoch=0)
+    assert float(moved.min()) >= 0
+    assert float(moved.max()) <= 1
+    assert float((moved - (batch.x * 4 - 1).clamp(0, 1)).abs().max()) <= 8 / 255 + 1e-6
+
+
+def test_the_baseline_of_primal_attention_differs_in_its_attention_alone():
+    for suffix in ("", "_in100"):
+        one, two = (load_recipe(f"{name}{suffix}")[1].model_dump() for name in ("vit_small", "primal_vit_small"))
+        assert {key for key in one if one[key] != two[key]} == {"title", "model", "model_options", "penalties"}
+        assert two["model_options"] == one["model_options"] | {"rank": 96, "rank_multi": 10}

@@ -190,6 +190,22 @@ def test_validation_images_in_class_folders(validation):
     assert samples.labels == [WNIDS.index(name.partition("/")[0]) for name in samples.ids]
 
 
+def test_a_hundred_classes_are_numbered_in_sorted_order(validation, tmp_path):
+    """From the whole validation set, or from a folder with these classes only."""
+    wanted = [WNIDS[index] for index in imagenet_classes("imagenet-100")]
+    assert len(set(wanted)) == 100
+    assert {"n01558993", "n02869837", "n13040303", "n04435653"} < set(wanted)  # in the list that its authors published
+    files = [f"{wnid}/{stem}.JPEG" for stem, wnid in robustbench_validation().items() if wnid in wanted]
+    own = put(tmp_path / "val", files)
+    for folder in (validation, own):
+        samples = load_data(f"imagenet-100:{folder}", view=VIEW)
+        assert (samples.name, samples.split, samples.classes, samples.expected) == ("imagenet-100", "val", 100, 5000)
+        assert sorted(samples.ids) == sorted(files)
+        assert samples.labels == [sorted(wanted).index(name.partition("/")[0]) for name in samples.ids]
+    with pytest.raises(BadInputError, match="'train'"):
+        load_data(f"imagenet-100:{own}", "train", view=VIEW)
+
+
 @pytest.mark.parametrize("split", ["imagenet-a", "imagenet-r", "imagenet-o"])
 def test_validation_images_of_two_hundred_classes(validation, split):
     samples = load_data(f"imagenet:{validation}", split, view=VIEW)

@@ -1,7 +1,8 @@
 """ImageNet's 50,000 validation images, 1,000 classes, in class folders or in one folder with a file of labels.
 
-Russakovsky et al. (2015), arXiv:1409.0575. The splits `imagenet-a`, `imagenet-r` and `imagenet-o` are the images of the
-200 classes of those collections. Labels of the official test images are not public, so `test` means `val`.
+Russakovsky et al. (2015), arXiv:1409.0575. The splits `imagenet-a`, `imagenet-r`, `imagenet-o` and `imagenet-100` are
+the images of the classes of those collections. Labels of the official test images are not public, so `test` means
+`val`.
 """
 
 import re
@@ -22,7 +23,7 @@ _PER_CLASS = 50
 
 
 def load(request: Request) -> ImageFiles:
-    """Load `val` (the default), or only its images of the 200 classes of a collection.
+    """Load `val` (the default), or only its images of the classes of a collection.
 
     The images are in the folder itself or in its sub-folder `val`. Fewer images than published are accepted: compare
     `len` with `expected`.

@@ -1,0 +1,46 @@
+"""Loss and scores of a model on held-out data, clean or attacked, over all processes."""
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from robustbench_kpca.training.adversarial import adversarial_images
+from robustbench_kpca.training.recipe import Adversarial
+from robustbench_kpca.training.source import Source
+
+
+@torch.no_grad()
+def held_out_scores(
+    model: nn.Module, source: Source, part: str, classes: int, attack: Adversarial | None = None
+) -> dict[str, float]:
+    """Return the mean cross-entropy of a label as `loss`, and the task's scores; empty if there is no such part.
+
+    Args:
+        model: in evaluation mode.
+        source: of the images.
+        part: `val` or `test`.
+        classes: of the model.
+        attack: each image is replaced by the last iterate of this attack at its full radius.
+
+    """
+    accelerator = source.accelerator
+    every, first = accelerator.num_processes, accelerator.process_index
+    counts, losses, seen = zeros(accelerator, 3, classes), zeros(accelerator, 1), 0
+    for clean, labels in source.held_out(part):
+        x = clean
+        if attack is not None:
+            ids = [str(first + every * (seen + i)) for i in range(len(x))]  # whatever the number of processes
+            x = adversarial_images(model, clean, labels, ids, attack, seed=source.recipe.seed, epoch=None)
+        seen += len(x)
+        logits = model(x).float()
+        counts += source.training.counts(logits, labels).to(counts)
+        losses += source.training.losses(logits, labels, 0.0).sum().to(losses)
+    counts, losses = accelerator.reduce(counts).cpu(), accelerator.reduce(losses).cpu()
+    labelled = float(counts[1].sum())
+    return {"loss": float(losses) / labelled} | source.training.score(counts) if labelled else {}
+
+
+def zeros(accelerator: Accelerator, *shape: int) -> Tensor:
+    """Return sums to begin with, in double precision where the device has it."""
+    device = accelerator.device
+    return torch.zeros(shape, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)

@@ -1,0 +1,143 @@
+"""Fine-tuning begins with the weights that the recipe names: against loading them and training by hand."""
+
+import json
+
+import pytest
+import torch
+from stand_ins import few_digits
+from torch.nn import functional as F  # noqa: N812
+
+from robustbench_kpca import create_model, load_data, load_model
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.models.checkpoint import read_header, save_checkpoint, state_sha256
+from robustbench_kpca.training.loop import Options, train
+from robustbench_kpca.training.recipe import load_recipe
+from robustbench_kpca.training.start import start
+
+FEW = 64
+SETTINGS = {
+    "init_checkpoint": "symvit_digits", "epochs": 2, "batch_size": 32, "optimizer": "momentum", "lr": 0.05,
+    "weight_decay": 0.0, "warmup_epochs": 0, "smoothing": 0.0, "max_shift": 0, "min_lr": 0.05,
+}  # fmt: skip
+
+
+def recipe(**more):
+    return load_recipe("symvit_digits", SETTINGS | more)
+
+
+def trained_by_hand(epochs):
+    """Stochastic gradient descent with momentum 0.9, in the order that the seed of the recipe gives."""
+    model = load_model("symvit_digits").train()
+    with few_digits(FEW):
+        images, labels = load_data("digits", "train").tensors()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for epoch in range(epochs):
+        order = torch.randperm(FEW, generator=torch.Generator().manual_seed(epoch))
+        for rows in order.split(32):
+            optimizer.zero_grad()
+            F.cross_entropy(model(images[rows]), labels[rows]).backward()
+            optimizer.step()
+    return model.state_dict()
+
+
+def test_it_equals_loading_the_weights_and_training_by_hand(tmp_path):
+    with few_digits(FEW):
+        path = train(*recipe(), tmp_path)
+    found, expected = load_model("symvit_digits", path).state_dict(), trained_by_hand(2)
+    begun = load_model("symvit_digits").state_dict()
+    assert all(torch.allclose(found[name], expected[name], atol=1e-6) for name in expected)
+    assert not torch.equal(found["head.weight"], begun["head.weight"])
+    header = read_header(path)
+    assert header["init_sha256"] == header["initial_sha256"] == state_sha256(begun)
+    assert "init_adapted" not in header
+
+
+def test_a_head_for_other_classes_begins_anew(tmp_path, fork):
+    notes = []
+    loaded = recipe(**{"model_options.num_classes": 12, "epochs": 1})
+    with few_digits(FEW):
+        path = train(*loaded, tmp_path, Options(on_note=notes.append))
+    assert notes == ["head.weight, head.bias begin anew: symvit_digits has another number of classes"]
+    header = read_header(path)
+    assert header["init_adapted"] == notes[0]
+    assert header["init_sha256"] == state_sha256(load_model("symvit_digits").state_dict()) != header["initial_sha256"]
+    model = create_model("symvit_digits", num_classes=12)
+    drawn = {name: value.clone() for name, value in model.state_dict().items()}
+    start(model, loaded[1])
+    own, given = model.state_dict(), load_model("symvit_digits").state_dict()
+    assert all(torch.equal(own[name], (drawn if name.startswith("head.") else given)[name]) for name in own)
+
+
+def test_positions_of_another_grid_are_resampled(fork):
+    model = create_model("symvit_digits", img_size=48)
+    assert start(model, recipe()[1]).notes == ("the position embedding of 17 tokens was resampled to 37",)
+    given = load_model("symvit_digits").pos_embed
+    grid = given[:, 1:].unflatten(1, (4, 4)).permute(0, 3, 1, 2)
+    wider = F.interpolate(grid, (6, 6), mode="bicubic", antialias=True).permute(0, 2, 3, 1).flatten(1, 2)
+    assert torch.allclose(model.pos_embed, torch.cat([given[:, :1], wider], 1), atol=1e-6)
+
+
+def test_a_file_is_looked_for_beside_the_recipe(tmp_path, fork, monkeypatch):
+    model = create_model("symvit_digits")
+    save_checkpoint(tmp_path / "mine.safetensors", model, {})
+    (tmp_path / "mine.toml").write_text(recipe()[2] + 'init_checkpoint = "mine.safetensors"\n')
+    monkeypatch.chdir("/")
+    other = create_model("symvit_digits")
+    _, parsed, _ = load_recipe(str(tmp_path / "mine.toml"))
+    assert start(other, parsed).initial_sha256 == state_sha256(model.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "message"),
+    [("vit_digits", r"init_checkpoint vit_digits does not fit ViT: .*mis-shaped"), ("nowhere.pt", "nowhere.pt")],
+)
+def test_weights_that_do_not_fit_are_refused_in_one_line(tmp_path, checkpoint, message):
+    with pytest.raises(BadInputError, match=message) as refused, few_digits(FEW):
+        train(*recipe(init_checkpoint=checkpoint), tmp_path / "runs")
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_both_kinds_of_initial_weights_are_refused():
+    with pytest.raises(BadInputError, match="encoder_checkpoint"):
+        recipe(encoder_checkpoint="vit_digits")
+
+
+class _StoppedError(Exception):
+    pass
+
+
+def _stop(epoch):
+    if epoch.epoch == 1:
+        raise _StoppedError
+
+
+def test_a_run_is_not_resumed_from_other_initial_weights(tmp_path, fork):
+    save_checkpoint(tmp_path / "mine.safetensors", create_model("symvit_digits"), {})
+    loaded = recipe(init_checkpoint=str(tmp_path / "mine.safetensors"))
+    with few_digits(FEW), pytest.raises(_StoppedError):
+        train(*loaded, tmp_path, Options(on_epoch=_stop))
+    save_checkpoint(tmp_path / "mine.safetensors", create_model("symvit_digits"), {})
+    with few_digits(FEW), pytest.raises(BadInputError, match=r"other weights.*--fresh"):
+        train(*loaded, tmp_path, Options(resume=True))
+
+
+def test_the_number_of_threads_is_set_recorded_and_remarked_upon(tmp_path):
+    notes, seen = [], []
+
+    def on_epoch(epoch):
+        seen.append(torch.get_num_threads())
+        if len(seen) == 2:
+            raise _StoppedError
+
+    with few_digits(FEW):
+        with pytest.raises(_StoppedError):
+            train(*recipe(threads=2), tmp_path, Options(on_epoch=on_epoch, on_note=notes.append))
+        assert (seen, torch.get_num_threads(), notes) == ([2, 2], 1, [])
+        name, parsed, text = recipe(threads=2)
+        other = parsed.model_copy(update={"threads": 1})  # as if torch had chosen another number
+        path = train(name, other, text, tmp_path, Options(resume=True, on_note=notes.append))
+        assert [machine["threads"] for machine in json.loads(read_header(path)["machines"])] == [2, 1]
+        train(name, parsed, text, tmp_path, Options(fresh=True, on_note=notes.append))
+    assert ["began on another machine (threads 2, now 1)" in notes[0], "before on another" in notes[1]] == [True, True]
+    assert len(notes) == 2
