@@ -46,6 +46,7 @@ class SequenceShape:
 
 SIZES = {
     "listops": SequenceShape(32, 1, 17, 1, embed_dim=64, depth=2, num_heads=2, num_classes=10),
+    "texts": SequenceShape(128, 1, 20_000, 1, embed_dim=64, depth=2, num_heads=2, num_classes=2),
     "waves": SequenceShape(32, 2, 0, 4, embed_dim=32, depth=2, num_heads=2, num_classes=4),
 }
 """Width 64, 2 layers and 2 heads are those of the Long Range Arena in Chen et al. (2023)."""

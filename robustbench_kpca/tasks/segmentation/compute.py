@@ -32,7 +32,6 @@ from robustbench_kpca.tasks.audit_plan import GAIN, SHARED_ATTACKS, SHARED_WHITE
 from robustbench_kpca.tasks.compute import BATCH_SIZE, Compute, Place, Row
 from robustbench_kpca.tasks.drawing import Drawing
 from robustbench_kpca.tasks.form import require_form
-from robustbench_kpca.tasks.form import require_form
 from robustbench_kpca.tasks.segmentation import TASK
 from robustbench_kpca.tasks.segmentation.attacked import rows_of, worse_of
 from robustbench_kpca.tasks.segmentation.counts import PixelResults, windowing_of
@@ -62,7 +61,6 @@ class Segmentation(Compute[Scenes]):
 
     def require_data(self, data: Scenes, protocol: Scenario) -> None:
         """Refuse stored corruptions and reference errors: none are published for segmentation."""
-        require_form(data, protocol)
         require_form(data, protocol)
         if isinstance(protocol, Corruption) and (protocol.mode == "stored" or protocol.reference != "none"):
             raise BadInputError(
