@@ -7,12 +7,12 @@ sees the mean over the places that are not padding.
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from timm.layers import trunc_normal_
-from timm.models.vision_transformer import Block
+from timm.models.vision_transformer import Attention, Block
 from torch import Tensor, nn
 
 from robustbench_kpca.attention import ATTENTIONS
-from robustbench_kpca.attention.softmax import SoftmaxAttention
 from robustbench_kpca.attention.symmetric import Tokens
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.types import PAD, Images, Logits
@@ -74,7 +74,7 @@ class SequenceTransformer(nn.Module):
             self.embed = nn.Embedding(shape.vocabulary, width, padding_idx=PAD)
         else:
             self.embed = nn.Conv2d(shape.channels, width, (1, shape.patch_size), stride=(1, shape.patch_size))
-        self.pos_embed = nn.Parameter(trunc_normal_(self.embed.weight.new_empty(1, self.tokens, width), std=0.02))  # type: ignore[union-attr]
+        self.pos_embed = nn.Parameter(trunc_normal_(torch.empty(1, self.tokens, width), std=0.02))
         rates = [shape.drop_path_rate * index / max(shape.depth - 1, 1) for index in range(shape.depth)]
         self.blocks = nn.ModuleList(
             Block(width, shape.num_heads, shape.mlp_ratio, True, drop_path=rate, attn_layer=ATTENTIONS.get(attention))
@@ -113,8 +113,8 @@ class SequenceTransformer(nn.Module):
         return self.embed(words), words != PAD
 
 
-def _takes_mask(attention: nn.Module) -> bool:
-    return getattr(attention, "takes_key_mask", type(attention) is SoftmaxAttention)
+def _takes_mask(attention: Any) -> bool:
+    return getattr(attention, "takes_key_mask", type(attention) is Attention)
 
 
 def build_sequence(attention: str, shape: dict[str, Any]) -> SequenceTransformer:

@@ -42,7 +42,8 @@ def test_lists_from_recipe_to_record(tmp_path, kind):
     assert {"clean_accuracy", "corruption_accuracy"} <= set(found["word-swap"].metrics)
     clean = swapped.where(swapped["severity"] == 0)["prediction"]
     assert clean.tolist() == found["clean"].outcomes["prediction"].tolist()
-    assert main(["check", str(tmp_path / "runs")]) == 0
+    runs = str(tmp_path / "runs")
+    assert main(["check", runs, "--baseline", runs, "--fail", "corruption_accuracy:-1pp"]) == 0
     assert main(["eval", "-m", f"{kind}_seq_listops", "--untrained", "--data", LISTS, "-p", "pgd20-linf-8_255"]) == 2
 
 

@@ -113,7 +113,7 @@ def test_an_audit_of_signals_says_how_to_go_on(model, signals):
 def test_the_best_accuracy_of_waves_is_that_of_the_best_classifier(noise):
     """The classifier of largest energy, on 2,000 signals, against the published sum."""
     drawn = torch.stack([torch.from_numpy(waves.draw(1, "x", i, noise)) for i in range(2_000)]).double()
-    angle = 2 * math.pi * torch.tensor(waves.PERIODS)[:, None] * torch.arange(waves.LENGTH) / waves.LENGTH
+    angle = 2 * math.pi * torch.tensor(waves.PERIODS).double()[:, None] * torch.arange(waves.LENGTH) / waves.LENGTH
     one = torch.stack([angle.sin(), angle.cos()], 1).flatten(1)
     two = torch.stack([angle.cos(), -angle.sin()], 1).flatten(1)
     energy = (drawn.flatten(1) @ one.T) ** 2 + (drawn.flatten(1) @ two.T) ** 2

@@ -16,7 +16,8 @@ class BaselineDrift:
         """Add the walk."""
         walk = rng.standard_normal(signal.shape).cumsum(1)
         largest = np.abs(walk).max(1, keepdims=True)
-        return signal + parameter * walk / np.maximum(largest, np.finfo(float).tiny)
+        moved: Signal = signal + parameter * walk / np.maximum(largest, np.finfo(float).tiny)
+        return moved
 
 
 CORRUPTION = BaselineDrift()

@@ -125,7 +125,7 @@ class _Reader:
         classes = self._classes()
         if label not in classes:
             raise self._bad(f"class '{label[:40]}'", f"one of {', '.join(classes[:8])}")
-        expected = self._dimensions()
+        expected = self._dimensions(len(dimensions))
         if len(dimensions) != expected:
             raise self._bad(f"{len(dimensions)} dimensions", f"{expected}, separated by ':' and followed by the class")
         series = [self._numbers(text) for text in dimensions]
@@ -136,13 +136,14 @@ class _Reader:
         self.series.append(series)
         self.labels.append(classes.index(label))
 
-    def _dimensions(self) -> int:
+    def _dimensions(self, met: int) -> int:
+        """Return how many dimensions a series has: as the header says, or as many as the first one, which has `met`."""
         stated = self.header.get("dimensions", self.header.get("dimension"))
         if stated is not None:
             return int(stated[0])
         if self.header.get("univariate", ["true"])[0].lower() == "true":
             return 1
-        return len(self.series[0]) if self.series else 1
+        return len(self.series[0]) if self.series else met
 
     def _numbers(self, text: str) -> NDArray[np.float64]:
         fields = [field.strip() for field in text.split(",")]
