@@ -19,6 +19,8 @@ Keys: TypeAlias = Int64[Tensor, " batch"]
 
 IGNORE = -1
 """Label of a pixel that is excluded from every count and loss."""
+PAD, UNKNOWN = 0, 1
+"""Token ids of every vocabulary: padding after the end, and a word that is not in the vocabulary."""
 
 State: TypeAlias = dict[str, Tensor]
 Loss: TypeAlias = Callable[[Tensor], Tensor]

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca.attention.symmetric import Heads, SymmetricAttention
+from robustbench_kpca.attention.symmetric import Heads, KeyMask, SymmetricAttention
 from robustbench_kpca.errors import BadInputError
 
 Threshold = Literal["lam*mu", "lam/mu"]
@@ -101,6 +101,7 @@ class Pursuit:
         query: Heads | None = None,
         *,
         causal: bool = False,
+        mask: KeyMask | None = None,
         dropout: float = 0.0,
         observer: Observer | None = None,
     ) -> Heads:
@@ -121,13 +122,14 @@ class Pursuit:
             v: values, the same shape.
             query: Q of the asymmetric form (appendix E.10); the symmetric form has none.
             causal: token t attends to tokens up to t.
+            mask: the keys that are no padding; the others are not attended to and have no part in mu.
             dropout: of attention weights.
             observer: called with every iterate.
 
         """
         if not self.iterations:
-            return self._unpursued(k, v, query, causal, dropout, observer)
-        bound = self.bound(k, causal=causal)
+            return self._unpursued(k, v, query, causal, mask, dropout, observer)
+        bound = self.bound(k, causal=causal, mask=mask)
         low_rank = dual = torch.zeros_like(k)
         for iteration in range(1, self.iterations + 1):
             argument = k - low_rank + dual
@@ -136,23 +138,25 @@ class Pursuit:
             inner = carried if self.dual_sign > 0 else torch.sub(carried, dual, alpha=2)
             left = inner if query is None else query
             low_rank = F.scaled_dot_product_attention(
-                left, inner, v, dropout_p=dropout if iteration == self.iterations else 0.0, is_causal=causal
-            )
+                left, inner, v, attn_mask=mask, dropout_p=dropout if iteration == self.iterations else 0.0,
+                is_causal=causal,
+            )  # fmt: skip
             dual = carried - low_rank
             if observer is not None:
                 observer(Iterate(iteration, k, v, left, inner, low_rank, argument - clipped, causal))
         return low_rank
 
-    def bound(self, k: Heads, *, causal: bool = False) -> Scale:
+    def bound(self, k: Heads, *, causal: bool = False, mask: KeyMask | None = None) -> Scale:
         """Return the shrinkage t, lam * mu or lam / mu, in the keys' precision."""
-        mu = self.mu(k, causal=causal)
+        mu = self.mu(k, causal=causal, mask=mask)
         bound = (self.lam * mu if self.threshold == "lam*mu" else self.lam / mu).to(k.dtype)
         # a constant for lam = inf, where inf times the gradient of mu would be NaN
         return bound.detach() if self.lam == float("inf") else bound
 
-    def mu(self, k: Heads, *, causal: bool = False) -> Scale:
+    def mu(self, k: Heads, *, causal: bool = False, mask: KeyMask | None = None) -> Scale:
         """Return mu = N * width / (4 ||K||_1), (batch, heads, 1, 1), in at least single precision.
 
+        With `mask`, N and K are those of the keys that are no padding.
         Causal over the past: mu_t = t * width / (4 sum_{j <= t} ||k_j||_1), (batch, heads, tokens, 1).
         """
         width = k.shape[-1] * (k.shape[-3] if self.mu_width == "embed" else 1)
@@ -160,13 +164,17 @@ class Pursuit:
         if causal and self.mu_span == "past":
             seen = torch.arange(1, k.shape[-2] + 1, device=k.device, dtype=norms.dtype).unsqueeze(-1)
             return seen * width / (4 * norms.cumsum(-2).clamp_min(TINY))
+        if mask is not None:
+            kept = mask.transpose(-2, -1).to(norms.dtype)
+            return kept.sum(-2, keepdim=True) * width / (4 * (norms * kept).sum(-2, keepdim=True).clamp_min(TINY))
         return k.shape[-2] * width / (4 * norms.sum(-2, keepdim=True).clamp_min(TINY))
 
     def _unpursued(
-        self, k: Heads, v: Heads, query: Heads | None, causal: bool, dropout: float, observer: Observer | None
-    ) -> Heads:
+        self, k: Heads, v: Heads, query: Heads | None, causal: bool, mask: KeyMask | None, dropout: float,
+        observer: Observer | None,
+    ) -> Heads:  # fmt: skip
         left = k if query is None else query
-        out = F.scaled_dot_product_attention(left, k, v, dropout_p=dropout, is_causal=causal)
+        out = F.scaled_dot_product_attention(left, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
         if observer is not None:
             observer(Iterate(0, k, v, left, k, out, torch.zeros_like(k), causal))
         return out
@@ -201,10 +209,10 @@ class RPCAttention(SymmetricAttention):
         self.pursuit = pursuit
         self.observer: Observer | None = None
 
-    def attend(self, k: Heads, v: Heads, *, causal: bool = False) -> Heads:
+    def attend(self, k: Heads, v: Heads, *, causal: bool = False, mask: KeyMask | None = None) -> Heads:
         """Run the pursuit on one layer's keys and values."""
         dropout = self.attn_drop if self.training else 0.0
-        return self.pursuit(k, v, causal=causal, dropout=dropout, observer=self.observer)
+        return self.pursuit(k, v, causal=causal, mask=mask, dropout=dropout, observer=self.observer)
 
 
 ATTENTION = RPCAttention

@@ -10,7 +10,7 @@ from timm.models.vision_transformer import Attention
 from torch import Tensor
 
 from robustbench_kpca.attention.rpc import Observer, Pursuit
-from robustbench_kpca.attention.symmetric import Tokens, merge_heads, refuse_mask, refuse_options, split_heads
+from robustbench_kpca.attention.symmetric import Tokens, merge_heads, refuse_options, require_key_mask, split_heads
 
 
 class AsymmetricRPCAttention(Attention):  # type: ignore[misc]  # timm is untyped
@@ -20,6 +20,8 @@ class AsymmetricRPCAttention(Attention):  # type: ignore[misc]  # timm is untype
     softmax attention.
     """
 
+    takes_key_mask = True
+
     def __init__(self, dim: int, num_heads: int = 8, **options: Any) -> None:
         pursuit = Pursuit.pop(options)
         refuse_options(self, **{name: options.get(name) for name in ("scale_norm", "gated")})
@@ -28,12 +30,12 @@ class AsymmetricRPCAttention(Attention):  # type: ignore[misc]  # timm is untype
         self.observer: Observer | None = None
 
     def forward(self, x: Tokens, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tokens:
-        """Map tokens to tokens; with `is_causal` later tokens are hidden, other masks are refused."""
-        refuse_mask(self, attn_mask)
+        """Map tokens to tokens; later tokens (`is_causal`) or padding (a `KeyMask`) are hidden, other masks refused."""
+        require_key_mask(self, attn_mask, causal=is_causal)
         q, k, v = split_heads(self.qkv(x), 3, self.num_heads)
         dropout = self.attn_drop.p if self.training else 0.0
         mixed = self.pursuit(
-            self.k_norm(k), v, self.q_norm(q), causal=is_causal, dropout=dropout, observer=self.observer
+            self.k_norm(k), v, self.q_norm(q), causal=is_causal, mask=attn_mask, dropout=dropout, observer=self.observer
         )
         out: Tensor = self.proj_drop(self.proj(merge_heads(mixed)))
         return out

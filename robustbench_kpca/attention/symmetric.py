@@ -6,7 +6,8 @@ arXiv:2406.13762, section 3 (the SymViT baseline).
 
 from typing import Any
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
@@ -33,10 +34,16 @@ def require_heads(dim: int, num_heads: int) -> None:
         raise BadInputError(f"width {dim} with {num_heads} heads", expected="a multiple of the number of heads")
 
 
-def refuse_mask(attention: nn.Module, mask: Tensor | None) -> None:
-    """Refuse a mask given as a tensor; for the causal mask there is `is_causal`."""
-    if mask is not None:
-        raise BadInputError(f"a mask for {type(attention).__name__}", expected="no mask, or is_causal=True")
+KeyMask = Bool[Tensor, "batch 1 1 tokens"]
+"""True for the keys that are seen; the others are padding."""
+
+
+def require_key_mask(attention: nn.Module, mask: Tensor | None, *, causal: bool) -> None:
+    """Refuse a mask other than a `KeyMask`, and one together with the causal mask, for which there is `is_causal`."""
+    if mask is not None and (causal or mask.dtype != torch.bool or mask.ndim != 4 or mask.shape[1:3] != (1, 1)):
+        raise BadInputError(
+            f"a mask for {type(attention).__name__}", expected="no mask, is_causal=True, or bool (batch, 1, 1, tokens)"
+        )
 
 
 def refuse_options(layer: nn.Module, **asked: Any) -> None:
@@ -52,6 +59,8 @@ class SymmetricAttention(nn.Module):
     One linear layer of width 2C gives K (index 0) and V (index 1). Its name is `projection`: `qkv` as in the authors'
     checkpoints, `kv` in those of FAN. The parameters are what timm >= 1.0.23 passes to an `attn_layer`.
     """
+
+    takes_key_mask = True
 
     def __init__(
         self,
@@ -82,16 +91,16 @@ class SymmetricAttention(nn.Module):
         """Project tokens to (K, V)."""
         return split_heads(getattr(self, self.projection)(x), 2, self.num_heads)
 
-    def attend(self, k: Heads, v: Heads, *, causal: bool = False) -> Heads:
+    def attend(self, k: Heads, v: Heads, *, causal: bool = False, mask: KeyMask | None = None) -> Heads:
         """Mix the values of one layer, head by head."""
         dropout = self.attn_drop if self.training else 0.0
-        return F.scaled_dot_product_attention(k, k, v, dropout_p=dropout, is_causal=causal)
+        return F.scaled_dot_product_attention(k, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
 
     def forward(self, x: Tokens, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tokens:
-        """Map tokens to tokens; with `is_causal` later tokens are hidden, other masks are refused."""
-        refuse_mask(self, attn_mask)
+        """Map tokens to tokens; later tokens (`is_causal`) or padding (a `KeyMask`) are hidden, other masks refused."""
+        require_key_mask(self, attn_mask, causal=is_causal)
         k, v = self.keys_and_values(x)
-        out: Tensor = self.proj_drop(self.proj(merge_heads(self.attend(k, v, causal=is_causal))))
+        out: Tensor = self.proj_drop(self.proj(merge_heads(self.attend(k, v, causal=is_causal, mask=attn_mask))))
         return out
 
 

@@ -56,6 +56,10 @@ def _rows(what: Shelf) -> list[dict[str, Any]]:
         from robustbench_kpca.training import recipes
 
         return [{"name": name, "title": load_toml(path).get("title", "")} for name, path in recipes().items()]
+    if what is Shelf.corruptions:
+        from robustbench_kpca.corruptions import ALL
+
+        return [{"name": name, "what": one.summary(name)} for one in ALL for name in one.names()]
     family = _family(what)
     return [{"name": name, "what": family.summary(name)} for name in family.names()]
 
@@ -63,8 +67,6 @@ def _rows(what: Shelf) -> list[dict[str, Any]]:
 def _family(what: Shelf) -> Any:
     if what is Shelf.attacks:
         from robustbench_kpca.attacks import ATTACKS as FAMILY
-    elif what is Shelf.corruptions:
-        from robustbench_kpca.corruptions import CORRUPTIONS as FAMILY
     elif what is Shelf.data:
         from robustbench_kpca.data import DATASETS as FAMILY
     else:

@@ -1,5 +1,7 @@
 """The common corruptions, one file each (Hendrycks & Dietterich, 2019). The TOML files in `/corruptions` are protocols.
 
+The corruptions of signals and of tokens are in the sub-folders.
+
 `corrupt` is seeded per image, so a corrupted image does not depend on order, batch or worker.
 """
 
@@ -16,13 +18,16 @@ from robustbench_kpca.corruptions._library import OTHER_DRAWS as OTHER_DRAWS
 from robustbench_kpca.corruptions._library import PREFIX, library_corruption
 from robustbench_kpca.corruptions._library import PROFILE as PROFILE
 from robustbench_kpca.corruptions._library import frost_pictures as frost_pictures
+from robustbench_kpca.corruptions.signals import SIGNAL_CORRUPTIONS
+from robustbench_kpca.corruptions.tokens import TOKEN_CORRUPTIONS
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.grid import check_severity
 from robustbench_kpca.randomness import generator, sample_key
-from robustbench_kpca.registry import Family
-from robustbench_kpca.types import Corruption
+from robustbench_kpca.registry import Family, unknown_name
 
 CORRUPTIONS = Family("corruption", __name__, "CORRUPTION")
+ALL = (CORRUPTIONS, SIGNAL_CORRUPTIONS, TOKEN_CORRUPTIONS)
+"""Of images, of signals and of tokens; no two have a name in common."""
 PROFILES = ("imagenet_c", "imagecorruptions", "cifar_c")
 Pixels = NDArray[np.uint8]
 Mode = Literal["fast", "exact"]
@@ -40,25 +45,33 @@ class Cell:
     frost: str = "generated"
 
 
-def corrupt_one(image: Pixels, cell: Cell, sample: str, stream: RandomState | None = None) -> Pixels:
+def corrupt_one(image: NDArray[Any], cell: Cell, sample: str, stream: RandomState | None = None) -> NDArray[Any]:
     """Corrupt one (height, width, 3) image, seeded by its id `sample` or, in `exact` mode, drawing from `stream`.
 
-    A native corruption and the library's of the same name get the same seed.
+    A native corruption and the library's of the same name get the same seed. Signals and tokens have the mode `fast`
+    only.
     """
     member = corruption_for(cell.corruption)
-    corruption: Corruption = member.with_pictures(cell.frost) if cell.corruption == "frost" else member
+    corruption: Any = member.with_pictures(cell.frost) if cell.corruption == "frost" else member
     parameter = corruption.parameters[cell.profile][cell.severity - 1]
     key = sample_key(cell.seed, f"{cell.corruption.removeprefix(PREFIX)}/{cell.severity}", sample)
     if cell.mode == "fast":
-        return corruption.fast(image, parameter, generator(key))
+        made: NDArray[Any] = corruption.fast(image, parameter, generator(key))
+        return made
     legacy = RandomState([key & 0xFFFFFFFF, key >> 32]) if stream is None else stream
-    return corruption.exact(image, parameter, legacy)
+    exact: NDArray[Any] = corruption.exact(image, parameter, legacy)
+    return exact
 
 
 @cache
 def corruption_for(name: str) -> Any:
-    """Return the corruption called `name`: one of this folder, or the library's for `imagecorruptions:NAME`."""
-    return library_corruption(name) if name.startswith(PREFIX) else CORRUPTIONS.get(name)
+    """Return the corruption called `name`, of images, signals or tokens; `imagecorruptions:NAME`: the library's."""
+    if name.startswith(PREFIX):
+        return library_corruption(name)
+    family = next((family for family in ALL if name in family.names()), None)
+    if family is None:
+        raise unknown_name("corruption", name, [known for family in ALL for known in family.names()])
+    return family.get(name)
 
 
 def require_profile(name: str, profile: str) -> None:

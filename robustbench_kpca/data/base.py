@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from robustbench_kpca.data.forms import PICTURES, Form
 from robustbench_kpca.errors import BadInputError
 
 Image: TypeAlias = NDArray[np.uint8] | Tensor
@@ -31,6 +32,7 @@ class Dataset(ABC):
 
     Attributes:
         task: the task of these images, such as `classification`; every kind of data set defines its own.
+        form: what a sample is: a picture, a signal or tokens.
         class_names: names of the classes, in their order; None if unknown.
         skipped: items that were left out because their files cannot be used.
         expected: number of items of the published set; None if unknown, or if only a part is loaded.
@@ -41,6 +43,7 @@ class Dataset(ABC):
     """
 
     task: ClassVar[str]
+    form: Form = PICTURES
     class_names: tuple[str, ...] | None = None
     skipped: tuple[str, ...] = ()
     expected: int | None = None
@@ -151,7 +154,7 @@ class Part(Dataset):
         self.whole, self.indices = whole, [int(i) for i in indices]
         ids, strata = [whole.ids[i] for i in self.indices], [whole.strata[i] for i in self.indices]
         Dataset.__init__(self, whole.name, whole.split, ids, whole.classes, strata)
-        self.class_names, self.skipped = whole.class_names, whole.skipped
+        self.form, self.class_names, self.skipped = whole.form, whole.class_names, whole.skipped
         self.expected = whole.expected if len(self) == len(whole) else None
 
     def image(self, index: int) -> Any:

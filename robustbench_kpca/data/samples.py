@@ -1,14 +1,14 @@
-"""Data sets for classification: images with one label each."""
+"""Data sets for classification: images, signals or sequences of tokens with one label each."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from robustbench_kpca.data.base import Dataset, Image, Part, array_fingerprint
+from robustbench_kpca.data.forms import PICTURES, Form
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.types import Images, Labels
 
@@ -18,7 +18,7 @@ Self = TypeVar("Self", bound="Samples")
 
 
 class Samples(Dataset):
-    """Images with labels.
+    """Images with labels, or samples of another form (`Dataset.form`).
 
     Args:
         name: name of the set.
@@ -80,8 +80,8 @@ class Samples(Dataset):
         return sorted(f"{self.ids[i]}\t{self.strata[i]}\t{prints[i]}" for i in range(len(self)))
 
     def tensors(self) -> tuple[Images, Labels]:
-        """Return all images in [0, 1] as float32 (batch, 3, height, width), and their labels."""
-        images = torch.stack([to_tensor(self.image(i)) for i in range(len(self))])
+        """Return all images in [0, 1] as float32 (batch, 3, height, width), and their labels; see `Form` for others."""
+        images = torch.stack([self.form.tensor(self.image(i)) for i in range(len(self))])
         return images, torch.tensor(self.labels, dtype=torch.int64)
 
 
@@ -92,13 +92,15 @@ class _SamplesPart(Part, Samples):
 
 
 class ArraySamples(Samples):
-    """Samples in memory, as one array or tensor of images."""
+    """Samples in memory, as one array or tensor of images or, with another `form`, of signals or tokens."""
 
     def __init__(
-        self, images: Image, labels: Sequence[int], *, name: str, split: str, ids: Sequence[str], classes: int
-    ) -> None:
+        self, images: Image, labels: Sequence[int], *, name: str, split: str, ids: Sequence[str], classes: int,
+        form: Form = PICTURES, class_names: Sequence[str] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(name, split, ids, labels, classes)
-        self.images = images
+        self.images, self.form = images, form
+        self.class_names = None if class_names is None else tuple(class_names)
 
     def image(self, index: int) -> Image:
         """Image number `index`."""
@@ -111,18 +113,4 @@ class ArraySamples(Samples):
         return array_fingerprint(array)
 
 
-def to_tensor(image: Image) -> Tensor:
-    """Convert uint8 (height, width, 3) to float32 (3, height, width) in [0, 1]; return a float tensor unchanged."""
-    if isinstance(image, Tensor):
-        return image
-    return torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1).float() / 255
-
-
-def to_pixels(image: Image) -> NDArray[np.uint8]:
-    """Return uint8 (height, width, 3); float values in [0, 1] are rounded to the nearest of 256 levels."""
-    if isinstance(image, Tensor):
-        if len(image) != 3:
-            raise BadInputError(f"corruption of images with {len(image)} channels", expected="3 channels, RGB")
-        levels = (image.clamp(0, 1) * 255).round().to(torch.uint8)
-        return levels.permute(1, 2, 0).contiguous().numpy()
-    return image
+to_tensor, to_pixels = PICTURES.tensor, PICTURES.array

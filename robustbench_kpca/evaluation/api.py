@@ -219,6 +219,7 @@ def attack(
     if not isinstance(scenario, Attack):
         raise BadInputError(f"protocol '{label}' is not an attack", fix="see: rbk list attacks, rbk list protocols")
     data = as_dataset(images, labels)
+    task_named(data.task).compute.require_data(data, scenario)
     decided: dict[int, Sample] = {}
     runner = runner_for(model, data, scenario, batch_size, device_for(model, device))
     preflight(runner, *first_batch(task_named(data.task).compute, data, runner), allow)

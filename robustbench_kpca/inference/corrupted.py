@@ -1,8 +1,8 @@
 """Corrupt images as a protocol specifies; the random numbers depend on seed, corruption and sample id only."""
 
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.corruptions import Cell, corrupt_one
@@ -10,7 +10,6 @@ from robustbench_kpca.corruptions.shared.storage import store
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.scenario import Corruption, Scenario
 
-Pixels = NDArray[np.uint8]
 GENERATED = "generated"
 
 
@@ -28,8 +27,10 @@ def cell_of(protocol: Corruption, place: tuple[str, int], seed: int, frost: str)
     )
 
 
-def corrupted(image: Pixels, cell: Cell | None, sample: str, storage: str = "none") -> Pixels:
-    """Corrupt one image (unless `cell` is None); with `storage` = "jpeg-q85", encode and decode it as JPEG afterwards.
+def corrupted(image: NDArray[Any], cell: Cell | None, sample: str, storage: str = "none") -> NDArray[Any]:
+    """Corrupt one image, signal or sequence (unless `cell` is None).
+
+    With `storage` = "jpeg-q85", an image is encoded and decoded as JPEG afterwards.
 
     Raises:
         BadInputError: the corruption cannot be applied to this image; the message names the sample.
@@ -40,7 +41,7 @@ def corrupted(image: Pixels, cell: Cell | None, sample: str, storage: str = "non
     try:
         image = corrupt_one(image, cell, sample)
     except BadInputError as error:
-        raise BadInputError(f"image '{sample}': {error}") from None
+        raise BadInputError(f"sample '{sample}': {error}") from None
     return store(image) if storage == "jpeg-q85" else image
 
 

@@ -1,10 +1,9 @@
-"""Load samples in order, in worker processes, and check that images are valid model inputs."""
+"""Load samples in order, in worker processes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from robustbench_kpca.errors import BadInputError
@@ -75,21 +74,3 @@ def in_batches(
         if isinstance(batch, BadInputError):
             raise batch
         yield batch
-
-
-def check_images(images: Tensor) -> None:
-    """Refuse images that are not a float tensor (batch, channels, height, width) of finite values in [0, 1]."""
-    if images.ndim != 4 or images.dtype not in (torch.float32, torch.float64):
-        raise BadInputError(
-            f"images of dtype {images.dtype} and shape {tuple(images.shape)}",
-            expected="float32 or float64 of shape (batch, channels, height, width) in [0, 1]",
-        )
-    if not torch.isfinite(images).all():
-        raise BadInputError("images contain NaN or infinite values", expected="values in [0, 1]")
-    low, high = float(images.min()), float(images.max())
-    if low < 0 or high > 1:
-        raise BadInputError(
-            f"images range from {low:.3g} to {high:.3g}",
-            expected="values in [0, 1]",
-            fix="divide uint8 images by 255, and subtract mean and divide by std inside the model",
-        )

@@ -10,12 +10,12 @@ from robustbench_kpca.strict import did_you_mean
 
 _COUNTS = (
     "img_size", "patch_size", "embed_dim", "depth", "num_heads", "num_classes", "cls_layers", "iterations", "rank",
-    "rank_multi", "decoder_depth", "prefix_tokens",
+    "rank_multi", "decoder_depth", "prefix_tokens", "length", "channels", "vocabulary",
 )  # fmt: skip
 
 
 def create_model(name: str, **options: Any) -> Any:
-    """Build an untrained model: images in [0, 1], (batch, 3, height, width), to logits.
+    """Build an untrained model: images in [0, 1], (batch, 3, height, width), or sequences, to logits.
 
     Args:
         name: one of `rbk list models`, such as `rpc_symvit_tiny_patch16_224`, or of a segmenter,
@@ -54,9 +54,10 @@ def create_model(name: str, **options: Any) -> Any:
     if family.special:
         _place_special(model, family.special, placed, special)
     model.config = {"name": name, **_stated(shape), **special, **placed}
-    model.pretrained_cfg = _view(shape, backbone.crop)
-    normalise_inside(model, *normalisation_of(name, options)).eval()
-    return model
+    if backbone.images:
+        model.pretrained_cfg = _view(shape, backbone.crop)
+        normalise_inside(model, *normalisation_of(name, options))
+    return model.eval()
 
 
 def _place_special(model: Any, attention: str, placed: dict[str, Any], options: dict[str, Any]) -> None:
@@ -81,7 +82,7 @@ def _require_counts(options: dict[str, Any]) -> None:
     for key, value in options.items():
         whole = key in _COUNTS
         right = isinstance(value, int) if whole else isinstance(value, (int, float, str))
-        least = 0 if key == "iterations" else 1
+        least = 0 if key in ("iterations", "vocabulary") else 1
         if isinstance(value, bool) or not right or (whole and value < least):
             raise BadInputError(
                 f"{key} = {value!r}", expected=f"a whole number, at least {least}" if whole else "a number"

@@ -6,7 +6,7 @@ from typing import Any
 
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.models import fan, segmenter, vit
+from robustbench_kpca.models import fan, segmenter, sequence, vit
 from robustbench_kpca.models.normalisation import NORMALISATIONS
 from robustbench_kpca.registry import unknown_name
 
@@ -20,6 +20,7 @@ class Backbone:
         build: takes the name of an attention and a shape; returns the model.
         crop: share of an image file that its authors' evaluation keeps.
         task: what it is for: the name of a task.
+        images: whether its inputs are images, which it normalises; other inputs come as they are.
 
     """
 
@@ -27,10 +28,12 @@ class Backbone:
     build: Callable[[str, dict[str, Any]], Any]
     crop: float
     task: str = "classification"
+    images: bool = True
 
 
 VIT = Backbone(vit.SIZES, vit.build_vit, crop=0.875)
 FAN = Backbone(fan.SIZES, fan.build_fan, crop=1.0)
+SEQUENCE = Backbone(sequence.SIZES, sequence.build_sequence, crop=1.0, images=False)
 SEGMENTER = Backbone(segmenter.SIZES, segmenter.build_segmenter, crop=1.0, task="segmentation")
 
 
@@ -82,6 +85,12 @@ FAMILIES = {
     "symfan": Family((FAN,), "symmetric"),
     "rpc_fan": Family((FAN,), "symmetric", "rpc", "first", _rpc(4, 4.0)),
     "identity_fan": Family((FAN,), "symmetric", "identity", "first"),
+    "softmax_seq": Family((SEQUENCE,), "softmax"),
+    "symmetric_seq": Family((SEQUENCE,), "symmetric"),
+    "rpc_seq": Family((SEQUENCE,), "symmetric", "rpc", "first", _rpc(4, 4.0)),
+    "identity_seq": Family((SEQUENCE,), "symmetric", "identity", "first"),
+    "scaled_seq": Family((SEQUENCE,), "softmax", "scaled", "all", {"form": "alpha"}),
+    "primal_seq": Family((SEQUENCE,), "softmax", "primal", "last", _PRIMAL),
 }
 ARCHITECTURES = {
     f"{name}_{size}": (name, size)

@@ -119,7 +119,8 @@ class Attack(_Common):
     target: `none`, or the class that attacks must reach: `random` (a wrong class from the sample's random stream),
         `least_likely` or `runner_up` of the clean logits. In targeted attacks a sample is broken if it is classified as
         its target, if its logits are not finite, or if it was misclassified before.
-    space: space of eps and step sizes: `pixel`, or the `normalised` inputs of the model.
+    space: space of eps and step sizes: `pixel`, or the `normalised` inputs of the model; for time series `signal`, in
+        units of the standard deviation, which has no box (`clip` = false).
     clip: whether images stay in [0, 1] of that space. Images outside are invalid in pixel space. Normalised inputs are
         clipped before the attack starts; a sample that this breaks has `broken_by` = `clamp`.
     draws: forward passes averaged for each logit and gradient (expectation over transformation), for stochastic models.
@@ -135,7 +136,7 @@ class Attack(_Common):
     policy: Literal["stop_at_first", "strongest", "last"]
     labels: Literal["true", "true_for_all", "predicted"]
     target: Literal["none", "random", "least_likely", "runner_up"]
-    space: Literal["pixel", "normalised"]
+    space: Literal["pixel", "normalised", "signal"]
     clip: StrictBool
     precision: Literal["fp32", "bf16-search"]
     below: tuple[Fraction, ...]
@@ -153,6 +154,8 @@ class Attack(_Common):
     @model_validator(mode="after")
     def _check(self) -> "Attack":
         assert self.threat
+        if self.space == "signal" and self.clip:
+            raise BadInputError("space = 'signal' with clip = true", expected="clip = false: signals have no box")
         if list(self.below) != sorted({*self.below} - {0.0}) or self.below[-1:] >= (self.eps,):
             raise BadInputError(f"below = {list(self.below)}", expected=f"ascending budgets between 0 and {self.eps:g}")
         if self.labels != "true" and (self.policy == "stop_at_first" or self.threat.targeted):
@@ -188,7 +191,7 @@ class Corruption(_Common):
     """Quality on a grid of corruptions x severities. Corruption is the first step of image processing.
 
     profile: parameter set: `imagenet_c` (224 px), `imagecorruptions` (any size) or `cifar_c` (32 px); for stored images
-        also `imagenet_c_bar`.
+        also `imagenet_c_bar`; `signal` for time series and `tokens` for sequences of words.
     mode: `fast`; `exact` (bit for bit equal to the library `imagecorruptions`); or `stored` (read from disk).
     storage: `jpeg-q85`: corrupted images are encoded as JPEG of quality 85, as in ImageNet-C; `none`: they are not;
         `published`: for published stored images.
@@ -201,7 +204,7 @@ class Corruption(_Common):
     """
 
     kind: Literal["corruption"]
-    profile: Literal["imagenet_c", "imagecorruptions", "cifar_c", "imagenet_c_bar"]
+    profile: Literal["imagenet_c", "imagecorruptions", "cifar_c", "imagenet_c_bar", "signal", "tokens"]
     mode: Literal["fast", "exact", "stored"]
     storage: Literal["none", "jpeg-q85", "published"]
     frost: Literal["generated", "original", "published"]
@@ -239,6 +242,12 @@ class Corruption(_Common):
     @model_validator(mode="after")
     def _check(self) -> "Corruption":
         self._check_grid()
+        made = (self.mode, self.storage, self.frost)
+        if self.profile in ("signal", "tokens") and made != ("fast", "none", "generated"):
+            raise BadInputError(
+                f"profile = '{self.profile}' with mode = '{made[0]}', storage = '{made[1]}' and frost = '{made[2]}'",
+                expected="mode = 'fast', storage = 'none' and frost = 'generated': the others are for images",
+            )
         published = {self.storage == "published", self.frost == "published"}
         if len(published) > 1 or (published == {True} and self.mode != "stored"):
             raise BadInputError(

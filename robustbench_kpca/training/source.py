@@ -100,13 +100,23 @@ class Source(ABC):
 
 
 class InMemory(Source):
-    """A data set held in the device's memory; augmented by shifts and flips."""
+    """A data set held in the device's memory; images are augmented by shifts and flips.
+
+    The folder is that of a set that is not bundled, such as `uea`.
+    """
 
     reads = ArraySamples
 
     def __init__(self, recipe: Recipe, folder: Path | None, accelerator: Accelerator) -> None:
         super().__init__(recipe, folder, accelerator)
+        self.folder = folder
         samples = self._part("train")
+        changes = (recipe.max_shift, recipe.hflip, recipe.mixup, recipe.adversarial)
+        if any(changes) and not samples.form.box:
+            raise BadInputError(
+                f"max_shift, hflip, [mixup] or [adversarial] for {samples.form.name}", expected="none of them",
+                fix="remove them from the recipe; they are for images",
+            )  # fmt: skip
         self.ids, self.length = samples.ids, len(samples)
         self.pixels, self.labels = self._on_device(samples)
         self._held_out: dict[str, tuple[Images, Labels]] = {}  # read once, used after every epoch
@@ -149,7 +159,8 @@ class InMemory(Source):
         return self.pixels[:1], int(self.labels.max())
 
     def _part(self, part: str) -> Samples:
-        return Samples.require(load_data(self.recipe.data, part))
+        where = self.recipe.data if self.folder is None else f"{self.recipe.data}:{self.folder}"
+        return Samples.require(load_data(where, part))
 
     def _on_device(self, samples: Samples) -> tuple[Images, Labels]:
         images, labels = samples.tensors()

@@ -33,7 +33,7 @@ def source_of(recipe: Recipe, folder: Path | None, accelerator: Accelerator) -> 
         if getattr(recipe, table) is not None:
             return source(recipe, folder, accelerator)
     in_memory = [name for name in DATASETS.names() if issubclass(kind_of(name), InMemory.reads)]
-    if recipe.data not in in_memory:
+    if recipe.data.partition(":")[0] not in in_memory:
         kind = kind_of(recipe.data)
         table = next((table for table, source in TABLES.items() if issubclass(kind, source.reads)), "images")
         raise unknown_name("data set", recipe.data, in_memory, f"(such files need the table [{table}])")

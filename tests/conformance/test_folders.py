@@ -11,11 +11,10 @@ from robustbench_kpca.attack_loop.engine import build_attack
 from robustbench_kpca.attack_loop.query import check_box, check_proposal
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attention import ATTENTIONS
-from robustbench_kpca.corruptions import CORRUPTIONS, corrupt
+from robustbench_kpca.corruptions import ALL, CORRUPTIONS, corrupt, corruption_for
 from robustbench_kpca.data import DATASETS
 from robustbench_kpca.data.load import kind_of
 from robustbench_kpca.data.request import Request
-from robustbench_kpca.data.samples import to_tensor
 from robustbench_kpca.data.scenes import Scenes
 from robustbench_kpca.diagnostics.claims import CLAIMS
 from robustbench_kpca.errors import BadInputError
@@ -30,7 +29,7 @@ from robustbench_kpca.training import recipes
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.types import Attack, Corruption
 
-FAMILIES: list[Family] = [ATTACKS, ATTENTIONS, CORRUPTIONS, DATASETS, METRICS, CLAIMS, TASKS]
+FAMILIES: list[Family] = [ATTACKS, ATTENTIONS, *ALL, DATASETS, METRICS, CLAIMS, TASKS]
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.kind)
@@ -52,7 +51,7 @@ def test_every_protocol_resolves(name):
             assert isinstance(validate(ATTACKS.get(stage.attack), stage.options, name), Attack)
     if scenario.kind == "corruption":
         for corruption in scenario.names if scenario.mode != "stored" else ():
-            assert scenario.profile in CORRUPTIONS.get(corruption).parameters
+            assert scenario.profile in corruption_for(corruption).parameters
 
 
 @pytest.mark.parametrize("name", [*presets.find("leaderboards")])
@@ -159,12 +158,12 @@ def test_every_data_set(name):
             raise
         pytest.skip(str(error))
     assert isinstance(data, kind_of(name)), "what load declares is what it returns"
-    images = [to_tensor(data.image(index)) for index in range(5)]
+    images = [data.form.tensor(data.image(index)) for index in range(5)]
     for index, image in enumerate(images):
         assert image.dtype == torch.float32
-        assert float(image.min()) >= 0
-        assert float(image.max()) <= 1
+        data.form.check(image[None])
         assert data.size(index) == image.shape[1:]
+        assert torch.equal(data.form.tensor(data.form.array(data.image(index))), image), "there and back again"
     if isinstance(data, Scenes):
         assert data.take(range(5)).mask(4).tolist() == data.mask(4).tolist()
         assert len(data.class_names) == data.classes

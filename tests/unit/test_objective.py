@@ -96,8 +96,10 @@ def test_every_recipe_builds_its_model(fork, name):
     model = create_model(recipe.model, **recipe.model_options | {"depth": 2})
     adding = [module for module in model.train().modules() if hasattr(module, "penalties")]
     if adding:
-        side = model.config["img_size"]
-        model(torch.rand(2, 3, side, side))
+        seen = model.config
+        words = seen.get("vocabulary")
+        shape = (seen["channels"], 1, seen["length"]) if words is not None else (3, seen["img_size"], seen["img_size"])
+        model(torch.randint(0, words, (2, *shape)).float() if words else torch.rand(2, *shape))
     assert {key for module in adding for key in module.penalties} == set(recipe.penalties)
 
 

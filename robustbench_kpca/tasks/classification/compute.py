@@ -11,12 +11,12 @@ from robustbench_kpca.attack_loop.pool import Sample
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.corruptions import Cell
 from robustbench_kpca.data.cells import CellSamples
-from robustbench_kpca.data.samples import Samples, to_pixels, to_tensor
+from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.corrupted import cell_of, corrupted
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.inference.loader import check_images, in_batches
+from robustbench_kpca.inference.loader import in_batches
 from robustbench_kpca.inference.runner import Presentation, Runner, call
 from robustbench_kpca.protocols.scenario import Corruption, Scenario
 from robustbench_kpca.records.outcomes import COUNTS, Outcomes
@@ -110,6 +110,15 @@ class Classification(Compute[Samples]):
         }
         return [row | {name: getattr(sample, name) for name in COUNTS}]
 
+    def audited(self, data: Samples, count: int | None) -> Samples:
+        """Return the samples of an audit; only images can be audited, since its attacks stay in [0, 1]."""
+        if not data.form.box:
+            raise BadInputError(
+                f"an audit on data '{data.name}', which are {data.form.name}", expected="images in [0, 1]",
+                fix="add --no-audit",
+            )  # fmt: skip
+        return super().audited(data, count)
+
     def is_settled(self, rows: list[Row]) -> bool:
         """Tell whether the image was broken at a smaller budget; then it counts as broken at a larger one."""
         return bool(rows[0]["broken_by"])
@@ -129,12 +138,12 @@ COMPUTE = Classification()
 
 
 def _fetch(samples: Samples, cell: Cell | None, storage: str, index: int) -> Item:
-    image = samples.image(index)
+    image, form = samples.image(index), samples.form
     if isinstance(image, Tensor):
-        check_images(image[None])
+        form.check(image[None])
     if cell is not None:
-        image = corrupted(to_pixels(image), cell, samples.ids[index], storage)
-    return index, to_tensor(image), samples.labels[index]
+        image = corrupted(form.array(image), cell, samples.ids[index], storage)
+    return index, form.tensor(image), samples.labels[index]
 
 
 def _collate(items: list[Item]) -> CleanBatch:

@@ -7,6 +7,7 @@ from robustbench_kpca.data.imagenet_classes import imagenet_classes
 from robustbench_kpca.data.samples import Samples, to_pixels
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.scenario import Corruption, Ood, Scenario, Shift
+from robustbench_kpca.tasks.form import require_form
 
 IMAGENET_CLASSES = 1000
 IMAGENET_C_SIDE = 224
@@ -27,9 +28,10 @@ def require_images(samples: Samples, protocol: Scenario) -> None:
     Raises:
         BadInputError: stored corruptions with a protocol that generates them, or the reverse; stored images with other
             parameters than the protocol; missing cells; labels outside the protocol's classes; two data sets where the
-            protocol needs one, or the reverse; a protocol with windows.
+            protocol needs one, or the reverse; a protocol with windows; a protocol for samples of another form.
 
     """
+    require_form(samples, protocol)
     if getattr(protocol, "inference", None) is not None:
         raise BadInputError(
             f"protocol '{protocol.title}' has an [inference] table for data '{samples.name}'",

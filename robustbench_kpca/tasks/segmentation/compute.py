@@ -31,6 +31,7 @@ from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
 from robustbench_kpca.tasks.audit_plan import GAIN, SHARED_ATTACKS, SHARED_WHITE_BOX, SLACK, AuditPlan
 from robustbench_kpca.tasks.compute import BATCH_SIZE, Compute, Place, Row
 from robustbench_kpca.tasks.drawing import Drawing
+from robustbench_kpca.tasks.form import require_form
 from robustbench_kpca.tasks.segmentation import TASK
 from robustbench_kpca.tasks.segmentation.attacked import rows_of, worse_of
 from robustbench_kpca.tasks.segmentation.counts import PixelResults, windowing_of
@@ -60,6 +61,7 @@ class Segmentation(Compute[Scenes]):
 
     def require_data(self, data: Scenes, protocol: Scenario) -> None:
         """Refuse stored corruptions and reference errors: none are published for segmentation."""
+        require_form(data, protocol)
         if isinstance(protocol, Corruption) and (protocol.mode == "stored" or protocol.reference != "none"):
             raise BadInputError(
                 f"mode = '{protocol.mode}' and reference = '{protocol.reference}' for data '{data.name}'",

@@ -1,0 +1,171 @@
+"""Read `.ts` files, the format in which the UEA & UCR archives publish time series (that of sktime and aeon).
+
+Lines that begin with `#` are comments and lines that begin with `@` are the header; tags are read in any case. After
+`@data` each line is a series: dimensions separated by `:`, values by `,`, and at the end `:` and the class label. `?`
+and `NaN` are missing values. Nothing in a file is run, and its size is limited.
+
+Bagnall et al. (2018), "The UEA multivariate time series classification archive", arXiv:1811.00075.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustbench_kpca.errors import BadInputError
+
+MOST_BYTES = 4 * 2**30  # of a file; the largest of the archive has about 1 GiB
+MOST_VALUES = 2 * 10**8  # of all series together: 1.6 GB
+FLAGS = ("timestamps", "missing", "univariate", "equallength", "targetlabel")
+COUNTS = ("dimensions", "dimension", "serieslength")
+
+Series = list[NDArray[np.float64]]
+"""The dimensions of one series, which may differ in length; missing values are NaN."""
+
+
+@dataclass(frozen=True)
+class TimeSeriesFile:
+    """A parsed file.
+
+    Attributes:
+        name: of the problem, from the header.
+        classes: in the order of the header.
+        series: one per line.
+        labels: of each series, a number in `classes`.
+
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    series: list[Series]
+    labels: list[int]
+
+    @property
+    def dimensions(self) -> int:
+        """Number of dimensions of each series."""
+        return len(self.series[0])
+
+    @property
+    def longest(self) -> int:
+        """Length of the longest dimension of any series."""
+        return max(len(values) for one in self.series for values in one)
+
+
+def read_ts(path: Path) -> TimeSeriesFile:
+    """Read a `.ts` file.
+
+    Raises:
+        BadInputError: the file is missing, too large, or damaged; it has time stamps or no class labels. The message
+            names the line.
+
+    """
+    reader = _Reader(path)
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise BadInputError(f"{path} has {path.stat().st_size} bytes", expected=f"at most {MOST_BYTES}")
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                reader.take(number, line.strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{path} cannot be read ({error})", expected="a .ts file of the UEA archive") from None
+    return reader.finished()
+
+
+class _Reader:
+    """What was read so far; `take` gets one line after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.line, self.values = path, 0, 0
+        self.header: dict[str, list[str]] = {}
+        self.in_data = False
+        self.series: list[Series] = []
+        self.labels: list[int] = []
+
+    def take(self, number: int, line: str) -> None:
+        self.line = number
+        if not line or line.startswith("#"):
+            return
+        if self.in_data:
+            self._add(line)
+        elif line.startswith("@"):
+            self._note(line)
+        else:
+            raise self._bad(f"'{line[:40]}' before @data", "a line of the header, which begins with @")
+
+    def finished(self) -> TimeSeriesFile:
+        if not self.series:
+            raise self._bad("no series", "@data, and a line for each series")
+        name = "".join(self.header.get("problemname", [])) or self.path.stem
+        return TimeSeriesFile(name, self._classes(), self.series, self.labels)
+
+    def _note(self, line: str) -> None:
+        tag, *words = line[1:].split()
+        tag = tag.lower()
+        if tag == "data":
+            self._classes()
+            self.in_data = True
+            return
+        if tag in FLAGS and (len(words) != 1 or words[0].lower() not in ("true", "false")):
+            raise self._bad(f"@{tag} {' '.join(words)[:40]}", "true or false")
+        if tag in COUNTS and (len(words) != 1 or not words[0].isdecimal() or int(words[0]) < 1):
+            raise self._bad(f"@{tag} {' '.join(words)[:40]}", "a whole number, at least 1")
+        if tag in ("timestamps", "targetlabel") and words[0].lower() == "true":
+            raise self._bad(f"@{tag} true", "values without time stamps, and class labels")
+        self.header[tag] = words
+
+    def _classes(self) -> tuple[str, ...]:
+        known, *classes = self.header.get("classlabel", ["false"])
+        if known.lower() != "true" or len(classes) < 2 or len(set(classes)) < len(classes):
+            raise self._bad("no class labels", "@classLabel true and the names of at least two classes")
+        return tuple(classes)
+
+    def _add(self, line: str) -> None:
+        *dimensions, label = (part.strip() for part in line.split(":"))
+        classes = self._classes()
+        if label not in classes:
+            raise self._bad(f"class '{label[:40]}'", f"one of {', '.join(classes[:8])}")
+        expected = self._dimensions(len(dimensions))
+        if len(dimensions) != expected:
+            raise self._bad(f"{len(dimensions)} dimensions", f"{expected}, separated by ':' and followed by the class")
+        series = [self._numbers(text) for text in dimensions]
+        self._require_length(series)
+        self.values += sum(map(len, series))
+        if self.values > MOST_VALUES:
+            raise self._bad(f"more than {MOST_VALUES} values", "a smaller file")
+        self.series.append(series)
+        self.labels.append(classes.index(label))
+
+    def _dimensions(self, met: int) -> int:
+        """Return how many dimensions a series has: as the header says, or as many as the first one, which has `met`."""
+        stated = self.header.get("dimensions", self.header.get("dimension"))
+        if stated is not None:
+            return int(stated[0])
+        if self.header.get("univariate", ["true"])[0].lower() == "true":
+            return 1
+        return len(self.series[0]) if self.series else met
+
+    def _numbers(self, text: str) -> NDArray[np.float64]:
+        fields = [field.strip() for field in text.split(",")]
+        try:
+            if "_" in text or "(" in text:
+                raise ValueError(text[:20])
+            found = np.array([np.nan if field in ("?", "NaN") else float(field) for field in fields])
+        except ValueError:
+            raise self._bad(f"values '{text[:30]}'", "numbers separated by ',', and ? for missing ones") from None
+        if np.isinf(found).any():
+            raise self._bad("an infinite value", "finite numbers")
+        return found
+
+    def _require_length(self, series: Series) -> None:
+        if self.header.get("equallength", ["false"])[0].lower() != "true":
+            return
+        stated = self.header.get("serieslength")
+        first = self.series[0] if self.series else series
+        length = int(stated[0]) if stated else len(first[0])
+        odd = next((len(values) for values in series if len(values) != length), None)
+        if odd is not None:
+            raise self._bad(f"a series of length {odd}", f"{length}, since @equalLength is true")
+
+    def _bad(self, met: str, expected: str) -> BadInputError:
+        return BadInputError(f"{self.path}, line {self.line}: {met}", expected=expected)

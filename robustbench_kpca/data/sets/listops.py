@@ -1,0 +1,110 @@
+"""Generated: ListOps, nested lists such as [MAX 2 9 [MIN 4 7 ] 0 ], as tokens; the label is the value, 0 to 9.
+
+The grammar is the published one (`_listops_grammar`); depth and lengths are smaller than the Long Range Arena's, so
+that a model learns on a CPU. `listops:depth=10,arguments=10,least=500,length=2000,train=96000` is the Arena's size.
+All lists are different and come from one random stream, first `test`, then `val`, then `train`: the parts do not
+overlap, and a larger training part leaves the others as they are. Lists end with padding.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+
+import torch
+
+from robustbench_kpca.data.forms import TOKENS
+from robustbench_kpca.data.request import Request
+from robustbench_kpca.data.samples import ArraySamples
+from robustbench_kpca.data.sets._listops_grammar import NUMBERS, grow
+from robustbench_kpca.errors import BadInputError
+
+PARTS = ("test", "val", "train")
+
+
+@dataclass(frozen=True)
+class Size:
+    """Limits of the lists, and the number of lists in each part.
+
+    Attributes:
+        depth: as in `grow`; the Arena's is 10.
+        arguments: the greatest number of arguments; the Arena's is 10.
+        least: lists are longer than so many tokens.
+        length: lists are shorter than this, and padded to it.
+        test: lists of this part; so are `val` and `train`.
+        seed: of the random stream.
+
+    """
+
+    depth: int = 4
+    arguments: int = 5
+    least: int = 4
+    length: int = 32
+    test: int = 1_000
+    val: int = 500
+    train: int = 20_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        low = {"depth": 2, "arguments": 2, "least": 0, "length": self.least + 5, "seed": 0}
+        for name, value in asdict(self).items():
+            if not low.get(name, 1) <= value < 2**24:
+                raise BadInputError(f"listops with {name} = {value}", expected=f"at least {low.get(name, 1)}")
+
+
+def load(request: Request) -> ArraySamples:
+    """Return `test` (the default), `val` or `train`.
+
+    `request.folder` holds the sizes that differ from the default, such as `depth=6,length=128`.
+
+    Raises:
+        BadInputError: another split, an unknown size, or limits that hardly any list keeps.
+
+    """
+    split, size = request.split_of("listops", PARTS), _size(request.folder)
+    tokens, labels = _parts(size)[split]
+    return ArraySamples(
+        tokens, labels, name=_name(size), split=split, classes=10, form=TOKENS,
+        ids=[f"listops/{split}/{index:05d}" for index in range(len(labels))],
+    )  # fmt: skip
+
+
+@cache
+def _parts(size: Size) -> dict[str, tuple[torch.Tensor, list[int]]]:
+    lists = _different_lists(size)
+    found = {}
+    for part in PARTS:
+        chosen = [next(lists) for _ in range(asdict(size)[part])]
+        tokens = torch.zeros(len(chosen), 1, 1, size.length)
+        for row, (words, _) in zip(tokens, chosen, strict=True):
+            row[0, 0, : len(words)] = torch.tensor([NUMBERS[word] for word in words])
+        found[part] = tokens, [value for _, value in chosen]
+    return found
+
+
+def _different_lists(size: Size) -> Iterator[tuple[list[str], int]]:
+    """Yield lists of the grammar whose length is strictly inside the limits, as the Arena does, each once."""
+    rng, seen, idle = random.Random(size.seed), set(), 0
+    while idle < 100_000:
+        words, value = grow(rng, size.depth, size.arguments)
+        text, idle = " ".join(words), idle + 1
+        if size.least < len(words) < size.length and text not in seen:
+            seen.add(text)
+            idle = 0
+            yield words, value
+    raise BadInputError(f"fewer than {size.test + size.val + size.train} lists of {_name(size)}", fix="ask for fewer")
+
+
+def _size(text: str) -> Size:
+    known, found = [field.name for field in fields(Size)], {}
+    for part in text.split(",") if text else ():
+        name, _, value = part.partition("=")
+        if name not in known or name in found or not value.isdecimal():
+            raise BadInputError(f"listops:{text}", expected=f"NAME=NUMBER,... with NAME of {', '.join(known)}")
+        found[name] = int(value)
+    return Size(**found)
+
+
+def _name(size: Size) -> str:
+    changed = {name: value for name, value in asdict(size).items() if value != getattr(Size, name)}
+    return "-".join(["listops", *(f"{name}{value}" for name, value in changed.items())])

@@ -1,0 +1,122 @@
+"""Transformer encoders for signals and for sequences of tokens, with any attention; one length, one label a sequence.
+
+Blocks are timm's (pre-normalisation). Every place of the sequence is a token; there is no class token: the classifier
+sees the mean over the places that are not padding.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from timm.layers import trunc_normal_
+from timm.models.vision_transformer import Attention, Block
+from torch import Tensor, nn
+
+from robustbench_kpca.attention import ATTENTIONS
+from robustbench_kpca.attention.symmetric import Tokens
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.types import PAD, Images, Logits
+
+
+@dataclass(frozen=True)
+class SequenceShape:
+    """Shape of an encoder of sequences.
+
+    Attributes:
+        length: of a sequence, with its padding.
+        channels: of a signal; tokens have 1.
+        vocabulary: number of words; 0 for signals.
+        patch_size: places of a signal that become one token; 1 for tokens.
+
+    The others are named as in timm's ViT.
+
+    """
+
+    length: int
+    channels: int
+    vocabulary: int
+    patch_size: int
+    embed_dim: int
+    depth: int
+    num_heads: int
+    num_classes: int
+    mlp_ratio: float = 2.0
+    drop_path_rate: float = 0.0
+
+
+SIZES = {
+    "listops": SequenceShape(32, 1, 17, 1, embed_dim=64, depth=2, num_heads=2, num_classes=10),
+    "texts": SequenceShape(128, 1, 20_000, 1, embed_dim=64, depth=2, num_heads=2, num_classes=2),
+    "waves": SequenceShape(32, 2, 0, 4, embed_dim=32, depth=2, num_heads=2, num_classes=4),
+}
+"""Width 64, 2 layers and 2 heads are those of the Long Range Arena in Chen et al. (2023)."""
+
+
+class SequenceTransformer(nn.Module):
+    """Maps (batch, channels, 1, length), or tokens (batch, 1, 1, length), to logits.
+
+    Padding is hidden from every attention that takes a mask of keys: softmax, symmetric, identity and RPC, which also
+    leaves it out of mu. Scaled, Primal and KEP-SVGP attention take none: they see padding as a word.
+    """
+
+    config: dict[str, Any]
+
+    def __init__(self, attention: str, shape: SequenceShape) -> None:
+        super().__init__()
+        if shape.vocabulary and (shape.patch_size, shape.channels) != (1, 1):
+            raise ValueError("tokens have patch_size = 1 and channels = 1")
+        if shape.length % shape.patch_size:
+            raise ValueError(f"length {shape.length} is no multiple of patch_size {shape.patch_size}")
+        self.shape, self.num_classes, width = shape, shape.num_classes, shape.embed_dim
+        self.tokens = shape.length // shape.patch_size
+        self.embed: nn.Module
+        if shape.vocabulary:
+            self.embed = nn.Embedding(shape.vocabulary, width, padding_idx=PAD)
+        else:
+            self.embed = nn.Conv2d(shape.channels, width, (1, shape.patch_size), stride=(1, shape.patch_size))
+        self.pos_embed = nn.Parameter(trunc_normal_(torch.empty(1, self.tokens, width), std=0.02))
+        rates = [shape.drop_path_rate * index / max(shape.depth - 1, 1) for index in range(shape.depth)]
+        self.blocks = nn.ModuleList(
+            Block(width, shape.num_heads, shape.mlp_ratio, True, drop_path=rate, attn_layer=ATTENTIONS.get(attention))
+            for rate in rates
+        )
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, shape.num_classes)
+
+    def forward(self, x: Images) -> Logits:
+        """Return (batch, classes)."""
+        embedded, kept = self._embedded(x)
+        mask = None if kept is None else kept[:, None, None]
+        encoded = embedded + self.pos_embed
+        for block in self.blocks:
+            encoded = block(encoded, attn_mask=mask if _takes_mask(block.attn) else None)
+        encoded = self.norm(encoded)
+        if kept is None:
+            pooled = encoded.mean(1)
+        else:
+            shares = kept / kept.sum(1, keepdim=True).clamp_min(1)
+            pooled = (encoded * shares.unsqueeze(-1).to(encoded)).sum(1)
+        logits: Tensor = self.head(pooled)
+        return logits
+
+    def _embedded(self, x: Images) -> tuple[Tokens, Tensor | None]:
+        """Return the embedding of every token and, of words, which are no padding."""
+        channels = 1 if self.shape.vocabulary else self.shape.channels
+        if x.shape[1:] != (channels, 1, self.shape.length):
+            raise BadInputError(
+                f"sequences of shape {tuple(x.shape[1:])}", expected=f"{(channels, 1, self.shape.length)}",
+                fix="set the model's length and channels (--set model.length=, in recipes model_options.length)",
+            )  # fmt: skip
+        if not self.shape.vocabulary:
+            return self.embed(x)[:, :, 0].transpose(1, 2), None
+        words = x[:, 0, 0].long()
+        return self.embed(words), words != PAD
+
+
+def _takes_mask(attention: Any) -> bool:
+    return getattr(attention, "takes_key_mask", type(attention) is Attention)
+
+
+def build_sequence(attention: str, shape: dict[str, Any]) -> SequenceTransformer:
+    """Build an encoder with one attention in every block."""
+    return SequenceTransformer(attention, SequenceShape(**shape))

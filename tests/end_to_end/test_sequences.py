@@ -1,0 +1,77 @@
+"""Sequences from the command line: train, evaluate, record, check; lists, waves and a problem from files."""
+
+import pytest
+import torch
+
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.records.record import find_records, load_record
+
+LISTS = "listops:test=40,val=20,train=200"
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+
+def trained(tmp_path, recipe, *settings):
+    more = [part for setting in ("epochs=1", "warmup_epochs=0", *settings) for part in ("--set", setting)]
+    assert main(["train", recipe, "-o", str(tmp_path), "--name", "m", "-q", *more]) == 0
+    return str(tmp_path / "m.safetensors")
+
+
+def records(folder):
+    return {record.spec.protocol.name: record for record in map(load_record, find_records(folder))}
+
+
+@pytest.mark.parametrize("kind", ["softmax", "primal"])
+def test_lists_from_recipe_to_record(tmp_path, kind):
+    weights = trained(tmp_path, f"{kind}_listops", f"data={LISTS}")
+    asked = [
+        "eval",
+        "-m",
+        f"{kind}_seq_listops",
+        "--checkpoint",
+        weights,
+        "--data",
+        LISTS,
+        "-o",
+        str(tmp_path / "runs"),
+    ]
+    assert main([*asked, "-p", "clean", "-p", "word-swap"]) == 0
+    found = records(tmp_path / "runs")
+    assert found["clean"].spec.data.name == "listops-test40-val20-train200"
+    swapped = found["word-swap"].outcomes
+    assert len(swapped) == 40 * 6
+    assert {"clean_accuracy", "corruption_accuracy"} <= set(found["word-swap"].metrics)
+    clean = swapped.where(swapped["severity"] == 0)["prediction"]
+    assert clean.tolist() == found["clean"].outcomes["prediction"].tolist()
+    runs = str(tmp_path / "runs")
+    assert main(["check", runs, "--baseline", runs, "--fail", "corruption_accuracy:-1pp"]) == 0
+    assert main(["eval", "-m", f"{kind}_seq_listops", "--untrained", "--data", LISTS, "-p", "pgd20-linf-8_255"]) == 2
+
+
+def test_a_problem_from_files(tmp_path, capsys):
+    rng = torch.Generator().manual_seed(0)
+    for part, count in (("TRAIN", 20), ("TEST", 8)):
+        rows = ["@dimensions 2", "@classLabel true a b", "@data"]
+        for index in range(count):
+            values = torch.randn(2, 12, generator=rng) + 2 * (index % 2)
+            rows.append(":".join(",".join(f"{v:.4f}" for v in row) for row in values.tolist()) + ":" + "ab"[index % 2])
+        (tmp_path / f"Toy_{part}.ts").write_text("\n".join(rows))
+    shape = {"length": 12, "num_classes": 2}
+    options = [f"model_options.{key}={value}" for key, value in shape.items()]
+    weights = trained(tmp_path, "softmax_waves", f"data=uea:{tmp_path}", *options)
+    model = [part for key, value in shape.items() for part in ("--set", f"model.{key}={value}")]
+    asked = ["eval", "-m", "softmax_seq_waves", "--checkpoint", weights, "--data", f"uea:{tmp_path}", *model]
+    asked += ["-o", str(tmp_path / "runs"), "--no-audit"]
+    assert main([*asked, "-p", "signal-corruptions", "-p", "signal-pgd20-linf-1_10"]) == 0
+    found = records(tmp_path / "runs")
+    assert len(found["signal-corruptions"].outcomes) == 8 * 21
+    assert float(found["signal-pgd20-linf-1_10"].outcomes["linf"].max()) <= 0.1 + 1e-6
+    capsys.readouterr()
+    assert main(["eval", "-m", "softmax_seq_waves", "--untrained", "--data", f"uea:{tmp_path}", "-p", "clean"]) == 2
+    assert "length" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("change", ["max_shift=1", "hflip=0.5"])
+def test_what_is_for_images_is_refused_in_training(tmp_path, capsys, change):
+    assert main(["train", "softmax_listops", "-o", str(tmp_path), "--set", f"data={LISTS}", "--set", change]) == 2
+    assert "for tokens" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

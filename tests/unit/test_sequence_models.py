@@ -1,0 +1,100 @@
+"""Encoders of sequences: padding is hidden, order matters, what does not fit is refused."""
+
+import pytest
+import torch
+
+from robustbench_kpca.attention import ATTENTIONS
+from robustbench_kpca.attention.rpc import Pursuit
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.models import ARCHITECTURES, create_model
+
+FAMILIES = [name.removesuffix("_listops") for name in ARCHITECTURES if name.endswith("_listops")]
+HIDING = ["softmax_seq", "symmetric_seq", "rpc_seq", "identity_seq"]
+TINY = {"embed_dim": 8, "num_heads": 2, "num_classes": 3}
+
+
+def words(batch, length, seed=0):
+    return torch.randint(2, 17, (batch, 1, 1, length), generator=torch.Generator().manual_seed(seed)).float()
+
+
+def test_the_families_are_those_of_the_attentions():
+    assert {*HIDING, "scaled_seq", "primal_seq"} == set(FAMILIES)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("size", ["listops", "waves"])
+def test_every_encoder_answers_and_is_built_again(fork, family, size):
+    model = create_model(f"{family}_{size}", **TINY)
+    shape = model.config
+    x = words(4, shape["length"]) if shape["vocabulary"] else torch.randn(4, shape["channels"], 1, shape["length"])
+    logits = model(x)
+    assert logits.shape == (4, 3)
+    again = create_model(**model.config)
+    again.load_state_dict(model.state_dict())
+    assert torch.equal(again(x), logits)
+    assert torch.allclose(model(x[1:3]), logits[1:3], atol=1e-6), "a sequence depends on its batch"
+
+
+@pytest.mark.parametrize("family", HIDING)
+@pytest.mark.parametrize("layers", ["first", "all"])
+def test_padding_changes_nothing(fork, family, layers):
+    """A model of length 8 and one of length 13 with its weights agree on 8 words and 5 places of padding."""
+    own = {"layers": layers} if family in ("rpc_seq", "identity_seq") else {}
+    short, long = (create_model(f"{family}_listops", length=n, **TINY, **own).double() for n in (8, 13))
+    state = short.state_dict()
+    state["pos_embed"] = torch.cat([state["pos_embed"], torch.randn(1, 5, 8).double()], 1)
+    long.load_state_dict(state)
+    x = words(5, 8).double()
+    padded = torch.cat([x, torch.zeros(5, 1, 1, 5).double()], -1)
+    assert torch.allclose(short(x), long(padded), atol=1e-12)
+    if family != "identity_seq" or layers == "first":
+        moved = x.flip(-1)
+        assert not torch.allclose(short(x), short(moved), atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["primal_seq", "scaled_seq"])
+def test_attentions_without_a_mask_see_padding(fork, family):
+    model = create_model(f"{family}_listops", length=8, **TINY)
+    with pytest.raises(BadInputError, match="a mask"):
+        model.blocks[-1].attn(torch.zeros(1, 8, 8), attn_mask=torch.ones(1, 1, 1, 8, dtype=torch.bool))
+    assert bool(torch.isfinite(model(torch.cat([words(2, 5), torch.zeros(2, 1, 1, 3)], -1))).all())
+
+
+def test_mu_is_that_of_the_keys_that_are_seen():
+    k, v = torch.randn(2, 3, 4, 6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    mask = torch.ones(3, 1, 1, 6, dtype=torch.bool)
+    mask[..., 4:] = False
+    pursuit = Pursuit(iterations=3, lam=0.5)
+    assert torch.allclose(pursuit.mu(k, mask=mask), pursuit.mu(k[..., :4, :]))
+    masked, cut = pursuit(k, v, mask=mask)[..., :4, :], pursuit(k[..., :4, :], v[..., :4, :])
+    assert torch.allclose(masked, cut)
+    assert torch.allclose(pursuit(k, v, mask=torch.ones_like(mask)), pursuit(k, v))
+
+
+@pytest.mark.parametrize("name", ["symmetric", "rpc", "rpc_asymmetric", "identity"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_other_masks_are_refused(fork, name, causal):
+    layer = ATTENTIONS.get(name)(8, 2)
+    shape = (1, 1, 1, 6) if causal else (1, 1, 6, 6)
+    with pytest.raises(BadInputError, match="a mask"):
+        layer(torch.zeros(1, 6, 8), attn_mask=torch.ones(shape, dtype=torch.bool), is_causal=causal)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("softmax_seq_waves", {"patch_size": 5}, "multiple of patch_size"),
+        ("softmax_seq_listops", {"patch_size": 2}, "patch_size = 1"),
+        ("softmax_seq_listops", {"vocabulary": -1}, "vocabulary = -1"),
+        ("softmax_seq_listops", {"length": 0}, "length = 0"),
+        ("softmax_seq_waves", {"img_size": 32}, "'img_size'"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(fork, name, options, message):
+    with pytest.raises(BadInputError, match=message):
+        create_model(name, **options)
+
+
+def test_sequences_of_another_length_are_refused(fork):
+    with pytest.raises(BadInputError, match=r"length"):
+        create_model("softmax_seq_waves")(torch.zeros(2, 2, 1, 40))
