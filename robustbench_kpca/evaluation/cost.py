@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from robustbench_kpca.attack_loop.engine import build_attack
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
@@ -49,17 +49,17 @@ def most_passes(scenario: Scenario, classes: int) -> Passes | None:
     return Passes(forwards, backwards)
 
 
-def speed(model: nn.Module, shape: tuple[int, ...], device: str) -> Speed:
-    """Time a model on `ROWS` random samples: the fastest of `REPEATS` forward passes, and of gradients.
+def speed(model: nn.Module, sample: Tensor, device: str) -> Speed:
+    """Time a model on `ROWS` copies of a sample: the fastest of `REPEATS` forward passes, and of gradients.
 
     Args:
         model: in evaluation mode; it is moved to the device.
-        shape: of one sample, such as (3, 32, 32).
+        sample: one input of the model, without the axis of the batch.
         device: such as "cpu".
 
     """
     model = model.to(device)
-    x = torch.rand(ROWS, *shape, device=device, generator=torch.Generator(device).manual_seed(0))
+    x = sample.to(device).expand(ROWS, *sample.shape).clone()
     forward, both = [], []
     for _ in range(REPEATS + 1):  # the first is warm-up
         with torch.no_grad():
@@ -68,7 +68,10 @@ def speed(model: nn.Module, shape: tuple[int, ...], device: str) -> Speed:
             forward.append(time.perf_counter() - started)
         asked = x.clone().requires_grad_()
         started = time.perf_counter()
-        torch.autograd.grad(model(asked).sum(), asked)[0].sum().item()
+        with torch.enable_grad():
+            gradient = torch.autograd.grad(model(asked).sum(), asked, allow_unused=True)[0]
+        if gradient is not None:  # None: the inputs are words
+            gradient.sum().item()
         both.append(time.perf_counter() - started)
     once, twice = min(forward[1:]), min(both[1:])
     return Speed(once / ROWS, max(twice - once, 0.0) / ROWS)

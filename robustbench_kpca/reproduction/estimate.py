@@ -36,7 +36,7 @@ class Estimator:
         n = min(len(data), step.evaluation.limit or len(data))
         if passes is None:
             return None
-        return n * self._rows(data, step.model.request) * self._speed(step.model.request).seconds(passes)
+        return n * self._rows(data, step.model.request) * self._speed(data, step.model.request).seconds(passes)
 
     def _training(self, step: Train) -> float | None:
         recipe = load_recipe(step.training.recipe, step.training.settings)[1]
@@ -45,24 +45,23 @@ class Estimator:
             return None
         attack = Passes(0, 0) if recipe.adversarial is None else _attack_passes(recipe, data.classes)
         passes = Passes(1 + attack.forwards, 1 + attack.backwards)
-        return recipe.epochs * len(data) * self._speed(step.model.request).seconds(passes)
+        return recipe.epochs * len(data) * self._speed(data, step.model.request).seconds(passes)
 
     def _rows(self, data: Dataset, request: ModelRequest) -> int:
-        """Return how many inputs of the model cover the first picture: one, or its windows side by side."""
-        height, width = data.image(0).shape[-2:]
-        side = self._timed(request)[1]
-        return math.ceil(height / side) * math.ceil(width / side)
+        """Return how many inputs of the model cover the first sample: one, or its windows side by side."""
+        whole, side = data.form.tensor(data.image(0)).shape[-2:], self._timed(data, request)[1]
+        return math.prod(math.ceil(length / side) for length in whole)
 
-    def _speed(self, request: ModelRequest) -> Speed:
-        return self._timed(request)[0]
+    def _speed(self, data: Dataset, request: ModelRequest) -> Speed:
+        return self._timed(data, request)[0]
 
-    def _timed(self, request: ModelRequest) -> tuple[Speed, int]:
-        """Return the speed of an architecture, and the side of its input in pixels."""
+    def _timed(self, data: Dataset, request: ModelRequest) -> tuple[Speed, int]:
+        """Return the speed of an architecture, and the longest side of its input."""
         key = f"{request.model} {sorted(request.options.items())}"
         if key not in self._speeds:
             model = ModelRequest(request.model, untrained=True, options=request.options).load()
             side = input_view(model).size
-            self._speeds[key] = speed(model, (3, side, side), self.device), side
+            self._speeds[key] = speed(model, data.form.tensor(data.image(0))[:, :side, :side], self.device), side
         return self._speeds[key]
 
 
