@@ -119,8 +119,9 @@ def draw_curves(runs: Sequence[Curves], suffix: str) -> bytes:
             axis.grid(alpha=0.25)
         kinds = {kind for columns in panels.values() for kind in columns.values()}
         handles = [Line2D([], [], color=f"C{number % 10}", label=name) for number, name in enumerate(recipes)]
-        handles += [Line2D([], [], color="0.4", linestyle=style, label=of)
-                    for kind, (style, of) in LINES.items() if kind in kinds]  # fmt: skip
+        for kind, (style, of) in LINES.items():
+            if kind in kinds:
+                handles.append(Line2D([], [], color="0.4", linestyle=style, label=of))  # type: ignore[arg-type]
         for text in figure.legend(handles=handles, loc="outside right center", frameon=False).get_texts():
             text.set_parse_math(False)  # names are anybody's: a $ is a $
         buffer = io.BytesIO()

@@ -226,8 +226,8 @@ def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> tuple[
                 raise BadInputError(f"'{key}' in recipe {path.name}", expected=f"a key; '{part}' is no table")
         table[last] = value
         text += f"# --set {key}={value}\n"
-    tables = data, data, data.get("images", {})
-    for table, key in zip(tables, ("init_checkpoint", "encoder_checkpoint", "classes"), strict=True):
-        if isinstance(table.get(key), str) and (path.parent / table[key]).is_file():
-            table[key] = str(path.parent / table[key])
+    files = (data, "init_checkpoint"), (data, "encoder_checkpoint"), (data.get("images", {}), "classes")
+    for holder, key in files:
+        if isinstance(holder.get(key), str) and (path.parent / holder[key]).is_file():
+            holder[key] = str(path.parent / holder[key])
     return path.stem, validate(Recipe, data, f"recipe {path.name}"), text
