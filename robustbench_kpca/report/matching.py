@@ -9,7 +9,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import Mean, answers, metric_for
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import board_path
-from robustbench_kpca.protocols.scenario import Corruption
+from robustbench_kpca.protocols.scenario import Corruption, Scenario
 from robustbench_kpca.records.record import SUFFIX, OlderSchemaError, Record
 from robustbench_kpca.report.board import Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation
@@ -40,9 +40,10 @@ def fill(name: str, spec: BoardSpec, records: Iterable[Path], where: str, remake
     for column in spec.column:
         _require_metric(spec, column, where)
     loaded, older = _load(records)
-    specs = [record.spec.model_dump() for record in loaded]
+    known = [(record, record.spec.model_dump()) for record in loaded]
+    protocols = {evaluation: evaluation.resolve() for evaluation in spec.evaluations}
     runs = [
-        _run(spec.seed, model, evaluation, list(zip(loaded, specs, strict=True)), older)
+        _run(spec.seed, model, evaluation, protocols[evaluation], known, older)
         for model in spec.all_models
         for evaluation in spec.evaluations
     ]
@@ -130,10 +131,11 @@ def _run(
     seed: int,
     model: str,
     evaluation: Evaluation,
+    protocol: tuple[str, Scenario],
     records: list[tuple[Record, dict[str, Any]]],
     older: list[dict[str, Any]],
 ) -> Run:
-    label, scenario = evaluation.resolve()
+    label, scenario = protocol
     found = [record for record, content in records if _fills(content, model, evaluation, label, seed)]
     current = [record for record in found if record.spec.protocol.digest == scenario.digest()]
     if current:

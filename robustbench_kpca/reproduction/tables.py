@@ -11,7 +11,7 @@ SEED = 0
 
 def board_spec(table: Table, roles: Roles) -> BoardSpec:
     """Return what `board.toml` would say: one row an arm, and a corrected twin behind the columns that have one."""
-    columns = [made for column in table.column for made in _columns(column, roles)]
+    columns = [made for column in table.column for made in _columns(table, column, roles)]
     first = roles.samples(table.column[0].samples)
     return BoardSpec(
         title=table.title, intro=table.intro, data=first.data, split=first.split, limit=first.limit, seed=SEED,
@@ -23,17 +23,19 @@ def _row(arm: str, roles: Roles) -> Row:
     return Row(title=roles.title(arm), models=tuple(model.name for model in roles.models(arm)))
 
 
-def _reference(column: ItemColumn, roles: Roles) -> str | None:
-    arm = column.reference or (roles.reference if isinstance(metric_for(column.metric), RelativeError) else None)
+def _reference(table: Table, column: ItemColumn, roles: Roles) -> str | None:
+    """Return the model whose errors a column divides by; None: AlexNet's, or the metric divides by nothing."""
+    relative = isinstance(metric_for(column.metric), RelativeError) and roles.reference in table.arms
+    arm = column.reference or (roles.reference if relative else None)
     return None if arm is None else roles.models(arm)[0].name
 
 
-def _columns(column: ItemColumn, roles: Roles) -> list[Column]:
+def _columns(table: Table, column: ItemColumn, roles: Roles) -> list[Column]:
     samples = roles.samples(column.samples)
     literal = Column(
         title=column.title, protocol=roles.protocol(column.protocol), metric=column.metric, data=samples.data,
         split=samples.split, limit=samples.limit, eps=column.eps, corruption=column.corruption,
-        reference=_reference(column, roles),
+        reference=_reference(table, column, roles),
         against=None if column.against is None else roles.samples(column.against).data,
     )  # fmt: skip
     if not column.corrected:

@@ -1,0 +1,242 @@
+import json
+
+import pytest
+
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols import presets
+from robustbench_kpca.records.record import find_records, load_record
+from robustbench_kpca.reproduction.pack import Open, Table, load_pack
+from robustbench_kpca.reproduction.roles import NO_STAND_IN, Roles
+from robustbench_kpca.reproduction.steps import Train, plan
+from robustbench_kpca.reproduction.tables import board_spec
+
+PACKS = [*presets.find("packs")]
+OWN = """
+title = "A <b>paper</b>"
+source = "Nobody (2026)"
+intro = "Said."
+
+[embedded]
+intro = "Small."
+reference = "plain"
+
+[embedded.samples]
+val = { data = "digits", split = "test", limit = 24 }
+
+[embedded.protocols]
+attack = "fgsm-linf-8_255"
+
+[embedded.arms]
+plain = { title = "Plain", models = ["vit_digits"] }
+trained = { title = "Trained", recipe = "vit_digits", seeds = [0, 1], set = { epochs = 1 }, keep_every = 1 }
+
+[paper]
+intro = "Large."
+
+[paper.samples]
+val = { data = "imagenet", split = "val" }
+more = { data = "imagenet-r", split = "test" }
+
+[paper.protocols]
+attack = "fgsm-linf-1_255"
+
+[paper.arms]
+plain = { title = "Plain", models = ["timm:vit_tiny_patch16_224"] }
+trained = { title = "Trained", recipe = "vit_tiny", seeds = [0], data = "imagenet" }
+large = { title = "Large", recipe = "symvit_tiny", seeds = [0], data = "imagenet" }
+"""
+TABLE = """
+kind = "table"
+title = "Table 1"
+intro = "Both."
+arms = ["plain", "trained", "large"]
+rank_by = "Clean"
+
+[[column]]
+title = "Clean"
+samples = "val"
+protocol = "clean"
+metric = "clean_accuracy"
+
+[[column]]
+title = "Attacked"
+samples = "val"
+protocol = "attack"
+corrected = "pgd20-linf-1_255"
+eps = "2/255"
+metric = "robust_accuracy"
+
+[[column]]
+title = "More"
+samples = "more"
+protocol = "imagenet-r"
+metric = "shift_accuracy"
+"""
+FIGURES = {
+    "figure-1": 'kind = "epochs"\narms = ["trained"]\nsamples = "val"\nsplits = ["train", "test"]\nimages = 4\n',
+    "figure-2": 'kind = "curves"\narms = ["trained"]\n',
+    "figure-10": 'kind = "claims"\narms = ["plain"]\nsamples = "val"\nimages = 4\nclaims = ["eigenvalues"]\n',
+    "table-2": 'kind = "open"\nreason = "no <i>program</i> of it"\n',
+}
+
+
+@pytest.fixture
+def own(tmp_path):
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "pack.toml").write_text(OWN)
+    (folder / "table-1.toml").write_text(TABLE)
+    for name, text in FIGURES.items():
+        (folder / f"{name}.toml").write_text(f'title = "{name}"\nintro = "Seen."\n{text}')
+    return folder
+
+
+def roles_of(name, tmp_path, scale="embedded", **how):
+    title, pack, items = load_pack(str(name))
+    settings = {"folders": {}, "checkpoints": {}} | how
+    return items, Roles(title, pack, scale, tmp_path / "out", **settings)
+
+
+@pytest.mark.parametrize("name", PACKS)
+@pytest.mark.parametrize("scale", ["embedded", "paper"])
+def test_every_item_of_every_pack_plans_and_its_columns_have_a_meaning(name, scale, tmp_path):
+    items, roles = roles_of(name, tmp_path, scale)
+    steps = plan(items, roles)
+    needed = {item for one in steps for item in one.items}
+    assert needed == {key for key, item in items.items() if not isinstance(item, Open)}
+    if scale == "embedded":
+        assert {one.why for one in steps if one.state == "absent"} <= {NO_STAND_IN}
+        runnable = {item for one in steps if one.state == "open" for item in one.items}
+        closed = needed - runnable
+        assert closed <= {"table-7", "table-8"}, "base models have no stand-in"
+
+
+def test_items_are_in_the_order_of_their_numbers(own):
+    assert [*load_pack(str(own))[2]] == ["figure-1", "figure-2", "figure-10", "table-1", "table-2"]
+
+
+def test_a_name_means_the_embedded_thing_or_the_papers(own, tmp_path):
+    items, roles = roles_of(own, tmp_path)
+    spec = board_spec(items["table-1"], roles)
+    assert [(row.title, row.models) for row in spec.row] == [
+        ("Plain", ("vit_digits",)),
+        ("Trained", ("vit_digits-epochs1-s0", "vit_digits-epochs1-s1")),
+        ("Large", ("symvit_tiny-s0",)),
+    ]
+    assert [(column.title, column.protocol, column.data, column.limit) for column in spec.column] == [
+        ("Clean", "clean", "digits", 24),
+        ("Attacked", "fgsm-linf-8_255", "digits", 24),
+        ("Attacked, corrected", "pgd20-linf-1_255", "digits", 24),
+        ("More", "imagenet-r", "imagenet-r", None),
+    ]
+    paper = board_spec(items["table-1"], roles_of(own, tmp_path, "paper")[1])
+    assert [row.models for row in paper.row] == [
+        ("timm-vit_tiny_patch16_224",), ("vit_tiny-s0",), ("symvit_tiny-s0",)
+    ]  # fmt: skip
+    assert paper.column[1].protocol == "fgsm-linf-1_255"
+
+
+def test_what_is_missing_is_said_and_seeds_come_in_rounds(own, tmp_path):
+    items, roles = roles_of(own, tmp_path)
+    steps = plan(items, roles)
+    orders = [one.step.model.order for one in steps]
+    assert orders == sorted(orders), "every first seed before any second"
+    absent = {str(one.step): one.why for one in steps if one.state == "absent"}
+    assert absent["train symvit_tiny-s0"] == NO_STAND_IN
+    assert all(why == NO_STAND_IN for why in absent.values())
+    paper = plan(*roles_of(own, tmp_path, "paper"))
+    whys = {one.why for one in paper if isinstance(one.step, Train)}
+    assert whys == {"no folder: --data imagenet=DIR"}
+    assert "no weights: --checkpoint timm:vit_tiny_patch16_224=FILE" in {one.why for one in paper}
+
+
+def test_a_pack_runs_end_to_end_and_again_keeps_everything(own, tmp_path, capsys, few_resamples):
+    out = tmp_path / "out"
+    assert main(["reproduce", str(own), "-o", str(out), "--no-audit", "-q"]) == 0
+    assert "13 of 21 steps" in capsys.readouterr().out
+    index, page = (out / "README.md").read_text(), (out / "index.html").read_text()
+    assert "A &lt;b&gt;paper" in page
+    assert "no &lt;i&gt;program" in page
+    assert "[table-1](table-1/README.md)" in index
+    assert NO_STAND_IN in index
+    shown = (out / "table-1" / "README.md").read_text()
+    assert "24 `digits` images (test): Clean, Attacked, Attacked, corrected" in shown
+    assert "vit_digits-epochs1-s1" in shown
+    assert "| Large" in shown
+    assert (out / "figure-1" / "index.html").read_text().count("<svg") == 1
+    assert "<svg" in (out / "figure-2" / "index.html").read_text()
+    assert "eigenvalues" in (out / "figure-10" / "index.html").read_text()
+    attacked = [load_record(path) for path in find_records(out / "records") if "fgsm" in path.name]
+    assert {record.spec.protocol.resolved["eps"] for record in attacked} == {2 / 255}
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.suffix in (".json", ".safetensors")}
+    assert main(["reproduce", str(own), "-o", str(out), "--no-audit", "-q"]) == 0
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+def test_no_step_is_begun_beyond_the_budget(own, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["reproduce", str(own), "-o", str(out), "--table", "1", "--budget", "0.001s", "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)
+    assert not [one for one in steps if one["state"] == "done"]
+    assert {one["why"].partition(":")[0] for one in steps if one["state"] == "open"} == {"beyond the budget"}
+    assert not list(out.rglob("*.safetensors"))
+
+
+def test_a_plan_shows_estimates_and_writes_nothing(own, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["reproduce", str(own), "-o", str(out), "--plan", "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)
+    costs = {one["step"]: one["seconds"] for one in steps}
+    clean, attacked = (costs[f"evaluate vit_digits under {name} on digits (test)"] for name in (
+        "clean", "pgd20-linf-1_255+eps=2_255"
+    ))  # fmt: skip
+    assert 0 < clean < attacked
+    assert attacked > 20 * clean
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--table", "9"], "no item named 'table-9'"),
+        (["--data", "imagenet"], "NAME:FOLDER"),
+        (["--data", "imagenet:nowhere"], "no folder nowhere"),
+        (["--checkpoint", "x"], "MODEL=FILE"),
+        (["--scale", "huge"], "embedded or paper"),
+        (["--budget", "soon"], "such as 30min or 2h"),
+    ],
+)
+def test_bad_options(own, arguments, message, capsys):
+    assert main(["reproduce", str(own), *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("table-1", '"plain", "trained"', '"plane", "trained"', "did you mean 'plain'"),
+        ("table-1", 'samples = "more"', 'samples = "mare"', "did you mean 'more'"),
+        ("table-1", 'kind = "table"', 'kind = "chair"', "one of table, claims"),
+        ("pack", "seeds = [0, 1]", "seeds = []", "either `models`, or a `recipe` with `seeds`"),
+        ("pack", "source =", "sauce =", "'sauce'"),
+    ],
+)
+def test_bad_packs(own, file, old, new, message):
+    path = own / f"{file}.toml"
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(BadInputError, match=message):
+        load_pack(str(own))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PACKS)
+def test_every_pack_runs_on_few_samples(name, tmp_path, few_resamples):
+    out = tmp_path / "out"
+    assert main(["reproduce", name, "-o", str(out), "--no-audit", "--limit", "16", "-q"]) == 0
+    items, roles = roles_of(name, tmp_path, limit=16)
+    for one in plan(items, Roles(roles.name, roles.pack, "embedded", out, {}, {}, 16)):
+        assert one.state == "done" or one.why == NO_STAND_IN
+    for key, item in items.items():
+        if isinstance(item, Table) and key not in ("table-7", "table-8"):
+            assert (out / key / "index.html").is_file()
