@@ -1,0 +1,82 @@
+"""docs/coverage.md: its commands plan, its names and files exist, its counts are right, and no item is left out."""
+
+import pytest
+from coverage_page import ROOT, faults, rows
+
+from robustbench_kpca.protocols import presets
+from robustbench_kpca.reproduction.pack import load_pack
+
+PAGE = """# A page
+
+| | works | in part | not built | rows |
+|---|---|---|---|---|
+| A paper | 2 | 1 | 1 | 4 |
+| all | 2 | 1 | 1 | 4 |
+
+## A paper
+
+### Tables
+
+| what | in this project | command | state |
+|---|---|---|---|
+| one | `attention/rpc.py::Pursuit` | `rbk eval -m vit_digits -p teo2024-pgd --data imagenet:FOLDER` | works |
+| two | `leaderboards/teo2024/` | `rbk reproduce teo2024 --table 2`, `rbk train vit_tiny --set epochs=1` | works |
+| three | `metrics/corruption.py::mce` | `rbk diagnose timm:deit_tiny_patch16_224 --claim gamma` | in part: no page |
+| four | – | `rbk reproduce teo2024 --item table-3` | not built: no model |
+"""
+
+
+@pytest.fixture(scope="module")
+def page():
+    return (ROOT / "docs" / "coverage.md").read_text("utf-8")
+
+
+def test_the_page_is_right(page):
+    assert faults(page) == []
+
+
+def test_every_item_of_every_pack_has_a_row(page):
+    made = {item for row in rows(page) for item in row.items}
+    for pack in presets.find("packs"):
+        assert {(pack, item) for item in load_pack(pack)[2]} <= made
+
+
+def test_a_small_page_is_right():
+    assert faults(PAGE) == []
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("rbk eval -m", "rbk evaluate -m", "No such command"),
+        ("-p teo2024-pgd", "-q -x teo2024-pgd", "No such option"),
+        ("teo2024-pgd", "teo2025-pgd", "no protocol named 'teo2025-pgd'"),
+        ("-m vit_digits", "-m vit_digit", "no model named 'vit_digit'"),
+        ("imagenet:FOLDER", "imagnet:FOLDER", "no data set named 'imagnet'"),
+        ("teo2024-pgd", "teo2024-pgd --set epsilon=1/255", "epsilon"),
+        ("teo2024-pgd", "clean --curve 1/255,2/255", "--curve needs an attack"),
+        ("--table 2", "--table 22", "no item table-22"),
+        ("reproduce teo2024 --table 2", "reproduce teo2025", "no pack named 'teo2025'"),
+        ("train vit_tiny", "train vit_teeny", "no recipe named 'vit_teeny'"),
+        ("--set epochs=1", "--set epoch=1", "epoch"),
+        ("--claim gamma", "--claim gama", "no claim named 'gama'"),
+        ("timm:deit_tiny_patch16_224", "timm:deit_tiny_patch16_225", "timm has no model"),
+        ("attention/rpc.py::", "attention/rcp.py::", "no attention/rcp.py"),
+        ("::Pursuit", "::Persuit", "no attention/rpc.py::Persuit"),
+        ("::mce", "::mcee", "no metrics/corruption.py::mcee"),
+        ("| in part: no page", "| partly: no page", "state 'partly'"),
+        ("| in part: no page", "| in part", "a reason"),
+        ("| not built: no model", "| works", "the pack says why it cannot be made"),
+        ("`rbk diagnose timm:deit_tiny_patch16_224 --claim gamma`", "none", "neither file nor command"),
+        ("| 2 | 1 | 1 | 4 |\n| all", "| 3 | 0 | 1 | 4 |\n| all", "the head counts"),
+        ("| all | 2 | 1 | 1 | 4 |", "| all | 2 | 1 | 1 | 5 |", "the head counts"),
+    ],
+)
+def test_what_is_planted_is_found(right, wrong, said):
+    assert right in PAGE
+    assert any(said in fault for fault in faults(PAGE.replace(right, wrong, 1)))
+
+
+def test_a_line_of_too_few_cells_is_found():
+    with pytest.raises(AssertionError, match="3 cells"):
+        rows(PAGE.replace("| in part: no page |", "|"))

@@ -1,0 +1,215 @@
+"""Read docs/coverage.md and say what is wrong with it: `faults` plans every command of it, and runs none."""
+
+import re
+import shlex
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+import timm
+import typer
+
+from robustbench_kpca.cli.main import app
+from robustbench_kpca.corruptions import ALL
+from robustbench_kpca.data import DATASETS
+from robustbench_kpca.diagnostics.claims import CLAIMS
+from robustbench_kpca.errors import BenchmarkError
+from robustbench_kpca.models import ARCHITECTURES, bundled
+from robustbench_kpca.protocols.loading import load_scenario
+from robustbench_kpca.protocols.presets import board_path
+from robustbench_kpca.reproduction.pack import Item, Open, load_pack
+from robustbench_kpca.reproduction.roles import Roles, ScaleName
+from robustbench_kpca.reproduction.steps import plan
+from robustbench_kpca.strict import parse_assignments
+from robustbench_kpca.training.recipe import load_recipe
+
+ROOT = Path(__file__).parents[1]
+STATES = ("works", "in part", "not built")
+HEADER = ["what", "in this project", "command", "state"]
+_SPAN = re.compile(r"`([^`]+)`")
+_FILE = re.compile(r"([\w.-]+/)*[\w.-]+\.(py|toml|md|txt)(::\w+)?|([\w.-]+/)+")
+_OWN = re.compile(r"[A-Z_]+(\.[a-z]+)?")
+"""What a reader fills in, such as FOLDER or FILE."""
+
+
+class _Planned(Exception):  # noqa: N818
+    """Raised where an evaluation, which is planned, would begin."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table. `items`: the tables and figures of packs that its commands make."""
+
+    paper: str
+    what: str
+    where: str
+    command: str
+    state: str
+
+    @property
+    def commands(self) -> list[str]:
+        """Return the commands, without file names and remarks between them."""
+        return [one for one in _SPAN.findall(self.command) if one.startswith(("rbk ", "python "))]
+
+    @property
+    def items(self) -> list[tuple[str, str]]:
+        """Return (pack, item) of every reproduction."""
+        words = [shlex.split(one) for one in self.commands]
+        return [(w[2], item) for w in words if w[:2] == ["rbk", "reproduce"] for item in _items(_params(w[1:]))]
+
+
+def rows(text: str) -> list[Row]:
+    """Return the rows of all tables below a heading of a paper."""
+    found, paper = [], ""
+    for line in text.splitlines():
+        if line.startswith("## "):
+            paper = line[3:].strip()
+        elif paper and line.startswith("|") and not set(line) <= set("|- "):
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            if len(cells) != len(HEADER):
+                raise AssertionError(f"{len(cells)} cells, not {len(HEADER)}: {line}")
+            if cells != HEADER:
+                found.append(Row(paper, *cells))
+    return found
+
+
+def faults(text: str) -> list[str]:
+    """Return one line for everything that is wrong with the page."""
+    found = [f"{row.what}: {fault}" for row in rows(text) for fault in _faults_of(row)]
+    return found + _wrong_counts(text)
+
+
+def _wrong_counts(text: str) -> list[str]:
+    there = rows(text)
+    stated = {}
+    for line in text.partition("\n## ")[0].splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == len(STATES) + 2 and cells[-1].isdecimal():
+            stated[cells[0]] = [int(cell) for cell in cells[1:]]
+    counted = {}
+    for paper in [*dict.fromkeys(row.paper for row in there), "all"]:
+        states = Counter(row.state.partition(":")[0] for row in there if paper in ("all", row.paper))
+        counted[paper] = [*(states[state] for state in STATES), states.total()]
+    return [] if stated == counted else [f"the head counts {stated}, the rows are {counted}"]
+
+
+def _faults_of(row: Row) -> list[str]:
+    state, _, why = row.state.partition(":")
+    found = [] if state in STATES else [f"state '{state}' is none of {', '.join(STATES)}"]
+    if (state == "works") == bool(why.strip()):
+        found.append(f"state '{row.state}': a reason stands behind all states but `works`")
+    files = [span for span in _SPAN.findall(row.where) if _FILE.fullmatch(span)]
+    if state != "not built" and not (files and row.commands):
+        found.append("neither file nor command")
+    found += [f"there is no {span}" for span in _SPAN.findall(f"{row.where} {row.state}") if not _is_there(span)]
+    for command in row.commands:
+        try:
+            _check(shlex.split(command))
+        except (BenchmarkError, AssertionError) as error:
+            found.append(f"{command}: {error}")
+        except Exception as error:  # a usage error of click
+            if not hasattr(error, "format_message"):
+                raise
+            found.append(f"{command}: {error.format_message()}")
+    if not found and state == "works" and any(isinstance(_pack(pack)[1][item], Open) for pack, item in row.items):
+        found.append("works, but the pack says why it cannot be made")
+    return found
+
+
+def _is_there(span: str) -> bool:
+    """Tell whether a file exists, below the root or the package, and has the name behind `::`; else, no file is meant."""
+    if not _FILE.fullmatch(span):
+        return True
+    path, _, name = span.partition("::")
+    place = next((folder / path for folder in (ROOT, ROOT / "robustbench_kpca") if (folder / path).exists()), None)
+    if place is None or not name:
+        return place is not None
+    defined = rf'^\s*(?:(?:async )?def|class) {name}\b|^{name}\b|name="{name}"|^\s*"{name}":'
+    return re.search(defined, place.read_text("utf-8"), re.MULTILINE) is not None
+
+
+def _check(words: list[str]) -> None:
+    """Plan one command; every name in it must exist."""
+    if words[0] != "rbk":
+        for word in words[1:]:
+            assert _is_there(word), f"there is no {word}"
+        return
+    params = _params(words[1:])
+    for key, value in params.items():
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if one is not None and key in _NAMES:
+                _NAMES[key](one)
+    if words[1] == "eval":
+        with patch("robustbench_kpca.cli.evaluate.carry_out", side_effect=_Planned):
+            try:
+                app(words[1:], standalone_mode=False)
+            except _Planned:
+                return
+        raise AssertionError("nothing was planned")
+    if words[1] == "train":
+        load_recipe(params["recipe"], parse_assignments(params["set_"] or []))
+    if words[1] == "reproduce":
+        scale: ScaleName = "paper" if params["scale"] == "paper" or params["data"] else "embedded"
+        items, planned = _pack(params["pack"])[1], _planned_items(params["pack"], scale)
+        for item in _items(params):
+            assert item in items, f"there is no item {item}"
+            assert item in planned or isinstance(items[item], Open), f"{item} plans nothing"
+
+
+def _params(words: list[str]) -> dict[str, Any]:
+    """Parse a command as `rbk` would, without running it."""
+    command: Any = typer.main.get_command(app)
+    context = command.make_context("rbk", words[:1], resilient_parsing=True)
+    while hasattr(command, "resolve_command"):
+        name, command, words = command.resolve_command(context, words)
+        context = command.make_context(name, list(words), parent=context) if not hasattr(command, "commands") else context
+    found: dict[str, Any] = context.params
+    return found
+
+
+def _items(params: dict[str, Any]) -> list[str]:
+    wanted = [*params["item"], *(f"table-{n}" for n in params["table"]), *(f"figure-{n}" for n in params["figure"])]
+    return wanted or [*_pack(params["pack"])[1]]
+
+
+@cache
+def _pack(name: str) -> tuple[Any, dict[str, Item]]:
+    return load_pack(name)[1:]
+
+
+@cache
+def _planned_items(name: str, scale: ScaleName) -> set[str]:
+    """Return the items for which there is something to do, or to keep."""
+    content, items = _pack(name)
+    with TemporaryDirectory() as out:
+        steps = plan(items, Roles(name, content, scale, Path(out), {}, {}))
+    return {item for one in steps for item in one.items}
+
+
+def _known(name: str, known: Any, what: str) -> None:
+    assert name in known or _OWN.fullmatch(name), f"there is no {what} named '{name}'"
+
+
+def _model(name: str) -> None:
+    if name.startswith("timm:"):
+        plain, _, tag = name.removeprefix("timm:").partition(".")
+        assert timm.is_model(plain), f"timm has no model '{plain}'"
+        assert not tag or name.removeprefix("timm:") in timm.list_pretrained(f"{plain}.*"), f"timm has no '{tag}'"
+    elif not name.startswith("transformers:"):
+        _known(name, {*ARCHITECTURES, *bundled()}, "model")
+
+
+_NAMES = {
+    "model": _model,
+    "protocol": lambda name: load_scenario(name),
+    "data": lambda name: _known(str(name).partition(":")[0], DATASETS.names(), "data set"),
+    "against": lambda name: _known(name.partition(":")[0], DATASETS.names(), "data set"),
+    "claim": lambda name: CLAIMS.get(name),
+    "corruption": lambda name: _known(name, [one for kind in ALL for one in kind.names()], "corruption"),
+    "board": lambda name: board_path(name),
+    "pack": lambda name: _pack(name),
+}
