@@ -129,7 +129,9 @@ def _evaluate(steps: Sequence[Evaluate], roles: Roles, settings: Settings, repor
     against = None if wanted.against is None else roles.source(wanted.against)
     data = DataRequest(roles.source(wanted.data), wanted.split, wanted.limit, against)
     options = RunOptions(SEED, settings.batch_size, settings.workers, settings.device, roles.out / "records")
-    settings.execute(make_plan(jobs, data, options, audited=settings.audited), reporter)
+    samples = roles.load(wanted.data, wanted.split)
+    audited = settings.audited and not isinstance(samples, str) and samples.form.box  # audits are for images
+    settings.execute(make_plan(jobs, data, options, audited=audited), reporter)
 
 
 def _diagnose(step: Diagnose, roles: Roles, settings: Settings, reporter: Reporter) -> None:
