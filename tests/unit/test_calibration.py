@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.calibration import expected_calibration_error, rms_calibration_error
 from robustbench_kpca.metrics.shared.bootstrap import bootstrap
+from robustbench_kpca.records.outcomes import Outcomes
 
 
 def simulated(seed, n, over=0.15):
