@@ -18,6 +18,7 @@ from robustbench_kpca.cli import (
     picture,
     plan,
     show,
+    sweep,
     train,
     verify,
 )
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("eval")(evaluate.evaluate)
+app.command("sweep")(sweep.sweep)
 app.command("audit")(audit.audit)
 app.command("diagnose")(diagnose.diagnose)
 app.command("leaderboard")(leaderboard.leaderboard)
