@@ -86,6 +86,7 @@ def sweep(
     words += ["--data", data, *([] if split is None else ["--split", split]), "--seed", str(seed)]
     words += [] if checkpoint is None else ["--checkpoint", Path(checkpoint).name, *(["--ema"] if ema else [])]
     words += [] if limit is None else ["--limit", str(limit)]
+    words += [] if audited else ["--no-audit"]
     words += [] if batch_size is None else ["--batch-size", str(batch_size)]
     pages = write_sweep(measured, out, shlex.join(words))
     if json:
