@@ -106,7 +106,7 @@ def test_a_layer_with_random_weights_does_not_solve_the_dual():
     assert value["gap"] > 0.1
     assert value["gap_textbook"] < 1e-12
     assert value["residual_textbook"] < 1e-12
-    assert value["gap"] == pytest.approx(value["gap_untrained"], abs=0.3)
+    assert min(value[f"{name}_untrained"] for name in ("gap", "residual", "lambda_error")) > 0.1
 
 
 def test_a_layer_set_to_the_dual_solution_is_supported():

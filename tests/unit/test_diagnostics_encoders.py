@@ -7,6 +7,7 @@ import pytest
 import timm
 import torch
 
+from robustbench_kpca.cli._diagnosing import Asked
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.diagnostics import tables
 from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
@@ -120,7 +121,7 @@ def test_a_list_is_measured_and_compared(tmp_path, texts, capsys):
     entries = [f'[[model]]\nname = "{name}"\nmodel = "{model}"\n{more}\n' for name, model, more in models]
     path.write_text('title = "t"\nsource = "s"\n' + "".join(entries))
     out = tmp_path / "out"
-    asked = ["--images", "3", "--claim", "value_vectors", "--claim", "gamma", "-o", str(out)]
+    asked = ["--images", "3", "--claim", "value_vectors", "-o", str(out)]
     assert main(["diagnose", "--models", str(path), *asked]) == 0
     assert "not run: c: no --texts" in " ".join(capsys.readouterr().err.split())
     assert sorted(one.name for one in out.iterdir()) == ["README.md", "a", "b", "index.html"]
@@ -133,9 +134,10 @@ def test_a_list_is_measured_and_compared(tmp_path, texts, capsys):
     cka = found["b"].claims["value_vectors"].statistics["linear_cka"]
     assert rows[1][column] == f"{cka.estimate.value:.3g} ({cka.null.chance:.3g})"
     assert rows[1][column] in page
-    before = (out / "a" / "diagnosis.json").stat().st_mtime_ns
-    assert main(["diagnose", "--models", str(path), *asked, "-q"]) == 0  # what is there is not measured again
-    assert (out / "a" / "diagnosis.json").stat().st_mtime_ns == before
+    options = ("digits", None, 3, "corrected", ["value_vectors"], None, None, None, 0, None)
+    assert Asked(*options).made(out / "a")  # is not measured again
+    assert not Asked(*options[:2], 4, *options[3:]).made(out / "a")
+    assert not Asked(*options).made(out / "c")
 
 
 def test_the_study_of_texts_on_an_untrained_encoder(texts, capsys):
