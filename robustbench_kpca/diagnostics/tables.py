@@ -64,16 +64,16 @@ def layer_matrix(judged: Judged) -> tuple[Row, list[Row]]:
 
 
 def model_matrix(named: Mapping[str, Diagnosis]) -> tuple[Row, list[Row]]:
-    """Return the head and one row per model: every statistic with a null model, with chance in brackets.
+    """Return the head and one row per model: the main statistic of every claim, and all that have a null model.
 
-    Of a claim without null models, the first statistic with a direction stands for it, with its first control.
+    In brackets stands the chance level, or the first control of a statistic without a null model.
     """
     columns: dict[tuple[str, str], None] = {}
     for one in named.values():
         for claim, judged in one.claims.items():
             nulled = [name for name, measured in judged.statistics.items() if measured.null is not None]
             directed = [name for name, measured in judged.statistics.items() if measured.better != "neither"]
-            for name in nulled or (directed or list(judged.statistics))[:1]:
+            for name in [*(directed or list(judged.statistics))[:1], *nulled]:
                 columns[claim, name] = None
     rows = [(model, *(_against(one, *column) for column in columns)) for model, one in named.items()]
     return ("Model", *(f"{claim}: {name}".replace("_", " ") for claim, name in columns)), rows
