@@ -85,7 +85,7 @@ class ImageFiles(Samples):
         digest = hashlib.sha256((self.root / self.files[index]).read_bytes()).hexdigest()
         if self.stored:
             return f"{digest} as stored"
-        return f"{digest} {self.view.interpolation} {self.view.size} of {self.view.short_side}, as torchvision"
+        return f"{digest} {self.view.how}"
 
 
 class Folder(ImageFiles):
