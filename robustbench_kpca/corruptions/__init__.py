@@ -13,9 +13,10 @@ from numpy.random import RandomState
 from numpy.typing import NDArray
 
 from robustbench_kpca.corruptions._library import OTHER_DRAWS as OTHER_DRAWS
-from robustbench_kpca.corruptions._library import PREFIX, library_corruption
+from robustbench_kpca.corruptions._library import PREFIX as PREFIX
 from robustbench_kpca.corruptions._library import PROFILE as PROFILE
 from robustbench_kpca.corruptions._library import frost_pictures as frost_pictures
+from robustbench_kpca.corruptions._library import library_corruption
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.grid import check_severity
 from robustbench_kpca.randomness import generator, sample_key
