@@ -9,7 +9,7 @@ from robustbench_kpca.diagnostics.epochs import FILE as EPOCHS_FILE
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Evaluation
-from robustbench_kpca.report.matching import fill
+from robustbench_kpca.report.matching import fill, read
 from robustbench_kpca.reproduction.pack import Claims, Epochs, Item, Open, Table
 from robustbench_kpca.reproduction.roles import Model, Roles, Training
 from robustbench_kpca.reproduction.tables import board_spec
@@ -114,8 +114,8 @@ def plan(items: Mapping[str, Item], roles: Roles) -> list[Planned]:
 def board_of(name: str, table: Table, roles: Roles) -> Board:
     """Fill a table with the records that are there."""
     records, command = roles.out / "records", f"rbk reproduce {roles.name} --item {name}"
-    files = find_records(records) if records.is_dir() else []
-    return fill(name, board_spec(table, roles), files, f"{name} of {roles.name}", command, f"{command} --plan")
+    contents = read(find_records(records) if records.is_dir() else [], roles.known_records)
+    return fill(name, board_spec(table, roles), contents, f"{name} of {roles.name}", command, f"{command} --plan")
 
 
 def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
