@@ -101,7 +101,8 @@ def profiles_across_models(named: Mapping[str, Diagnosis]) -> str:
                 panels.setdefault(name, {})[f"{model}: {claim}"] = judged.profiles[name].mean
     several = {name: curves for name, curves in panels.items() if len(curves) > 1}
     drawn = {name.replace("_", " "): _curves("", curves, whole_names=True) for name, curves in several.items()}
-    return _svg(drawn, width=5.2, columns=2) if drawn else ""
+    height = 0.6 + 0.17 * max((len(curves) for curves in several.values()), default=0)  # for the names beside
+    return _svg(drawn, width=6.5, height=max(2.2, height), columns=2) if drawn else ""
 
 
 def trajectory(found: Trajectory) -> str:

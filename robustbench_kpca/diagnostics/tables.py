@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from robustbench_kpca.diagnostics.diagnosis import Diagnosis, Judged, Measured
+from robustbench_kpca.diagnostics.figures import controls
 from robustbench_kpca.records.estimate import Estimate
 
 VERDICTS = ("Claim", "Verdict", "Why")
@@ -80,13 +81,13 @@ def model_matrix(named: Mapping[str, Diagnosis]) -> tuple[Row, list[Row]]:
 
 
 def _against(diagnosis: Diagnosis, claim: str, name: str) -> str:
-    statistics = diagnosis.claims[claim].statistics if claim in diagnosis.claims else {}
-    if name not in statistics:
+    if claim not in diagnosis.claims or name not in diagnosis.claims[claim].statistics:
         return ""
+    statistics = diagnosis.claims[claim].statistics
     measured, value = statistics[name], number(statistics[name].estimate.value)
     if measured.null is not None:
         return f"{value} ({number(measured.null.chance)})"
-    control = next((other for other in statistics if other.startswith(f"{name}_")), None)
+    control = next(iter(controls(diagnosis.claims[claim], name)), None)
     return (
         value
         if control is None
