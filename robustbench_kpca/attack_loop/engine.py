@@ -202,8 +202,8 @@ class Engine:
         check_proposal(images, clean, self.threat, self.pools[batch[0].sample.stage].name)
         logits = self.runner.logits(self.space.leave(images))
         prediction, margins = self.success.judge(logits, targets, self.threat.sign)
-        found = (self.success.split(prediction), margins.tolist(), self.success.rank(logits, labels).tolist())
-        for candidate, answer, margin, rank in zip(batch, *found, strict=True):
+        answers, ranks = self.success.split(prediction), self.success.rank(logits, labels).tolist()
+        for candidate, answer, margin, rank in zip(batch, answers, margins.tolist(), ranks, strict=True):
             self.cascade.confirm(candidate, answer, margin, rank)
 
     def snapshot(self) -> list[dict[str, Any]]:

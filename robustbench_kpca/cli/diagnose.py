@@ -1,14 +1,16 @@
 """`rbk diagnose`: test the kernel-PCA claims about attention on a model."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._evaluating import best_device, split_settings
+from robustbench_kpca.cli._diagnosing import TEXT, Asked, measured, numbers, written
+from robustbench_kpca.cli._evaluating import split_settings
 from robustbench_kpca.cli._options import (
     Checkpoint,
     Data,
@@ -25,11 +27,15 @@ from robustbench_kpca.cli._options import (
 
 if TYPE_CHECKING:
     from robustbench_kpca.diagnostics.diagnosis import Diagnosis
-    from robustbench_kpca.diagnostics.sources import Source
-    from robustbench_kpca.evaluation.requests import ModelRequest
 
-_TEXT = "transformers:"
-_OF_TEXTS = ("data", "images", "claim", "layers", "heads", "block", "name", "out", "seed", "device", "json", "quiet")
+_OF_LISTS = (
+    "models", "texts", "depth", "untrained", "data", "split", "images", "protocol", "claim", "layers", "heads", "block",
+    "out", "seed", "device", "quiet",
+)  # fmt: skip
+_OF_TEXTS = (
+    "data", "images", "protocol", "claim", "layers", "heads", "block", "name", "set_", "untrained", "out", "seed",
+    "device", "json", "quiet",
+)  # fmt: skip
 
 
 def diagnose(
@@ -44,8 +50,16 @@ def diagnose(
     data: Data = "digits",
     split: Split = None,
     images: Annotated[int, typer.Option(min=1, help="Number of images (evenly spread over the set) or texts.")] = 100,
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help="corrected; or saritas2025, literally what Sarıtaş & Yıldız (2025) do: their choice of 100, 25 and 1 "
+            "images, squashed, with ImageNet's mean and deviation for every model, and their arithmetic."
+        ),
+    ] = "corrected",
     claim: Annotated[
-        list[str], typer.Option(help="Claim to test, of diagnostics/claims; by default all. Repeatable.")
+        list[str],
+        typer.Option(help="Claim to test, of diagnostics/claims or diagnostics/PROTOCOL; by default all. Repeatable."),
     ] = [],  # noqa: B006 (typer reads the default)
     layers: Annotated[
         str | None, typer.Option(help="Attention layers, counted from 0, such as 0,5-7; by default all.")
@@ -63,6 +77,20 @@ def diagnose(
     name: Annotated[str | None, typer.Option(help="Name of the model in the diagnosis; by default MODEL.")] = None,
     set_: Annotated[list[str], typer.Option("--set", help="model.KEY=VALUE: set a model option. Repeatable.")] = [],  # noqa: B006 (typer reads the default)
     untrained: Untrained = False,
+    models: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of MODEL: a list of models, or a TOML file with one (saritas2025: the reproduction study's "
+            "ten vision transformers and nine text encoders). Each is diagnosed in a folder of --out, and all are "
+            "compared there."
+        ),
+    ] = None,
+    texts: Annotated[
+        str | None, typer.Option(help="With --models: the file of texts, one per line, for text encoders.")
+    ] = None,
+    depth: Annotated[
+        int | None, typer.Option(min=1, help="With --models and --untrained: number of layers of every model.")
+    ] = None,
     compare: Annotated[
         list[Path],
         typer.Option(help="Instead of MODEL: a folder with a diagnosis, to compare several on one page. Repeatable."),
@@ -84,25 +112,29 @@ def diagnose(
     arguments = locals()
     from robustbench_kpca.errors import BadInputError
 
+    asked = Asked(
+        data, split, images, protocol, claim or None, numbers(layers), numbers(heads), block, seed, device
+    )  # fmt: skip
     given = [name for name, known in signature(diagnose).parameters.items() if arguments[name] != known.default]
+    if models is not None:
+        _refuse_others(given, "--models", _OF_LISTS)
+        _measure_all(models, asked, texts, out, untrained=untrained, depth=depth, quiet=quiet)
+        return
+    if texts is not None or depth is not None:
+        raise BadInputError("--texts or --depth without --models", expected="--data FILE, or --set model.KEY=VALUE")
     if compare or model is None:
         _refuse_others(given, "--compare", ("compare", "records", "out", "json", "quiet"))
         _compare(compare, model, out, records, json=json, quiet=quiet)
         return
     if _is_run(model):
         _refuse_others(given, "a folder of checkpoints", ("data", "split", "images", "out", "seed", "json", "quiet"))
-    elif model.startswith(_TEXT):
-        _refuse_others(given, f"{_TEXT}NAME", _OF_TEXTS)
+    elif model.startswith(TEXT):
+        _refuse_others(given, f"{TEXT}NAME", _OF_TEXTS)
     elif records:
         raise BadInputError("--records without --compare", expected="--compare DIR --records DIR")
-    import torch
-
-    from robustbench_kpca.diagnostics.diagnosis import BLOCK
-    from robustbench_kpca.diagnostics.pages import require_own, write_pages
-    from robustbench_kpca.diagnostics.run import diagnose as measure
+    from robustbench_kpca.diagnostics.pages import require_own
     from robustbench_kpca.evaluation.requests import ModelRequest
     from robustbench_kpca.files import require_writable
-    from robustbench_kpca.inference.environment import environment
     from robustbench_kpca.strict import parse_assignments
 
     options, others = split_settings(parse_assignments(set_))
@@ -115,21 +147,59 @@ def diagnose(
         _over_training(Path(model), data, split, images, out, seed=seed, json=json, quiet=quiet)
         return
     request = ModelRequest(model, checkpoint, ema, resize_positions, untrained, name, options)
-    network, source = _load(request, data, split, images)
-    where = device or best_device()
     with _console.progress(quiet=quiet) as start:
-        done = measure(
-            network, source, environment(torch.device(where)), name=request.label, origin=request.source,
-            claims=claim or None, layers=_numbers(layers), heads=_numbers(heads), block=block or BLOCK, seed=seed,
-            device=where, progress=start(name or model),
-        )  # fmt: skip
+        done = measured(request, asked, start)
     if out is not None:
-        for path in (done.save(out), *write_pages(done, out)):
-            _console.note(str(path), quiet=quiet)
+        written(done, out, quiet=quiet)
     if json:
         _console.show_json(done.model_dump(mode="json"))
     else:
         _show(done)
+
+
+def _measure_all(
+    name: str, asked: Asked, texts: str | None, out: Path | None, *, untrained: bool, depth: int | None, quiet: bool
+) -> None:
+    """Diagnose every model of a list that can be loaded, each in a folder of its own; then compare them.
+
+    What is there, measured with the same options, is not measured again.
+    """
+    from robustbench_kpca.diagnostics.diagnosis import FILE, load_diagnosis
+    from robustbench_kpca.diagnostics.lists import load_list
+    from robustbench_kpca.diagnostics.pages import require_own, write_comparison
+    from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca.evaluation.requests import ModelRequest
+    from robustbench_kpca.files import require_writable
+
+    models = load_list(name)
+    if out is None:
+        raise BadInputError("--models without --out", expected="a folder for the diagnoses and their comparison")
+    if depth is not None and not untrained:
+        raise BadInputError("--depth of trained models", fix="add --untrained")
+    require_writable(out)
+    require_own(out, "comparison")
+    missing: dict[str, str] = {}
+    with _console.progress(quiet=quiet) as start:
+        for one in models.model:
+            if asked.made(out / one.name):
+                continue
+            if one.reads_texts and texts is None:
+                missing[one.name] = "no --texts"
+                continue
+            source = texts if one.reads_texts and texts is not None else asked.data
+            options = one.with_depth(depth)
+            request = ModelRequest(one.model, untrained=untrained, name=one.name, options=options)
+            try:
+                done = measured(request, replace(asked, data=source), start)
+            except BadInputError as error:
+                missing[one.name] = " ".join(str(error).split())
+                continue
+            written(done, out / one.name, quiet=quiet)
+    found = [load_diagnosis(out / one.name) for one in models.model if (out / one.name / FILE).is_file()]
+    for path in write_comparison(found, out, missing=missing):
+        _console.note(str(path), quiet=quiet)
+    for label, why in missing.items():
+        _console.note(f"not run: {label}: {why}", quiet=quiet)
 
 
 def _refuse_others(given: Iterable[str], what: str, allowed: tuple[str, ...]) -> None:
@@ -168,19 +238,6 @@ def _compare(
         _console.show_json(verdicts)
 
 
-def _load(request: "ModelRequest", data: str, split: str | None, images: int) -> "tuple[Any, Source]":
-    from robustbench_kpca.data.load import load_data
-    from robustbench_kpca.data.samples import Samples
-    from robustbench_kpca.diagnostics.sources import ImageSource, load_text_model
-    from robustbench_kpca.models.loading import input_view
-
-    if request.model.startswith(_TEXT):
-        return load_text_model(request.model.removeprefix(_TEXT), Path(data), images)
-    network = request.load()
-    samples = Samples.require(load_data(data, split, images, view=input_view(network)))
-    return network, ImageSource(samples.in_order())
-
-
 def _is_run(model: str) -> bool:
     """Tell whether `model` is a folder of checkpoints; the name of a model takes precedence over a folder."""
     from robustbench_kpca.models.families import ARCHITECTURES
@@ -205,25 +262,6 @@ def _over_training(
         _console.show_json(found.model_dump(mode="json"))
     else:
         _console.show_table(found.name, COLUMNS, found.rows())
-
-
-def _numbers(text: str | None) -> list[int] | None:
-    """Parse numbers and ranges such as `0,5-7`."""
-    from robustbench_kpca.errors import BadInputError
-
-    if text is None:
-        return None
-    found: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if not all(_is_number(end) for end in ((first, last) if dash else (first,))):
-            raise BadInputError(f"'{text}'", expected="numbers and ranges, such as 0,5-7")
-        found += range(int(first), int(last or first) + 1)
-    return found
-
-
-def _is_number(text: str) -> bool:
-    return text.strip().isascii() and text.strip().isdecimal()
 
 
 def _show(done: "Diagnosis") -> None:

@@ -19,6 +19,7 @@ from robustbench_kpca.cli import (
     plan,
     reproduce,
     show,
+    sweep,
     train,
     verify,
 )
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("eval")(evaluate.evaluate)
+app.command("sweep")(sweep.sweep)
 app.command("audit")(audit.audit)
 app.command("diagnose")(diagnose.diagnose)
 app.command("leaderboard")(leaderboard.leaderboard)

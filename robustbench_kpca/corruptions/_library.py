@@ -51,7 +51,8 @@ class LibraryCorruption:
         before = np.random.get_state()
         np.random.set_state(rng.get_state())
         try:
-            made: Pixels = _library().corrupt(image, severity=parameter, corruption_name=self.name)
+            with np.errstate(invalid="ignore"):  # spatter without a drop divides 0 by 0
+                made: Pixels = _library().corrupt(image, severity=parameter, corruption_name=self.name)
         except Exception as error:
             raise EvaluationError(
                 f"{PREFIX}{self.name} failed ({type(error).__name__}: {str(error)[:100]})", fix="use the native one"

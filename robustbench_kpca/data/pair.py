@@ -17,6 +17,11 @@ class Pair(Samples):
 
     def __init__(self, known: Samples, unknown: Samples) -> None:
         _require_different(known, unknown)
+        for samples in (known, unknown):
+            if not samples.form.box:
+                raise BadInputError(
+                    f"a pair with data '{samples.name}', which are {samples.form.name}", expected="images"
+                )
         sizes = [to_pixels(samples.image(0)).shape[:2] for samples in (known, unknown)]
         if sizes[0] != sizes[1]:
             raise BadInputError(

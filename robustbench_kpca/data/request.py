@@ -29,6 +29,8 @@ class View:
     size: int = 224
     crop: float = 0.875
     interpolation: str = "bicubic"
+    squash: bool = False
+    """Resize both sides to `size`, whatever the aspect ratio, and crop nothing."""
 
     def __post_init__(self) -> None:
         if self.size < 1 or not 0 < self.crop <= 1:
@@ -44,8 +46,17 @@ class View:
         """Length to which the short side is resized, in pixels."""
         return int(self.size / self.crop)
 
+    @property
+    def how(self) -> str:
+        """The resizing in words; part of the digest of image files."""
+        if self.squash:
+            return f"{self.interpolation} {self.size}, squashed"
+        return f"{self.interpolation} {self.size} of {self.short_side}, as torchvision"
+
     def apply(self, image: Pillow.Image) -> Pillow.Image:
         """Resize and crop an image."""
+        if self.squash:
+            return image.resize((self.size, self.size), Pillow.Resampling[self.interpolation.upper()])
         short, long = sorted(image.size)
         stretched = int(self.short_side * long / short)
         if self.short_side * stretched > (Pillow.MAX_IMAGE_PIXELS or np.inf):

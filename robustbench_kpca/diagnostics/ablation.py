@@ -8,7 +8,7 @@ not two kinds of attention: that needs several training seeds.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from robustbench_kpca.metrics import Paired, metric_for
+from robustbench_kpca.metrics import LEADING, Paired, metric_for
 from robustbench_kpca.records.estimate import holm
 from robustbench_kpca.records.record import Record
 
@@ -18,8 +18,6 @@ TWINS = {
     "rpc_fan": ("identity_fan", "symfan"),
 }
 """Families and their twins (identity attention in the same layers; no pursuit); longer names first."""
-METRICS = ("robust_accuracy", "robust_miou", "corruption_accuracy", "corrupted_miou", "clean_accuracy", "miou")
-"""Metrics in order of preference: the first one that a record has is compared."""
 COLUMNS = ("Model", "Twin", "Protocol", "Model's", "Twin's", "Difference (points)", "p (Holm)")
 
 
@@ -51,7 +49,7 @@ def contrasts(records: Sequence[Record]) -> list[Contrast]:
     for record in records:
         name = record.spec.model.name
         twins = _twins(name)
-        metric = next((metric for metric in METRICS if metric in record.metrics), None)
+        metric = next((metric for metric in LEADING if metric in record.metrics), None)
         for other in records:
             if metric and other.spec.model.name in twins and _comparable(record, other):
                 paired = metric_for(metric).paired(record.outcomes, other.outcomes)

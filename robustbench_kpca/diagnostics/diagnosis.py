@@ -28,8 +28,13 @@ class Protocol(BaseModel):
     """All settings of the measurement; `thresholds` are the limits used in the verdicts."""
 
     model_config = STRICT
+    procedure: str = "corrected"
+    """`corrected`, or the name of a literal twin; see `procedures`."""
     claims: tuple[str, ...]
     images: int
+    """The largest number of images of a claim."""
+    images_of: dict[str, int]
+    """The number of images of every claim."""
     block: int
     seed: int
     tokens: Literal["all"] = "all"

@@ -89,6 +89,22 @@ def across_models(named: Mapping[str, Diagnosis]) -> str:
     return _svg(panels, width=3.6, height=0.8 + 0.28 * len(named)) if panels else ""
 
 
+def profiles_across_models(named: Mapping[str, Diagnosis]) -> str:
+    """Plot every profile for all models that have it; claims that name a profile alike share a panel.
+
+    So the singular values of a Primal model stand beside those of its twin with softmax attention.
+    """
+    panels: dict[str, dict[str, Sequence[float]]] = {}
+    for model, one in named.items():
+        for claim, judged in one.claims.items():
+            for name in _families(judged):
+                panels.setdefault(name, {})[f"{model}: {claim}"] = judged.profiles[name].mean
+    several = {name: curves for name, curves in panels.items() if len(curves) > 1}
+    drawn = {name.replace("_", " "): _curves("", curves, whole_names=True) for name, curves in several.items()}
+    height = 0.6 + 0.17 * max((len(curves) for curves in several.values()), default=0)  # for the names beside
+    return _svg(drawn, width=6.5, height=max(2.2, height), columns=2) if drawn else ""
+
+
 def trajectory(found: Trajectory) -> str:
     """Plot the terms of the projection loss over training: means over layers, one curve per split."""
 
@@ -129,10 +145,16 @@ def _is_wide(values: Iterable[float]) -> bool:
     return bool(drawn) and drawn[0] > 0 and drawn[-1] > _WIDE * drawn[len(drawn) // 2]
 
 
-def _curves(name: str, family: Mapping[str, Sequence[float]], *, log: bool | None = None) -> Callable[[Any], None]:
+def _curves(
+    name: str,
+    family: Mapping[str, Sequence[float]],
+    *,
+    log: bool | None = None,
+    whole_names: bool = False,
+) -> Callable[[Any], None]:
     def draw(axis: Any) -> None:
         for number, (key, values) in enumerate(family.items()):
-            label = key.removeprefix(name).replace("_", " ").strip() or "own"
+            label = key if whole_names else key.removeprefix(name).replace("_", " ").strip() or "own"
             style: dict[str, Any] = {"color": f"C{number}", "linestyle": "-" if number == 0 else "--"}
             if len(values) <= _FEW:
                 style |= {"marker": "o", "markersize": 2.5}
@@ -140,7 +162,8 @@ def _curves(name: str, family: Mapping[str, Sequence[float]], *, log: bool | Non
         if _is_wide(value for values in family.values() for value in values) if log is None else log:
             axis.set_yscale("log")
         if len(family) > 1:
-            axis.legend(frameon=False)
+            beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5)} if whole_names else {}
+            axis.legend(frameon=False, **beside)
         axis.xaxis.get_major_locator().set_params(integer=True)
 
     return draw

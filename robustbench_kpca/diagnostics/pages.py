@@ -22,12 +22,13 @@ _LAYERS, _PROFILES = "layers.csv", "profiles.csv"
 _STATISTICS = ("Statistic", "What", *tables.STATISTICS[2:])
 _FINDINGS = ("Published statement", "Source", "Measured", "95 % interval", "Outcome")
 _REASONS = ("Model", "Verdict", "Why")
+_MISSING = ("Model", "Why")
 _ACROSS = ("Model", *tables.STATISTICS[1:])
 _INTRO = (
-    "Measured on {n} samples of {data} ({split}) in {layers} attention layers with {tokens} tokens and heads of width "
-    "{width}; seed {seed}. Confidence intervals (95 %, Student's t) are over the samples. A claim is not testable if "
-    "the model has no layer of the kind it describes, or if no test could distinguish it from chance. The limits of "
-    "the verdicts are listed at the end; diagnostics/thresholds.py gives their reasons."
+    "Protocol {procedure}: measured on {n} samples of {data} ({split}) in {layers} attention layers with {tokens} "
+    "tokens and heads of width {width}; seed {seed}. Confidence intervals (95 %, Student's t) are over the samples. A "
+    "claim is not testable if the model has no layer of the kind it describes, or if no test could distinguish it from "
+    "chance. The limits of the verdicts are listed at the end; diagnostics/thresholds.py gives their reasons."
 )
 _ABLATION = (
     "Accuracies or mIoU (%) of RPC models and their twins under the same protocol on the same images. A twin has "
@@ -69,8 +70,19 @@ def write_pages(diagnosis: Diagnosis, folder: Path) -> list[Path]:
     return [*written, *tables_of_numbers]
 
 
-def write_comparison(diagnoses: Sequence[Diagnosis], folder: Path, records: Sequence[Record] = ()) -> list[Path]:
-    """Write README.md and index.html across models, with the ablation from `records`; return their paths.
+def write_comparison(
+    diagnoses: Sequence[Diagnosis],
+    folder: Path,
+    records: Sequence[Record] = (),
+    missing: Mapping[str, str] | None = None,
+) -> list[Path]:
+    """Write README.md and index.html across models; return their paths.
+
+    Args:
+        diagnoses: one per model.
+        folder: where to write.
+        records: records of evaluations, for the ablation.
+        missing: models that were not run, and why.
 
     Raises:
         BadInputError: there are no diagnoses, or other files would be replaced.
@@ -82,9 +94,11 @@ def write_comparison(diagnoses: Sequence[Diagnosis], folder: Path, records: Sequ
     ablation = [contrast.row() for contrast in contrasts(records)]
     alone = without_identity(records)
     note = f"{_ABLATION} No record of an identity twin for: {', '.join(alone)}." if alone else _ABLATION
+    absent = list((missing or {}).items())
     return _write(
-        folder, "comparison", comparison_markdown(named, ablation, note), comparison_html(named, ablation, note)
-    )
+        folder, "comparison", comparison_markdown(named, ablation, note, absent),
+        comparison_html(named, ablation, note, absent),
+    )  # fmt: skip
 
 
 def write_trajectory(found: Trajectory, folder: Path) -> list[Path]:
@@ -141,29 +155,41 @@ def html(diagnosis: Diagnosis) -> str:
 
 
 def comparison_markdown(
-    named: Mapping[str, Diagnosis], ablation: Sequence[tables.Row] = (), note: str = _ABLATION
+    named: Mapping[str, Diagnosis],
+    ablation: Sequence[tables.Row] = (),
+    note: str = _ABLATION,
+    missing: Sequence[tables.Row] = (),
 ) -> str:
     """Render the page across models as markdown."""
     claims = _across(named)
     parts = ["# The kernel-PCA claims across models", _md(_across_intro(named)), "## Verdicts"]
     rows = [(claim["title"], *(outcome or "not measured" for outcome in claim["outcomes"])) for claim in claims]
-    parts.append(_table(("Claim", *named), rows))
+    parts += [_table(("Claim", *named), rows), "## Statistics (chance)", _table(*tables.model_matrix(named))]
     for claim in claims:
         parts += [f"## {_md(claim['title'])}", _md(claim["source"]), _table(_REASONS, claim["reasons"])]
         if claim["rows"]:
             parts.append(_table(_ACROSS, claim["rows"]))
     if ablation:
         parts += ["## What the pursuit adds", _md(note), _table(COLUMNS, ablation)]
+    if missing:
+        parts += ["## Not run", _table(_MISSING, missing)]
     return _joined(parts, [f"{name}: {line}" for name, one in named.items() for line in _provenance(one)])
 
 
-def comparison_html(named: Mapping[str, Diagnosis], ablation: Sequence[tables.Row] = (), note: str = _ABLATION) -> str:
+def comparison_html(
+    named: Mapping[str, Diagnosis],
+    ablation: Sequence[tables.Row] = (),
+    note: str = _ABLATION,
+    missing: Sequence[tables.Row] = (),
+) -> str:
     """Render the HTML page across models; it loads nothing from elsewhere."""
     return _render(
         "comparison.html.j2", title="The kernel-PCA claims across models", names=list(named), claims=_across(named),
         intro=_across_intro(named),
-        figure=figures.across_models(named), reasons_head=_REASONS, ablation=ablation, ablation_head=COLUMNS,
-        ablation_note=note,
+        matrix=tables.model_matrix(named), figure=figures.across_models(named),
+        profiles=figures.profiles_across_models(named),
+        reasons_head=_REASONS, ablation=ablation, ablation_head=COLUMNS,
+        ablation_note=note, missing=missing, missing_head=_MISSING,
         provenance=[f"{name}: {line}" for name, one in named.items() for line in _provenance(one)],
     )  # fmt: skip
 
@@ -177,6 +203,7 @@ def _across_intro(named: Mapping[str, Diagnosis]) -> str:
         f"limits ({', '.join(apart)})": bool(apart),
         "data": len({one.data.digest for one in every}) > 1,
         "numbers of samples": len({one.protocol.images for one in every}) > 1,
+        "protocols": len({one.protocol.procedure for one in every}) > 1,
         "block sizes": len({one.protocol.block for one in every}) > 1,
         "seeds": len({one.protocol.seed for one in every}) > 1,
         "layers or heads": len({(one.protocol.layers, one.protocol.heads) for one in every}) > 1,
@@ -248,20 +275,27 @@ def _intro(diagnosis: Diagnosis) -> str:
         return str(min(values)) if min(values) == max(values) else f"{min(values)} to {max(values)}"
 
     return _INTRO.format(
-        n=diagnosis.protocol.images, data=diagnosis.data.name, split=diagnosis.data.split, layers=len(layers),
+        procedure=diagnosis.protocol.procedure, n=_samples(diagnosis), data=diagnosis.data.name,
+        split=diagnosis.data.split, layers=len(layers),
         tokens=spread([count for layer in layers for count in layer.tokens]),
         width=spread([layer.width for layer in layers]), seed=diagnosis.protocol.seed,
     )  # fmt: skip
 
 
+def _samples(diagnosis: Diagnosis) -> str:
+    """Return the number of samples; all numbers if claims differ."""
+    numbers = sorted(set(diagnosis.protocol.images_of.values()) or {diagnosis.protocol.images}, reverse=True)
+    return " or ".join(str(number) for number in numbers)
+
+
 def _provenance(diagnosis: Diagnosis) -> list[str]:
-    where, model = diagnosis.environment, diagnosis.model
+    where, model, protocol = diagnosis.environment, diagnosis.model, diagnosis.protocol
     versions = f"torch {where.packages.get('torch', 'unknown')}, revision {where.revision or 'unknown'}"
-    limits = ", ".join(f"{name} {value:g}" for name, value in diagnosis.protocol.thresholds.items())
+    limits = ", ".join(f"{name} {value:g}" for name, value in protocol.thresholds.items())
     return [
         f"Model: {model.source}; {model.parameters:,} parameters, SHA-256 {model.parameters_sha256[:16]}.",
         f"Data: {diagnosis.data.name}, {diagnosis.data.split}, digest {diagnosis.data.digest[:16]}.",
-        f"Protocol: digest {diagnosis.protocol_digest[:16]}, blocks of {diagnosis.protocol.block} samples.",
+        f"Protocol: {protocol.procedure}, digest {diagnosis.protocol_digest[:16]}, blocks of {protocol.block} samples.",
         f"Limits: {limits}.",
         f"Made {diagnosis.created} in {diagnosis.seconds:.0f} s on {where.processor} ({where.device}); {versions}.",
     ]

@@ -50,6 +50,8 @@ def show(
         for number, part in enumerate(source.blocks(block)):
             out = call(model, _filled(part, block, device))[: len(part.ids)]
             found = readings()
+            if part.attended is not None:
+                found = [reading.first(part.attended.shape[1]) for reading in found]
             if probe is None:
                 probe = out
                 for tap, reading in zip(taps, found, strict=True):
@@ -91,9 +93,9 @@ def _require_same_output(tap: Tap, reading: Reading, block: Block, size: int) ->
     if recomputed is None or reading.h is None:
         return
     h = reading.h
-    if block.kept is not None:  # outputs at padding positions do not matter
-        rows = len(block.kept)
-        real = block.kept.to(h.device)[:, None, :, None]
+    if block.attended is not None:  # outputs at padding positions do not matter
+        rows = len(block.attended)
+        real = block.attended.to(h.device)[:, None, :, None]
         recomputed, h = recomputed[:rows] * real, h[:rows] * real
     finite = bool(torch.isfinite(h).all() and torch.isfinite(recomputed).all())  # NaN: reported by `_layer`
     if finite and float((recomputed.float() - h.float()).norm()) > OUTPUT_TOLERANCE * float(h.float().norm()):
@@ -115,8 +117,8 @@ def _recomputed(module: nn.Module, reading: Reading, block: Block) -> Tensor | N
     with torch.no_grad():
         if isinstance(pursuit, Pursuit):
             return pursuit(k, v, q if isinstance(module, AsymmetricRPCAttention) else None)
-        kept = None if block.kept is None else _repeat_last(block.kept, len(k)).to(k.device)[:, None, None, :]
-        recomputed: Tensor = F.scaled_dot_product_attention(q, k, v, attn_mask=kept)
+        mask = None if block.attended is None else _repeat_last(block.attended, len(k)).to(k.device)[:, None, None, :]
+        recomputed: Tensor = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     return recomputed
 
 

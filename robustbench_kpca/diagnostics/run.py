@@ -1,18 +1,20 @@
 """`diagnose`: measure every claim on one model, block by block, with memory independent of the number of images."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 from torch import Tensor, nn
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]  # it is there, and documented
 
 from robustbench_kpca.diagnostics import thresholds
 from robustbench_kpca.diagnostics.chance import chance_levels
-from robustbench_kpca.diagnostics.claims import CLAIMS, Claim, Results, Verdict
+from robustbench_kpca.diagnostics.claims import Claim, Results, Verdict
 from robustbench_kpca.diagnostics.diagnosis import BLOCK, Diagnosis, Judged, LayerInfo, Protocol
 from robustbench_kpca.diagnostics.layer import Layer
 from robustbench_kpca.diagnostics.passes import show
+from robustbench_kpca.diagnostics.procedures import Procedure, corrected
 from robustbench_kpca.diagnostics.sources import Source
 from robustbench_kpca.diagnostics.taps import Tap, find_taps
 from robustbench_kpca.diagnostics.totals import Totals, block_orders, draws_for
@@ -23,7 +25,7 @@ from robustbench_kpca.records.record import Environment
 
 def diagnose(
     model: nn.Module,
-    source: Source,
+    source: Source | Procedure,
     environment: Environment,
     *,
     name: str,
@@ -40,11 +42,11 @@ def diagnose(
 
     Args:
         model: a model with attention layers that `taps` supports; in evaluation mode.
-        source: images in [0, 1], or texts.
+        source: images in [0, 1], or texts; or a procedure, which says what is measured on which.
         environment: the hardware and software of this run.
         name: name of the model.
         origin: source of its weights.
-        claims: names from `diagnostics.claims`; by default all.
+        claims: names from `diagnostics.claims`; by default all. Without effect if `source` is a procedure.
         layers: numbers of the attention layers, from 0; by default all.
         heads: numbers of the heads, from 0; by default all.
         block: images per block, at most all images; the model runs at this batch size.
@@ -59,15 +61,23 @@ def diagnose(
     started, created = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     if any(module.training for module in model.modules()):
         raise BadInputError("the model, or a part of it, is in training mode", fix="call model.eval() first")
-    members = {claim: CLAIMS.get(claim) for claim in (CLAIMS.names() if claims is None else claims)}
-    taps, info = _selected(find_taps(model), layers, type(model).__name__), source.info()
+    procedure = source if isinstance(source, Procedure) else corrected(source, claims)
+    taps = _selected(find_taps(model), layers, type(model).__name__)
+    parts = procedure.by_source()
+    info, count = parts[0][0].info(), sum(part.info().n for part, _ in parts)
     block = min(block, info.n)
-    work = _Running(members, seed, lambda done: None if progress is None else progress(done, info.n))
-    probe = show(model, taps, source, work.add, block=block, seed=seed, heads=heads, device=device)
+    work = _Running(procedure.claims, seed, lambda done: None if progress is None else progress(done, count))
+    probe: Tensor | None = None
+    for part, members in parts:
+        visit = partial(work.add, members=members)
+        out = show(model, taps, part, visit, block=min(block, part.info().n), seed=seed, heads=heads, device=device)
+        probe = out if probe is None else probe
+    assert probe is not None
     limits = {key: float(value) for key, value in vars(thresholds).items() if key.isupper()}
     protocol = Protocol(
-        claims=tuple(members), images=work.images, block=block, seed=seed, thresholds=limits,
-        layers=_sorted(layers), heads=_sorted(heads),
+        procedure=procedure.name, claims=tuple(procedure.claims), images=info.n, block=block, seed=seed,
+        images_of={name: procedure.sources[name].info().n for name in procedure.claims},
+        thresholds=limits, layers=_sorted(layers), heads=_sorted(heads),
     )  # fmt: skip
     return Diagnosis(
         model=model_info(model, name, origin or name, probe.float()), data=info, protocol=protocol,
@@ -80,26 +90,26 @@ def diagnose(
 class _Running:
     """Running totals of one diagnosis."""
 
-    def __init__(self, claims: dict[str, Claim], seed: int, progress: Callable[[int], None]) -> None:
+    def __init__(self, claims: Mapping[str, Claim], seed: int, progress: Callable[[int], None]) -> None:
         self.claims, self.seed, self.progress = claims, seed, progress
         self.totals: dict[str, Totals] = {}
         self.infos: dict[int, LayerInfo] = {}
         self.broken: dict[str, str] = {}
         self.images = 0
 
-    def add(self, layers: Iterator[Layer], group: str) -> None:
-        """Measure every claim on a group of images, one layer at a time."""
-        seen: dict[str, list[dict[str, Tensor]]] = {name: [] for name in self.claims}
-        units: dict[str, list[tuple[int, int]]] = {name: [] for name in self.claims}
+    def add(self, layers: Iterator[Layer], group: str, *, members: Mapping[str, Claim]) -> None:
+        """Measure some claims on a group of images, one layer at a time."""
+        seen: dict[str, list[dict[str, Tensor]]] = {name: [] for name in members}
+        units: dict[str, list[tuple[int, int]]] = {name: [] for name in members}
         images = 0
         for layer in layers:
             self._record_layer(layer)
             images = len(layer.ids)
-            for name, claim in self.claims.items():
+            for name, claim in members.items():
                 if claim.applies(layer) and (found := self._observe(name, claim, layer)) is not None:
                     seen[name].append(found)
                     units[name] += [(layer.index, head) for head in layer.heads]
-        for name, claim in self.claims.items():
+        for name, claim in members.items():
             if seen[name] and name not in self.broken:
                 total = self.totals.setdefault(name, Totals(claim, units[name], draws_for(len(units[name]))))
                 total.add(seen[name], block_orders(self.seed, group, total.draws, images))

@@ -1,27 +1,36 @@
 """Data for a diagnosis: blocks of images, or of texts with a padding mask."""
 
-import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from robustbench_kpca.data.samples import Samples, to_tensor
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import sha256
 from robustbench_kpca.records.record import DataInfo
+
+MOST_TOKENS = 128
+"""Texts are truncated to this number of tokens, as in the study."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Inputs for one pass; `kept` is True for tokens and False for padding, or None without padding."""
+    """Inputs for one pass.
+
+    Attributes:
+        inputs: images, or named tensors.
+        ids: one per row.
+        kept: True for the tokens that are measured, False for padding; None if all are.
+        attended: True for the tokens that the model attends to; None if all are.
+
+    """
 
     inputs: Any
     ids: tuple[str, ...]
     kept: Tensor | None = None
+    attended: Tensor | None = None
 
 
 @runtime_checkable
@@ -57,11 +66,16 @@ class ImageSource:
 
 @dataclass(frozen=True)
 class TextSource:
-    """Token ids of texts; within a block, shorter texts are padded and the padding is masked."""
+    """Token ids of texts; within a block, shorter texts are padded and the padding is masked.
+
+    With `padded_to` every text is padded to this length, and padding is measured like tokens, though still masked in
+    the model.
+    """
 
     name: str
     sequences: tuple[tuple[int, ...], ...]
     pad: int
+    padded_to: int | None = None
 
     def info(self) -> DataInfo:
         """Return the identity of the token ids."""
@@ -73,51 +87,15 @@ class TextSource:
         for numbers in _batched(len(self.sequences), size):
             rows = [torch.tensor(self.sequences[number]) for number in numbers]
             ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self.pad)
+            if self.padded_to is not None:
+                ids = torch.nn.functional.pad(ids, (0, self.padded_to - ids.shape[1]), value=self.pad)
             lengths = torch.tensor([len(row) for row in rows])
-            kept = torch.arange(ids.shape[1]) < lengths.unsqueeze(1)
-            yield Block({"input_ids": ids, "attention_mask": kept.long()}, tuple(str(n) for n in numbers), kept)
+            real = torch.arange(ids.shape[1]) < lengths.unsqueeze(1)
+            inputs = {"input_ids": ids, "attention_mask": real.long()}
+            kept = real if self.padded_to is None else None
+            yield Block(inputs, tuple(str(n) for n in numbers), kept, real)
 
 
 def _batched(count: int, size: int) -> Iterator[range]:
     for first in range(0, count, size):
         yield range(first, min(first + size, count))
-
-
-LEAST_CHARACTERS = 30
-MOST_TOKENS = 128
-
-
-def load_text_model(name: str, file: Path, limit: int) -> tuple[Any, TextSource]:
-    """Load an encoder and its tokeniser with `transformers`, and the first `limit` texts of a file, one per line.
-
-    As in the study, only lines of more than 30 characters are used, truncated to 128 tokens. Only texts of equal length
-    can serve as each other's null model.
-
-    Raises:
-        BadInputError: `transformers` is missing, the model cannot be loaded, or the file has no such lines.
-
-    """
-    try:
-        library: Any = importlib.import_module("transformers")
-    except ImportError:
-        raise BadInputError(
-            f"model 'transformers:{name}' needs the package transformers, which is not installed",
-            fix="pip install transformers",
-        ) from None
-    try:
-        model = library.AutoModel.from_pretrained(name).eval()
-        tokenizer = library.AutoTokenizer.from_pretrained(name)
-    except Exception as error:  # noqa: BLE001 (the hub fails in many ways)
-        raise BadInputError(
-            f"transformers model '{name}' could not be loaded ({[*str(error).splitlines(), ''][0][:100]})",
-            fix="check the name and the network, or give a folder",
-        ) from None
-    try:
-        lines = [line.strip() for line in file.read_text("utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"cannot read texts {file} ({error})", expected="a text file, one text per line") from None
-    texts = [line for line in lines if len(line) > LEAST_CHARACTERS][:limit]
-    if not texts:
-        raise BadInputError(f"{file} has no line of more than {LEAST_CHARACTERS} characters")
-    made = tokenizer(texts, truncation=True, max_length=MOST_TOKENS)["input_ids"]
-    return model, TextSource(file.stem, tuple(tuple(row) for row in made), tokenizer.pad_token_id or 0)

@@ -1,8 +1,9 @@
 """Table rows of a diagnosis, made from the diagnosis alone, without torch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from robustbench_kpca.diagnostics.diagnosis import Diagnosis, Judged, Measured
+from robustbench_kpca.diagnostics.figures import controls
 from robustbench_kpca.records.estimate import Estimate
 
 VERDICTS = ("Claim", "Verdict", "Why")
@@ -61,6 +62,37 @@ def layer_matrix(judged: Judged) -> tuple[Row, list[Row]]:
         cells.setdefault(layer, {})[name] = f"{mean} ({chance})" if chance else mean
     rows = [(layer, *(cells[layer].get(name, "") for name in names)) for layer in sorted(cells, key=int)]
     return ("Layer", *(name.replace("_", " ") for name in names)), rows
+
+
+def model_matrix(named: Mapping[str, Diagnosis]) -> tuple[Row, list[Row]]:
+    """Return the head and one row per model: the main statistic of every claim, and all that have a null model.
+
+    In brackets stands the chance level, or the first control of a statistic without a null model.
+    """
+    columns: dict[tuple[str, str], None] = {}
+    for one in named.values():
+        for claim, judged in one.claims.items():
+            nulled = [name for name, measured in judged.statistics.items() if measured.null is not None]
+            directed = [name for name, measured in judged.statistics.items() if measured.better != "neither"]
+            for name in [*(directed or list(judged.statistics))[:1], *nulled]:
+                columns[claim, name] = None
+    rows = [(model, *(_against(one, *column) for column in columns)) for model, one in named.items()]
+    return ("Model", *(f"{claim}: {name}".replace("_", " ") for claim, name in columns)), rows
+
+
+def _against(diagnosis: Diagnosis, claim: str, name: str) -> str:
+    if claim not in diagnosis.claims or name not in diagnosis.claims[claim].statistics:
+        return ""
+    statistics = diagnosis.claims[claim].statistics
+    measured, value = statistics[name], number(statistics[name].estimate.value)
+    if measured.null is not None:
+        return f"{value} ({number(measured.null.chance)})"
+    control = next(iter(controls(diagnosis.claims[claim], name)), None)
+    return (
+        value
+        if control is None
+        else f"{value} ({control.removeprefix(f'{name}_')} {number(statistics[control].estimate.value)})"
+    )
 
 
 def chance_rows(diagnosis: Diagnosis) -> list[Row]:

@@ -21,8 +21,11 @@ from robustbench_kpca.attention.symmetric import SymmetricAttention, split_heads
 from robustbench_kpca.errors import BadInputError, BenchmarkError
 from robustbench_kpca.models.fan import TokenMix
 
-TEXT_LAYERS = ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra", "ViT", "DeiT")
-"""Families of `transformers` whose `<family>SelfAttention` is plain softmax attention with `query`, `key`, `value`."""
+TEXT_LAYERS = ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra", "ViT", "DeiT", "Luke")
+"""Families of `transformers` whose `<family>SelfAttention` is plain softmax attention with `query`, `key`, `value`.
+LUKE's is so as long as no entities are given."""
+WINDOWED = "LongformerSelfAttention"
+"""Softmax attention in a window: that of all tokens for texts of at most half a window, without global tokens."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class Reading:
     k: Tensor
     v: Tensor | None
     h: Tensor | None
+
+    def first(self, tokens: int) -> "Reading":
+        """Return the same without later tokens, which a model may add as padding of its own."""
+        parts = (None if part is None else part[..., :tokens, :] for part in (self.q, self.k, self.v, self.h))
+        return Reading(self.x[:, :tokens], *parts)  # type: ignore[arg-type]  # None stays None
 
 
 @dataclass(frozen=True)
@@ -99,11 +107,14 @@ def listening(taps: Sequence[Tap]) -> Iterator[Callable[[], list[Reading]]]:
             tap.forget()
 
 
+_INPUTS = ("hidden_states", "word_hidden_states")
+
+
 def _attach(tap: Tap, key: str, module: nn.Module) -> Any:
     if key.startswith("<"):
 
         def before(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-            _store(tap, key, given[0] if given else named["hidden_states"])
+            _store(tap, key, given[0] if given else named[next(name for name in _INPUTS if name in named)])
 
         return module.register_forward_pre_hook(before, with_kwargs=True)
 
@@ -114,7 +125,7 @@ def _attach(tap: Tap, key: str, module: nn.Module) -> Any:
 
 
 def _store(tap: Tap, key: str, x: Tensor) -> None:
-    tap.seen[key] = x.detach()
+    tap.seen[key] = x.detach().clone()  # a layer may change its own tensors afterwards, as Longformer scales q
     tap.calls[key] = tap.calls.get(key, 0) + 1
 
 
@@ -130,6 +141,8 @@ def _tap(module: Any) -> _HookPlan | None:
         return _token_mix(module)
     if isinstance(module, (PrimalAttention, KEPSVGPAttention)):
         return _primal(module)
+    if type(module).__name__ == WINDOWED:
+        return _longformer(module)
     if type(module).__name__.removesuffix("SelfAttention") in TEXT_LAYERS and hasattr(module, "query"):
         return _transformers(module)
     return None
@@ -194,6 +207,16 @@ def _transformers(module: Any) -> _HookPlan:
     def read(seen: dict[str, Tensor]) -> Reading:
         q, k, v, h = (_by_head(seen[part], heads) for part in ("query", "key", "value", "context"))
         return Reading(seen["<x"], q, k, v, h)
+
+    return {part: getattr(module, part) for part in ("query", "key", "value")} | {"context": module}, read
+
+
+def _longformer(module: Any) -> _HookPlan:
+    """Read attention whose projections have the tokens before the batch."""
+
+    def read(seen: dict[str, Tensor]) -> Reading:
+        q, k, v = (_by_head(seen[part].transpose(0, 1), module.num_heads) for part in ("query", "key", "value"))
+        return Reading(seen["<x"], q, k, v, _by_head(seen["context"], module.num_heads))
 
     return {part: getattr(module, part) for part in ("query", "key", "value")} | {"context": module}, read
 

@@ -4,7 +4,7 @@ Every file of this folder is a table of related metrics, the constant `METRICS`;
 asked for.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from robustbench_kpca.errors import BadInputError
@@ -17,8 +17,13 @@ from robustbench_kpca.registry import Family, unknown_name
 
 __all__ = [
     "METRICS", "PERCENT", "PLAIN", "Mean", "Metric", "Paired", "Scores", "Statistic", "Unit", "Weighted", "aligned",
-    "answers", "common_unit", "measure", "metric_for",
+    "answers", "common_unit", "leading", "measure", "metric_for",
 ]  # fmt: skip
+LEADING = (
+    "robust_accuracy", "robust_miou", "corruption_accuracy", "corrupted_miou", "shift_accuracy", "clean_accuracy",
+    "miou",
+)  # fmt: skip
+"""Metrics in order of preference: the first one that a record has stands for it."""
 TABLES = Family("table of metrics", __name__, "METRICS")
 
 
@@ -86,6 +91,11 @@ def metric_for(name: str) -> Metric:
 def answers(metric: Metric, kind: str) -> bool:
     """Whether a metric can be asked of protocols of this kind."""
     return kind in metric.kinds
+
+
+def leading(names: Collection[str]) -> str:
+    """Return the metric that stands for a record with these metrics: see `LEADING`; else the first."""
+    return next((name for name in LEADING if name in names), next(iter(names), ""))
 
 
 def measure(outcomes: Outcomes, scenario: Scenario) -> dict[str, Estimate]:

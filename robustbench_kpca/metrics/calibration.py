@@ -45,11 +45,10 @@ def expected_calibration_error(confidence: Values, correct: Flags, weights: Weig
         BadInputError: no images, lengths differ, or a confidence outside [0, 1].
 
     """
-    confidence, right = _repeated(confidence, correct, weights)
-    edges = np.linspace(0, 1, ECE_BINS + 1)
-    bins = np.maximum(np.searchsorted(edges, confidence, side="left") - 1, 0)
-    gaps = np.bincount(bins, weights=right - confidence, minlength=ECE_BINS)
-    return float(np.abs(gaps).sum() / len(confidence))
+    confidence, right = _checked(confidence, correct)
+    count = _counts(weights, len(confidence))
+    gaps = np.bincount(_ece_bins(confidence), weights=count * (right - confidence), minlength=ECE_BINS)
+    return float(np.abs(gaps).sum() / count.sum())
 
 
 def rms_calibration_error(
@@ -80,75 +79,123 @@ def rms_calibration_error(
         BadInputError: as `expected_calibration_error`, or `compat` with fewer than 100 images.
 
     """
-    confidence, right = _repeated(confidence, correct, weights)
-    n = len(confidence)
+    confidence, right = _checked(confidence, correct)
+    order = np.argsort(confidence, kind="stable")
+    confidence, right, count = confidence[order], right[order], _counts(weights, len(order))[order]
+    n = float(count.sum())
     if compat and n < RMS_BIN:
         raise BadInputError(
-            f"{n} images", expected=f"at least {RMS_BIN}, one bin of the published code", fix="use compat=False"
+            f"{n:.0f} images", expected=f"at least {RMS_BIN}, one bin of the published code", fix="use compat=False"
         )
     if not compat:
-        _, same = np.unique(confidence, return_inverse=True)
-        right = (np.bincount(same, weights=right) / np.bincount(same))[same]
-    order = np.argsort(confidence, kind="stable")
-    bins = np.minimum(np.arange(n) // RMS_BIN, max(n // RMS_BIN, 1) - 1)
-    gaps = np.bincount(bins, weights=(right - confidence)[order]) / np.bincount(bins)
-    shares = np.bincount(bins) / n
+        same = np.cumsum(np.diff(confidence, prepend=confidence[0]) != 0)
+        right = (np.bincount(same, count * right) / np.maximum(np.bincount(same, count), 1))[same]
+    edges = np.append(np.arange(max(n // RMS_BIN, 1)) * RMS_BIN, n)
+    places = np.cumsum(np.append(0.0, count))  # image i, in order of confidence, fills places[i] to places[i + 1]
+    sums = np.diff(np.interp(edges, places, np.cumsum(np.append(0.0, count * (right - confidence)))))
+    shares = np.diff(edges) / n
     if compat:
         shares[-1] = 0.0
-    return float(np.sqrt(shares @ gaps**2))
+    return float(np.sqrt(shares @ (sums / np.diff(edges)) ** 2))
 
 
-def _repeated(confidence: Values, correct: Flags, weights: Weights) -> tuple[Values, Values]:
-    """Check what is given, and repeat each image as often as it counts."""
+def _ece_bins(confidence: Values) -> NDArray[np.int64]:
+    edges = np.linspace(0, 1, ECE_BINS + 1)
+    return np.maximum(np.searchsorted(edges, confidence, side="left") - 1, 0)
+
+
+def _checked(confidence: Values, correct: Flags) -> tuple[Values, Values]:
     if confidence.ndim != 1 or confidence.shape != correct.shape:
         raise BadInputError(f"confidences of shape {confidence.shape} for predictions of shape {correct.shape}")
     if not ((confidence >= 0) & (confidence <= 1)).all():
         odd = int((~((confidence >= 0) & (confidence <= 1))).sum())
         raise BadInputError(f"{odd} confidences outside [0, 1]", expected="probabilities")
-    right = correct.astype(np.float64)
-    if weights is not None:
-        confidence, right = np.repeat(confidence, weights), np.repeat(right, weights)
-    if len(confidence) == 0:
+    return confidence, correct.astype(np.float64)
+
+
+def _counts(weights: Weights, n: int) -> Values:
+    """Return how often each image counts."""
+    count = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
+    if count.sum() == 0:
         raise BadInputError("no images", expected="at least one")
-    return confidence, right
+    return count
 
 
-def _weighted(outcomes: Outcomes, error: Callable[..., float]) -> Weighted:
+def _weighted(outcomes: Outcomes, error: Callable[..., float], many: "ManyOf | None") -> Weighted:
     confidence, right = np.clip(outcomes["confidence"], 0, 1), correct(outcomes)
 
     def value(weights: NDArray[np.int64] | None) -> float:
         return error(confidence, right, weights)
 
-    return Weighted(outcomes["sample"], value)
+    return Weighted(
+        outcomes["sample"], value, many=None if many is None else many(confidence, right.astype(np.float64))
+    )
 
 
-def _of(error: Callable[..., float], *, bins: int = 0, **how: Any) -> Statistic:
+Many = Callable[[NDArray[np.int64]], Values]
+ManyOf = Callable[[Values, Values], Many]
+"""Confidence and correctness -> a function that computes an error of many resamples, the rows of a matrix, at once."""
+
+
+def _many_ece(confidence: Values, right: Values) -> Many:
+    gaps = np.zeros((len(confidence), ECE_BINS))
+    gaps[np.arange(len(confidence)), _ece_bins(confidence)] = right - confidence
+    return lambda weights: np.asarray(np.abs(weights @ gaps).sum(1) / weights.sum(1))
+
+
+def _many_rms(confidence: Values, right: Values, *, compat: bool = False) -> Many:
+    order = np.argsort(confidence, kind="stable")
+    n = len(order)
+    ordered = confidence[order]
+    levels, starts = (ordered, np.arange(n)) if compat else np.unique(ordered, return_index=True)
+    edges = np.append(np.arange(max(n // RMS_BIN, 1)) * RMS_BIN, n).astype(np.float64)
+    widths = np.diff(edges)
+    shares = widths / n
+    if compat:
+        shares[-1] = 0.0
+
+    def many(weights: NDArray[np.int64]) -> Values:
+        count = weights[:, order].astype(np.float64)
+        of_level = np.add.reduceat(count, starts, axis=1)
+        gap = np.add.reduceat(count * right[order], starts, axis=1) - of_level * levels
+        zero = np.zeros((len(weights), 1))
+        places, sums = (np.cumsum(np.hstack([zero, part]), axis=1) for part in (of_level, gap))
+        found = np.array([np.interp(edges, x, y) for x, y in zip(places, sums, strict=True)])
+        return np.asarray(np.sqrt((np.diff(found, axis=1) / widths) ** 2 @ shares))
+
+    return many
+
+
+def _of(error: Callable[..., float], *, many: ManyOf | None = None, bins: int = 0, **how: Any) -> Statistic:
     """Return a calibration error as a metric that needs so many bins of 100 images."""
 
     def applies(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
         return len(outcomes) >= bins * RMS_BIN
 
     return Statistic(
-        task="classification", unit=PERCENT, kinds=("clean", "shift"), weighted=partial(_weighted, error=error),
-        applies=applies, lower_is_better=True, **how,
+        task="classification", unit=PERCENT, kinds=("clean", "shift"), applies=applies, lower_is_better=True,
+        weighted=partial(_weighted, error=error, many=many), **how,
     )  # fmt: skip
 
 
 METRICS = (
     _of(
         expected_calibration_error,
+        many=_many_ece,
         name="ece",
         title="Expected calibration error",
         what="Expected calibration error, 15 equal bins (Guo et al. 2017, arXiv:1706.04599).",
     ),
     _of(
         rms_calibration_error,
+        many=_many_rms,
         name="rms_calibration_error",
         title="RMS calibration error",
         what="RMS calibration error, bins of 100 images (Hendrycks et al. 2019, arXiv:1812.04606).",
     ),
     _of(
         partial(rms_calibration_error, compat=True),
+        many=partial(_many_rms, compat=True),
         bins=2,
         name="rms_calibration_error_compat",
         title="RMS calibration error as published, without the last bin",

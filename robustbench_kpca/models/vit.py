@@ -12,7 +12,7 @@ from robustbench_kpca.models.stem import conv_stem
 
 @dataclass(frozen=True)
 class ViTShape:
-    """Shape of a ViT; the names are timm's."""
+    """Shape of a plain ViT; the names are timm's."""
 
     img_size: int
     patch_size: int
@@ -25,18 +25,18 @@ class ViTShape:
 
 
 @dataclass(frozen=True)
-class ClassifierShape(ViTShape):
-    """Shape of a ViT that classifies; its stem is `patch` as usual, or `conv` (`stem.py`)."""
+class ViTWithStem(ViTShape):
+    """Shape of a ViT whose stem can be chosen: `patch`, one convolution as usual, or `conv`, several (`stem.py`)."""
 
     stem: str = "patch"
 
 
 SIZES = {
-    "digits": ClassifierShape(32, 8, embed_dim=48, depth=4, num_heads=3, num_classes=10, mlp_ratio=3.0),
-    "cifar": ClassifierShape(32, 4, embed_dim=192, depth=12, num_heads=3, num_classes=10),
-    "tiny_patch16_224": ClassifierShape(224, 16, embed_dim=192, depth=12, num_heads=3, num_classes=1000),
-    "small_patch16_224": ClassifierShape(224, 16, embed_dim=384, depth=12, num_heads=6, num_classes=1000),
-    "base_patch16_224": ClassifierShape(224, 16, embed_dim=768, depth=12, num_heads=12, num_classes=1000),
+    "digits": ViTWithStem(32, 8, embed_dim=48, depth=4, num_heads=3, num_classes=10, mlp_ratio=3.0),
+    "cifar": ViTWithStem(32, 4, embed_dim=192, depth=12, num_heads=3, num_classes=10),
+    "tiny_patch16_224": ViTWithStem(224, 16, embed_dim=192, depth=12, num_heads=3, num_classes=1000),
+    "small_patch16_224": ViTWithStem(224, 16, embed_dim=384, depth=12, num_heads=6, num_classes=1000),
+    "base_patch16_224": ViTWithStem(224, 16, embed_dim=768, depth=12, num_heads=12, num_classes=1000),
 }
 
 

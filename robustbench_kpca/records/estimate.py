@@ -1,5 +1,6 @@
 """Estimates with their uncertainty, and tests that compare two models sample by sample."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ Values = NDArray[np.float64]
 CONFIDENCE = 0.95
 RESAMPLES = 2000
 FLIPS = 10_000
+BLOCK = 2**22
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,18 @@ def proportion(successes: int, n: int) -> Estimate:
 
 def bootstrap_mean(values: Values, seed: int = 0) -> Estimate:
     """Mean of `values` with the percentile bootstrap interval over samples (Efron 1979), seeded."""
-    rng = np.random.default_rng(seed)
     n = len(values)
-    means = np.array([values[rng.integers(0, n, n)].mean() for _ in range(RESAMPLES)])
+    means = np.concatenate([values[drawn].mean(axis=1) for drawn in resampled(n, seed, RESAMPLES)])
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
     return Estimate(float(values.mean()), float(low), float(high), n, "bootstrap")
+
+
+def resampled(n: int, seed: int, resamples: int) -> Iterator[NDArray[np.int64]]:
+    """Yield all resamples of n samples as rows of indices, in blocks of at most `BLOCK` indices (or one row)."""
+    rng, rows = np.random.default_rng(seed), max(BLOCK // n, 1)
+    for start in range(0, resamples, rows):
+        yield rng.integers(0, n, (min(rows, resamples - start), n))
 
 
 def mean(values: Values) -> Estimate:

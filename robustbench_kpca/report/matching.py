@@ -1,7 +1,7 @@
 """Match what a board asks for with records: which record fills which cell."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,14 @@ def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
     spec = validate(BoardSpec, load_toml(path), f"board {path}")
     files = sorted((path.parent / "records").glob(f"*{SUFFIX}")) if records is None else list(records)
     name = path.parent.name
-    return fill(name, spec, files, str(path), f"rbk leaderboard {name}", f"rbk plan {name}")
+    return fill(name, spec, read(files), str(path), f"rbk leaderboard {name}", f"rbk plan {name}")
 
 
-def fill(name: str, spec: BoardSpec, records: Iterable[Path], where: str, remake: str, missing: str) -> Board:
+Content = Record | dict[str, Any]
+"""A record that was checked; of an older schema what its file holds, unchecked."""
+
+
+def fill(name: str, spec: BoardSpec, contents: Sequence[Content], where: str, remake: str, missing: str) -> Board:
     """Match what a board asks for with records; errors begin with `where`. For `remake` and `missing` see `Board`.
 
     Raises:
@@ -39,8 +43,8 @@ def fill(name: str, spec: BoardSpec, records: Iterable[Path], where: str, remake
     """
     for column in spec.column:
         _require_metric(spec, column, where)
-    loaded, older = _load(records)
-    known = [(record, record.spec.model_dump()) for record in loaded]
+    known = [(one, one.spec.model_dump()) for one in contents if isinstance(one, Record)]
+    older = [one for one in contents if isinstance(one, dict)]
     protocols = {evaluation: evaluation.resolve() for evaluation in spec.evaluations}
     runs = [
         _run(spec.seed, model, evaluation, protocols[evaluation], known, older)
@@ -53,15 +57,17 @@ def fill(name: str, spec: BoardSpec, records: Iterable[Path], where: str, remake
     return Board(name, spec, tuple(runs), remake, missing)
 
 
-def _load(files: Iterable[Path]) -> tuple[list[Record], list[dict[str, Any]]]:
-    """Load records; of those of an older schema, return what they hold, unchecked."""
-    loaded, older = [], []
-    for file in files:
-        try:
-            loaded.append(load_consistent(file))
-        except OlderSchemaError as error:
-            older.append(error.content)
-    return loaded, older
+def read(files: Iterable[Path], known: dict[tuple[Path, int], Content] | None = None) -> list[Content]:
+    """Load and check records; those in `known`, by path and time of change, are not read again."""
+    found = {} if known is None else known
+    keys = [(file, file.stat().st_mtime_ns) for file in files]
+    for key in keys:
+        if key not in found:
+            try:
+                found[key] = load_consistent(key[0])
+            except OlderSchemaError as error:
+                found[key] = error.content
+    return [found[key] for key in keys]
 
 
 def _require_metric(spec: BoardSpec, column: Column, where: str) -> None:

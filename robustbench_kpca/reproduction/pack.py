@@ -98,7 +98,10 @@ class Table(BaseModel):
 
 
 class Claims(BaseModel):
-    """Claims about attention, measured on some images of `samples`, for each arm; `layers` as in `rbk diagnose`."""
+    """Claims about attention, measured on some images of `samples`, for each arm.
+
+    `literal`: measurements of the reproduction study, made as its programs make them, beside the claims.
+    """
 
     model_config = STRICT
     kind: Literal["claims"]
@@ -108,6 +111,7 @@ class Claims(BaseModel):
     samples: str
     images: Annotated[int, Field(ge=1)]
     claims: Annotated[tuple[str, ...], Field(min_length=1)]
+    literal: tuple[str, ...] = ()
 
 
 class Curves(BaseModel):

@@ -13,6 +13,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.files import name_with_seed
 from robustbench_kpca.models.loading import bundled
+from robustbench_kpca.report.matching import Content
 from robustbench_kpca.reproduction.pack import Arm, Pack, Samples, ScaleName
 from robustbench_kpca.training.recipe import load_recipe
 
@@ -54,6 +55,7 @@ class Roles:
         folders: data set -> folder.
         checkpoints: model -> file of weights.
         limit: in place of every number of samples, where it is smaller.
+        known_records: the records that were read so far; see `report.matching.read`.
 
     """
 
@@ -64,6 +66,7 @@ class Roles:
     folders: Mapping[str, Path]
     checkpoints: Mapping[str, Path]
     limit: int | None = None
+    known_records: dict[tuple[Path, int], Content] = field(default_factory=dict, compare=False)
     _loaded: dict[tuple[str, str | None], Dataset | str] = field(default_factory=dict, compare=False)
 
     def weights(self, training: Training) -> Path:

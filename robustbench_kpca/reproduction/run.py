@@ -9,6 +9,7 @@ import torch
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.diagnostics.diagnosis import BLOCK
 from robustbench_kpca.diagnostics.pages import write_pages
+from robustbench_kpca.diagnostics.procedures import corrected, normalise_as_study, study_of_images, study_view
 from robustbench_kpca.diagnostics.run import diagnose
 from robustbench_kpca.diagnostics.sources import ImageSource
 from robustbench_kpca.diagnostics.trajectory import over_training
@@ -129,17 +130,24 @@ def _evaluate(steps: Sequence[Evaluate], roles: Roles, settings: Settings, repor
     against = None if wanted.against is None else roles.source(wanted.against)
     data = DataRequest(roles.source(wanted.data), wanted.split, wanted.limit, against)
     options = RunOptions(SEED, settings.batch_size, settings.workers, settings.device, roles.out / "records")
-    settings.execute(make_plan(jobs, data, options, audited=settings.audited), reporter)
+    samples = roles.load(wanted.data, wanted.split)
+    audited = settings.audited and not isinstance(samples, str) and samples.form.box  # audits are for images
+    settings.execute(make_plan(jobs, data, options, audited=audited), reporter)
 
 
 def _diagnose(step: Diagnose, roles: Roles, settings: Settings, reporter: Reporter) -> None:
     network, request = step.model.request.load(), step.model.request
-    data = roles.source(step.data)
-    samples = Samples.require(DataRequest(data, step.splits[0], step.images).load(input_view(network)))
+    data, view = roles.source(step.data), input_view(network)
+    if step.literal:
+        samples = Samples.require(DataRequest(data, step.splits[0]).load(study_view(view.size)))
+        normalise_as_study(network)
+        source = study_of_images(samples, step.claims, most=step.images)
+    else:
+        samples = Samples.require(DataRequest(data, step.splits[0], step.images).load(view))
+        source = corrected(ImageSource(samples.in_order()), step.claims)
     done = diagnose(
-        network, ImageSource(samples.in_order()), environment(torch.device(settings.device)), name=step.model.name,
-        origin=request.source, claims=step.claims, block=min(BLOCK, step.images), seed=SEED, device=settings.device,
-        progress=reporter.start(str(step)),
+        network, source, environment(torch.device(settings.device)), name=step.name, origin=request.source,
+        block=min(BLOCK, step.images), seed=SEED, device=settings.device, progress=reporter.start(str(step)),
     )  # fmt: skip
     done.save(step.folder)
     write_pages(done, step.folder)

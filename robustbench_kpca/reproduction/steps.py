@@ -9,11 +9,14 @@ from robustbench_kpca.diagnostics.epochs import FILE as EPOCHS_FILE
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Evaluation
-from robustbench_kpca.report.matching import fill
+from robustbench_kpca.report.matching import fill, read
 from robustbench_kpca.reproduction.pack import Claims, Epochs, Item, Open, Table
 from robustbench_kpca.reproduction.roles import Model, Roles, Training
 from robustbench_kpca.reproduction.tables import board_spec
 from robustbench_kpca.training.recipe import load_recipe
+
+LITERALLY = "-as-the-study"
+"""End of the name of a diagnosis that was made as the reproduction study makes it."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Diagnose:
-    """Test claims on one model; the diagnosis is written to `folder`."""
+    """Test claims on one model, or make measurements as the study does; the diagnosis is written to `folder`."""
 
     model: Model
     folder: Path
@@ -49,9 +52,15 @@ class Diagnose:
     splits: tuple[str]
     images: int
     claims: tuple[str, ...]
+    literal: bool
+
+    @property
+    def name(self) -> str:
+        """The name of the diagnosis."""
+        return f"{self.model.name}{LITERALLY if self.literal else ''}"
 
     def __str__(self) -> str:
-        return f"diagnose {self.model.name}: {', '.join(self.claims)}"
+        return f"diagnose {self.name}: {', '.join(self.claims)}"
 
 
 @dataclass(frozen=True)
@@ -105,8 +114,8 @@ def plan(items: Mapping[str, Item], roles: Roles) -> list[Planned]:
 def board_of(name: str, table: Table, roles: Roles) -> Board:
     """Fill a table with the records that are there."""
     records, command = roles.out / "records", f"rbk reproduce {roles.name} --item {name}"
-    files = find_records(records) if records.is_dir() else []
-    return fill(name, board_spec(table, roles), files, f"{name} of {roles.name}", command, f"{command} --plan")
+    contents = read(find_records(records) if records.is_dir() else [], roles.known_records)
+    return fill(name, board_spec(table, roles), contents, f"{name} of {roles.name}", command, f"{command} --plan")
 
 
 def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
@@ -130,8 +139,7 @@ def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
             yield _planned(name, step, why_not[run.model] or _unreadable(needed, roles), done=run.state == "ready")
     elif isinstance(item, Claims | Epochs):
         for model in models:
-            if isinstance(item, Claims) or model.order == 0:
-                made = _diagnosis(name, item, model, roles)
+            for made in _diagnoses(name, item, model, roles):
                 data = [(made.data, split) for split in made.splits]
                 done = (made.folder / (CLAIMS_FILE if isinstance(made, Diagnose) else EPOCHS_FILE)).is_file()
                 yield _planned(name, made, why_not[model.name] or _unreadable(data, roles), done=done)
@@ -148,12 +156,14 @@ def _training(name: str, model: Model, training: Training, roles: Roles) -> Plan
     return _planned(name, Train(model, training), why, done=done)
 
 
-def _diagnosis(name: str, item: Claims | Epochs, model: Model, roles: Roles) -> Diagnose | Follow:
-    samples, folder = roles.samples(item.samples), roles.out / name / model.name
+def _diagnoses(name: str, item: Claims | Epochs, model: Model, roles: Roles) -> list[Diagnose | Follow]:
+    samples, folder = roles.samples(item.samples), roles.out / name
     images = min(item.images, roles.limit or item.images)
-    if isinstance(item, Claims):
-        return Diagnose(model, folder, samples.data, (samples.split,), images, item.claims)
-    return Follow(model, folder, samples.data, item.splits, images)
+    if isinstance(item, Epochs):
+        return [Follow(model, folder / model.name, samples.data, item.splits, images)] if model.order == 0 else []
+    corrected = Diagnose(model, folder / model.name, samples.data, (samples.split,), images, item.claims, literal=False)
+    twin = replace(corrected, folder=folder / f"{model.name}{LITERALLY}", claims=item.literal, literal=True)
+    return [corrected, twin] if item.literal else [corrected]
 
 
 def _planned(name: str, step: Step, why: str, *, done: bool) -> Planned:

@@ -228,7 +228,8 @@ def _open(name: str, root: Path | None, part: str, seed: int, chosen: dict[str, 
         )  # fmt: skip
     except (RuntimeError, AssertionError, ValueError, ImportError, OSError, KeyError) as error:
         brief = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        raise BadInputError(f"data '{name}' of {root} cannot be opened ({brief})", fix="check --data") from None
+        where = "--data and images.classes" if chosen else "--data"
+        raise BadInputError(f"data '{name}' of {root} cannot be opened ({brief})", fix=f"check {where}") from None
 
 
 def _classes(reader: Any) -> dict[str, int]:

@@ -286,7 +286,7 @@ def test_only_chosen_classes_are_read(tmp_path, folder, recipe, capsys):
     refused = {
         "chosen.txt": "1 of the 2 chosen classes (wasp)",
         "nowhere.txt": "'nowhere.txt'",
-        "imagenet-100": "100 of the 100",
+        "imagenet-100": "images.classes",
     }
     for classes, message in refused.items():
         sets = ["--set", f"images.classes={classes}", "--fresh"]

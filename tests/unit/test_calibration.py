@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.calibration import expected_calibration_error, rms_calibration_error
 from robustbench_kpca.metrics.shared.bootstrap import bootstrap
+from robustbench_kpca.records.outcomes import Outcomes
 
 
 def simulated(seed, n, over=0.15):
@@ -166,3 +168,18 @@ def test_the_bootstrap_takes_them(error):
 def test_refusals(error, confidence, correct, message):
     with pytest.raises(BadInputError, match=message):
         error(np.array(confidence, dtype=float), np.array(correct, dtype=bool))
+
+
+@pytest.mark.parametrize("name", ["ece", "rms_calibration_error", "rms_calibration_error_compat"])
+@pytest.mark.parametrize("n", [230, 400])
+def test_many_resamples_at_once_are_each_by_itself(name, n):
+    rng = np.random.default_rng(n)
+    columns = {
+        "confidence": rng.integers(0, 40, n) / 40,
+        "label": np.zeros(n, int),
+        "prediction": rng.integers(0, 2, n),
+    }
+    outcomes = Outcomes("classification", "clean", columns | {"sample": np.array([f"s{i}" for i in range(n)], object)})
+    found = metric_for(name).weighted(outcomes)
+    weights = np.stack([np.bincount(rng.integers(0, n, n), minlength=n) for _ in range(30)])
+    assert found.many(weights) == pytest.approx([found.value(row) for row in weights], rel=1e-12)

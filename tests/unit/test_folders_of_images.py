@@ -37,6 +37,23 @@ def grey(pixels):
     return np.repeat(pixels[..., None], 3, axis=-1)
 
 
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        ([], "contains no images"),
+        (["a/1.jfif", "b/2.jfif", "a/notes"], r"no file that ends in .*\.webp, but 3 others, such as 'a/1\.jfif'"),
+        (["1.png", "2.jfif"], "none in a folder of its class"),
+    ],
+)
+def test_a_folder_without_images_says_what_it_has_instead(names, reason, tmp_path):
+    for name in names:
+        (tmp_path / "d" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "d" / name).write_bytes(b"")
+    (tmp_path / "d").mkdir(exist_ok=True)
+    with pytest.raises(BadInputError, match=reason):
+        load_data(str(tmp_path / "d"))
+
+
 def test_grey_is_repeated(tmp_path):
     assert np.array_equal(read_rgb(save(tmp_path / "x.png", Image.fromarray(GREY))), grey(GREY))
 

@@ -25,11 +25,12 @@ def image():
 @pytest.fixture
 def not_loaded():
     """Let a test load the library, or fail to, by itself."""
-    before = sys.modules.pop(_library._COPY)
+    names = [name for name in sys.modules if name.partition(".")[0] == _library._COPY]
+    before = {name: sys.modules.pop(name) for name in names}
     _library._library.cache_clear()
     corruption_for.cache_clear()
     yield
-    sys.modules[_library._COPY] = before
+    sys.modules.update(before)
     _library._library.cache_clear()
     corruption_for.cache_clear()
 
@@ -101,7 +102,7 @@ def test_what_the_library_raises_is_one_line(monkeypatch, image):
     def broken(image, severity, corruption_name):
         raise TypeError("gaussian() got an unexpected keyword argument 'multichannel'")
 
-    monkeypatch.setattr(LIBRARY, "corrupt", broken)
+    monkeypatch.setattr(_library._library(), "corrupt", broken)
     with pytest.raises(EvaluationError, match=r"imagecorruptions:fog .*TypeError: gaussian"):
         corrupt(image[None], "imagecorruptions:fog", 1)
 

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.pair import Pair
+from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.data.sets import waves
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.api import attack, evaluate
@@ -102,6 +104,13 @@ def test_protocols_for_another_form_are_refused(model, data, protocol, message):
 def test_fields_that_mean_pixels_are_refused(model, signals, protocol, overrides, message):
     with pytest.raises(BadInputError, match=message):
         evaluate(model, signals, protocol=protocol, audit=False, **overrides)
+
+
+def test_out_of_distribution_detection_is_for_images(signals):
+    digits = Samples.require(load_data("digits", limit=4))
+    for pair in ((digits, signals), (signals, digits)):
+        with pytest.raises(BadInputError, match="'waves', which are signals"):
+            Pair(*pair)
 
 
 def test_an_audit_of_signals_says_how_to_go_on(model, signals):

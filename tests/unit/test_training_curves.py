@@ -39,7 +39,7 @@ def test_validation_loss_is_the_mean_cross_entropy_clean_and_attacked(tmp_path):
     logits = model(x)
     (gradient,) = torch.autograd.grad(F.cross_entropy(logits, labels), x)
     attacked = model((images + 8 / 255 * gradient.sign()).clamp(0, 1))
-    for kind, found in (("val", logits), ("val_adv", attacked)):
+    for kind, found in (("val", logits.detach()), ("val_adv", attacked.detach())):
         assert row[f"{kind}_loss"] == pytest.approx(float(F.cross_entropy(found, labels)), rel=1e-5)
         assert row[f"{kind}_accuracy"] == pytest.approx(float((found.argmax(1) == labels).double().mean()), abs=1e-9)
     assert row["val_adv_loss"] > row["val_loss"]

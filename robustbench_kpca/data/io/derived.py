@@ -19,7 +19,7 @@ from robustbench_kpca.data.io.manifest import (
     write_settings,
     write_table,
 )
-from robustbench_kpca.data.io.reading import image_files, read_rgb
+from robustbench_kpca.data.io.reading import image_files, no_images, read_rgb
 from robustbench_kpca.data.request import BadImages, View
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
 from robustbench_kpca.files import replace_file, sha256
@@ -83,7 +83,7 @@ def sources_of(source: Path, target: Path) -> list[str]:
         raise BadInputError(f"{target} is inside {source}", fix="give a folder outside it")
     files = image_files(source)
     if not files:
-        raise BadInputError(f"{source} contains no images", fix="give the folder with the images")
+        raise BadInputError(f"{source} contains {no_images(source)}", fix="give the folder with the images")
     odd = next((file for file in files if not file.isprintable()), None)
     if odd is not None:
         raise BadInputError(f"file name {odd!r} in {source}", expected="names in UTF-8 without control characters")

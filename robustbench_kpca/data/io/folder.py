@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.data.imagenet_classes import imagenet_indices
-from robustbench_kpca.data.io.reading import image_files, read_rgb, sub_folders, unreadable
+from robustbench_kpca.data.io.reading import image_files, no_images, read_rgb, sub_folders, unreadable
 from robustbench_kpca.data.request import BadImages, View
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError
@@ -85,7 +85,7 @@ class ImageFiles(Samples):
         digest = hashlib.sha256((self.root / self.files[index]).read_bytes()).hexdigest()
         if self.stored:
             return f"{digest} as stored"
-        return f"{digest} {self.view.interpolation} {self.view.size} of {self.view.short_side}, as torchvision"
+        return f"{digest} {self.view.how}"
 
 
 class Folder(ImageFiles):
@@ -141,6 +141,9 @@ def _from_subfolders(root: Path) -> tuple[list[str], list[int], int]:
         )
     index = imagenet_indices(names) or _in_order(names, root)
     files = [f"{name}/{file}" for name in names for file in image_files(root / name)]
+    if not files:
+        met = "images, but none in a folder of its class" if image_files(root) else no_images(root)
+        raise BadInputError(f"folder {root} contains {met}", expected="one folder per class, or a labels.csv")
     return files, [index[file.partition("/")[0]] for file in files], max([*index.values(), -1]) + 1
 
 

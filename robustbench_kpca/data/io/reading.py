@@ -81,6 +81,14 @@ def image_files(folder: Path) -> list[str]:
     return sorted(found, key=lambda path: path.split("/"))
 
 
+def no_images(folder: Path) -> str:
+    """Return in words why `image_files` finds nothing below a folder: no files, or none with a known suffix."""
+    others = sorted(_walk(folder))
+    if not others:
+        return "no images"
+    return f"no file that ends in {', '.join(sorted(SUFFIXES))}, but {len(others)} others, such as '{others[0]}'"
+
+
 def sub_folders(folder: Path) -> list[str]:
     """Return the names of the folders in `folder`, sorted as text, without hidden ones."""
     try:

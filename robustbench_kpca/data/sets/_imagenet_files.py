@@ -6,7 +6,7 @@ from pathlib import Path
 from robustbench_kpca.data.imagenet_classes import COLLECTIONS, imagenet_classes, imagenet_wnids, robustbench_validation
 from robustbench_kpca.data.io.folder import ImageFiles
 from robustbench_kpca.data.io.place import stored_folder
-from robustbench_kpca.data.io.reading import image_files, sub_folders
+from robustbench_kpca.data.io.reading import image_files, no_images, sub_folders
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.errors import BadInputError
 
@@ -47,7 +47,8 @@ def read_classes(root: Path, name: str, *, complete: bool = False) -> tuple[list
     The folder names are indices for ImageNet-V2 and WordNet ids for other sets.
 
     Raises:
-        BadInputError: an unknown folder, or (with `complete`) a class of the set without images.
+        BadInputError: an unknown folder, or (with `complete`) a class of the set without images; no file whose name
+            ends like that of an image.
 
     """
     names = [str(i) for i in range(1000)] if name == "imagenet-v2" else list(imagenet_wnids())
@@ -58,7 +59,9 @@ def read_classes(root: Path, name: str, *, complete: bool = False) -> tuple[list
     missing = [folder for folder in wanted if not listed.get(folder)] if complete else []
     if foreign or missing or not any(listed.values()):
         faults = [f"{len(missing)} classes are missing ({_some(missing)})"] if missing else []
+        faults += [f"folder {folder} contains {no_images(root / folder)}" for folder in missing if folder in listed][:1]
         faults += [f"{len(foreign)} folders are not classes of it ({_some(foreign)})"] if foreign else []
+        faults = faults if image_files(root) else [f"it contains {no_images(root)}"]
         raise BadInputError(
             f"{root} is not {name}: {' and '.join(faults) or 'it has no images in class folders'}",
             expected=f"the {len(wanted)} class folders of {name}, such as {wanted[0]}",

@@ -11,7 +11,7 @@ from pathlib import Path
 from robustbench_kpca.data.imagenet_classes import COLLECTIONS, imagenet_classes, imagenet_wnids
 from robustbench_kpca.data.io.folder import ImageFiles
 from robustbench_kpca.data.io.place import stored_folder
-from robustbench_kpca.data.io.reading import image_files, sub_folders
+from robustbench_kpca.data.io.reading import image_files, no_images, sub_folders
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.sets._imagenet_files import read_classes, require_validation
 from robustbench_kpca.errors import BadInputError
@@ -56,7 +56,7 @@ def _flat(root: Path) -> tuple[list[str], list[int]]:
     files = image_files(root)
     tables = [folder / name for folder in (root, root.parent) for name in LABEL_FILES if (folder / name).is_file()]
     if not files or not tables:
-        met = "images but no file of their labels" if files else "no images"
+        met = "images but no file of their labels" if files else no_images(root)
         raise BadInputError(
             f"{root} is not imagenet: it contains {met}",
             expected=f"class folders, or images with one of {', '.join(LABEL_FILES)} (rows: name, label from 0 or "

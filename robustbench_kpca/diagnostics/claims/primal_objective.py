@@ -47,10 +47,10 @@ class PrimalObjective:
         """Evaluate J for the trained weights and for random initial weights."""
         scores: PrimalScores = layer.module.scores  # type: ignore[assignment]
         maps, heads = feature_maps(layer, scores), list(layer.heads)
-        trained = (scores.w_e, scores.w_r, _spectrum(layer))
+        trained = (scores.w_e, scores.w_r, learned_spectrum(layer))
         w_e, w_r, lam = (tensor.detach().double()[heads] for tensor in trained)
         objective, relative, gradient = stationarity(*maps, w_e, w_r, lam)
-        _, relative_start, gradient_start = stationarity(*maps, *_untrained(layer, w_e))
+        _, relative_start, gradient_start = stationarity(*maps, *untrained(layer, w_e))
         return {
             "objective": objective,
             "relative": relative,
@@ -110,7 +110,7 @@ def stationarity(
     return objective, relative, (gradient / parts.clamp_min(1e-300)).sqrt()
 
 
-def _spectrum(layer: Layer) -> Tensor:
+def learned_spectrum(layer: Layer) -> Tensor:
     """Return the diagonal of Lambda, (heads, rank)."""
     module = layer.module
     if isinstance(module, KEPSVGPAttention):
@@ -119,7 +119,7 @@ def _spectrum(layer: Layer) -> Tensor:
     return module.lam
 
 
-def _untrained(layer: Layer, w_e: Weights) -> tuple[Tensor, Tensor, Tensor]:
+def untrained(layer: Layer, w_e: Weights) -> tuple[Tensor, Tensor, Tensor]:
     """Draw weights like the layer's initialisation: Gaussian with norm 1 in each head, and Lambda uniform in [0, 1)."""
     rng = generator(sample_key(layer.seed, "untrained", str(layer.index)))
     heads, width, rank = w_e.shape

@@ -59,8 +59,7 @@ class SingularValues:
             found[f"energy{kind}"] = energy(values, thresholds.LOW_RANK_SHARE)
             found[f"rank{kind}"] = effective_rank(values) / tokens
         for kind in ("", "_shuffled"):
-            shares = [energy(sizes[kind], (point + 1) / POINTS) for point in range(POINTS)]
-            found[f"energy_by_share{kind}"] = torch.stack(shares, -1)
+            found[f"energy_by_share{kind}"] = by_share(sizes[kind])
         return found | {"rank_saved": found["rank_shuffled"] - found["rank"]}
 
     def verdict(self, results: Results) -> Verdict:
@@ -132,6 +131,11 @@ def energy(sizes: Sizes, share: float) -> Float[Tensor, "images heads"]:
     squares = sizes.square()
     held: Tensor = squares[..., :count].sum(-1) / squares.sum(-1)
     return held
+
+
+def by_share(sizes: Sizes) -> Float[Tensor, "images heads points"]:
+    """Return the fraction of the squares in the largest 1/20, 2/20, ..., 1 of the singular values."""
+    return torch.stack([energy(sizes, (point + 1) / POINTS) for point in range(POINTS)], -1)
 
 
 CLAIM = SingularValues()

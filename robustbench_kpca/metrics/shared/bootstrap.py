@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.records.estimate import CONFIDENCE, RESAMPLES, Values
+from robustbench_kpca.records.estimate import CONFIDENCE, RESAMPLES, Values, resampled
 
 Weights = NDArray[np.int64]
 Statistic = Callable[[Weights], float]
@@ -87,11 +87,9 @@ def paired_difference(
 def _evaluate(statistic: Statistic, n: int, seed: int, resamples: int, strata: Strata, many: Many | None) -> Values:
     if n < 1 or resamples < 1:
         raise BadInputError(f"{resamples} resamples of {n} images", expected="at least one of each")
-    drawn = _resamples(n, seed, resamples, strata)
-    if many is None:
-        values = np.array([statistic(weights) for weights in drawn], dtype=np.float64)
-    else:
-        values = np.asarray(many(np.stack(list(drawn))), dtype=np.float64)
+    blocks = _resamples(n, seed, resamples, strata)
+    each = (lambda rows: np.array([statistic(weights) for weights in rows])) if many is None else many
+    values = np.concatenate([np.asarray(each(rows), dtype=np.float64) for rows in blocks])
     if not np.isfinite(values).all():
         odd = int((~np.isfinite(values)).sum())
         raise BadInputError(f"the statistic is not finite on {odd} of {resamples} resamples", fix="use more images")
@@ -99,16 +97,20 @@ def _evaluate(statistic: Statistic, n: int, seed: int, resamples: int, strata: S
 
 
 def _resamples(n: int, seed: int, resamples: int, strata: Strata) -> Iterator[Weights]:
-    """Draw how often each image counts, group by group."""
+    """Yield blocks of rows: how often each image counts in each resample."""
     if strata is not None and len(strata) != n:
         raise BadInputError(f"groups of {len(strata)} images", expected=f"one for each of {n} images")
-    everything = [np.arange(n)]
-    groups = everything if strata is None else [np.flatnonzero(strata == group) for group in np.unique(strata)]
+    if strata is None:
+        for drawn in resampled(n, seed, resamples):
+            places = drawn + n * np.arange(len(drawn))[:, None]
+            yield np.bincount(places.ravel(), minlength=drawn.size).reshape(drawn.shape)
+        return
+    groups = [np.flatnonzero(strata == group) for group in np.unique(strata)]
     rng = np.random.default_rng(seed)
     for _ in range(resamples):
-        weights = np.zeros(n, dtype=np.int64)
+        weights = np.zeros((1, n), dtype=np.int64)
         for rows in groups:
-            weights[rows] = np.bincount(rng.integers(0, len(rows), len(rows)), minlength=len(rows))
+            weights[0, rows] = np.bincount(rng.integers(0, len(rows), len(rows)), minlength=len(rows))
         yield weights
 
 

@@ -1,0 +1,119 @@
+"""What `rbk diagnose` does with one model: load it and its data, measure, write the pages."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from robustbench_kpca.cli import _console
+from robustbench_kpca.cli._evaluating import best_device
+
+if TYPE_CHECKING:
+    from robustbench_kpca.diagnostics.diagnosis import Diagnosis
+    from robustbench_kpca.diagnostics.procedures import Procedure
+    from robustbench_kpca.evaluation.requests import ModelRequest
+
+TEXT = "transformers:"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is measured, whatever the model; fields as the options of the command."""
+
+    data: str
+    split: str | None
+    images: int
+    protocol: str
+    claims: list[str] | None
+    layers: list[int] | None
+    heads: list[int] | None
+    block: int | None
+    seed: int
+    device: str | None
+
+    def made(self, folder: Path) -> bool:
+        """Tell whether a folder holds a diagnosis with these options; which data it is of is not compared."""
+        from robustbench_kpca.diagnostics.diagnosis import FILE, load_diagnosis
+
+        if not (folder / FILE).is_file():
+            return False
+        done = load_diagnosis(folder).protocol
+        settings = (done.procedure, done.images, done.seed, done.layers, done.heads)
+        same = settings == (self.protocol, self.images, self.seed, _sorted(self.layers), _sorted(self.heads))
+        return same and (self.claims is None or set(self.claims) == set(done.claims))
+
+
+def measured(
+    request: "ModelRequest", asked: Asked, progress: Callable[[str], Callable[[int, int], None]]
+) -> "Diagnosis":
+    """Load a model and its data, and measure."""
+    import torch
+
+    from robustbench_kpca.diagnostics.diagnosis import BLOCK
+    from robustbench_kpca.diagnostics.run import diagnose
+    from robustbench_kpca.inference.environment import environment
+
+    network, procedure = _load(request, asked)
+    where = asked.device or best_device()
+    return diagnose(
+        network, procedure, environment(torch.device(where)), name=request.label, origin=request.source,
+        layers=asked.layers, heads=asked.heads, block=asked.block or BLOCK, seed=asked.seed, device=where,
+        progress=progress(request.label),
+    )  # fmt: skip
+
+
+def written(done: "Diagnosis", out: Path, *, quiet: bool) -> None:
+    """Write a diagnosis and its pages, and say where."""
+    from robustbench_kpca.diagnostics.pages import write_pages
+
+    for path in (done.save(out), *write_pages(done, out)):
+        _console.note(str(path), quiet=quiet)
+
+
+def _load(request: "ModelRequest", asked: Asked) -> "tuple[Any, Procedure]":
+    from robustbench_kpca.data.load import load_data
+    from robustbench_kpca.data.samples import Samples
+    from robustbench_kpca.diagnostics import procedures
+    from robustbench_kpca.diagnostics.encoders import load_text_model
+    from robustbench_kpca.diagnostics.sources import ImageSource
+    from robustbench_kpca.models.loading import input_view
+    from robustbench_kpca.registry import unknown_name
+
+    if asked.protocol not in procedures.NAMES:
+        raise unknown_name("protocol of a diagnosis", asked.protocol, procedures.NAMES)
+    literal, claims = asked.protocol == procedures.SARITAS, asked.claims
+    if request.model.startswith(TEXT):
+        name, file = request.model.removeprefix(TEXT), Path(asked.data)
+        network, texts = load_text_model(name, file, asked.images, untrained=request.untrained, options=request.options)
+        return network, procedures.study_of_texts(texts, claims) if literal else procedures.corrected(texts, claims)
+    network = request.load()
+    view = input_view(network)
+    if literal:
+        every = Samples.require(load_data(asked.data, asked.split, view=procedures.study_view(view.size)))
+        found = procedures.study_of_images(every, claims, most=asked.images, seed=asked.seed)
+        return procedures.normalise_as_study(network), found
+    samples = Samples.require(load_data(asked.data, asked.split, asked.images, view=view))
+    return network, procedures.corrected(ImageSource(samples.in_order()), claims)
+
+
+def _sorted(asked: list[int] | None) -> tuple[int, ...] | None:
+    return None if asked is None else tuple(sorted(set(asked)))
+
+
+def numbers(text: str | None) -> list[int] | None:
+    """Parse numbers and ranges such as `0,5-7`."""
+    from robustbench_kpca.errors import BadInputError
+
+    if text is None:
+        return None
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not all(_is_number(end) for end in ((first, last) if dash else (first,))):
+            raise BadInputError(f"'{text}'", expected="numbers and ranges, such as 0,5-7")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def _is_number(text: str) -> bool:
+    return text.strip().isascii() and text.strip().isdecimal()

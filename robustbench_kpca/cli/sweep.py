@@ -1,0 +1,97 @@
+"""`rbk sweep`: evaluate a trained model with every combination of some of its options."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robustbench_kpca.cli import _console
+from robustbench_kpca.cli._evaluating import best_device, carry_out
+from robustbench_kpca.cli._options import (
+    Checkpoint,
+    Data,
+    Device,
+    Ema,
+    Json,
+    Limit,
+    Presets,
+    Quiet,
+    Seed,
+    Split,
+    Untrained,
+    Workers,
+)
+
+
+def sweep(
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="Model: a name of `rbk list models`, or module.path:factory.")
+    ],
+    set_: Annotated[
+        list[str],
+        typer.Option(
+            "--set",
+            help="KEY=V1,V2,...: a model option and its values, such as lam=0.5,1,2,4. Repeatable: all combinations.",
+        ),
+    ],
+    protocol: Annotated[
+        list[str],
+        typer.Option(
+            "--protocol",
+            "-p",
+            help="Protocol, or several with commas: names of `rbk list protocols`, or TOML files. Repeatable.",
+        ),
+    ],
+    data: Data = "digits",
+    split: Split = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for records, sweep.md and sweep.csv.")] = Path(
+        "runs"
+    ),
+    checkpoint: Checkpoint = None,
+    ema: Ema = False,
+    untrained: Untrained = False,
+    limit: Limit = None,
+    audited: Annotated[
+        bool, typer.Option("--audit/--no-audit", help="Audit every combination before its first attack.")
+    ] = True,
+    seed: Seed = 0,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Batch size of the model, in images; by default 64.", show_default=False)
+    ] = None,
+    workers: Workers = 0,
+    device: Device = None,
+    presets: Presets = None,  # noqa: ARG001 (set by its callback)
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Evaluate a trained model with every combination of some of its options, without training it again.
+
+    Every combination has ordinary records, so that an interrupted sweep is resumed by the same command.
+    """
+    from robustbench_kpca.evaluation.options import RunOptions
+    from robustbench_kpca.evaluation.plan import Job, make_plan
+    from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
+    from robustbench_kpca.report.sweep import combinations, frame, write_sweep
+
+    protocols = list(dict.fromkeys(name.strip() for names in protocol for name in names.split(",")))
+    chosen = combinations(set_)
+    jobs = [
+        Job(ModelRequest(model, checkpoint, ema, untrained=untrained, options=options), protocols) for options in chosen
+    ]
+    how = RunOptions(seed, batch_size, workers, device or best_device(), out)
+    records = carry_out(make_plan(jobs, DataRequest(data, split, limit), how, audited=audited), quiet=quiet or json)
+    measured = list(zip([options for options in chosen for _ in protocols], records, strict=True))
+    words = ["rbk", "sweep", "-m", model, *(word for one in set_ for word in ("--set", one)), "-p", ",".join(protocols)]
+    words += ["--data", data, *([] if split is None else ["--split", split]), "--seed", str(seed)]
+    words += [] if checkpoint is None else ["--checkpoint", Path(checkpoint).name, *(["--ema"] if ema else [])]
+    words += [] if limit is None else ["--limit", str(limit)]
+    words += [] if audited else ["--no-audit"]
+    words += [] if batch_size is None else ["--batch-size", str(batch_size)]
+    pages = write_sweep(measured, out, shlex.join(words))
+    if json:
+        _console.show_json([{"options": options, **record.model_dump(mode="json")} for options, record in measured])
+        return
+    _console.show_frame("", frame(measured))
+    for page in pages:
+        _console.out.print(str(page), markup=False)

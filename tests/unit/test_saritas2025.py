@@ -1,0 +1,315 @@
+"""The literal twin of the diagnosis, against a transcription of the study's procedure: loops, numpy, torchvision."""
+
+import json
+import math
+import random
+from statistics import fmean, median
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from scipy.optimize import linear_sum_assignment
+from torch import nn
+from torchvision import transforms
+
+from robustbench_kpca import load_model
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.data.request import View
+from robustbench_kpca.diagnostics.claims import Claim
+from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
+from robustbench_kpca.diagnostics.layer import Layer
+from robustbench_kpca.diagnostics.procedures import study_of_images, study_of_texts
+from robustbench_kpca.diagnostics.saritas2025 import IMAGES, STUDY, TEXTS
+from robustbench_kpca.diagnostics.sources import TextSource
+from robustbench_kpca.errors import BadInputError
+
+TOKENS, WIDTH, HEADS, COUNT = 14, 6, 2, 3
+
+
+def randn(*shape, seed=0):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(scope="module")
+def layer():
+    q, k, v = (randn(COUNT, HEADS, TOKENS, WIDTH, seed=part) for part in range(3))
+    return Layer(2, "made", nn.Identity(), k, q, k, v, v * 3, tuple(range(HEADS)), tuple("abc"), 0)
+
+
+def gram_of(k):
+    """Systems of the study, section 1.4: kappa, g, the small number on the product, double centring."""
+    n, width = k.shape
+    kappa = np.array([[math.exp(k[i] @ k[j] / math.sqrt(width)) for j in range(n)] for i in range(n)])
+    g = kappa.sum(1)
+    normal = np.array([[kappa[i, j] / (g[i] * g[j] + 1e-6) for j in range(n)] for i in range(n)])
+    one_n = np.ones((n, n)) / n
+    return normal - one_n @ normal - normal @ one_n + one_n @ normal @ one_n, g
+
+
+def z_scored(k):
+    return np.array([(row - row.mean()) / (row.std(ddof=1) + 1e-8) for row in k])
+
+
+def axes_of(k, *, text):
+    gram, g = gram_of(k)
+    values, vectors = (part.numpy() for part in torch.linalg.eigh(torch.from_numpy(gram)))  # the same signs
+    width = k.shape[1]
+    chosen = list(range(len(values)))[-width:] if text else sorted(range(len(values)), key=lambda i: -abs(values[i]))
+    return vectors[:, chosen[:width]], g
+
+
+def similarities(v, theory):
+    """Section 1.5, row by row."""
+    n = len(v)
+    unit = lambda x: [row / (np.linalg.norm(row) + 1e-8) for row in x]  # noqa: E731
+    centred = lambda x: [row - row.mean() for row in x]  # noqa: E731
+    a, b = unit(v), unit(theory)
+    table = np.array([[a[i] @ b[j] for j in range(n)] for i in range(n)])
+    rows, columns = linear_sum_assignment(-table)
+    picked = [table[i, j] for i, j in zip(rows, columns, strict=True)]
+    direct = [table[i, i] for i in range(n)]
+    return {
+        "direct_cosine": fmean(direct),
+        "negative_share": fmean(value < 0 for value in direct),
+        "matching_cosine": fmean(picked),
+        "matching_least": min(picked),
+        "matching_most": max(picked),
+        "relative_frobenius": np.linalg.norm(v - theory) / np.linalg.norm(v),
+        "row_l2": fmean(np.linalg.norm(v[i] - theory[i]) for i in range(n)),
+        "row_l1": fmean(np.abs(v[i] - theory[i]).sum() for i in range(n)),
+        "pearson": fmean(x @ y for x, y in zip(unit(centred(v)), unit(centred(theory)), strict=True)),
+        "allclose": float(np.allclose(v, theory, rtol=1e-3, atol=1e-5)),
+        "linear_cka": cka(v @ v.T, theory @ theory.T),
+        "kernel_cka": cka(rbf(v), rbf(theory)),
+    }
+
+
+def cka(x, y):
+    n = len(x)
+    h = np.eye(n) - np.ones((n, n)) / n
+    hsic = lambda a, b: (h @ a @ h * (h @ b @ h)).sum()  # noqa: E731
+    return hsic(x, y) / (math.sqrt(hsic(x, x)) * math.sqrt(hsic(y, y)) + 1e-10)
+
+
+def rbf(x):
+    squared = np.array([[((a - b) ** 2).sum() for b in x] for a in x])
+    there = np.sort(squared[squared > 0])
+    return np.exp(-squared / (2 * there[(len(there) - 1) // 2]))  # as torch's median
+
+
+@pytest.mark.parametrize(("name", "text"), [("study_value_vectors", False), ("study_nlp_value_vectors", True)])
+def test_value_vectors(layer, name, text):
+    found = STUDY.get(name).observe(layer)
+    for image in range(COUNT):
+        for head in range(HEADS):
+            axes, g = axes_of(layer.k[image, head].numpy(), text=text)
+            weights = np.diag(1 / (g + 1e-6) if text else 1 / g)
+            theory = weights @ axes - weights @ (np.ones((TOKENS, TOKENS)) / TOKENS) @ axes
+            expected = similarities(layer.values[image, head].numpy(), theory)
+            got = {key: float(value[image, head]) for key, value in found.items()}
+            assert got == pytest.approx(expected, rel=1e-6, abs=1e-9)
+            plain = fmean(np.corrcoef(a, b)[0, 1] for a, b in zip(layer.values[image, head], theory, strict=True))
+            assert got["pearson"] == pytest.approx(plain, abs=1e-3)  # but for the 1e-8 that the study adds
+
+
+def test_the_two_orders_of_axes_agree_but_for_their_order(layer):
+    """The Gram matrix has no negative eigenvalues but by rounding: so both take the same axes."""
+    by_size, last = (axes_of(layer.k[0, 0].numpy(), text=text)[0] for text in (False, True))
+    assert np.allclose(np.abs(by_size), np.abs(last[:, ::-1]))
+
+
+def test_norms(layer):
+    found = STUDY.get("study_norms").observe(layer)
+    for image in range(COUNT):
+        phi, h = [], []
+        for head in range(HEADS):
+            q, k, out = (x[image, head].numpy() for x in (layer.q, layer.k, layer.outputs))
+            for i in range(TOKENS):
+                phi.append(math.exp(q[i] @ q[i] / 8) / sum(math.exp(q[i] @ k[j] / 8) for j in range(TOKENS)) ** 2)
+                h.append(float(out[i] @ out[i]))
+        apart = abs(fmean(phi) - fmean(h))
+        expected = {
+            "phi_mean": fmean(phi), "phi_min": min(phi), "phi_max": max(phi), "h_mean": fmean(h),
+            "phi_median": sorted(phi)[(len(phi) - 1) // 2], "h_median": sorted(h)[(len(h) - 1) // 2],
+            "h_min": min(h), "h_max": max(h), "phi_over_h": fmean(a / b for a, b in zip(phi, h, strict=True)),
+            "difference": apart, "difference_over_phi": apart / fmean(phi), "difference_over_h": apart / fmean(h),
+        }  # fmt: skip
+        for head in range(HEADS):
+            assert {key: float(found[key][image, head]) for key in expected} == pytest.approx(expected)
+        kept = [value for value in phi if value <= np.quantile(phi, 0.95)]
+        assert np.allclose(found["phi_quartiles"][image, 0], np.quantile(kept, [0.25, 0.5, 0.75]))
+
+
+def test_eigenvalues(layer):
+    found = STUDY.get("study_eigenvalues").observe(layer)
+    for image in range(COUNT):
+        lists = []
+        for head in range(HEADS):
+            gram, _ = gram_of(z_scored(layer.k[image, head].numpy()))
+            lists.append([abs(value) for value in sorted(np.linalg.eigvalsh(gram), reverse=True)][:WIDTH])
+        by_rank = [fmean(one[rank] for one in lists) for rank in range(WIDTH)]
+        expected = (max(by_rank), min(by_rank), fmean(by_rank), median(by_rank))
+        got = [float(found[name][image].mean()) for name in ("largest", "smallest", "mean", "median")]
+        assert got == pytest.approx(expected)
+        assert max(by_rank) <= TOKENS * math.exp(-(WIDTH - 1) / math.sqrt(WIDTH))
+
+
+def test_gammas(layer):
+    claim = STUDY.get("study_gammas")
+    assert claim.applies(layer)
+    found = claim.observe(layer)
+    noise = layer.gaussian("noise on axes")
+    for image, head in ((0, 0), (2, 1)):
+        gram, _ = gram_of(z_scored(layer.k[image, head].numpy()))
+        values, vectors = (part.numpy() for part in torch.linalg.eigh(torch.from_numpy(gram)))
+        true = vectors[:, sorted(range(TOKENS), key=lambda i: -abs(values[i]))[:WIDTH]]
+        noisy = np.linalg.qr(true + 0.1 * noise[image, head].numpy())[0]
+        for kind, axes in (("", noisy), ("_true", true)):
+            for d in range(WIDTH):
+                a = axes[:, d]
+                gamma = [(gram @ a)[i] / (TOKENS * a[i]) for i in range(TOKENS)]
+                pairs = [(gamma[i], gamma[j]) for j in range(TOKENS) for i in range(j)]
+                apart = [abs(x - y) for x, y in pairs]
+                over = [abs(x - y) / (max(abs(x), abs(y)) + 1e-10) for x, y in pairs]
+                expected = (np.mean(apart), np.std(apart), np.mean(over), np.std(over))
+                names = ("absolute", "absolute_spread", "relative", "relative_spread")
+                got = [float(found[f"{name}_by_axis{kind}"][image, head, d]) for name in names]
+                assert got == pytest.approx(expected, rel=1e-6, abs=1e-12)
+    assert float(found["absolute"].max()) < 0.1 < float(found["relative"].min())  # tiny, and yet not constant
+
+
+@pytest.mark.parametrize("name", STUDY.names())
+def test_every_measurement_says_what_it_is_and_gives_no_verdict(layer, name):
+    claim = STUDY.get(name)
+    assert isinstance(claim, Claim)
+    assert "arXiv:" in claim.source
+    found = claim.observe(layer)
+    direct = {key for key, one in claim.statistics.items() if not one.log10_of}
+    assert set(found) == direct | set(claim.profiles)
+    assert name in {**IMAGES, **TEXTS}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("images")
+    rng = np.random.default_rng(0)
+    for number in range(9):
+        path = root / f"class{number % 3}" / f"{'b' if number % 2 else 'a'}{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        size = (int(rng.integers(20, 60)), int(rng.integers(20, 60)), 3)
+        Image.fromarray(rng.integers(0, 256, size, dtype=np.uint8)).save(path)
+    return root
+
+
+def test_the_whole_procedure_image_by_image(folder, tmp_path):
+    """Which images, how they are resized and normalised, and the eigenvalues of the keys that the model then has."""
+    asked = ["--data", str(folder), "--images", "4", "--claim", "study_eigenvalues", "-o", str(tmp_path), "-q"]
+    assert main(["diagnose", "vit_digits", "--protocol", "saritas2025", *asked]) == 0
+    done = load_diagnosis(tmp_path)
+    assert (done.protocol.procedure, done.protocol.images_of) == ("saritas2025", {"study_eigenvalues": 4})
+    assert "saritas2025" in (tmp_path / "README.md").read_text()
+    paths = sorted(folder.glob("*/*.png"))
+    random.seed(0)
+    chosen = random.sample(range(len(paths)), 4)
+    ready = transforms.Compose(
+        [
+            transforms.Resize((32, 32)), transforms.ToTensor(),
+            transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+        ]
+    )  # fmt: skip
+    model = load_model("vit_digits")
+    model.pixel_mean.zero_()
+    model.pixel_std.fill_(1)
+    seen = []
+    handles = [block.attn.qkv.register_forward_hook(lambda _, __, out: seen.append(out)) for block in model.blocks]
+    largest, smallest = [], []
+    for index in chosen:
+        seen.clear()
+        with torch.no_grad():
+            model(ready(Image.open(paths[index]).convert("RGB")).unsqueeze(0))
+        sizes = []
+        for out in seen:
+            k = out.view(1, out.shape[1], 3, 3, -1)[0, :, 1].double().numpy()  # (tokens, heads, width)
+            for head in range(3):
+                gram, _ = gram_of(z_scored(k[:, head]))
+                sizes.append(sorted(np.abs(np.linalg.eigvalsh(gram)), reverse=True)[: k.shape[-1]])
+        by_rank = np.mean(sizes, 0)
+        largest.append(by_rank.max())
+        smallest.append(by_rank.min())
+    for handle in handles:
+        handle.remove()
+    statistics = done.claims["study_eigenvalues"].statistics
+    assert statistics["largest"].estimate.value == pytest.approx(fmean(largest), rel=1e-4)
+    assert statistics["smallest"].estimate.value == pytest.approx(fmean(smallest), rel=1e-4, abs=1e-12)
+
+
+def test_all_of_it_on_one_model(folder, capsys):
+    assert main(["diagnose", "vit_digits", "--protocol", "saritas2025", "--data", str(folder), "--images", "3",
+                 "--json", "-q"]) == 0  # fmt: skip
+    done = json.loads(capsys.readouterr().out)
+    assert done["protocol"]["images_of"] == {
+        "study_value_vectors": 3, "study_norms": 1, "study_eigenvalues": 3, "study_gammas": 1,
+    }  # fmt: skip
+    assert {one["outcome"] for one in done["claims"].values()} == {"not testable"}
+    gammas = done["claims"]["study_gammas"]["profiles"]["relative_by_axis"]
+    assert [one["layer"] for one in gammas["layers"]] == [2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--protocol", "saritas"], "did you mean 'saritas2025'"),
+        (["--protocol", "saritas2025", "--images", "50"], "--images 9"),
+        (["--protocol", "saritas2025", "--claim", "gamma"], "study_gammas"),
+        (["--protocol", "saritas2025", "--claim", "study_nlp_norms"], "images"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(folder, arguments, says, capsys):
+    assert main(["diagnose", "vit_digits", "--data", str(folder), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(("files", "nested"), [(1000, False), (5000, True)])
+def test_each_measurement_draws_its_own_images(files, nested):
+    """`random.sample` uses another algorithm for few of many: only where both use one, 25 are the first of 100."""
+
+    class Many:
+        ids = tuple(f"n/{number:05d}" for number in range(files))
+
+        def __len__(self):
+            return len(self.ids)
+
+        def take(self, indices):
+            return [self.ids[index] for index in indices]
+
+    many = Many()
+    found = {}
+    for name, count in IMAGES.items():
+        found[name] = study_of_images(many, [name], most=100).sources[name].samples
+        random.seed(0)
+        assert found[name] == [many.ids[index] for index in random.sample(range(files), count)]
+    assert (found["study_eigenvalues"] == found["study_value_vectors"][:25]) is nested
+
+
+def test_squashed_images_are_torchvisions(folder):
+    for path in sorted(folder.glob("*/*.png"))[:3]:
+        image = Image.open(path)
+        expected = np.asarray(transforms.Resize((24, 24))(image))
+        assert np.array_equal(np.asarray(View(24, 1.0, "bilinear", squash=True).apply(image)), expected)
+
+
+def test_padding_of_texts_is_measured_and_masked():
+    texts = TextSource("t", tuple((1, 2, 3)[: 1 + number % 3] for number in range(5)), 9)
+    procedure = study_of_texts(texts)
+    assert {name: source.info().n for name, source in procedure.sources.items()} == {
+        "study_nlp_value_vectors": 5, "study_nlp_norms": 2,
+    }  # fmt: skip
+    block = next(iter(procedure.sources["study_nlp_norms"].blocks(5)))
+    assert block.inputs["input_ids"].shape == (2, 128)
+    assert block.kept is None
+    assert block.attended.sum(1).tolist() == block.inputs["attention_mask"].sum(1).tolist() == [1, 2]
+    with pytest.raises(BadInputError, match="texts"):
+        study_of_texts(texts, ["study_norms"])
