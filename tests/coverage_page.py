@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,10 @@ from robustbench_kpca.cli.main import app
 from robustbench_kpca.corruptions import ALL
 from robustbench_kpca.data import DATASETS
 from robustbench_kpca.diagnostics.claims import CLAIMS
+from robustbench_kpca.diagnostics.lists import load_list
+from robustbench_kpca.diagnostics.procedures import CORRECTED
+from robustbench_kpca.diagnostics.procedures import NAMES as PROCEDURES
+from robustbench_kpca.diagnostics.saritas2025 import STUDY
 from robustbench_kpca.errors import BenchmarkError
 from robustbench_kpca.models import ARCHITECTURES, bundled
 from robustbench_kpca.protocols.loading import load_scenario
@@ -106,18 +111,23 @@ def _faults_of(row: Row) -> list[str]:
     if state != "not built" and not (files and row.commands):
         found.append("neither file nor command")
     found += [f"there is no {span}" for span in _SPAN.findall(f"{row.where} {row.state}") if not _is_there(span)]
-    for command in row.commands:
-        try:
-            _check(shlex.split(command))
-        except (BenchmarkError, AssertionError) as error:
-            found.append(f"{command}: {error}")
-        except Exception as error:  # a usage error of click
-            if not hasattr(error, "format_message"):
-                raise
-            found.append(f"{command}: {error.format_message()}")
-    if not found and state == "works" and any(isinstance(_pack(pack)[1][item], Open) for pack, item in row.items):
+    wrong = [fault for command in row.commands if (fault := _fault_of(command))]
+    if not wrong and state == "works" and any(isinstance(_pack(pack)[1][item], Open) for pack, item in row.items):
         found.append("works, but the pack says why it cannot be made")
-    return found
+    return found + wrong
+
+
+@cache
+def _fault_of(command: str) -> str:
+    try:
+        _check(shlex.split(command))
+    except (BenchmarkError, AssertionError) as error:
+        return f"{command}: {error}"
+    except Exception as error:
+        if hasattr(error, "format_message"):  # a usage error of click
+            return f"{command}: {error.format_message()}"
+        raise
+    return ""
 
 
 def _is_there(span: str) -> bool:
@@ -138,13 +148,16 @@ def _check(words: list[str]) -> None:
         for word in words[1:]:
             assert _is_there(word), f"there is no {word}"
         return
-    params = _params(words[1:])
+    params, known = _params(words[1:]), _NAMES
+    if words[1] == "diagnose":
+        claims = CLAIMS if params["protocol"] == CORRECTED else STUDY
+        known = known | {"protocol": lambda name: _known(name, PROCEDURES, "procedure"), "claim": claims.get}
     for key, value in params.items():
         for one in value if isinstance(value, list | tuple) else [value]:
-            if one is not None and key in _NAMES:
-                _NAMES[key](one)
-    if words[1] == "eval":
-        with patch("robustbench_kpca.cli.evaluate.carry_out", side_effect=_Planned):
+            if one is not None and key in known:
+                known[key](one)
+    if words[1] in _PLANS:
+        with patch(f"robustbench_kpca.cli.{_PLANS[words[1]]}.carry_out", side_effect=_Planned):
             try:
                 app(words[1:], standalone_mode=False)
             except _Planned:
@@ -163,10 +176,10 @@ def _check(words: list[str]) -> None:
 def _params(words: list[str]) -> dict[str, Any]:
     """Parse a command as `rbk` would, without running it."""
     command: Any = typer.main.get_command(app)
-    context = command.make_context("rbk", words[:1], resilient_parsing=True)
+    context = command.make_context("rbk", list(words))
     while hasattr(command, "resolve_command"):
-        name, command, words = command.resolve_command(context, words)
-        context = command.make_context(name, list(words), parent=context) if not hasattr(command, "commands") else context
+        name, command, words = command.resolve_command(context, list(words))
+        context = command.make_context(name, list(words), parent=context)
     found: dict[str, Any] = context.params
     return found
 
@@ -203,13 +216,15 @@ def _model(name: str) -> None:
         _known(name, {*ARCHITECTURES, *bundled()}, "model")
 
 
-_NAMES = {
+_PLANS = {"eval": "evaluate", "sweep": "sweep"}
+"""Commands that plan evaluations, with the module that carries the plan out."""
+_NAMES: dict[str, Callable[[Any], object]] = {
     "model": _model,
-    "protocol": lambda name: load_scenario(name),
+    "protocol": lambda names: [load_scenario(name) for name in names.split(",")],
     "data": lambda name: _known(str(name).partition(":")[0], DATASETS.names(), "data set"),
     "against": lambda name: _known(name.partition(":")[0], DATASETS.names(), "data set"),
-    "claim": lambda name: CLAIMS.get(name),
     "corruption": lambda name: _known(name, [one for kind in ALL for one in kind.names()], "corruption"),
     "board": lambda name: board_path(name),
+    "models": lambda name: load_list(name),
     "pack": lambda name: _pack(name),
 }
