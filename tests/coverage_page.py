@@ -32,6 +32,7 @@ from robustbench_kpca.reproduction.steps import plan
 from robustbench_kpca.strict import parse_assignments
 from robustbench_kpca.training.recipe import load_recipe
 
+_RBK: Any = typer.main.get_command(app)
 ROOT = Path(__file__).parents[1]
 STATES = ("works", "in part", "not built")
 HEADER = ["what", "in this project", "command", "state"]
@@ -47,7 +48,7 @@ class _Planned(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table. `items`: the tables and figures of packs that its commands make."""
+    """One line of a table."""
 
     paper: str
     what: str
@@ -57,14 +58,14 @@ class Row:
 
     @property
     def commands(self) -> list[str]:
-        """Return the commands, without file names and remarks between them."""
+        """Return the commands in the cell."""
         return [one for one in _SPAN.findall(self.command) if one.startswith(("rbk ", "python "))]
 
     @property
     def items(self) -> list[tuple[str, str]]:
         """Return (pack, item) of every reproduction."""
         words = [shlex.split(one) for one in self.commands]
-        return [(w[2], item) for w in words if w[:2] == ["rbk", "reproduce"] for item in _items(_params(w[1:]))]
+        return [(w[2], item) for w in words if w[:2] == ["rbk", "reproduce"] for item in _items(_params(*w[1:]))]
 
 
 def rows(text: str) -> list[Row]:
@@ -84,11 +85,11 @@ def rows(text: str) -> list[Row]:
 
 def faults(text: str) -> list[str]:
     """Return one line for everything that is wrong with the page."""
-    found = [f"{row.what}: {fault}" for row in rows(text) for fault in _faults_of(row)]
-    return found + _wrong_counts(text)
+    return [fault for row in rows(text) for fault in faults_of(row)] + wrong_counts(text)
 
 
-def _wrong_counts(text: str) -> list[str]:
+def wrong_counts(text: str) -> list[str]:
+    """Return a line if the numbers in the head are not those of the rows."""
     there = rows(text)
     stated = {}
     for line in text.partition("\n## ")[0].splitlines():
@@ -102,7 +103,8 @@ def _wrong_counts(text: str) -> list[str]:
     return [] if stated == counted else [f"the head counts {stated}, the rows are {counted}"]
 
 
-def _faults_of(row: Row) -> list[str]:
+def faults_of(row: Row) -> list[str]:
+    """Return one line for everything that is wrong with a row."""
     state, _, why = row.state.partition(":")
     found = [] if state in STATES else [f"state '{state}' is none of {', '.join(STATES)}"]
     if (state == "works") == bool(why.strip()):
@@ -114,7 +116,7 @@ def _faults_of(row: Row) -> list[str]:
     wrong = [fault for command in row.commands if (fault := _fault_of(command))]
     if not wrong and state == "works" and any(isinstance(_pack(pack)[1][item], Open) for pack, item in row.items):
         found.append("works, but the pack says why it cannot be made")
-    return found + wrong
+    return [f"{row.what}: {fault}" for fault in found + wrong]
 
 
 @cache
@@ -131,7 +133,7 @@ def _fault_of(command: str) -> str:
 
 
 def _is_there(span: str) -> bool:
-    """Tell whether a file exists, below the root or the package, and has the name behind `::`; else, no file is meant."""
+    """Tell whether a file exists, below the root or the package, with the name behind `::`; true of other words."""
     if not _FILE.fullmatch(span):
         return True
     path, _, name = span.partition("::")
@@ -148,7 +150,7 @@ def _check(words: list[str]) -> None:
         for word in words[1:]:
             assert _is_there(word), f"there is no {word}"
         return
-    params, known = _params(words[1:]), _NAMES
+    params, known = _params(*words[1:]), _NAMES
     if words[1] == "diagnose":
         claims = CLAIMS if params["protocol"] == CORRECTED else STUDY
         known = known | {"protocol": lambda name: _known(name, PROCEDURES, "procedure"), "claim": claims.get}
@@ -159,7 +161,7 @@ def _check(words: list[str]) -> None:
     if words[1] in _PLANS:
         with patch(f"robustbench_kpca.cli.{_PLANS[words[1]]}.carry_out", side_effect=_Planned):
             try:
-                app(words[1:], standalone_mode=False)
+                _RBK.main(words[1:], prog_name="rbk", standalone_mode=False)
             except _Planned:
                 return
         raise AssertionError("nothing was planned")
@@ -173,13 +175,14 @@ def _check(words: list[str]) -> None:
             assert item in planned or isinstance(items[item], Open), f"{item} plans nothing"
 
 
-def _params(words: list[str]) -> dict[str, Any]:
+@cache
+def _params(*words: str) -> dict[str, Any]:
     """Parse a command as `rbk` would, without running it."""
-    command: Any = typer.main.get_command(app)
-    context = command.make_context("rbk", list(words))
+    command, rest = _RBK, list(words)
+    context = command.make_context("rbk", [*rest])
     while hasattr(command, "resolve_command"):
-        name, command, words = command.resolve_command(context, list(words))
-        context = command.make_context(name, list(words), parent=context)
+        name, command, rest = command.resolve_command(context, rest)
+        context = command.make_context(name, [*rest], parent=context)
     found: dict[str, Any] = context.params
     return found
 
