@@ -22,7 +22,7 @@ from robustbench_kpca.diagnostics.lists import load_list
 from robustbench_kpca.diagnostics.procedures import CORRECTED
 from robustbench_kpca.diagnostics.procedures import NAMES as PROCEDURES
 from robustbench_kpca.diagnostics.saritas2025 import STUDY
-from robustbench_kpca.errors import BenchmarkError
+from robustbench_kpca.errors import BadInputError, BenchmarkError
 from robustbench_kpca.models import ARCHITECTURES, bundled
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import board_path
@@ -199,9 +199,10 @@ def _pack(name: str) -> tuple[Any, dict[str, Item]]:
 
 @cache
 def _planned_items(name: str, scale: ScaleName) -> set[str]:
-    """Return the items for which there is something to do, or to keep."""
+    """Return the items that have steps. No data are loaded here, but in tests/unit/test_packs.py."""
     content, items = _pack(name)
-    with TemporaryDirectory() as out:
+    no_data = patch("robustbench_kpca.reproduction.roles.load_data", side_effect=BadInputError("not loaded"))
+    with no_data, TemporaryDirectory() as out:
         steps = plan(items, Roles(name, content, scale, Path(out), {}, {}))
     return {item for one in steps for item in one.items}
 
