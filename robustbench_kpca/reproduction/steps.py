@@ -160,7 +160,8 @@ def _diagnoses(name: str, item: Claims | Epochs, model: Model, roles: Roles) -> 
     samples, folder = roles.samples(item.samples), roles.out / name
     images = min(item.images, roles.limit or item.images)
     if isinstance(item, Epochs):
-        return [Follow(model, folder / model.name, samples.data, item.splits, images)] if model.order == 0 else []
+        splits = samples.followed or item.splits
+        return [Follow(model, folder / model.name, samples.data, splits, images)] if model.order == 0 else []
     corrected = Diagnose(model, folder / model.name, samples.data, (samples.split,), images, item.claims, literal=False)
     twin = replace(corrected, folder=folder / f"{model.name}{LITERALLY}", claims=item.literal, literal=True)
     return [corrected, twin] if item.literal else [corrected]
