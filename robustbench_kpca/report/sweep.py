@@ -14,6 +14,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.metrics import leading, metric_for
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.strict import parse_assignments
 
 Options = Mapping[str, Any]
 Measured = Sequence[tuple[Options, Record]]
@@ -50,7 +51,7 @@ def _values(text: str) -> list[Any]:
     try:
         values: list[Any] = tomllib.loads(f"values = [{text}]")["values"]
     except tomllib.TOMLDecodeError:
-        return [part.strip() for part in text.split(",")]
+        return [parse_assignments([f"value={part}"])["value"] for part in text.split(",")]
     return values
 
 

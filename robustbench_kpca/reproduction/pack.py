@@ -22,12 +22,16 @@ ScaleName = Literal["embedded", "paper"]
 
 
 class Samples(BaseModel):
-    """A set of samples: `limit` of them, spread over the split, or all."""
+    """A set of samples: `limit` of them, spread over the split, or all.
+
+    `followed`: the splits on which a training is followed over its epochs, where not all of the item's can be loaded.
+    """
 
     model_config = STRICT
     data: str
     split: str
     limit: Limit = None
+    followed: tuple[str, ...] = ()
 
 
 class Arm(BaseModel):

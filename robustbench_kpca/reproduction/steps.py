@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from robustbench_kpca.diagnostics.diagnosis import FILE as CLAIMS_FILE
-from robustbench_kpca.diagnostics.epochs import FILE as EPOCHS_FILE
+from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
+from robustbench_kpca.diagnostics.epochs import load_trajectory
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Evaluation
@@ -141,8 +142,7 @@ def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
         for model in models:
             for made in _diagnoses(name, item, model, roles):
                 data = [(made.data, split) for split in made.splits]
-                done = (made.folder / (CLAIMS_FILE if isinstance(made, Diagnose) else EPOCHS_FILE)).is_file()
-                yield _planned(name, made, why_not[model.name] or _unreadable(data, roles), done=done)
+                yield _planned(name, made, why_not[model.name] or _unreadable(data, roles), done=_made(made))
 
 
 def _training(name: str, model: Model, training: Training, roles: Roles) -> Planned:
@@ -160,10 +160,24 @@ def _diagnoses(name: str, item: Claims | Epochs, model: Model, roles: Roles) -> 
     samples, folder = roles.samples(item.samples), roles.out / name
     images = min(item.images, roles.limit or item.images)
     if isinstance(item, Epochs):
-        return [Follow(model, folder / model.name, samples.data, item.splits, images)] if model.order == 0 else []
+        splits = samples.followed or item.splits
+        return [Follow(model, folder / model.name, samples.data, splits, images)] if model.order == 0 else []
     corrected = Diagnose(model, folder / model.name, samples.data, (samples.split,), images, item.claims, literal=False)
     twin = replace(corrected, folder=folder / f"{model.name}{LITERALLY}", claims=item.literal, literal=True)
     return [corrected, twin] if item.literal else [corrected]
+
+
+def _made(step: Diagnose | Follow) -> bool:
+    """Whether the folder of a step holds what it would make: the same claims, or the same splits."""
+    try:
+        if isinstance(step, Diagnose):
+            found = load_diagnosis(step.folder)
+            return (found.model.name, set(found.claims)) == (step.name, set(step.claims)) and (
+                step.literal or found.protocol.images == step.images
+            )
+        return tuple(course.data.split for course in load_trajectory(step.folder).courses) == step.splits
+    except BadInputError:
+        return False
 
 
 def _planned(name: str, step: Step, why: str, *, done: bool) -> Planned:

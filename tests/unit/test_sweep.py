@@ -27,7 +27,7 @@ def test_combinations_are_the_product_in_order():
     "settings", [["lam"], ["=1"], ["lam="], ["threshold=a,,b"], ["lam=1,2,1"], ["lam=1", "model.lam=2"]]
 )
 def test_settings_that_cannot_be_are_one_line(settings):
-    with pytest.raises(BadInputError, match=settings[-1].split("=")[0]):
+    with pytest.raises(BadInputError, match=settings[-1].split("=")[0] or "'=1'"):
         combinations(settings)
 
 
