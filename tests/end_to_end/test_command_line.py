@@ -206,7 +206,7 @@ def test_eval_show_leaderboard_and_plan(tmp_path, capsys):
     assert rbk("leaderboard", "digits", "--records", "runs", "-o", "board") == 0
     out = capsys.readouterr().out
     assert "symvit_digits_adv" in out
-    assert "—" in out
+    assert "not run" in out
     assert (tmp_path / "board" / "index.html").is_file()
     assert rbk("plan", "digits", "--records", "runs") == 0
     plan = capsys.readouterr().out

@@ -35,7 +35,7 @@ def test_the_commands_are_all_there():
     verbs = {command.split()[1] for command in COMMANDS}
     assert verbs == {
         "list", "eval", "audit", "verify", "show", "leaderboard", "plan", "check", "picture", "train", "doctor",
-        "diagnose",
+        "diagnose", "reproduce", "sweep",
     }  # fmt: skip
 
 

@@ -14,8 +14,8 @@ from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.record import find_records
-from robustbench_kpca.report.board import load_board
 from robustbench_kpca.report.consistency import load_consistent
+from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.tasks.classification import TASK
 
 CLASSES, COUNT, TOP = 12, 24, 5
