@@ -108,7 +108,8 @@ def corrupt(
     levels = sorted(set(severity)) or list(SEVERITIES)
     settings = {
         _GROWING: names, "severities": levels, "profile": profile, "mode": form, "seed": seed,
-        "frost": _digest_of(frost), "format": format.value, "view": view and {"size": view.size, "crop": view.crop, "interpolation": view.interpolation},
+        "frost": _digest_of(frost), "format": format.value,
+        "view": view and {key: getattr(view, key) for key in ("size", "crop", "interpolation")},
         "versions": _versions(engine),
     }  # fmt: skip
     settings |= {} if engine is Engine.native else {"engine": engine.value}
