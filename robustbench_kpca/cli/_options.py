@@ -78,3 +78,6 @@ ResizePositions = Annotated[
         "--resize-positions", help="Resize position embeddings to the model's image size (bicubic, antialiased)."
     ),
 ]
+Audited = Annotated[
+    bool, typer.Option("--audit/--no-audit", help="Audit every model before its first attack (docs/audit.md).")
+]

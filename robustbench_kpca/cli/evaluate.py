@@ -9,6 +9,7 @@ from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._evaluating import best_device, carry_out, split_settings
 from robustbench_kpca.cli._options import (
     Allow,
+    Audited,
     BadImages,
     Checkpoint,
     Data,
@@ -84,9 +85,7 @@ def evaluate(
     ] = None,
     frost: Frost = None,
     allow: Allow = [],  # noqa: B006 (typer reads the default)
-    audited: Annotated[
-        bool, typer.Option("--audit/--no-audit", help="Audit a model before its first attack (docs/audit.md).")
-    ] = True,
+    audited: Audited = True,
     fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate and audit again even if records exist.")] = False,
     seed: Seed = 0,
     batch_size: Annotated[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Device, Json, Presets, Quiet, Workers
+from robustbench_kpca.cli._options import Audited, Device, Json, Presets, Quiet, Workers
 
 if TYPE_CHECKING:
     from robustbench_kpca.reproduction.pack import Item, ScaleName
@@ -39,9 +39,7 @@ def reproduce(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder of results; by default reproduced/PACK.")
     ] = None,
-    audited: Annotated[
-        bool, typer.Option("--audit/--no-audit", help="Audit models before they are attacked (docs/audit.md).")
-    ] = True,
+    audited: Audited = True,
     workers: Workers = 0,
     device: Device = None,
     presets: Presets = None,  # noqa: ARG001 (set by its callback)

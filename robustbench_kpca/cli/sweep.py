@@ -9,6 +9,7 @@ import typer
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._evaluating import best_device, carry_out
 from robustbench_kpca.cli._options import (
+    Audited,
     Checkpoint,
     Data,
     Device,
@@ -52,9 +53,7 @@ def sweep(
     ema: Ema = False,
     untrained: Untrained = False,
     limit: Limit = None,
-    audited: Annotated[
-        bool, typer.Option("--audit/--no-audit", help="Audit every combination before its first attack.")
-    ] = True,
+    audited: Audited = True,
     seed: Seed = 0,
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Batch size of the model, in images; by default 64.", show_default=False)
