@@ -1,5 +1,7 @@
 """The attack's access to the model: checks that images lie in ball and box, counts passes, records broken samples."""
 
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +27,26 @@ class Worst:
     margin: PerSample
     prediction: Labels
     rank: Labels
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What every row of a step spent and met."""
+
+    forwards: Labels
+    backwards: Labels
+    nonfinite: Labels
+    zero_gradients: Labels
+    broken: Mask
+
+    def summed(self, sample: Labels, counts: Mask, samples: int) -> "Tally":
+        """Return the sums over the rows that count of every sample; it is broken if one of them is."""
+
+        def total(rows: Labels) -> Labels:
+            return rows.new_zeros(samples).index_add(0, sample, rows * counts)
+
+        spent = (self.forwards, self.backwards, self.nonfinite, self.zero_gradients)
+        return Tally(*map(total, spent), total(self.broken.long()) > 0)
 
 
 Rows = Labels | slice
@@ -60,9 +82,34 @@ class CountingQuery:
         self.nonfinite, self.zero_gradients = none.clone(), none.clone()
         self.broken = none.bool()
 
+    @property
+    def tally(self) -> Tally:
+        """Everything counted so far."""
+        return Tally(self.forwards, self.backwards, self.nonfinite, self.zero_gradients, self.broken)
+
     def logits(self, x: Images, *, outside: bool = False) -> Logits:
         """One forward pass per sample."""
         return self.logits_of(ALL, x, outside)
+
+    def logits_of_each(self, proposals: Iterable[Images], *, outside: bool = False) -> Iterator[Logits]:
+        """`logits` of every proposal in turn; the rows of different proposals share batches.
+
+        With several draws they do not: the noise of a model depends on the whole batch.
+        """
+        if self.runner.draws > 1:
+            yield from (self.logits(x, outside=outside) for x in proposals)
+            return
+        shown: deque[Images] = deque()
+
+        def checked() -> Iterator[Images]:
+            for x in proposals:
+                self._check(ALL, x, outside)
+                shown.append(x)
+                yield self.space.leave(x)
+
+        for logits in self.runner.logits_of_each(checked(), search=True):
+            self._note(ALL, shown.popleft(), logits, outside)
+            yield logits
 
     def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:
         """One forward and one backward pass per sample.
@@ -150,6 +197,9 @@ class _Rows:
 
     def logits(self, x: Images, *, outside: bool = False) -> Logits:
         return self.whole.logits_of(self.index, x, outside)
+
+    def logits_of_each(self, proposals: Iterable[Images], *, outside: bool = False) -> Iterator[Logits]:
+        return (self.logits(x, outside=outside) for x in proposals)
 
     def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:
         return self.whole.gradient_of(self.index, x, loss, outside)
