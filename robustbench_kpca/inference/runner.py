@@ -203,6 +203,7 @@ class Runner:
         count = len(x)
         if count < self.batch_size:
             x = torch.cat([x, x[-1:].detach().expand(self.batch_size - count, *x.shape[1:])])
+        x = x.contiguous()  # kernels sum in another order where channels lie last
         try:
             with self._noise(x, draw):
                 logits: Tensor = self.presentation.show(self.model, x)

@@ -55,7 +55,7 @@ def attacked(stages, norm="linf", n=9, batch_size=16, lead=None, plain=False, ki
     model = (model or Classes(SHAPE, lead)).eval()
     images = rand(5, n, *SHAPE, dtype=torch.float32)
     labels = model(images).argmax(1)
-    found, runner = {}, Runner(model, batch_size, CPU)
+    found, runner = {}, Runner(model, batch_size, CPU, draws=fields.get("draws", 1))
 
     def engine():
         protocol = attack_checks.scenario(stages, norm=norm, eps=EPS[norm], **fields)
@@ -208,12 +208,26 @@ def test_answers_to_many_batches_come_in_their_order(length, count):
         assert torch.equal(answer, model(part).float())
 
 
-def test_nothing_is_shown_ahead_where_noise_depends_on_the_batch():
-    stage = [SQUARE | {"queries": 10}]
-    _, runner = attacked(stage, n=4, batch_size=16, lead=200.0)
-    _, drawn = attacked(stage, n=4, batch_size=16, lead=200.0, draws=2)
-    assert drawn.draws == 1, "the runner of this test draws once"
-    assert drawn.forwards == runner.forwards
+@pytest.mark.parametrize("count", [3, 4])
+def test_the_model_is_shown_one_layout_whether_a_batch_is_full_or_not(count):
+    class Layout(Wavy):
+        def forward(self, x):
+            seen.append(x.stride())
+            return super().forward(x)
+
+    seen, runner = [], Runner(Layout(SHAPE).eval(), 4, CPU)
+    x = rand(0, count, *SHAPE).to(memory_format=torch.channels_last)
+    runner.logits(x)
+    runner.gradient(x, lambda logits: logits[:, 0])
+    assert set(seen) == {(72, 36, 6, 1)}
+
+
+def test_nothing_is_shown_early_where_noise_depends_on_the_batch():
+    stages = [SQUARE | {"queries": 10}, APGD_T]
+    theirs, one_by_one = attacked(stages, n=4, lead=200.0, plain=True, draws=2)
+    ours, together = attacked(stages, n=4, lead=200.0, draws=2)
+    same(ours, theirs)
+    assert one_by_one.forwards == together.forwards
 
 
 def test_rows_of_a_sample_lie_together():
