@@ -167,19 +167,17 @@ class Engine:
         """
         self._fill(pool)
         free = self.runner.batch_size - len(pool.active) if self.runner.draws == 1 else 0
-        later, run = LaterRuns(pool, self.threat), pool.state.get("run")
+        later = LaterRuns(pool, self.threat)
+        if free > 0 and not pool.one_by_one and isinstance(pool.attack, SeparateRuns):
+            later.begin(free)
+        before = pool.state
         if free > 0 and isinstance(pool.attack, Foreseen):
             tally = self._step_ahead(pool, pool.attack)
         else:
-            if free > 0 and not pool.one_by_one and isinstance(pool.attack, SeparateRuns):
-                later.begin(free)
-                run = pool.state["run"]
             tally = self._step_rows(pool)
-        for count in ("forwards", "backwards", "nonfinite", "zero_gradients"):
-            for one, seen in zip(pool.active, getattr(tally, count).tolist(), strict=True):
-                setattr(one, count, getattr(one, count) + seen)
+        pool.spend(tally)
         stopped = tally.broken & self.cascade.stops
-        self._collect_candidates(pool, later.settle(run, stopped) if pool.later else stopped)
+        self._collect_candidates(pool, later.settle(before, stopped) if pool.later else stopped)
 
     def _advance(self, pool: Pool, state: State) -> tuple[State, Tally]:
         """Take a step with the rows of a state, which are those of the pool or made from them."""
@@ -215,7 +213,11 @@ class Engine:
     def _collect_candidates(self, pool: Pool, stopped: Mask) -> None:
         """Remove samples that seem broken (if that ends their search) or used up their budget; queue their images."""
         leaving = stopped | pool.state["finished"]
-        for row in leaving.nonzero()[:, 0].tolist():
+        rows = leaving.nonzero()[:, 0].tolist()
+        if not rows:
+            return
+        pool.book()
+        for row in rows:
             sample, margin = pool.active[row], float(pool.state["loop.margin"][row])
             if margin < sample.worst_margin or bool(stopped[row]):
                 sample.worst, sample.worst_margin = pool.state["loop.worst"][row].to("cpu", copy=True), margin
@@ -255,6 +257,7 @@ class Engine:
 
         entries = [entry("claims", one.sample, one.state, image=one.image, final=one.final) for one in self.candidates]
         for pool in self.pools:
+            pool.book()
             for row, one in enumerate(pool.active):
                 if isinstance(one, Sample):  # later runs are begun again
                     entries.append(entry("active", one, {key: rows[row : row + 1] for key, rows in pool.state.items()}))

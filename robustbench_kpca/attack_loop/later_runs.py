@@ -11,8 +11,9 @@ from typing import cast
 import torch
 
 from robustbench_kpca.attack_loop.pool import Pool, Run, Sample
+from robustbench_kpca.attack_loop.query import COUNTS
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.types import Labels, Mask, SeparateRuns, State
+from robustbench_kpca.types import Mask, SeparateRuns, State
 
 
 @dataclass(frozen=True)
@@ -52,18 +53,19 @@ class LaterRuns:
         self.pool.later.clear()
         self.pool.keep(torch.tensor([isinstance(one, Sample) for one in self.pool.active]))
 
-    def settle(self, before: Labels, stopped: Mask) -> Mask:
+    def settle(self, before: State, stopped: Mask) -> Mask:
         """Put aside the runs that are over, and let samples go on with theirs; return `stopped` of the rows that stay.
 
         Args:
-            before: the number of every row's run before the step.
+            before: the state before the step.
             stopped: rows that look broken, if that ends the search.
 
         """
         pool = self.pool
-        ended = stopped | pool.state["finished"] | (pool.state["run"] != before)
+        ended = stopped | pool.state["finished"] | (pool.state["run"] != before["run"])
         if not bool(ended.any()):
             return stopped
+        pool.book()
         at = {id(one): row for row, one in enumerate(pool.active)}
         gone: set[int] = set()
         ended_rows = ended.nonzero()[:, 0].tolist()
@@ -106,7 +108,7 @@ class LaterRuns:
                 break
             later = run.state or _row(self.pool.state, at[id(run)])
             state = self._joined(state, later, broken=run.broken)
-            for count in ("forwards", "backwards", "nonfinite", "zero_gradients"):
+            for count in COUNTS:
                 setattr(sample, count, getattr(sample, count) + getattr(run, count))
             if run.state is None:
                 return at[id(run)], state, False

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from robustbench_kpca.attack_loop.query import COUNTS, Tally
 from robustbench_kpca.attack_loop.success import Answer
 from robustbench_kpca.types import Attack, State
 
@@ -122,17 +123,32 @@ class Pool:
     waiting: deque[tuple[Sample, State | None]] = field(default_factory=deque)
     later: dict[int, dict[int, Run]] = field(default_factory=dict)
     one_by_one: bool = False
+    spent: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.active) + len(self.waiting)
 
+    def spend(self, tally: Tally) -> None:
+        """Count what every row spent and met; `book` adds it to the samples."""
+        self.spent = tally.counts if self.spent is None else self.spent + tally.counts
+
+    def book(self) -> None:
+        """Add to the samples what their rows spent since the last time. Due before rows come, go or are saved."""
+        lines = [] if self.spent is None else self.spent.tolist()
+        for count, line in zip(COUNTS, lines, strict=False):
+            for one, number in zip(self.active, line, strict=True):
+                setattr(one, count, getattr(one, count) + number)
+        self.spent = None
+
     def append(self, samples: Sequence[Sample | Run], state: State) -> None:
         """Add samples, or later runs of some, and their rows of state."""
+        self.book()
         self.state = {key: torch.cat([self.state[key], rows]) for key, rows in state.items()} if self.active else state
         self.active = [*self.active, *samples]
 
     def keep(self, mask: Tensor) -> None:
         """Keep the rows where `mask` is true; drop the others."""
         if not bool(mask.all()):
+            self.book()
             self.active = [sample for sample, kept in zip(self.active, mask.tolist(), strict=True) if kept]
             self.state = {key: rows[mask] for key, rows in self.state.items()}

@@ -178,7 +178,8 @@ class Runner:
         return losses, gradients, logits
 
     def _gradient_of_draw(self, x: Images, loss: Loss, draw: int) -> tuple[PerSample, Images, Logits]:
-        parts = [part.detach().clone().requires_grad_() for part in x.split(self.batch_size)]
+        x = x.clone() if x.is_inference() else x.detach()
+        parts = [part.requires_grad_() for part in x.split(self.batch_size)]
         if len(parts) == 1:
             logits = self._call(parts[0], draw)
             losses = loss(logits)
@@ -218,7 +219,7 @@ class Runner:
         self.forwards += len(x)
         if self.classes is None:
             self.classes = logits.shape[1]
-        return logits[:count].float()
+        return (logits if len(logits) == count else logits[:count]).float()
 
     def _input_gradient(self, value: Tensor, x: Images) -> Images:
         try:
