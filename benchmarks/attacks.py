@@ -9,8 +9,9 @@ Three tables, all measured in one process; times are process CPU time, medians o
   AutoAttack does this itself). Parameters require gradients, as after loading.
 - bf16: the protocol that searches in bfloat16 and verifies in single precision, compared with the exact one.
 
-Passes are all images that the model processed, counted at the model: including padding of our batches, our checks of
-the first images, and the checks of the reference AutoAttack.
+Rows shown are all images that the model processed, counted at the model: including empty rows of our batches, rows
+shown ahead of their turn, our checks of the first images, and the checks of the reference AutoAttack. Rows needed are
+the passes of the record: what the same search would have spent one image at a time, and one pass of each clean image.
 
     python benchmarks/attacks.py [--only cost] [--images 16] [--repeats 3] [--threads 1]
 """
@@ -230,10 +231,13 @@ def duel(name: str, images: int, repeats: int) -> list[Any]:
     x, y = samples.tensors()
     batch_size = min(BATCH_SIZE, len(x))
     verdicts: list[float] = [0.0, 0.0]
+    needed = [0, 0]
 
     def ours() -> None:
         how: dict[str, Any] = {"protocol": row.protocol, "batch_size": batch_size}
-        verdicts[0] = evaluate(model, samples, **how, **row.overrides, audit=False).metrics["robust_accuracy"].value
+        record = evaluate(model, samples, **how, **row.overrides, audit=False)
+        verdicts[0] = record.metrics["robust_accuracy"].value
+        needed[:] = record.passes.forwards, record.passes.backwards
 
     def theirs() -> None:
         verdicts[1] = float(row.reference(model, x, y).float().mean())
@@ -251,7 +255,9 @@ def duel(name: str, images: int, repeats: int) -> list[Any]:
     forwards, backwards = ([getattr(one, kind) / len(x) for one in shown] for kind in ("forwards", "backwards"))
     per_pass = [1e3 * seconds / max(one.backwards, 1) for seconds, one in zip(times, shown, strict=True)]
     return [
-        name, len(x), *(100 * verdict for verdict in verdicts), *forwards, *backwards,
+        name, len(x), *(100 * verdict for verdict in verdicts),
+        needed[0] / len(x), *forwards, needed[1] / len(x), *backwards,
+        (shown[0].forwards + shown[0].backwards) / sum(needed),
         *times, times[1] / times[0], per_pass[1] / per_pass[0] if row.protocol.startswith("cw") else None,
     ]  # fmt: skip
 
@@ -286,7 +292,8 @@ COST_COLUMNS = {
 }  # fmt: skip
 VERSUS_COLUMNS = {
     "attack, model": "", "images": "", "robust acc. (%), ours": ".2f", "theirs": ".2f",
-    "forwards/image, ours": ".1f", "theirs ": ".1f", "backwards/image, ours": ".1f", " theirs": ".1f",
+    "forwards/image, needed": ".1f", "shown": ".1f", "theirs ": ".1f",
+    "backwards/image, needed": ".1f", " shown": ".1f", " theirs": ".1f", "shown / needed": ".2f",
     "CPU s, ours": ".2f", " theirs ": ".2f", "theirs / ours": ".2f", "a pass, theirs / ours": ".2f",
 }  # fmt: skip
 BF16_COLUMNS = {

@@ -1,6 +1,6 @@
 """Shared types: tensor shapes, and the interfaces of attacks, queries and corruptions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -40,6 +40,10 @@ class Query(Protocol):
         """One forward pass per sample."""
         ...
 
+    def logits_of_each(self, proposals: Iterable[Images], *, outside: bool = False) -> Iterator[Logits]:
+        """`logits` of every proposal in turn, none of which depends on the answers to others: they share batches."""
+        ...
+
     def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:
         """One forward and one backward pass per sample: `loss` and its gradient with respect to `x`."""
         ...
@@ -77,6 +81,39 @@ class Attack(Protocol):
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Advance every sample by one iteration; return a new state and do not modify the old one."""
+        ...
+
+
+@runtime_checkable
+class Foreseen(Protocol):
+    """What an attack adds whose proposals are mostly rejected, so that its next ones can be shown in the same batch."""
+
+    def ahead(self, state: State, threat: Threat, queries: Labels) -> State:
+        """Return the states after so many steps (0 or more per row) if no proposal in between is kept, to the bit."""
+        ...
+
+    def kept(self, before: State, after: State) -> Mask:
+        """Tell in which rows a step kept its proposal, so that the states foreseen beyond it are wrong."""
+        ...
+
+
+@runtime_checkable
+class SeparateRuns(Protocol):
+    """What an attack adds whose runs need nothing of each other, so that they can go on side by side.
+
+    Its state has a key `run`, the number of the current run from 0; the step that ends a run increases it.
+    """
+
+    def runs_of(self, state: State) -> Labels:
+        """Return every row's number of runs; at most 1 while it is not known."""
+        ...
+
+    def begin_run(self, state: State, threat: Threat, run: Labels) -> State:
+        """Return the states at the beginning of the given runs, as if earlier runs had found nothing."""
+        ...
+
+    def join_runs(self, earlier: State, later: State, threat: Threat) -> State:
+        """Return the later run's states as they would be had they begun with what the earlier runs found."""
         ...
 
 

@@ -16,6 +16,9 @@ class PlainQuery:
         with torch.no_grad():
             return self.model(x)
 
+    def logits_of_each(self, proposals, *, outside=False):
+        return (self.logits(x, outside=outside) for x in proposals)
+
     def gradient(self, x, loss, *, outside=False):
         self.look(x, self.index, outside)
         self.forwards += 1

@@ -10,20 +10,23 @@ from typing import Any
 import torch
 
 from robustbench_kpca.attack_loop.cascade import Cascade
+from robustbench_kpca.attack_loop.foresight import Layout
+from robustbench_kpca.attack_loop.later_runs import LaterRuns
 from robustbench_kpca.attack_loop.pool import Candidate, Pool
 from robustbench_kpca.attack_loop.pool import Sample as Sample  # re-exported for users of the engine
-from robustbench_kpca.attack_loop.query import CountingQuery, Worst, check_clean, check_proposal
+from robustbench_kpca.attack_loop.query import CountingQuery, Tally, Worst, check_clean, check_proposal
 from robustbench_kpca.attack_loop.success import Success
 from robustbench_kpca.attack_loop.targets import check_budget, targets_of
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attacks.foreign import build as foreign_attack
+from robustbench_kpca.errors import EvaluationError
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.scenario import Attack as AttackScenario
 from robustbench_kpca.protocols.scenario import Stage
 from robustbench_kpca.randomness import sample_key
 from robustbench_kpca.strict import validate
-from robustbench_kpca.types import Attack, Images, Labels, State
+from robustbench_kpca.types import Attack, Foreseen, Images, Labels, Mask, SeparateRuns, State
 
 CLEAN = "clean"  # value of `broken_by` for a sample that is misclassified before any attack
 CLAMP = "clamp"  # and for one that is misclassified once its normalised pixels are clipped to [0, 1]
@@ -158,26 +161,63 @@ class Engine:
         }
 
     def _step(self, pool: Pool) -> None:
+        """Take a step with the samples of a pool; rows that would be empty show what comes later, if the attack can.
+
+        With several draws they stay empty: the noise of a model depends on the whole batch.
+        """
         self._fill(pool)
-        own = {key: rows for key, rows in pool.state.items() if key.startswith("loop.")}
-        state = {key: rows for key, rows in pool.state.items() if key not in own}
+        free = self.runner.batch_size - len(pool.active) if self.runner.draws == 1 else 0
+        later = LaterRuns(pool, self.threat)
+        if free > 0 and not pool.one_by_one and isinstance(pool.attack, SeparateRuns):
+            later.begin(free)
+        before = pool.state
+        if free > 0 and isinstance(pool.attack, Foreseen):
+            tally = self._step_ahead(pool, pool.attack)
+        else:
+            tally = self._step_rows(pool)
+        pool.spend(tally)
+        stopped = tally.broken & self.cascade.stops
+        self._collect_candidates(pool, later.settle(before, stopped) if pool.later else stopped)
+
+    def _advance(self, pool: Pool, state: State) -> tuple[State, Tally]:
+        """Take a step with the rows of a state, which are those of the pool or made from them."""
+        own = {key: rows for key, rows in state.items() if key.startswith("loop.")}
+        state = {key: rows for key, rows in state.items() if key not in own}
         worst = Worst(own["loop.worst"], own["loop.margin"], own["loop.prediction"], own["loop.rank"])
         query = CountingQuery(
             self.runner, self.space, self.success, pool.name, self.threat, own["loop.clean"], own["loop.label"],
             own["loop.truth"], worst, stops=self.cascade.stops,
         )  # fmt: skip
-        state = pool.attack.step(state, self.threat, query)
-        pool.state = state | own
-        for count in ("forwards", "backwards", "nonfinite", "zero_gradients"):
-            for sample, seen in zip(pool.active, getattr(query, count).tolist(), strict=True):
-                setattr(sample, count, getattr(sample, count) + seen)
-        self._collect_candidates(pool, query)
+        return pool.attack.step(state, self.threat, query) | own, query.tally
 
-    def _collect_candidates(self, pool: Pool, query: CountingQuery) -> None:
+    def _step_rows(self, pool: Pool) -> Tally:
+        """Take a step with every row; if it fails and some rows hold later runs, take it without them."""
+        try:
+            pool.state, tally = self._advance(pool, pool.state)
+        except EvaluationError:
+            if not pool.later:
+                raise
+            LaterRuns(pool, self.threat).drop()
+            return self._step_rows(pool)
+        return tally
+
+    def _step_ahead(self, pool: Pool, attack: Foreseen) -> Tally:
+        """Show several proposals of every sample, as if none were kept, and go on from the first that was."""
+        layout = Layout.even(len(pool.active), self.runner.batch_size, self.runner.device)
+        before = attack.ahead(layout.spread(pool.state), self.threat, layout.ahead)
+        after, tally = self._advance(pool, before)
+        over = attack.kept(before, after) | after["finished"] | (tally.broken & self.cascade.stops)
+        pool.state, tally = layout.fold(pool.state, after, tally, over, stops=self.cascade.stops)
+        return tally
+
+    def _collect_candidates(self, pool: Pool, stopped: Mask) -> None:
         """Remove samples that seem broken (if that ends their search) or used up their budget; queue their images."""
-        stopped = query.broken & self.cascade.stops
         leaving = stopped | pool.state["finished"]
-        for row in leaving.nonzero()[:, 0].tolist():
+        rows = leaving.nonzero()[:, 0].tolist()
+        if not rows:
+            return
+        pool.book()
+        for row in rows:
             sample, margin = pool.active[row], float(pool.state["loop.margin"][row])
             if margin < sample.worst_margin or bool(stopped[row]):
                 sample.worst, sample.worst_margin = pool.state["loop.worst"][row].to("cpu", copy=True), margin
@@ -217,8 +257,10 @@ class Engine:
 
         entries = [entry("claims", one.sample, one.state, image=one.image, final=one.final) for one in self.candidates]
         for pool in self.pools:
-            for row, sample in enumerate(pool.active):
-                entries.append(entry("active", sample, {key: rows[row : row + 1] for key, rows in pool.state.items()}))
+            pool.book()
+            for row, one in enumerate(pool.active):
+                if isinstance(one, Sample):  # later runs are begun again
+                    entries.append(entry("active", one, {key: rows[row : row + 1] for key, rows in pool.state.items()}))
             entries += [entry("waiting", sample, state) for sample, state in pool.waiting]
         return entries
 

@@ -1,6 +1,6 @@
 """Run one attack on one batch to the end of its budget, without the engine: no counting, no early stopping."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -70,6 +70,10 @@ class PlainQuery:
     def logits(self, x: Images, *, outside: bool = False) -> Logits:  # noqa: ARG002 (nothing is checked)
         """One forward pass."""
         return self.runs.logits(x)
+
+    def logits_of_each(self, proposals: Iterable[Images], *, outside: bool = False) -> Iterator[Logits]:  # noqa: ARG002
+        """One forward pass of each."""
+        return (self.logits(x) for x in proposals)
 
     def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:  # noqa: ARG002
         """One forward and one backward pass: losses and their gradients with respect to `x`."""

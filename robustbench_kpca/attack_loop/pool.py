@@ -1,12 +1,14 @@
 """Data structures of the attack loop: samples, the pool of each stage, and images that wait for confirmation."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
+from robustbench_kpca.attack_loop.query import COUNTS, Tally
 from robustbench_kpca.attack_loop.success import Answer
 from robustbench_kpca.types import Attack, State
 
@@ -81,30 +83,72 @@ class Candidate:
 
 
 @dataclass
+class Run:
+    """A later run of a sample, begun before its turn; it counts its own passes.
+
+    Attributes:
+        sample: the sample it belongs to.
+        number: of the run.
+        state: its row of state once it is over; until then it has a row of the pool.
+        broken: whether it ended with an image that looked broken.
+
+    """
+
+    sample: Sample
+    number: int
+    forwards: int = 0
+    backwards: int = 0
+    nonfinite: int = 0
+    zero_gradients: int = 0
+    state: State | None = None
+    broken: bool = False
+
+
+@dataclass
 class Pool:
     """The samples of one stage: those under attack (row i of `state` is `active[i]`) and those waiting for a free row.
 
+    Rows without a sample of their own may hold later runs of one.
+
     A waiting sample has a state to resume from, or None if its attack has not started. `state` holds the tensors of the
-    attack and, with names `loop.*`, those of the engine.
+    attack and, with names `loop.*`, those of the engine. `later` holds the runs begun before their turn: index of the
+    sample -> number of the run -> run. With `one_by_one` none are begun.
     """
 
     name: str
     attack: Attack
     restarts: int
-    active: list[Sample] = field(default_factory=list)
+    active: list[Sample | Run] = field(default_factory=list)
     state: State = field(default_factory=dict)
     waiting: deque[tuple[Sample, State | None]] = field(default_factory=deque)
+    later: dict[int, dict[int, Run]] = field(default_factory=dict)
+    one_by_one: bool = False
+    spent: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.active) + len(self.waiting)
 
-    def append(self, samples: list[Sample], state: State) -> None:
-        """Add samples and their rows of state."""
+    def spend(self, tally: Tally) -> None:
+        """Count what every row spent and met; `book` adds it to the samples."""
+        self.spent = tally.counts if self.spent is None else self.spent + tally.counts
+
+    def book(self) -> None:
+        """Add to the samples what their rows spent since the last time. Due before rows come, go or are saved."""
+        lines = [] if self.spent is None else self.spent.tolist()
+        for count, line in zip(COUNTS, lines, strict=False):
+            for one, number in zip(self.active, line, strict=True):
+                setattr(one, count, getattr(one, count) + number)
+        self.spent = None
+
+    def append(self, samples: Sequence[Sample | Run], state: State) -> None:
+        """Add samples, or later runs of some, and their rows of state."""
+        self.book()
         self.state = {key: torch.cat([self.state[key], rows]) for key, rows in state.items()} if self.active else state
-        self.active = self.active + samples
+        self.active = [*self.active, *samples]
 
     def keep(self, mask: Tensor) -> None:
         """Keep the rows where `mask` is true; drop the others."""
         if not bool(mask.all()):
+            self.book()
             self.active = [sample for sample, kept in zip(self.active, mask.tolist(), strict=True) if kept]
             self.state = {key: rows[mask] for key, rows in self.state.items()}

@@ -1,8 +1,11 @@
 """The attack's access to the model: checks that images lie in ball and box, counts passes, records broken samples."""
 
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Int64
 from torch import Tensor, nn
 
 from robustbench_kpca.attack_loop.counted_model import CountedModel, Counters, nonfinite_gradient
@@ -25,6 +28,23 @@ class Worst:
     margin: PerSample
     prediction: Labels
     rank: Labels
+
+
+COUNTS = ("forwards", "backwards", "nonfinite", "zero_gradients")
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What every row of a step spent and met: one line of `counts` for each of `COUNTS`."""
+
+    counts: Int64[Tensor, "4 row"]
+    broken: Mask
+
+    def summed(self, sample: Labels, counted: Mask, samples: int) -> "Tally":
+        """Return the sums over the rows of every sample that are counted; it is broken if one of them is."""
+        totals = self.counts.new_zeros(len(COUNTS), samples).index_add(1, sample, self.counts * counted)
+        broken = sample.new_zeros(samples).index_add(0, sample, (self.broken & counted).long()) > 0
+        return Tally(totals, broken)
 
 
 Rows = Labels | slice
@@ -55,14 +75,38 @@ class CountingQuery:
     ) -> None:
         self.runner, self.space, self.success, self.attack, self.threat = runner, space, success, attack, threat
         self.clean, self.labels, self.truth, self.worst, self.stops = clean, labels, truth, worst, stops
-        none = labels.new_zeros(len(labels))
-        self.forwards, self.backwards = none.clone(), none.clone()
-        self.nonfinite, self.zero_gradients = none.clone(), none.clone()
-        self.broken = none.bool()
+        self.counts = labels.new_zeros((len(COUNTS), len(labels)))
+        self.forwards, self.backwards, self.nonfinite, self.zero_gradients = self.counts
+        self.broken = labels.new_zeros(len(labels), dtype=torch.bool)
+
+    @property
+    def tally(self) -> Tally:
+        """Everything counted so far."""
+        return Tally(self.counts, self.broken)
 
     def logits(self, x: Images, *, outside: bool = False) -> Logits:
         """One forward pass per sample."""
         return self.logits_of(ALL, x, outside)
+
+    def logits_of_each(self, proposals: Iterable[Images], *, outside: bool = False) -> Iterator[Logits]:
+        """`logits` of every proposal in turn; the rows of different proposals share batches.
+
+        With several draws they do not: the noise of a model depends on the whole batch.
+        """
+        if self.runner.draws > 1:
+            yield from (self.logits(x, outside=outside) for x in proposals)
+            return
+        shown: deque[Images] = deque()
+
+        def checked() -> Iterator[Images]:
+            for x in proposals:
+                self._check(ALL, x, outside)
+                shown.append(x)
+                yield self.space.leave(x)
+
+        for logits in self.runner.logits_of_each(checked(), search=True):
+            self._note(ALL, shown.popleft(), logits, outside)
+            yield logits
 
     def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:
         """One forward and one backward pass per sample.
@@ -95,12 +139,13 @@ class CountingQuery:
         losses, gradient, logits = self.runner.gradient(self.space.leave(x), loss)
         gradient = self.space.pull_back(gradient)
         self._note(rows, x, logits, outside)
-        self.backwards[rows] += self.runner.draws
+        _add(self.backwards, rows, self.runner.draws)
         largest = gradient.flatten(1).abs().amax(1)
-        nonfinite = ~torch.isfinite(largest) & torch.isfinite(logits).flatten(1).all(1)
-        if bool(nonfinite.any()):
-            raise nonfinite_gradient(nonfinite, self.attack)
-        self.zero_gradients[rows] += (largest == 0).long()
+        if not bool(torch.isfinite(largest).all()):
+            nonfinite = ~torch.isfinite(largest) & torch.isfinite(logits).flatten(1).all(1)
+            if bool(nonfinite.any()):
+                raise nonfinite_gradient(nonfinite, self.attack)
+        _add(self.zero_gradients, rows, largest == 0)
         return losses, gradient
 
     def module_of(self, rows: Labels) -> nn.Module:
@@ -120,7 +165,7 @@ class CountingQuery:
             check_proposal(x, self.clean[rows], self.threat, self.attack)
 
     def _note(self, rows: Rows, x: Images, logits: Logits, outside: bool) -> None:
-        self.forwards[rows] += self.runner.draws
+        _add(self.forwards, rows, self.runner.draws)
         prediction, margins = self.success.judge(logits, self.labels[rows], self.threat.sign)
         broken = self.success.reached(prediction, self.labels[rows], targeted=self.threat.targeted)
         if outside:
@@ -131,15 +176,19 @@ class CountingQuery:
         if self.stops:
             better |= broken & ~self.broken[rows]
         self.broken[rows] |= broken
-        self.nonfinite[rows] += self.success.unanswered(prediction).long()
+        _add(self.nonfinite, rows, self.success.unanswered(prediction))
         at = better.nonzero()[:, 0]
-        if not len(at):
-            return
-        where = at if isinstance(rows, slice) else rows[at]
-        self.worst.images[where] = x[at].detach()
-        self.worst.margin[where] = margins[at].to(self.worst.margin.dtype)
-        self.worst.prediction[where] = prediction[at]
-        self.worst.rank[where] = self.success.rank(logits[at], self.truth[where])
+        if len(at) == len(self.labels):
+            self.worst.images.copy_(x.detach())
+            self.worst.margin.copy_(margins)
+            self.worst.prediction.copy_(prediction)
+            self.worst.rank.copy_(self.success.rank(logits, self.truth))
+        elif len(at):
+            where = at if isinstance(rows, slice) else rows[at]
+            self.worst.images[where] = x[at].detach()
+            self.worst.margin[where] = margins[at].to(self.worst.margin.dtype)
+            self.worst.prediction[where] = prediction[at]
+            self.worst.rank[where] = self.success.rank(logits[at], self.truth[where])
 
 
 class _Rows:
@@ -151,6 +200,9 @@ class _Rows:
     def logits(self, x: Images, *, outside: bool = False) -> Logits:
         return self.whole.logits_of(self.index, x, outside)
 
+    def logits_of_each(self, proposals: Iterable[Images], *, outside: bool = False) -> Iterator[Logits]:
+        return (self.logits(x, outside=outside) for x in proposals)
+
     def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:
         return self.whole.gradient_of(self.index, x, loss, outside)
 
@@ -161,15 +213,16 @@ class _Rows:
         return self.whole.module_of(self.index)
 
 
-def _in_box(x: Tensor, threat: Threat) -> bool:
-    least, most = (float(value) for value in x.aminmax())  # NaN if any value is
-    low, high = (0.0, 1.0) if threat.clip else (-float("inf"), float("inf"))
-    return low <= least and most <= high
+def _add(total: Labels, rows: Rows, number: int | Mask) -> None:
+    if isinstance(rows, slice):
+        total += number
+    else:
+        total[rows] += number
 
 
 def check_box(x: Tensor, threat: Threat, attack: str) -> None:
     """Refuse an image that is NaN or outside the box; this is a bug of the attack."""
-    if not _in_box(x, threat):
+    if not _inside(threat, *(float(value) for value in x.aminmax())):
         raise EvaluationError(
             f"attack '{attack}' proposed values outside [0, 1] or NaN", fix="this is a bug of the attack: report it"
         )
@@ -177,15 +230,26 @@ def check_box(x: Tensor, threat: Threat, attack: str) -> None:
 
 def check_proposal(x: Tensor, clean: Images, threat: Threat, attack: str) -> None:
     """Refuse a proposal outside the ball or the box; it is never clipped, because this is a bug of the attack."""
-    inside = _in_box(x, threat)
-    reach = float(distance(x, clean, threat.norm).max()) if inside else float("nan")
-    if not reach <= threat.eps + SLACK * max(1.0, threat.eps):
+    if threat.norm == "linf":
+        least, most, below, above = torch.stack([*x.aminmax(), *(x - clean).aminmax()]).tolist()
+        reach = max(-below, above)
+    else:
+        least, most = (float(value) for value in x.aminmax())
+        reach = float(distance(x, clean, threat.norm).max())
+    inside = _inside(threat, least, most)
+    if not (inside and reach <= threat.eps + SLACK * max(1.0, threat.eps)):
         met = f"a distance of {reach:.6g}" if inside else "values outside [0, 1] or NaN"
         raise EvaluationError(
             f"attack '{attack}' proposed {met}",
             expected=f"{threat.norm} <= {threat.eps:.6g} inside [0, 1]",
             fix="this is a bug of the attack: report it",
         )
+
+
+def _inside(threat: Threat, least: float, most: float) -> bool:
+    """Tell whether values from `least` to `most` lie in the box; both are NaN if any value is."""
+    low, high = (0.0, 1.0) if threat.clip else (-float("inf"), float("inf"))
+    return low <= least and most <= high
 
 
 def check_clean(logits: Tensor, labels: Tensor) -> None:

@@ -3,6 +3,9 @@
 Spall (1992), doi:10.1109/9.119632; Uesato, O'Donoghue, van den Oord & Kohli (2018), arXiv:1802.05666, algorithm 1.
 """
 
+from collections import deque
+from collections.abc import Iterator
+
 import torch
 
 from robustbench_kpca.attacks._adam import adam
@@ -33,11 +36,17 @@ def estimate(at: Images, state: State, samples: int, delta: float, threat: Threa
     v_i are `samples` / 2 images of random signs, of the sample's key and step. Probes are clipped to the box.
     """
     y, pairs, total = state["y"], samples // 2, torch.zeros_like(at)
-    for pair in range(pairs):
-        v = signs(state["key"], state["step"] * pairs + pair + 1, at)
-        sides = (into_box(at + side * v, threat) for side in (delta, -delta))
-        ahead, behind = (margin(query.logits(side, outside=True), y) for side in sides)
-        total = total + per_sample(threat.sign * (ahead - behind).to(at.dtype), at) * v
+    directions: deque[Images] = deque()
+
+    def probes() -> Iterator[Images]:
+        for pair in range(pairs):
+            directions.append(signs(state["key"], state["step"] * pairs + pair + 1, at))
+            yield from (into_box(at + side * directions[-1], threat) for side in (delta, -delta))
+
+    answers = query.logits_of_each(probes(), outside=True)
+    for ahead, behind in zip(answers, answers, strict=True):
+        difference = threat.sign * (margin(ahead, y) - margin(behind, y))
+        total = total + per_sample(difference.to(at.dtype), at) * directions.popleft()
     return total / (2 * delta * pairs)
 
 

@@ -92,10 +92,23 @@ class APGD:
         moved, left = move(state, x, halved, gradient, lambda x: project(x, state["clean"], threat), threat.norm)
         return self._next_run(state | {"x": moved, "previous": left, "iteration": state["iteration"] + 1}, threat)
 
+    def runs_of(self, state: State) -> Labels:
+        """Return the number of targets, or 1."""
+        return runs_of(state, self.targets) if self._targeted else torch.ones_like(state["run"])
+
+    def begin_run(self, state: State, threat: Threat, run: Labels) -> State:
+        """Draw the first point; iteration 0 overwrites the rest."""
+        first = on_sphere(state["clean"], threat, state["key"], run)
+        return state | {"x": first, "run": run, "iteration": torch.zeros_like(run)}
+
+    def join_runs(self, earlier: State, later: State, threat: Threat) -> State:  # noqa: ARG002
+        """Return the later states: a run keeps nothing of those before it."""
+        return later
+
     def _next_run(self, state: State, threat: Threat) -> State:
         over = state["iteration"] > self.steps
         run = state["run"] + over
-        finished = over & (run >= (runs_of(state, self.targets) if self._targeted else 1))
+        finished = over & (run >= self.runs_of(state))
         x = torch.where(per_sample(finished, state["x"]), state["best"], state["x"])
         again = over & ~finished
         if bool(again.any()):

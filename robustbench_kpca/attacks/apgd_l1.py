@@ -107,6 +107,19 @@ class APGDL1:
         moved = nearest_in_l1(_sparse_step(state, back, gradient), state["clean"], radius, clip=threat.clip)
         return self._next_phase(state | {"point": moved, "iteration": state["iteration"] + 1}, threat)
 
+    def runs_of(self, state: State) -> Labels:
+        """Return the number of targets, or 1."""
+        return runs_of(state, self.targets) if self._targeted else torch.ones_like(state["run"])
+
+    def begin_run(self, state: State, threat: Threat, run: Labels) -> State:
+        """Draw the first point; iteration 0 overwrites the rest."""
+        first, none = self._draw_start(state["clean"], threat, state["key"], run), torch.zeros_like(run)
+        return state | {"point": first, "run": run, "phase": none, "iteration": none}
+
+    def join_runs(self, earlier: State, later: State, threat: Threat) -> State:  # noqa: ARG002
+        """Return the later states: a run keeps nothing of those before it."""
+        return later
+
     def _lengths(self) -> tuple[int, int, int]:
         """Return the number of iterations of each phase."""
         early = math.ceil(0.3 * self.steps)
@@ -130,7 +143,7 @@ class APGDL1:
         phase = state["phase"] + over
         ended = phase == len(_RADII)
         run = state["run"] + ended
-        finished = ended & (run >= (runs_of(state, self.targets) if self._targeted else 1))
+        finished = ended & (run >= self.runs_of(state))
         state = state | {
             "x": torch.where(per_sample(finished, state["x"]), state["best"], state["x"]),
             "phase": torch.where(ended, 0, phase),

@@ -12,6 +12,7 @@ import torch
 from pydantic import Field, StrictBool
 from pydantic.dataclasses import dataclass
 
+from robustbench_kpca.attacks._closest import record_closest
 from robustbench_kpca.attacks._hyperplane import to_hyperplane
 from robustbench_kpca.attacks._targets import aim, runs_of, target_of_run
 from robustbench_kpca.attacks.shared.ball import distance, per_sample, require_box, require_untargeted
@@ -92,9 +93,6 @@ class FAB:
         wrong = (logits.argmax(1) != y) | ~torch.isfinite(logits).all(1)
         reach = distance(moved, clean, threat.norm)
         closer = wrong & (reach < state["best_distance"])
-        best = torch.where(per_sample(closer, moved), moved, state["best"])
-        best_distance = torch.where(closer, reach, state["best_distance"])
-        inside = best_distance <= threat.eps
         backward = (clean + self.beta * (moved - clean)).clamp(0, 1)
         iteration = state["iteration"] + 1
         over = iteration >= self.steps
@@ -102,15 +100,39 @@ class FAB:
         point = torch.where(per_sample(wrong, moved), backward, moved)
         if bool(over.any()):
             point[over] = self._start_points(clean[over], threat, state["key"][over], run[over])
-        return state | {
-            "x": torch.where(per_sample(inside, best), best, clean),
+        return record_closest(state, closer, moved, reach, threat) | {
             "point": point,
-            "best": best,
-            "best_distance": best_distance,
             "run": run,
             "iteration": torch.where(over, 0, iteration),
-            "finished": run >= (runs_of(state, self.targets) if self.targets else 1),
+            "finished": run >= self.runs_of(state),
         }
+
+    def runs_of(self, state: State) -> Labels:
+        """Return the number of targets, or 1."""
+        return runs_of(state, self.targets) if self.targets else torch.ones_like(state["run"])
+
+    def begin_run(self, state: State, threat: Threat, run: Labels) -> State:
+        """Begin at the starting point, with no misclassified image."""
+        clean = state["clean"]
+        return state | {
+            "x": clean,
+            "point": self._start_points(clean, threat, state["key"], run),
+            "best": clean,
+            "best_distance": torch.full_like(state["best_distance"], torch.inf),
+            "run": run,
+            "iteration": torch.zeros_like(run),
+        }
+
+    def join_runs(self, earlier: State, later: State, threat: Threat) -> State:
+        """Keep the closest misclassified image of all runs."""
+        closer = later["best_distance"] < earlier["best_distance"]
+        return record_closest(
+            later | {name: earlier[name] for name in ("best", "best_distance")},
+            closer,
+            later["best"],
+            later["best_distance"],
+            threat,
+        )
 
     def _start_points(self, clean: Images, threat: Threat, keys: Keys, runs: Labels) -> Images:
         """Return the starting points of runs."""

@@ -22,7 +22,7 @@ from robustbench_kpca.attacks.shared.draws import uniforms
 from robustbench_kpca.attacks.shared.losses import margin
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
-from robustbench_kpca.types import Images, Keys, Labels, Query, State
+from robustbench_kpca.types import Images, Keys, Labels, Mask, Query, State
 
 _HALVED_AFTER = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # queries, also for budgets other than 10,000
 _TINY = 1e-12
@@ -76,19 +76,29 @@ class Square:
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Query the proposal, keep it if its margin is the lowest so far, and propose a change of the best image."""
-        x, clean, count = state["x"], state["clean"], state["query"]
+        x, count = state["x"], state["query"]
         loss = (threat.sign * margin(query.logits(x), state["y"])).to(state["loss"].dtype)
         better = loss < state["loss"]
         best = torch.where(per_sample(better, x), x, state["best"])
-        draws = uniforms(state["key"], count + 1, _FIXED + x.shape[1])
+        state = state | {"best": best, "loss": torch.where(better, loss, state["loss"]), "query": count + 1}
+        return state | {"x": self._change(state, threat), "finished": count + 1 >= self.queries}
+
+    def ahead(self, state: State, threat: Threat, queries: Labels) -> State:
+        """Propose the change of the best image that comes after so many more rejected ones."""
+        later = state | {"query": state["query"] + queries}
+        proposal = torch.where(per_sample(queries > 0, state["x"]), self._change(later, threat), state["x"])
+        return later | {"x": proposal}
+
+    def kept(self, before: State, after: State) -> Mask:
+        """Tell whether the margin became lower."""
+        return after["loss"] < before["loss"]
+
+    def _change(self, state: State, threat: Threat) -> Images:
+        """Propose a change of the best image after `query` queries; it depends on nothing else that was shown."""
+        best, clean, count = state["best"], state["clean"], state["query"]
+        draws = uniforms(state["key"], count, _FIXED + best.shape[1])
         change = _repaint if threat.norm == "linf" else _move_budget
-        return state | {
-            "x": change(best, clean, self._side(count, x, threat), draws, threat),
-            "best": best,
-            "loss": torch.where(better, loss, state["loss"]),
-            "query": count + 1,
-            "finished": count + 1 >= self.queries,
-        }
+        return change(best, clean, self._side((count - 1).clamp_min(0), best, threat), draws, threat)
 
     def _side(self, count: Labels, x: Images, threat: Threat) -> Labels:
         """Return the side of the next window, in pixels."""

@@ -1,7 +1,7 @@
 """Call a model: always at one batch size, and without changing its parameters. No other module calls models."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -104,6 +104,8 @@ class Runner:
     `search` is the precision of gradients, and of logits that are requested with `search=True`.
 
     `presentation` calls the model and defines the shape of its logits.
+
+    `forwards` and `backwards` count the rows shown to the model so far, padding included.
     """
 
     def __init__(
@@ -128,11 +130,36 @@ class Runner:
         self.model, self.batch_size, self.device = model, batch_size, device
         self.draws, self.search, self.presentation = draws, search, presentation
         self.classes: int | None = None
+        self.forwards = self.backwards = 0
 
     def logits(self, x: Images, *, search: bool = False) -> Logits:
         """One forward pass."""
         with torch.no_grad(), self._precision(search=search):
             return self._within_memory(lambda: self._logits(x))
+
+    def logits_of_each(self, parts: Iterable[Images], *, search: bool = False) -> Iterator[Logits]:
+        """Return the logits of equally long batches in turn; their rows are shown in full batches across their borders.
+
+        Up to a batch of rows more than asked for is taken from `parts` ahead of the answers.
+        """
+        rows: list[Images] = []
+        answers: list[Logits] = []
+        length = 1
+        for part in parts:
+            length = len(part)
+            rows.append(part)
+            if sum(map(len, rows)) < self.batch_size:
+                continue
+            joined = rows[0] if len(rows) == 1 else torch.cat(rows)
+            full = len(joined) - len(joined) % self.batch_size
+            answers.append(self.logits(joined[:full], search=search))
+            rows = [joined[full:]]
+            *whole, rest = torch.cat(answers).tensor_split(list(range(length, sum(map(len, answers)) + 1, length)))
+            yield from whole
+            answers = [rest]
+        if sum(map(len, rows)):
+            answers.append(self.logits(torch.cat(rows), search=search))
+            yield from torch.cat(answers).split(length)
 
     def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
         """One forward and one backward pass: per-sample losses, their gradients with respect to `x`, and the logits."""
@@ -151,18 +178,21 @@ class Runner:
         return losses, gradients, logits
 
     def _gradient_of_draw(self, x: Images, loss: Loss, draw: int) -> tuple[PerSample, Images, Logits]:
-        parts = [part.detach().clone().requires_grad_() for part in x.split(self.batch_size)]
+        x = x.clone() if x.is_inference() else x.detach()
+        parts = [part.requires_grad_() for part in x.split(self.batch_size)]
         if len(parts) == 1:
             logits = self._call(parts[0], draw)
             losses = loss(logits)
-            return losses.detach(), _input_gradient(losses.sum(), parts[0]), logits.detach()
+            return losses.detach(), self._input_gradient(losses.sum(), parts[0]), logits.detach()
         with torch.no_grad():  # the batch size was halved: run each part once more below, for its own gradient
             logits = torch.cat([self._call(part, draw) for part in parts])
         logits.requires_grad_()
         losses = loss(logits)
         (weights,) = torch.autograd.grad(losses.sum(), logits)
         pairs = zip(parts, weights.split(self.batch_size), strict=True)
-        gradient = torch.cat([_input_gradient((self._call(part, draw) * weight).sum(), part) for part, weight in pairs])
+        gradient = torch.cat(
+            [self._input_gradient((self._call(part, draw) * weight).sum(), part) for part, weight in pairs]
+        )
         return losses.detach(), gradient, logits.detach()
 
     def _mean_call(self, x: Images) -> Logits:
@@ -174,6 +204,7 @@ class Runner:
         count = len(x)
         if count < self.batch_size:
             x = torch.cat([x, x[-1:].detach().expand(self.batch_size - count, *x.shape[1:])])
+        x = x.contiguous()  # kernels sum in another order where channels lie last
         try:
             with self._noise(x, draw):
                 logits: Tensor = self.presentation.show(self.model, x)
@@ -185,9 +216,20 @@ class Runner:
             what = f"the model failed on images of shape {tuple(x.shape)} and {x.dtype}"
             raise _failure(what, error, "check that the model accepts such images") from error
         self.presentation.require(logits, x)
+        self.forwards += len(x)
         if self.classes is None:
             self.classes = logits.shape[1]
-        return logits[:count].float()
+        return (logits if len(logits) == count else logits[:count]).float()
+
+    def _input_gradient(self, value: Tensor, x: Images) -> Images:
+        try:
+            (gradient,) = torch.autograd.grad(value, x)
+        except RuntimeError as error:
+            if _out_of_memory(error):
+                raise
+            raise _failure("the model cannot be differentiated", error, "make its operations differentiable") from error
+        self.backwards += self.batch_size
+        return gradient
 
     @contextmanager
     def _noise(self, x: Images, draw: int) -> Iterator[None]:
@@ -224,16 +266,6 @@ class Runner:
                 if self.batch_size == 1:
                     raise EvaluationError("out of memory with a single image", fix="use a larger device") from error
             self.batch_size = (self.batch_size + 1) // 2
-
-
-def _input_gradient(value: Tensor, x: Images) -> Images:
-    try:
-        (gradient,) = torch.autograd.grad(value, x)
-    except RuntimeError as error:
-        if _out_of_memory(error):
-            raise
-        raise _failure("the model cannot be differentiated", error, "make its operations differentiable") from error
-    return gradient
 
 
 def _out_of_memory(error: BaseException) -> bool:

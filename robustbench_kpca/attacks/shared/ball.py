@@ -60,7 +60,8 @@ def project(x: Images, centre: Images, threat: Threat) -> Images:
     box contains the centre, so clipping never leaves the ball).
     """
     if threat.norm == "linf":
-        return into_box(centre + (x - centre).clamp(-threat.eps, threat.eps), threat)
+        near = (x - centre).clamp_(-threat.eps, threat.eps).add_(centre)
+        return near.clamp_(0, 1) if threat.clip else near
     delta = x.double() - centre.double()
     if threat.norm == "l2":
         return rescale(x, centre, threat)
