@@ -10,7 +10,7 @@ from functools import reduce
 
 import numpy as np
 
-from robustbench_kpca.metrics import Mean, Metric, Paired, Scores, aligned
+from robustbench_kpca.metrics import Mean, Metric, Paired, Scores, Statistic, aligned
 from robustbench_kpca.metrics.shared.metric import scores_error
 from robustbench_kpca.records.estimate import Estimate, mean
 from robustbench_kpca.records.outcomes import Outcomes
@@ -24,7 +24,7 @@ Cell = Sequence[Record]
 
 def estimate(metric: Metric, column: Column, trainings: Sequence[Cell]) -> Estimate | None:
     """Return the number of a row: of its model, or the mean over its trainings; None without records."""
-    found = [one for cell in trainings if (one := _single(metric, column, cell)) is not None]
+    found = [number for _, number in _measured(metric, column, trainings)]
     if len(found) < 2:
         return found[0] if found else None
     whole = over_trainings(found)
@@ -36,19 +36,29 @@ def estimate(metric: Metric, column: Column, trainings: Sequence[Cell]) -> Estim
 def paired(metric: Metric, column: Column, first: Sequence[Cell], second: Sequence[Cell]) -> Paired | None:
     """Compare two rows on the same samples.
 
-    None where it cannot be done: a row without records, or one training against several, since one has no spread.
+    None where it cannot be done: a row without numbers, or one training against several, since one has no spread.
     """
-    if min(len(first), len(second)) == 0 or (len(first) == 1) != (len(second) == 1):
+    rows = [_measured(metric, column, row) for row in (first, second)]
+    cells = [[cell for cell, _ in row] for row in rows]
+    fewest, most = sorted(map(len, cells))
+    if fewest == 0 or (fewest == 1 and most > 1):
         return None
-    if len(first) == 1:
-        return _paired_models(metric, column, first[0], second[0])
-    values = [[one.value for cell in row if (one := _single(metric, column, cell))] for row in (first, second)]
+    if most == 1:
+        return _paired_models(metric, column, cells[0][0], cells[1][0])
     if isinstance(metric, Mean):
-        error = scores_error(*([_scores(metric, column, cell) for cell in row] for row in (first, second)))
+        error = scores_error(*([_scores(metric, column, cell) for cell in row] for row in cells))
     else:
-        error = metric.difference_error(*([_outcomes(column, cell[0]) for cell in row] for row in (first, second)))
+        assert isinstance(metric, Statistic)
+        error = metric.difference_error(*([_outcomes(column, cell[0]) for cell in row] for row in cells))
+    values = [[number.value for _, number in row] for row in rows]
     means = [float(np.mean(of_row)) for of_row in values]
     return Paired(means[0], means[1], recipes_differ(values[0], values[1], error), None, None)
+
+
+def _measured(metric: Metric, column: Column, trainings: Sequence[Cell]) -> list[tuple[Cell, Estimate]]:
+    """Return the models that have a number, with it."""
+    found = [(cell, _single(metric, column, cell)) for cell in trainings]
+    return [(cell, number) for cell, number in found if number is not None]
 
 
 def _single(metric: Metric, column: Column, cell: Cell) -> Estimate | None:

@@ -92,15 +92,6 @@ class Metric(ABC):
 
         """
 
-    @abstractmethod
-    def difference_error(self, first: Sequence[Outcomes], second: Sequence[Outcomes]) -> float:
-        """Return the standard error over samples of the difference between the mean values of two groups of models.
-
-        Raises:
-            BadInputError: they are not of the same samples.
-
-        """
-
     def better(self, first: float, second: float) -> bool:
         """Whether the first value is strictly better."""
         return first < second if self.lower_is_better else first > second
@@ -123,10 +114,6 @@ class Mean(Metric):
     def paired(self, first: Outcomes, second: Outcomes) -> Paired:
         """Compare two models: McNemar's exact test, or sign flips where scores are graded."""
         return self.paired_scores(self.scores(first), self.scores(second))
-
-    def difference_error(self, first: Sequence[Outcomes], second: Sequence[Outcomes]) -> float:
-        """Return sd(d) / sqrt(n), where d_i is the difference of the mean scores of sample i."""
-        return scores_error([self.scores(one) for one in first], [self.scores(one) for one in second])
 
     def paired_scores(self, first: Scores, second: Scores) -> Paired:
         """Compare two vectors of scores."""
@@ -171,7 +158,14 @@ class Statistic(Metric):
         return Paired(a.value(None), b.value(None), found.p_value, None, None)
 
     def difference_error(self, first: Sequence[Outcomes], second: Sequence[Outcomes]) -> float:
-        """Return the width of the bootstrap's 95 % interval over 2 x 1.96."""
+        """Return the standard error over samples of the difference between the mean values of two groups of models.
+
+        It is the width of the bootstrap's 95 % interval over 2 x 1.96.
+
+        Raises:
+            BadInputError: they are not of the same samples.
+
+        """
         groups = [[self.weighted(one.sorted()) for one in group] for group in (first, second)]
         everything = groups[0] + groups[1]
         for other in everything[1:]:
@@ -188,6 +182,8 @@ class Statistic(Metric):
 
 def scores_error(first: Sequence[Scores], second: Sequence[Scores]) -> float:
     """Return the standard error over samples of the difference between the mean scores of two groups of models.
+
+    It is sd(d) / sqrt(n), where d_i is the difference of the mean scores of sample i.
 
     Raises:
         BadInputError: they are not of the same samples.
