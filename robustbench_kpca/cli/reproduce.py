@@ -105,7 +105,7 @@ def _pairs(texts: Sequence[str], separator: str, option: str, form: str) -> dict
 
     found = {}
     for text in texts:
-        key, met, value = text.partition(separator) if separator == ":" else text.rpartition(separator)
+        key, met, value = text.partition(separator)
         if not (key and met and value):
             raise BadInputError(f"{option} {text}", expected=form)
         found[key] = value

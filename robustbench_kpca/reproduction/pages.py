@@ -33,17 +33,16 @@ def write_pages(items: Mapping[str, Item], planned: Sequence[Planned], roles: Ro
             pages[name], trouble = False, str(error)
         rows.append(_row(name, item, planned, trouble, page=pages[name]))
     absent = reasons(planned)
-    command = f"rbk reproduce {roles.name} --scale {roles.scale}"
-    scale = (pack.embedded if roles.scale == "embedded" else pack.paper).intro.strip()
+    scale = roles.intro
     text = [f"# {pack.title}", "", f"{pack.source}. {pack.intro.strip()}", "", scale, ""]
     linked = [[f"[{row[0]}]({row[0]}/{README})" if pages[row[0]] else row[0], *row[1:]] for row in rows]
     text += [tabulate(linked, HEADS, tablefmt="pipe"), ""]
     if absent:
         text += ["## Not run", "", *(f"- {why}: {steps}" for why, steps in absent), ""]
-    text += [f"Made by `{command}`; again, it keeps what is finished.", ""]
+    text += [f"Made by `{roles.command}`; again, it keeps what is finished.", ""]
     write_atomic(roles.out / README, "\n".join(text).encode())
     page = _template("pack.html.j2").render(
-        pack=pack, scale=scale, heads=HEADS, rows=rows, pages=pages, absent=absent, command=command
+        pack=pack, scale=scale, heads=HEADS, rows=rows, pages=pages, absent=absent, command=roles.command
     )
     write_atomic(roles.out / PAGE, page.encode())
     return roles.out / README

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.files import name_with_seed
 from robustbench_kpca.models.loading import bundled
 from robustbench_kpca.report.matching import Content
-from robustbench_kpca.reproduction.pack import Arm, Pack, Samples, ScaleName
+from robustbench_kpca.reproduction.pack import Arm, Pack, Samples, Scale, ScaleName
 from robustbench_kpca.training.recipe import load_recipe
 
 NO_STAND_IN = "nothing in the package stands for it"
@@ -73,26 +72,35 @@ class Roles:
         """Return the file of a training's weights, which may also be put there by hand."""
         return self.out / "trainings" / training.name / f"{training.name}.safetensors"
 
-    @cached_property
-    def _chosen(self) -> Any:
+    @property
+    def command(self) -> str:
+        """Return the command that runs the pack as here, folders of data aside."""
+        limit = "" if self.limit is None else f" --limit {self.limit}"
+        return f"rbk reproduce {self.name} --scale {self.scale}{limit}"
+
+    @property
+    def intro(self) -> str:
+        """Return what the pack says about this scale."""
+        return self._chosen.intro.strip()
+
+    @property
+    def _chosen(self) -> Scale:
         return self.pack.embedded if self.scale == "embedded" else self.pack.paper
 
     def samples(self, role: str) -> Samples:
         """Return the samples of a role."""
-        found: Samples = self._chosen.samples.get(role) or self.pack.paper.samples[role]
+        found = self._chosen.samples.get(role) or self.pack.paper.samples[role]
         limit = min((one for one in (found.limit, self.limit) if one is not None), default=None)
         return found.model_copy(update={"limit": limit})
 
     def protocol(self, name: str) -> str:
         """Return the protocol that a name stands for."""
-        found: str = self._chosen.protocols.get(name, name)
-        return found
+        return self._chosen.protocols.get(name, name)
 
     @property
     def reference(self) -> str | None:
         """Return the arm whose errors corruption errors are divided by; None: AlexNet's."""
-        found: str | None = self._chosen.reference
-        return found
+        return self._chosen.reference
 
     def title(self, role: str) -> str:
         """Return the title of an arm."""

@@ -114,7 +114,7 @@ def plan(items: Mapping[str, Item], roles: Roles) -> list[Planned]:
 
 def board_of(name: str, table: Table, roles: Roles) -> Board:
     """Fill a table with the records that are there."""
-    records, command = roles.out / "records", f"rbk reproduce {roles.name} --item {name}"
+    records, command = roles.out / "records", f"{roles.command} --item {name}"
     contents = read(find_records(records) if records.is_dir() else [], roles.known_records)
     return fill(name, board_spec(table, roles), contents, f"{name} of {roles.name}", command, f"{command} --plan")
 

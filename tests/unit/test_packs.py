@@ -164,6 +164,8 @@ def test_a_pack_runs_end_to_end_and_again_keeps_everything(own, tmp_path, capsys
     assert "24 `digits` images (test): Clean, Attacked, Attacked, corrected" in shown
     assert "vit_digits-epochs1-s1" in shown
     assert "| Large" in shown
+    assert "`rbk reproduce own --scale embedded --item table-1`" in shown
+    assert "`rbk reproduce own --scale embedded`" in index
     assert (out / "figure-1" / "index.html").read_text().count("<svg") == 1
     assert "<svg" in (out / "figure-2" / "index.html").read_text()
     assert "eigenvalues" in (out / "figure-10" / "index.html").read_text()
