@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from robustbench_kpca.data.cells import CellSamples
+from robustbench_kpca.data.io.arrays import map_array
 from robustbench_kpca.data.io.lock import locked
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError, EvaluationError
@@ -80,7 +81,7 @@ class CachedSamples(Samples):
     def _open(self) -> NDArray[np.uint8]:
         if self.map is None:
             try:
-                self.map = np.load(self.path, mmap_mode="r", allow_pickle=False)
+                self.map = map_array(self.path)
             except (OSError, ValueError, EOFError) as error:
                 raise BadInputError(f"{self.path} cannot be read ({error})", fix="remove it") from None
         return self.map
@@ -138,8 +139,7 @@ class _Building:
 
     def _map(self, shape: tuple[int, ...], *, fresh: bool) -> NDArray[np.uint8]:
         if not fresh:
-            found: NDArray[np.uint8] = np.load(self.part, mmap_mode="r+", allow_pickle=False)
-            return found
+            return map_array(self.part, "r+")
         self.part.parent.mkdir(parents=True, exist_ok=True)
         mapped: NDArray[np.uint8] = np.lib.format.open_memmap(self.part, "w+", np.uint8, shape)
         # Reserve the space now: a full disk while writing to the map would kill the process.

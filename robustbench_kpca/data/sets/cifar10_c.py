@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.data.cells import CellSamples
+from robustbench_kpca.data.io.arrays import map_array
 from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import Samples, array_fingerprint
@@ -90,7 +91,7 @@ class _Block(Samples):
 
 def _map(path: Path, shape: tuple[int, ...]) -> NDArray[Any]:
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = map_array(path)
     except (OSError, ValueError, EOFError) as error:
         raise BadInputError(f"{path} cannot be read ({error})", fix="copy it again") from None
     if array.shape != shape or (array.dtype != np.uint8 if len(shape) > 1 else array.dtype.kind not in "iu"):
