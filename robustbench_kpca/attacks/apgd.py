@@ -27,10 +27,11 @@ class APGD:
     The update is that of `_auto_steps`, projected onto the ball, with initial step size 2 eps. x_0 is random on the
     sphere of radius eps, clipped to the box.
 
-    `loss` is maximised (`shared.losses.objective`): `ce`, `dlr`, `ce_targeted` or `dlr_targeted`. The ratio is replaced
-    by cross-entropy for models with too few classes: 2 for `dlr`, 2 or 3 for `dlr_targeted`. Targets are the classes
-    with the largest logits on the clean image other than the label, at most K - 1; `targets` is 1 for an untargeted
-    loss. If every pixel has a label, only `ce` and `dlr` are defined, as means over pixels.
+    `loss` is maximised (`shared.losses.objective`): `ce`, `dlr`, `pm` (the loss of PMA), `ce_targeted` or
+    `dlr_targeted`. The ratio is replaced by cross-entropy for models with too few classes: 2 for `dlr`, 2 or 3 for
+    `dlr_targeted`. Targets are the classes with the largest logits on the clean image other than the label, at most
+    K - 1; `targets` is 1 for an untargeted loss. If every pixel has a label, only `ce`, `dlr` and `pm` are defined, as
+    means over pixels.
 
     A sample that is never misclassified costs `steps` + 1 forward and backward passes per run, 1 forward pass for the
     loop's check of the last proposal (the point of highest loss of the last run), and, if targeted, 1 forward pass for
