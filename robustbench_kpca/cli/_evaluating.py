@@ -29,6 +29,7 @@ class ConsoleReporter:
     def recorded(self, record: "Record") -> None:
         """Print the metrics of a record, and its running time, or "kept" if it existed before."""
         from robustbench_kpca.metrics import metric_for
+        from robustbench_kpca.report.agreement import agreement_of_record, in_short
         from robustbench_kpca.tasks import task_named
 
         names = task_named(record.spec.data.task).pages.headline(record)
@@ -36,6 +37,9 @@ class ConsoleReporter:
         how = "kept" if record.created < self.begun else f"{record.seconds:.1f} s"
         spec = record.spec
         _console.note(f"{spec.model.name}  {spec.protocol.name}  {numbers}  ({how})", quiet=self.quiet)
+        agreement = agreement_of_record(record)
+        if agreement is not None:
+            _console.note(f"  {spec.protocol.name} {in_short(agreement)}", quiet=self.quiet)
 
 
 def carry_out(plan: "Plan", *, quiet: bool) -> list["Record"]:
