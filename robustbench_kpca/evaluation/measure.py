@@ -13,6 +13,7 @@ from robustbench_kpca.evaluation.forward_only import show_all
 from robustbench_kpca.evaluation.options import Progress, RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, Trial
 from robustbench_kpca.inference.corrupted import frost_of
+from robustbench_kpca.inference.precision import remark
 from robustbench_kpca.inference.runner import frozen
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit
@@ -44,16 +45,17 @@ def measure_attack(
     if trial.finished is not None:
         return trial.finished
     known = None if smaller is None else _smaller_outcomes(trial.spec, scenario, smaller)
-    findings = preflight(
-        trial.runner, *first_batch(task_named(data.task).compute, data, trial.runner), options.allow
-    )  # fmt: skip
+    first = first_batch(task_named(data.task).compute, data, trial.runner)
+    findings = preflight(trial.runner, *first, options.allow)
     started = time.perf_counter()
     with frozen(named.model):
+        slower = remark(trial.runner, *first)
         outcomes = attack_all(
             trial.runner, data, scenario, seed=options.seed, workers=options.workers, journal=trial.journal,
             progress=progress, smaller=known,
         )  # fmt: skip
-    return trial.finish(outcomes, time.perf_counter() - started, len(data), findings, smaller)
+    notes = [f"preflight, allowed: {finding}" for finding in findings] + ([slower] if slower else [])
+    return trial.finish(outcomes, time.perf_counter() - started, len(data), notes, smaller)
 
 
 def audit_for(named: NamedModel, data: Dataset, options: RunOptions) -> Audit:

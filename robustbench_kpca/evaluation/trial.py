@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from robustbench_kpca.audit.model_identity import require_subject
-from robustbench_kpca.audit.preflight import Finding
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.model_info import model_info
@@ -115,7 +114,7 @@ class Trial:
         outcomes: Outcomes,
         seconds: float,
         shown: int,
-        allowed: Sequence[Finding] = (),
+        remarks: Sequence[str] = (),
         smaller: Record | None = None,
     ) -> Record:
         """Build the record, save it if there is a folder, and delete the journal.
@@ -124,12 +123,12 @@ class Trial:
             outcomes: outcomes of all samples.
             seconds: running time of this attempt.
             shown: number of inputs evaluated without an attack.
-            allowed: failed preflight checks that were allowed.
+            remarks: flags that are known already, such as failed preflight checks that were allowed.
             smaller: the record at the next smaller budget, if its outcomes were used.
 
         """
         attacked = isinstance(self.scenario, Attack)
-        notes = [f"preflight, allowed: {finding}" for finding in allowed]
+        notes = [*remarks]
         notes += task_named(self.data.task).compute.flags(outcomes) if attacked else []
         notes += [*_missing(self.data), *_halved(self.runner, self.spec.batch_size, smaller)]
         record = Record(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
+from robustbench_kpca.inference.precision import SearchWeights
 from robustbench_kpca.types import Images, Logits, Loss, PerSample
 
 T = TypeVar("T")
@@ -129,6 +130,7 @@ class Runner:
             raise BadInputError(f"batch size {batch_size}", expected="at least 1")
         self.model, self.batch_size, self.device = model, batch_size, device
         self.draws, self.search, self.presentation = draws, search, presentation
+        self._weights = SearchWeights(model, search)
         self.classes: int | None = None
         self.forwards = self.backwards = 0
 
@@ -247,7 +249,7 @@ class Runner:
         if not search or self.search == torch.float32:
             yield
             return
-        with torch.autocast(self.device.type, dtype=self.search):
+        with self._weights.in_place(), torch.autocast(self.device.type, dtype=self.search):
             yield
 
     def _within_memory(self, work: Callable[[], T]) -> T:
