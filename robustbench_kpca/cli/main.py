@@ -17,6 +17,7 @@ from robustbench_kpca.cli import (
     evaluate,
     listing,
     picture,
+    records_curve,
     records_show,
     reproduce,
     sweep,
@@ -51,6 +52,7 @@ app.add_typer(picture.app, name="picture")
 
 _records = typer.Typer(help="Print and check records.", rich_markup_mode=None)
 _records.command("show")(records_show.show)
+_records.command("curve")(records_curve.curve)
 app.add_typer(_records, name="records")
 
 _board = typer.Typer(help="Render a board, or list its missing runs.", rich_markup_mode=None)

@@ -6,10 +6,13 @@ import pytest
 import torch
 from attack_checks import Wavy, drive, rand, where_the_box_binds
 
-from robustbench_kpca import evaluate
+from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca.attacks.fmn import FMN
 from robustbench_kpca.attacks.shared.ball import distance
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.report.distances import accuracies, distances
 
 EVERYWHERE = {"linf": Threat("linf", 1.0), "l2": Threat("l2", 100.0), "l1": Threat("l1", 1000.0)}
 DUAL = {"linf": 1, "l2": 2, "l1": math.inf}
@@ -122,3 +125,36 @@ def test_one_run_with_policy_last_gives_every_smaller_budget(linear):
     ratio = torch.from_numpy(found["linf"])[near] / least[order][near]
     assert float(ratio.min()) >= 1 - 1e-4
     assert float(ratio.max()) < 1.06
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("records")
+    model, data = load_model("vit_digits"), load_data("digits", limit=12)
+    return folder, evaluate(model, data, protocol="fmn-linf-32_255", out=folder, audit=False, steps=30)
+
+
+def test_the_curve_is_that_of_the_distances(searched, capsys):
+    folder, record = searched
+    found = distances(record)
+    assert len(found) == 12
+    assert len(set(found)) > 5
+    asked = sorted(float(value) for value in found if value < 32 / 255)[::3]
+    values = [one.value for one in accuracies(record, [0.0, *asked])]
+    assert values == [sum(one > eps + 1e-6 for one in found) / 12 for eps in [0.0, *asked]]
+    assert values == sorted(values, reverse=True)
+    assert values[0] == record.metrics["clean_accuracy"].value
+    assert accuracies(record, [32 / 255])[0].value == record.metrics["robust_accuracy"].value
+    assert main(["records", "curve", str(folder), "--eps", "1/255,32/255"]) == 0
+    assert "1/255" in capsys.readouterr().out
+
+
+def test_what_has_no_minimal_distances_is_refused(searched, capsys):
+    folder, record = searched
+    with pytest.raises(BadInputError, match=r"eps = 0\.2"):
+        accuracies(record, [0.2])
+    other = evaluate(load_model("vit_digits"), load_data("digits", limit=4), protocol="fgsm-linf-8_255", audit=False)
+    with pytest.raises(BadInputError, match="fgsm-linf-8_255"):
+        accuracies(other, [0.01])
+    assert main(["records", "curve", str(folder), "--eps", "1"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
