@@ -1,6 +1,6 @@
 """Compare our attack engine with torchattacks, the reference AutoAttack, and the time of its own passes.
 
-Three tables, all measured in one process; times are process CPU time, medians of interleaved runs.
+Four tables, all measured in one process; times are process CPU time, medians of interleaved runs.
 
 - cost: each attack on a model that is never misclassified. The ratio is the time of the whole `evaluate` call over
   (passes x time of a pass): 1 means no overhead beyond the passes.
@@ -8,6 +8,7 @@ Three tables, all measured in one process; times are process CPU time, medians o
   digests, checks and the record, and the library's attack plus the passes that classify its result (the reference
   AutoAttack does this itself). Parameters require gradients, as after loading.
 - bf16: the protocol that searches in bfloat16 and verifies in single precision, compared with the exact one.
+- gradients: one gradient in single precision, in bfloat16 with weights converted in every pass, and converted once.
 
 Rows shown are all images that the model processed, counted at the model: including empty rows of our batches, rows
 shown ahead of their turn, our checks of the first images, and the checks of the reference AutoAttack. Rows needed are
@@ -21,7 +22,7 @@ import logging
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
@@ -34,7 +35,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.inference.runner import frozen
+from robustbench_kpca.inference.runner import Runner, frozen
 
 BATCH_SIZE = 32
 REFERENCE = Callable[[nn.Module, Tensor, Tensor], Tensor]
@@ -286,6 +287,35 @@ def precisions(images: int, repeats: int) -> list[list[Any]]:
     return rows
 
 
+# ---- gradients
+
+
+def gradients(repeats: int) -> list[list[Any]]:
+    """Measure the fourth table: milliseconds of a gradient of `BATCH_SIZE` images."""
+    rows: list[list[Any]] = []
+    large = (Unbreakable().eval(), torch.rand(BATCH_SIZE, 3, 64, 64), torch.zeros(BATCH_SIZE, dtype=torch.int64))
+    for name, (model, x, y) in {
+        ROBUST: (load_model(ROBUST), *subset(BATCH_SIZE).tensors()),
+        "DeiT-tiny, 64 px": large,
+    }.items():
+        exact, converted, each_pass = (
+            Runner(model, BATCH_SIZE, torch.device("cpu"), search=search)
+            for search in (torch.float32, torch.bfloat16, torch.bfloat16)
+        )
+        each_pass.search_weights.in_place = nullcontext  # type: ignore[method-assign]
+
+        def run(runner: Runner, x: Tensor = x, y: Tensor = y) -> None:
+            for _ in range(REFERENCE_PASSES):
+                runner.gradient(x, lambda logits: nn.functional.cross_entropy(logits, y, reduction="none"))
+
+        contenders = [lambda one=one, run=run: run(one) for one in (exact, each_pass, converted)]
+        with frozen(model):
+            interleaved(contenders, 1, time.process_time)
+            times = [statistics.median(own) for own in interleaved(contenders, repeats, time.process_time)]
+        rows.append([name, *(1e3 * seconds / REFERENCE_PASSES for seconds in times), times[0] / times[2]])
+    return rows
+
+
 COST_COLUMNS = {
     "attack": "", "forwards/image": ".0f", "backwards": ".0f", "CPU s": ".2f", "passes x time": ".2f",
     "ratio": ".3f", "least": ".3f", "most": ".3f",
@@ -295,6 +325,10 @@ VERSUS_COLUMNS = {
     "forwards/image, needed": ".1f", "shown": ".1f", "theirs ": ".1f",
     "backwards/image, needed": ".1f", " shown": ".1f", " theirs": ".1f", "shown / needed": ".2f",
     "CPU s, ours": ".2f", " theirs ": ".2f", "theirs / ours": ".2f", "a pass, theirs / ours": ".2f",
+}  # fmt: skip
+GRADIENT_COLUMNS = {
+    "model": "", "ms, fp32": ".1f", "bf16, converted every pass": ".1f", "bf16, converted once": ".1f",
+    "fp32 / once": ".2f",
 }  # fmt: skip
 BF16_COLUMNS = {
     "eps": "", "images": "", "robust acc. (%), exact": ".2f", "bf16": ".2f", "CPU s, exact": ".2f", "bf16 ": ".2f",
@@ -313,7 +347,10 @@ def main() -> None:
         description="Compare our attack engine with torchattacks and the reference AutoAttack."
     )
     parser.add_argument(
-        "--only", nargs="+", default=[], help="tables (cost, versus, bf16), or rows whose name contains a given word"
+        "--only",
+        nargs="+",
+        default=[],
+        help="tables (cost, versus, bf16, gradients), or rows by a word of their name",
     )
     parser.add_argument(
         "--images", type=int, default=16, help="number of images for the slow rows; the others use all 364"
@@ -339,6 +376,8 @@ def main() -> None:
         show("Versus: torchattacks (PGD, C&W) and the reference AutoAttack", rows, VERSUS_COLUMNS)
     if wanted("bf16", "bf16"):
         show("bf16: AutoAttack searched in bfloat16, robust model", precisions(images, repeats), BF16_COLUMNS)
+    if wanted("gradients", "gradients"):
+        show("gradients: 32 images", gradients(repeats), GRADIENT_COLUMNS)
 
 
 if __name__ == "__main__":

@@ -102,7 +102,8 @@ class Runner:
     stochastic model (Athalye, Engstrom, Ilyas & Kwok 2018, arXiv:1707.07397). Torch's generator is seeded by the images
     and the number of the draw, so equal batches get equal noise and different batches get different noise.
 
-    `search` is the precision of gradients, and of logits that are requested with `search=True`.
+    `search` is the precision of gradients, and of logits that are requested with `search=True`; `search_weights` holds
+    the weights in it.
 
     `presentation` calls the model and defines the shape of its logits.
 
@@ -130,7 +131,7 @@ class Runner:
             raise BadInputError(f"batch size {batch_size}", expected="at least 1")
         self.model, self.batch_size, self.device = model, batch_size, device
         self.draws, self.search, self.presentation = draws, search, presentation
-        self._weights = SearchWeights(model, search)
+        self.search_weights = SearchWeights(model, search)
         self.classes: int | None = None
         self.forwards = self.backwards = 0
 
@@ -249,7 +250,7 @@ class Runner:
         if not search or self.search == torch.float32:
             yield
             return
-        with self._weights.in_place(), torch.autocast(self.device.type, dtype=self.search):
+        with self.search_weights.in_place(), torch.autocast(self.device.type, dtype=self.search):
             yield
 
     def _within_memory(self, work: Callable[[], T]) -> T:
