@@ -70,13 +70,14 @@ def masked(name: str) -> Loaded:
 
 @dataclass(frozen=True)
 class Row:
-    """The first `images` of a set, shown to a network at one eps."""
+    """`images` of a set, from number `first` on, shown to a network at one eps."""
 
     name: str
     load: Callable[[str], Loaded]
     eps: str
     images: int
     shown_as: str = ""
+    first: int = 0
 
 
 CIFAR = "CIFAR-10 test, JPEG copies"
@@ -84,6 +85,7 @@ ROWS = [
     Row("cifar10_robust", cifar, "2/255", 256),
     Row("cifar10_robust", cifar, "4/255", 256),
     Row("cifar10_robust", cifar, "8/255", 256),
+    Row("cifar10_robust", cifar, "3/255", 256, first=256),
     Row("vit_digits_adv", digits, "20/255", 128),
     Row("rpc_symvit_digits_adv", digits, "20/255", 128),
     Row("vit_digits", digits, "8/255", 128),
@@ -95,12 +97,13 @@ ROWS = [
 def chunks(row: Row, protocol: str, out: Path) -> list[Record]:
     """Evaluate a row in records of `CHUNK` images, or take the records that are there."""
     model, x, y = row.load(row.name)
+    end = row.first + row.images
     return [
         evaluate(
-            model, x[first : first + CHUNK][: row.images - first], y[first : first + CHUNK][: row.images - first],
-            protocol=protocol, eps=row.eps, audit=False, batch_size=64, out=out, name=row.shown_as or row.name,
+            model, x[at : min(at + CHUNK, end)], y[at : min(at + CHUNK, end)], protocol=protocol, eps=row.eps,
+            audit=False, batch_size=64, out=out, name=row.shown_as or row.name,
         )
-        for first in range(0, row.images, CHUNK)
+        for at in range(row.first, end, CHUNK)
     ]  # fmt: skip
 
 
@@ -114,7 +117,7 @@ def compare(row: Row, out: Path) -> tuple[Part, list[str]]:
         sum(record.passes.forwards + record.passes.backwards for record in records) for records in (fast, reference)
     ]
     n, missed, more = len(ours), (ours == "") & (theirs != ""), (ours != "") & (theirs == "")
-    ids = [f"{at * CHUNK}+{name}" for at, record in enumerate(fast) for name in record.outcomes["sample"]]
+    ids = [f"{row.first + at * CHUNK}+{name}" for at, record in enumerate(fast) for name in record.outcomes["sample"]]
     lines = [
         f"{row.shown_as or row.name} at {row.eps}: image {ids[at]}, {FAST}: {ours[at] or 'robust'}, "
         f"{REFERENCE}: {theirs[at] or 'robust'}"
