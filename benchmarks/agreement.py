@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -74,6 +75,7 @@ class Row:
 
     name: str
     load: Callable[[str], Loaded]
+    kind: Literal["robust", "plain", "masked"]
     eps: str
     images: int
     shown_as: str = ""
@@ -82,15 +84,15 @@ class Row:
 
 CIFAR = "CIFAR-10 test, JPEG copies"
 ROWS = [
-    Row("cifar10_robust", cifar, "2/255", 256),
-    Row("cifar10_robust", cifar, "4/255", 256),
-    Row("cifar10_robust", cifar, "8/255", 256),
-    Row("cifar10_robust", cifar, "3/255", 256, first=256),
-    Row("vit_digits_adv", digits, "20/255", 128),
-    Row("rpc_symvit_digits_adv", digits, "20/255", 128),
-    Row("vit_digits", digits, "8/255", 128),
-    Row("rpc_symvit_digits", digits, "8/255", 128),
-    Row("vit_digits", masked, "8/255", 64, "vit_digits with masked gradients"),
+    Row("cifar10_robust", cifar, "robust", "2/255", 256),
+    Row("cifar10_robust", cifar, "robust", "4/255", 256),
+    Row("cifar10_robust", cifar, "robust", "8/255", 256),
+    Row("cifar10_robust", cifar, "robust", "3/255", 256, first=256),
+    Row("vit_digits_adv", digits, "robust", "20/255", 128),
+    Row("rpc_symvit_digits_adv", digits, "robust", "20/255", 128),
+    Row("vit_digits", digits, "plain", "8/255", 128),
+    Row("rpc_symvit_digits", digits, "plain", "8/255", 128),
+    Row("vit_digits", masked, "masked", "8/255", 64, "vit_digits with masked gradients"),
 ]
 
 
@@ -125,6 +127,7 @@ def compare(row: Row, out: Path) -> tuple[Part, list[str]]:
     ]
     part = Part(
         network=row.shown_as or row.name,
+        kind=row.kind,
         data=CIFAR if row.load is cifar else "digits test",
         eps=row.eps,
         images=n,

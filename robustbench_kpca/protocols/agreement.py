@@ -4,6 +4,8 @@ The file `attacks/agreement.json` holds the measurements; `benchmarks/agreement.
 protocol or its digest, so a new measurement makes no record stale.
 """
 
+from typing import Literal
+
 from pydantic import BaseModel
 
 from robustbench_kpca.protocols import presets
@@ -16,6 +18,7 @@ FILE = "agreement.json"
 class Part(BaseModel):
     """One network at one budget.
 
+    kind: `robust`: trained adversarially; `plain`: trained on clean images; `masked`: its gradient is zero.
     images: shown to both protocols, of which `attacked` are classified correctly before any attack, and `robust` were
         not broken by the reference.
     agreed: images of the same verdict.
@@ -25,6 +28,7 @@ class Part(BaseModel):
 
     model_config = STRICT
     network: str
+    kind: Literal["robust", "plain", "masked"]
     data: str
     eps: str
     images: int
@@ -51,19 +55,9 @@ class Agreement(BaseModel):
     command: str
     parts: tuple[Part, ...]
 
-    def total(self, field: str) -> int:
-        """Return the sum of a count over all parts."""
-        return sum(getattr(part, field) for part in self.parts)
-
-    @property
-    def budgets(self) -> tuple[str, ...]:
-        """Every eps, once, in the order of the file."""
-        return tuple(dict.fromkeys(part.eps for part in self.parts))
-
-    @property
-    def networks(self) -> tuple[str, ...]:
-        """Every network, once, in the order of the file."""
-        return tuple(dict.fromkeys(part.network for part in self.parts))
+    def of_kind(self, kind: str) -> tuple[Part, ...]:
+        """Return the parts of one kind of network."""
+        return tuple(part for part in self.parts if part.kind == kind)
 
 
 class Measurements(BaseModel):

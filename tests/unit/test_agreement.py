@@ -15,7 +15,7 @@ from robustbench_kpca.report.agreement import in_full, in_short
 
 FAST = "autoattack-fast-linf-8_255"
 PART = Part(
-    network="a", data="d", eps="2/255", images=100, attacked=60, robust=40, agreed=98, only_reference_broke=1,
+    network="a", kind="robust", data="d", eps="2/255", images=100, attacked=60, robust=40, agreed=98, only_reference_broke=1,
     only_this_broke=1, passes=100.0, reference_passes=700.0,
 )  # fmt: skip
 QUICK = {"attack": "fgsm", "restarts": 1}
@@ -55,13 +55,20 @@ def test_a_budget_changes_nothing_and_another_setting_was_not_measured():
 
 
 def test_what_is_said():
-    text = in_full(measured(PART, PART.model_copy(update={"eps": "4/255", "images": 300, "agreed": 298})))
-    share = proportion(396, 400)
-    assert f"{100 * share.value:.2f} % [{100 * share.low:.2f}, {100 * share.high:.2f}] of 400 images" in text
-    share = proportion(116, 120)
-    assert f"[{100 * share.low:.2f}, {100 * share.high:.2f}] of 120 that were attacked" in text
+    more = PART.model_copy(update={"eps": "4/255", "images": 300, "agreed": 298})
+    masked = PART.model_copy(update={"kind": "masked", "only_reference_broke": 51, "agreed": 48})
+    text = in_full(measured(PART, more, masked))
+    assert f"{spelt(396, 400)} of 400 images of robust networks" in text
+    assert f"{spelt(48, 100)} of 100 images of networks with masked gradients" in in_short(measured(PART, masked))
+    assert "plain" not in text
+    assert f"{spelt(116, 120)} of 120 attacked images" in text
     for fact in ("2 broken only by long", "2 only by quick", "100 passes an image for 700", "2/255, 4/255", "make it"):
         assert fact in text
+
+
+def spelt(agreed, n):
+    share = proportion(agreed, n)
+    return f"{100 * share.value:.2f} % [{100 * share.low:.2f}, {100 * share.high:.2f}]"
 
 
 @pytest.fixture
@@ -82,7 +89,7 @@ def test_it_is_shown_beside_the_numbers(presets_of_its_own, tmp_path, capsys):
     assert in_short(measured(PART)) in capsys.readouterr().err
     assert main(["records", "show", str(records)]) == 0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").replace("|", " ").split())
-    assert "98.00 % [93.00, 99.45] of 100 images" in shown
+    assert f"{spelt(98, 100)} of 100 images" in shown
     board.mkdir()
     (board / "board.toml").write_text(
         'title = "t"\nintro = "i"\ndata = "digits"\nsplit = "test"\nseed = 0\nmodels = ["vit_digits"]\n'
