@@ -47,10 +47,11 @@ def _details(agreement: Agreement, where: str, parts: Sequence[Part]) -> str:
     spent, reference = (
         sum(part.images * getattr(part, name) for part in parts) / images for name in ("passes", "reference_passes")
     )
+    missed, more = _total(parts, "only_reference_broke"), _total(parts, "only_this_broke")
     return (
         f"on {where} ({networks}; eps {budgets}) {_share(parts, 'attacked')} attacked images, "
-        f"{_total(parts, 'only_reference_broke')} broken only by {agreement.reference}, "
-        f"{_total(parts, 'only_this_broke')} only by {agreement.protocol}, {spent:.0f} passes an image for {reference:.0f}"
+        f"{missed} broken only by {agreement.reference}, {more} only by {agreement.protocol}, "
+        f"{spent:.0f} passes an image for {reference:.0f}"
     )
 
 

@@ -15,8 +15,8 @@ from robustbench_kpca.report.agreement import in_full, in_short
 
 FAST = "autoattack-fast-linf-8_255"
 PART = Part(
-    network="a", kind="robust", data="d", eps="2/255", images=100, attacked=60, robust=40, agreed=98, only_reference_broke=1,
-    only_this_broke=1, passes=100.0, reference_passes=700.0,
+    network="a", kind="robust", data="d", eps="2/255", images=100, attacked=60, robust=40, agreed=98,
+    only_reference_broke=1, only_this_broke=1, passes=100.0, reference_passes=700.0,
 )  # fmt: skip
 QUICK = {"attack": "fgsm", "restarts": 1}
 
