@@ -40,8 +40,8 @@ class ConsoleReporter:
         for flag in record.flags:
             _console.note(f"  {flag}", quiet=self.quiet)
         agreement = agreement_of_record(record)
-        if agreement is not None:
-            _console.note(f"  {spec.protocol.name} {in_short(agreement)}", quiet=self.quiet)
+        if agreement is not None:  # said even if quiet: the numbers are not to be read without it
+            _console.note(f"  {spec.protocol.name} {in_short(agreement)}", quiet=False)
 
 
 def carry_out(plan: "Plan", *, quiet: bool) -> list["Record"]:
