@@ -44,7 +44,7 @@ def _machine() -> list[tuple[str, str, str]]:
     import torch
 
     from robustbench_kpca.inference.environment import processor, revision
-    from robustbench_kpca.models.loading import bundled
+    from robustbench_kpca.models.bundle import bundled
 
     cuda = torch.cuda.is_available()
     return [

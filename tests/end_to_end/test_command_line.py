@@ -17,7 +17,7 @@ from attack_checks import USUAL
 from PIL import Image
 
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.models.loading import WEIGHTS
+from robustbench_kpca.models.bundle import WEIGHTS
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.training import RECIPES
 

@@ -12,8 +12,8 @@ from robustbench_kpca import create_model
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.diagnostics.epochs import TERMS, load_trajectory
+from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.models.checkpoint import save_checkpoint
-from robustbench_kpca.models.loading import bundled
 
 FOUR = ("eigenvalues", "gamma", "projection_loss", "value_vectors")
 RBK_DATA = Path(os.environ.get("RBK_DATA", "nowhere"))
