@@ -66,6 +66,15 @@ Allow = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no remarks.")]
 Device = Annotated[str | None, typer.Option(help="Device, such as cpu or cuda; by default cuda if available.")]
+GridWorkers = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        show_default=False,
+        help="Number of processes that load and corrupt images while the model runs; 0: this process. By default one a "
+        "core, at most 8, for grids of at least 512 corrupted images, else 0.",
+    ),
+]
 Workers = Annotated[int, typer.Option(min=0, help="Number of processes that load and corrupt images; 0: this process.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Batch size of the model, in images; part of the record.")]
 Checkpoint = Annotated[

@@ -16,6 +16,7 @@ from robustbench_kpca.cli._options import (
     Device,
     Ema,
     Frost,
+    GridWorkers,
     Json,
     Limit,
     Presets,
@@ -24,7 +25,6 @@ from robustbench_kpca.cli._options import (
     Seed,
     Settings,
     Untrained,
-    Workers,
 )
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def evaluate(
             "exceed 256 MiB.",
         ),
     ] = None,
-    workers: Workers = 0,
+    workers: GridWorkers = None,
     device: Device = None,
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,

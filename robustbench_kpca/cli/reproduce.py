@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Audited, Device, Json, Presets, Quiet, Workers
+from robustbench_kpca.cli._options import Audited, Device, GridWorkers, Json, Presets, Quiet
 
 if TYPE_CHECKING:
     from robustbench_kpca.reproduction.pack import Item, ScaleName
@@ -40,7 +40,7 @@ def reproduce(
         Path | None, typer.Option("--out", "-o", help="Folder of results; by default reproduced/PACK.")
     ] = None,
     audited: Audited = True,
-    workers: Workers = 0,
+    workers: GridWorkers = None,
     device: Device = None,
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,

@@ -14,6 +14,7 @@ from robustbench_kpca.cli._options import (
     Data,
     Device,
     Ema,
+    GridWorkers,
     Json,
     Limit,
     Presets,
@@ -21,7 +22,6 @@ from robustbench_kpca.cli._options import (
     Seed,
     Split,
     Untrained,
-    Workers,
 )
 
 
@@ -58,7 +58,7 @@ def sweep(
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Batch size of the model, in images; by default 64.", show_default=False)
     ] = None,
-    workers: Workers = 0,
+    workers: GridWorkers = None,
     device: Device = None,
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,

@@ -50,7 +50,7 @@ def measure_attack(
     started = time.perf_counter()
     with frozen(named.model):
         outcomes = attack_all(
-            trial.runner, data, scenario, seed=options.seed, workers=options.workers, journal=trial.journal,
+            trial.runner, data, scenario, seed=options.seed, workers=options.workers or 0, journal=trial.journal,
             progress=progress, smaller=known,
         )  # fmt: skip
     return trial.finish(outcomes, time.perf_counter() - started, len(data), findings, smaller)

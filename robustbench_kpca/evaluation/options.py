@@ -18,7 +18,8 @@ class RunOptions:
         seed: seed of all randomness.
         batch_size: batch size of the model; None: the default of the task. It is part of the record, because another
             batch size can change the result of a sample by rounding.
-        workers: number of processes that load and corrupt samples; does not change results.
+        workers: number of processes that load and corrupt samples; does not change results. None: one a core for grids
+            of at least 512 corrupted samples (`inference.loader.workers_for`), else 0.
         device: such as "cuda"; None: the device of the model.
         out: folder of the records. With a folder, an interrupted run can be resumed, and a finished record of the same
             specification is used again.
@@ -33,7 +34,7 @@ class RunOptions:
 
     seed: int = 0
     batch_size: int | None = None
-    workers: int = 0
+    workers: int | None = None
     device: str | None = None
     out: Path | None = None
     fresh: bool = False
@@ -50,7 +51,7 @@ class RunOptions:
         cls,
         seed: int,
         batch_size: int | None,
-        workers: int,
+        workers: int | None,
         device: str | None,
         out: Path | str | None,
         fresh: bool,

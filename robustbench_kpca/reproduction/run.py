@@ -46,7 +46,7 @@ class Settings:
     budget: float | None = None
     audited: bool = True
     batch_size: int | None = None
-    workers: int = 0
+    workers: int | None = None
     execute: Executor = run_serially
 
 
