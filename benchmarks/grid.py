@@ -89,10 +89,9 @@ def main() -> None:
     ]
     print(tabulate(table, ("", "pictures", "pictures/s", "CPU ms a picture"), disable_numparse=True))
     m, g = (1000 * found[name][2] / found[name][0] for name in list(found)[:2])
-    print(
-        f"bound of both on {cores} cores: {1000 * cores / (m + g):.1f} pictures/s (model {m:.1f} ms + making {g:.1f} ms)"
-    )
-    print(f"load: {os.getloadavg()[0]:.1f}")
+    bound = 1000 * cores / (m + g)
+    print(f"bound of both on {cores} cores: {bound:.1f} pictures/s (model {m:.1f} ms, making {g:.1f} ms)")
+    print(f"load of the machine: {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

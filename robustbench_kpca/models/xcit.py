@@ -38,7 +38,7 @@ class FourierPositions(nn.Module):
         """Return the positions of height x width tokens."""
         rows, columns = self._waves(height), self._waves(width)
         both = [rows.unsqueeze(1).expand(-1, width, -1), columns.unsqueeze(0).expand(height, -1, -1)]
-        out: Tensor = self.token_projection(torch.cat(both, -1).permute(2, 0, 1).unsqueeze(0))
+        out: Tensor = self.token_projection(torch.cat(both, -1).unsqueeze(0).permute(0, 3, 1, 2))
         return out
 
     def _waves(self, places: int) -> Float[Tensor, "places waves"]:

@@ -24,7 +24,6 @@ from robustbench_kpca.types import Images, Labels
 
 BATCH_SIZE = 64
 Row = dict[str, Any]
-"""A cell of a grid: (corruption, severity)."""
 Data = TypeVar("Data", bound=Dataset)
 
 

@@ -111,7 +111,7 @@ def test_fourier_positions_are_timms_bit_for_bit(fork):
 @pytest.mark.parametrize(
     ("grid", "options"), [((3, 5), {}), ((4, 4), {}), ((2, 6), {"mode": "bilinear", "antialias": False})]
 )
-def test_positions_are_resampled_as_in_timm(grid, options):
+def test_positions_are_resampled_as_in_timm(fork, grid, options):
     positions = torch.rand(1, 2 + 16, 6)
     named = {"interpolation" if key == "mode" else key: value for key, value in options.items()}
     expected = timm.layers.resample_abs_pos_embed(positions, list(grid), num_prefix_tokens=2, **named)
