@@ -13,8 +13,9 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import safe_name, sha256, write_atomic
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
-from robustbench_kpca.records.outcomes import ColumnType, Outcomes, Table
+from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.schema_2 import from_schema_2
+from robustbench_kpca.records.table import ColumnType, Table
 from robustbench_kpca.strict import STRICT, validate_json
 
 SCHEMA_VERSION = 3

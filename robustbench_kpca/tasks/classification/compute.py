@@ -20,7 +20,8 @@ from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.loader import in_batches
 from robustbench_kpca.inference.runner import Presentation, Runner, call
 from robustbench_kpca.protocols.scenario import Corruption, Scenario, cells_of
-from robustbench_kpca.records.outcomes import COUNTS, Outcomes
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks.audit_plan import SHARED_ATTACKS, SHARED_WHITE_BOX, AuditPlan
 from robustbench_kpca.tasks.classification import TASK
 from robustbench_kpca.tasks.classification.answers import Answers
