@@ -103,4 +103,5 @@ class ClassBlock(nn.Module):
         """Map tokens to tokens, the class token first."""
         normed = self.norm1(x)
         y = self.norm2(x + self.gamma1 * torch.cat([self.attn(normed), normed[:, 1:]], 1))
-        return y + torch.cat([self.gamma2 * self.mlp(y[:, :1]), y[:, 1:]], 1)
+        out: Tensor = y + torch.cat([self.gamma2 * self.mlp(y[:, :1]), y[:, 1:]], 1)
+        return out
