@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import sha256
-from robustbench_kpca.records.table import ColumnType, Table
+from robustbench_kpca.records.table import COUNTS as COUNTS
+from robustbench_kpca.records.table import ColumnType as ColumnType
+from robustbench_kpca.records.table import Table as Table
 
 Column = NDArray[Any]
 _DAMAGE = (OSError, EOFError, ValueError, IndexError, StopIteration, OverflowError, csv.Error, zlib.error)
