@@ -156,8 +156,8 @@ def _timms_attention() -> tuple[type[nn.Module], ...]:
 
 
 def _softmax(module: Any) -> _HookPlan:
-    """Read softmax, scaled and asymmetric RPC attention, and timm's, which may normalise before `proj`."""
-    watched = {"qkv": module.qkv, "<out": getattr(module, "norm", module.proj)}
+    """Read softmax, scaled and asymmetric RPC attention, and timm's, which normalises before `proj`."""
+    watched = {"qkv": module.qkv, "<out": module.norm if type(module) in _timms_attention() else module.proj}
     normed = {key: norm for key, norm in (("q", module.q_norm), ("k", module.k_norm)) if _is_used(norm)}
     heads: int = module.num_heads
 
