@@ -5,6 +5,7 @@ released code. It differs from the paper in the threshold, in the width in mu, a
 (docs/decisions/0004).
 """
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
@@ -68,6 +69,8 @@ class Pursuit:
         mu_span: in causal attention: `past`, mu_t from the keys up to t; or `window`, one mu from all keys, as in the
             paper, so that earlier tokens depend on later ones.
         dual_sign: of Y / mu in the L step: -1 (released code and paper as printed) or +1 (textbook ADMM).
+        fused: run each iteration as one Triton kernel (`_fused.py`), on CUDA devices only; the results differ by
+            rounding. With an observer, padding or dropout the plain form runs.
 
     """
 
@@ -77,6 +80,7 @@ class Pursuit:
     mu_width: MuWidth = "embed"
     mu_span: MuSpan = "past"
     dual_sign: int = -1
+    fused: bool = False
 
     def __post_init__(self) -> None:
         if self.iterations < 0 or not self.lam > 0:
@@ -131,6 +135,8 @@ class Pursuit:
         if not self.iterations:
             return self._unpursued(k, v, query, causal, mask, dropout, observer)
         bound = self.bound(k, causal=causal, mask=mask)
+        if self.fused and observer is None and mask is None and not dropout:
+            return _fused().pursue(k, v, query, bound, self.iterations, self.dual_sign, causal=causal)
         low_rank = dual = None
         for iteration in range(1, self.iterations + 1):
             carried, inner = _split(k, low_rank, dual, bound, self.dual_sign)
@@ -178,6 +184,21 @@ class Pursuit:
         if observer is not None:
             observer(Iterate(0, k, v, left, k, out, torch.zeros_like(k), causal))
         return out
+
+
+def _fused() -> Any:
+    """Import the kernels when they are first used: Triton comes with torch for CUDA only.
+
+    Raises:
+        BadInputError: there is no Triton.
+
+    """
+    try:
+        return importlib.import_module("robustbench_kpca.attention._fused")
+    except ModuleNotFoundError as error:
+        if error.name != "triton":
+            raise
+        raise BadInputError("fused = true without the package triton", fix="pip install triton") from None
 
 
 def _argument(k: Heads, low_rank: Heads | None, dual: Heads | None) -> Heads:

@@ -9,7 +9,7 @@ import torch
 
 from robustbench_kpca.records.record import Environment
 
-PACKAGES = ("robustbench-kpca", "torch", "torchvision", "timm", "numpy", "scipy", "opencv-python-headless")
+PACKAGES = ("robustbench-kpca", "torch", "triton", "torchvision", "timm", "numpy", "scipy", "opencv-python-headless")
 FOREIGN = ("torchattacks", "pyautoattack", "foolbox")  # libraries whose attacks a protocol can use
 _CHECKOUT = Path(__file__).parents[2]
 
