@@ -143,7 +143,8 @@ def _sizes(k: Tensor, bound: Tensor) -> tuple[int, int, int, float]:
 def _constants(k: Tensor, first: bool, asymmetric: bool, causal: bool, dual_sign: int) -> dict[str, Any]:
     return {
         "FIRST": first, "ASYMMETRIC": asymmetric, "CAUSAL": causal, "SIGN": dual_sign, "BLOCK": _block(k),
-        "WIDTH": max(16, triton.next_power_of_2(k.shape[-1])), "WIDE": tl.float64 if k.element_size() == 8 else tl.float32,
+        "WIDTH": max(16, triton.next_power_of_2(k.shape[-1])),
+        "WIDE": tl.float64 if k.element_size() == 8 else tl.float32,
         "num_warps": 8, "num_stages": 1,  # more would need more shared memory and registers than some devices have
         "PRECISION": "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee",
     }  # fmt: skip
@@ -185,10 +186,7 @@ def _split(
         argument = argument - before + u
         clipped = tl.where(argument > t, t, tl.where(argument < -t, -t, argument))
         carried = before + clipped
-        if SIGN > 0:
-            inner = carried
-        else:
-            inner = carried - 2 * u
+        inner = carried if SIGN > 0 else carried - 2 * u
     return clipped, t, carried, inner.to(k.dtype.element_ty)
 
 
