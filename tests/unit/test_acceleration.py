@@ -15,7 +15,7 @@ def test_precision_is_set_and_put_back():
         assert float32_products() == before
 
 
-def test_a_model_is_itself_again_afterwards(monkeypatch):
+def test_a_model_is_itself_again_afterwards(monkeypatch, fork):
     seen = []
     monkeypatch.setattr(torch, "compile", lambda forward, **how: lambda x: (seen.append(how), forward(x))[1])
     model = torch.nn.Linear(2, 3)
