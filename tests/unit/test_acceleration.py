@@ -37,9 +37,9 @@ def test_an_unknown_mode_is_refused():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_compiled_model_gets_the_same_verdicts():
-    model, digits = load_model("rpc_symvit_digits"), load_data("digits").in_order()
+    model, digits = load_model("vit_digits_adv"), load_data("digits").in_order()
     few = digits.take(range(0, len(digits), len(digits) // 24))
-    how = {"protocol": "pgd20-linf-8_255", "eps": "16/255", "batch_size": 8, "audit": False}
+    how = {"protocol": "pgd20-linf-8_255", "eps": "18/255", "steps": 5, "batch_size": 25, "audit": False}
     plain = evaluate(model, few, **how)
     compiled = evaluate(model, few, **how, compile="default")
     assert (plain.environment.compiled, compiled.environment.compiled) == (None, "default")
