@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.inference.acceleration import PLAIN, Acceleration
 
 Progress = Callable[[int, int], None]
 """Called with (samples done, samples in total)."""
@@ -28,6 +29,7 @@ class RunOptions:
         fresh: evaluate again even if such a record exists.
         allow: checks of `audit.preflight` that may fail; each failed one is a flag of the record.
         frost_folder: folder of the original frost images, for protocols with `frost = "original"`.
+        acceleration: whether models are compiled, and TF32; part of the record's environment.
 
     Raises:
         BadInputError: the seed or the batch size is not an integer in its range.
@@ -42,6 +44,7 @@ class RunOptions:
     fresh: bool = False
     allow: tuple[str, ...] = ()
     frost_folder: Path | None = None
+    acceleration: Acceleration = PLAIN
 
     def __post_init__(self) -> None:
         for name, value in (("seed", self.seed), ("batch_size", 1 if self.batch_size is None else self.batch_size)):
@@ -60,7 +63,8 @@ class RunOptions:
         fresh: bool,
         allow: Collection[str],
         frost_folder: Path | str | None,
+        acceleration: Acceleration = PLAIN,
     ) -> "RunOptions":
         """Build options from the arguments of a call; paths may be strings."""
         record_folder, frost = (None if folder is None else Path(folder) for folder in (out, frost_folder))
-        return cls(seed, batch_size, workers, device, record_folder, fresh, tuple(allow), frost)
+        return cls(seed, batch_size, workers, device, record_folder, fresh, tuple(allow), frost, acceleration)
