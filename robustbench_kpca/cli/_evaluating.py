@@ -9,6 +9,7 @@ from robustbench_kpca.errors import BadInputError
 
 if TYPE_CHECKING:
     from robustbench_kpca.evaluation.plan import Plan
+    from robustbench_kpca.progress import Progress
     from robustbench_kpca.records.audit import Audit
     from robustbench_kpca.records.record import Record
 
@@ -18,7 +19,7 @@ _NO_OPTIONS = ("name", "checkpoint", "untrained", "ema", "resize_positions")
 class ConsoleReporter:
     """Shows the progress of a plan on the terminal."""
 
-    def __init__(self, start: Callable[[str], Callable[[int, int], None]], *, quiet: bool) -> None:
+    def __init__(self, start: "Callable[[str], Progress]", *, quiet: bool) -> None:
         self.start, self.quiet = start, quiet
         self.begun = datetime.now(UTC).isoformat(timespec="seconds")
 

@@ -144,7 +144,8 @@ def _more(failed: "Sequence[Planned]") -> str:
 
 def _show(steps: "Sequence[Planned]", roles: "Roles", device: str, *, json: bool) -> None:
     """Print the steps with their estimates."""
-    from robustbench_kpca.reproduction.estimate import Estimator, spell
+    from robustbench_kpca.progress import spell
+    from robustbench_kpca.reproduction.estimate import Estimator
     from robustbench_kpca.reproduction.steps import reasons
 
     estimator = Estimator(roles, device)

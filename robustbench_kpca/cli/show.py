@@ -1,5 +1,6 @@
 """`rbk show`: print records, and check their metrics by computing them again from the outcomes."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,6 +53,13 @@ def _chance(record: "Record", name: str) -> str:
     return "" if chance is None else f", chance {chance(record.outcomes):.4f}"
 
 
+def _command(record: "Record") -> str:
+    """Return the command that remakes the record, or the call from Python."""
+    if not record.command:
+        return "not recorded"
+    return shlex.join(record.command) if len(record.command) > 1 else record.command[0]
+
+
 def _pictures(scenario: "Scenario") -> list[tuple[str, str]]:
     from robustbench_kpca.protocols.scenario import Corruption
 
@@ -79,6 +87,10 @@ def _rows(record: "Record") -> list[tuple[str, str]]:
         ),
         ("passes", f"{passes.forwards:,} forward, {passes.backwards:,} backward"),
         ("outcomes", f"{table.file}, {table.rows} rows; metrics computed again from them: equal"),
+        (
+            "command",
+            shlex.join(record.command) if len(record.command) > 1 else "".join(record.command) or "not recorded",
+        ),
         ("made", f"{record.created} in {record.seconds:.1f} s on {environment.processor}, {environment.device}"),
         ("versions", ", ".join(f"{name} {version}" for name, version in environment.packages.items())),
         ("revision", environment.revision or "installed package"),

@@ -10,14 +10,17 @@ from torch import Tensor, nn
 
 from robustbench_kpca.attack_loop.pool import Sample
 from robustbench_kpca.audit.preflight import preflight
+from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.load import as_dataset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.attacked import attack_all
+from robustbench_kpca.evaluation.command import call
 from robustbench_kpca.evaluation.measure import measure_attack, measure_together
-from robustbench_kpca.evaluation.options import Progress, RunOptions
+from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, runner_for
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.runner import device_for, frozen
+from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.loading import along_curve
 from robustbench_kpca.protocols.scenario import Attack, Override
 from robustbench_kpca.protocols.threat import parse_fraction
@@ -93,7 +96,8 @@ def evaluate(
         audit: the audit for the record of an attack: True makes one first, as `rbk eval` does (about a minute); False
             omits it; or pass an existing audit (`audit.run.audit`).
         smaller: the record of the same evaluation at the next smaller budget of `below`; it is then not repeated.
-        progress: called with (samples done, samples in total).
+        progress: called with the numbers of samples done and of all and, by name, what else is known
+            (`progress.Progress`).
         **overrides: fields of the protocol to replace, such as `eps="3/255"`.
 
     Returns:
@@ -107,11 +111,14 @@ def evaluate(
     options = RunOptions.of(seed, batch_size, workers, device, out, fresh, allow, frost_folder)
     label, scenario = prepare(protocol, overrides)
     named, data = NamedModel.of(model, name, source), as_dataset(images, labels).in_order()
+    command = _called(named, data, protocol, options, overrides)
     if not isinstance(scenario, Attack):
         if isinstance(audit, Audit):
             raise BadInputError(f"an audit for protocol '{label}', which is no attack", fix="leave it out")
-        return measure_together([named], data, label, scenario, options, progress)[0]
-    return measure_attack(named, data, label, scenario, options, audit=audit, smaller=smaller, progress=progress)
+        return measure_together([named], data, label, scenario, options, progress, [command])[0]
+    return measure_attack(
+        named, data, label, scenario, options, audit=audit, smaller=smaller, progress=progress, command=command
+    )  # fmt: skip
 
 
 def evaluate_together(
@@ -164,7 +171,17 @@ def evaluate_together(
     options = RunOptions.of(seed, batch_size, workers, device, out, fresh, (), frost_folder)
     came_from = sources or {}
     named = [NamedModel(model, name, came_from.get(name, "python")) for name, model in models.items()]
-    return measure_together(named, as_dataset(images, labels).in_order(), label, scenario, options, progress)
+    data = as_dataset(images, labels).in_order()
+    commands = [_called(one, data, protocol, options, overrides) for one in named]
+    return measure_together(named, data, label, scenario, options, progress, commands)
+
+
+def _called(
+    named: NamedModel, data: Dataset, protocol: str, options: RunOptions, overrides: Mapping[str, Override]
+) -> tuple[str]:
+    """Return the call from Python in short."""
+    sizes = {"seed": options.seed, "batch_size": options.batch_size, "allow": options.allow}
+    return call(named.name, f"{data.name} {data.split}, {len(data)} samples", protocol, **sizes, **overrides)
 
 
 def evaluate_curve(

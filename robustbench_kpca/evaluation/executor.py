@@ -6,12 +6,13 @@ from typing import Protocol
 
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
+from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.measure import audit_for, measure_attack, measure_together
-from robustbench_kpca.evaluation.options import Progress
 from robustbench_kpca.evaluation.plan import AttackModel, AuditModel, Measure, Plan
 from robustbench_kpca.evaluation.trial import NamedModel
 from robustbench_kpca.files import require_writable
 from robustbench_kpca.models.loading import input_view
+from robustbench_kpca.progress import Progress
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.record import Record
 
@@ -94,6 +95,7 @@ def _measure(
         made = measure_together(
             [models[number] for number in numbers], data[numbers[0]], step.label, step.scenario, options,
             reporter.start(f"{shown}  {step.protocol}"),
+            [Command(plan.models[number], plan.data, step.protocol, step.overrides, options) for number in numbers],
         )  # fmt: skip
         yield from zip(numbers, made, strict=True)
 
@@ -102,11 +104,12 @@ def _attack(
     step: AttackModel, plan: Plan, named: NamedModel, data: Dataset, audit: Audit | None, reporter: Reporter
 ) -> Iterator[tuple[int, Record]]:
     record: Record | None = None
-    for label, scenario in step.budgets:
+    for label, scenario, overrides in step.budgets:
         below = scenario.smaller().digest() if scenario.below else ""
         record = measure_attack(
             named, data, label, scenario, plan.options, audit=audit or False,
             smaller=record if record and record.spec.protocol.digest == below else None,
             progress=reporter.start(f"{named.name}  {step.protocol}"),
+            command=Command(plan.models[step.model], plan.data, step.protocol, overrides, plan.options),
         )  # fmt: skip
         yield step.model, record

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.errors import BenchmarkError
-from robustbench_kpca.evaluation.options import Progress
+from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Scenario, cells_of
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.results import ModelResults
@@ -33,7 +33,7 @@ def show_all(
         seed: seed of the corruptions.
         workers: number of processes that load and corrupt samples.
         frost: result of `inference.corrupted.frost_of`.
-        progress: called with (samples done, samples in total).
+        progress: called with the samples that are done in all cells, and their number.
 
     """
     compute = task_named(data.task).compute
@@ -53,10 +53,15 @@ def show_all(
                     one.show(start + numbers[0], batch)
             made = time.perf_counter()
             if progress is not None:
-                progress(start + numbers[-1] + 1, total)
+                progress(start + numbers[-1] + 1, total, stage=_cell(place))
     for one in results:
         with _named(one, results):
             one.finish()
+
+
+def _cell(place: tuple[str, int]) -> str:
+    """Name a cell of a grid; nothing for the samples as they are."""
+    return f"{place[0]} {place[1]}" if place[1] else ""
 
 
 @contextmanager

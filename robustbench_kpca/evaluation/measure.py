@@ -9,11 +9,13 @@ from robustbench_kpca.audit.run import audit as audit_model
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.attacked import attack_all
+from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.forward_only import show_all
-from robustbench_kpca.evaluation.options import Progress, RunOptions
+from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, Trial
 from robustbench_kpca.inference.corrupted import frost_of
 from robustbench_kpca.inference.runner import frozen
+from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.outcomes import Outcomes
@@ -33,6 +35,7 @@ def measure_attack(
     audit: Audit | bool,
     smaller: Record | None = None,
     progress: Progress | None = None,
+    command: Command | tuple[str] | None = None,
 ) -> Record:
     """Attack one model; return its record. Arguments as in `evaluate`; `data` must be sorted (`Dataset.in_order`)."""
     if audit is True:
@@ -40,7 +43,7 @@ def measure_attack(
         if finished is not None and finished.audit is not None:
             return finished
         audit = audit_for(named, data, options)
-    trial = Trial.begin(named, data, label, scenario, options, audit or None)
+    trial = Trial.begin(named, data, label, scenario, options, audit or None, command)
     if trial.finished is not None:
         return trial.finished
     known = None if smaller is None else _smaller_outcomes(trial.spec, scenario, smaller)
@@ -71,9 +74,16 @@ def measure_together(
     scenario: Scenario,
     options: RunOptions,
     progress: Progress | None = None,
+    commands: Sequence[Command | tuple[str] | None] = (),
 ) -> list[Record]:
-    """Evaluate models on the same samples; return one record per model. `data` must be sorted (`Dataset.in_order`)."""
-    trials = [Trial.begin(named, data, label, scenario, options) for named in models]
+    """Evaluate models on the same samples; return one record per model. `data` must be sorted (`Dataset.in_order`).
+
+    `commands` remake the records: none, or one per model.
+    """
+    trials = [
+        Trial.begin(named, data, label, scenario, options, None, command)
+        for named, command in zip(models, commands or [None] * len(models), strict=True)
+    ]
     waiting = [trial for trial in trials if trial.finished is None]
     if waiting:
         made = iter(_measure(waiting, options, progress))

@@ -1,13 +1,10 @@
 """Options of a run that do not depend on the models, data or protocols: seed, batch size, device, folders."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from robustbench_kpca.errors import BadInputError
-
-Progress = Callable[[int, int], None]
-"""Called with (samples done, samples in total)."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Plan evaluations before they run: which model under which protocol, in which order, with which audits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,7 @@ class Measure:
     label: str
     protocol: str
     scenario: Scenario
+    overrides: Mapping[str, Override]
     uses_frost_folder: bool
 
 
@@ -51,12 +52,13 @@ class Measure:
 class AttackModel:
     """A step: attack one model under one protocol, at each budget of a curve, in ascending order.
 
-    A budget whose protocol lists others in `below` starts from the record before it.
+    A budget is a label, the protocol, and the fields that were replaced in it. A budget whose protocol lists others in
+    `below` starts from the record before it.
     """
 
     model: int
     protocol: str
-    budgets: tuple[tuple[str, Attack], ...]
+    budgets: tuple[tuple[str, Attack, Mapping[str, Override]], ...]
 
 
 @dataclass(frozen=True)
@@ -118,28 +120,34 @@ def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, au
     return Plan(tuple(job.model for job in jobs), data, options, tuple(steps), tuple(resolved))
 
 
-Resolved = dict[tuple[int, str], list[tuple[str, Scenario]]]
-"""(model, protocol) -> label and resolved protocol of each evaluation; a curve has several."""
+Resolved = dict[tuple[int, str], list[tuple[str, Scenario, Mapping[str, Override]]]]
+"""(model, protocol) -> label, resolved protocol and replaced fields of each evaluation; a curve has several."""
 
 
-def _resolve(job: Job, protocol: str) -> list[tuple[str, Scenario]]:
-    asked = prepare(protocol, job.overrides)
-    if not job.curve or not isinstance(asked[1], Attack):
-        return [asked]
-    return [prepare(protocol, job.overrides | budget) for budget in along_curve(job.curve, independent=job.independent)]
+def _resolve(job: Job, protocol: str) -> list[tuple[str, Scenario, Mapping[str, Override]]]:
+    label, scenario = prepare(protocol, job.overrides)
+    if not job.curve or not isinstance(scenario, Attack):
+        return [(label, scenario, job.overrides)]
+    every = [job.overrides | budget for budget in along_curve(job.curve, independent=job.independent)]
+    return [(*prepare(protocol, overrides), overrides) for overrides in every]
 
 
 def _measurements(resolved: Resolved, options: RunOptions) -> list[Step]:
     """Return one step per protocol that is not an attack, for all its models."""
     found: dict[str, dict[str, Any]] = {}
-    for (number, protocol), [(label, scenario), *_] in resolved.items():
+    for (number, protocol), [(label, scenario, overrides), *_] in resolved.items():
         if not isinstance(scenario, Attack):
-            known = found.setdefault(protocol, {"label": label, "scenario": scenario, "models": []})
+            known = found.setdefault(
+                protocol, {"label": label, "scenario": scenario, "overrides": overrides, "models": []}
+            )
             known["models"].append(number)
     return [
-        Measure(tuple(step["models"]), step["label"], protocol, step["scenario"], _uses(step["scenario"], options))
+        Measure(
+            tuple(step["models"]), step["label"], protocol, step["scenario"], step["overrides"],
+            _uses(step["scenario"], options),
+        )
         for protocol, step in found.items()
-    ]
+    ]  # fmt: skip
 
 
 def _uses(scenario: Scenario, options: RunOptions) -> bool:
@@ -151,7 +159,7 @@ def _attacks(resolved: Resolved, *, audited: bool) -> list[Step]:
     steps: list[Step] = []
     seen: set[int] = set()
     for (number, protocol), evaluations in resolved.items():
-        budgets = tuple((label, scenario) for label, scenario in evaluations if isinstance(scenario, Attack))
+        budgets = tuple((label, one, overrides) for label, one, overrides in evaluations if isinstance(one, Attack))
         if not budgets:
             continue
         if audited and number not in seen:

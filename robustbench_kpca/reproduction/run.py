@@ -20,7 +20,8 @@ from robustbench_kpca.evaluation.plan import Job, make_plan
 from robustbench_kpca.evaluation.requests import DataRequest
 from robustbench_kpca.inference.environment import environment, revision
 from robustbench_kpca.models.loading import input_view
-from robustbench_kpca.reproduction.estimate import Estimator, spell
+from robustbench_kpca.progress import spell
+from robustbench_kpca.reproduction.estimate import Estimator
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.steps import Diagnose, Evaluate, Follow, Planned, Train
 from robustbench_kpca.reproduction.tables import SEED
