@@ -137,16 +137,22 @@ class Forecast:
     def _rows(self, stage: StageCost, work: float, longest: float, samples: float) -> float:
         """Return the rows of batches that this work fills, times the work of a row, empty rows included.
 
-        The batches are full but for the last samples, which take as long as one of them alone.
+        While more samples than rows are left, batches are full; the last ones take as long as the slowest of them. A
+        sample that can use several rows at once leaves fewer of them empty.
         """
         if samples <= 0 or work <= 0:
             return 0.0
-        lanes = min(float(stage.lanes), self.batch / min(samples, self.batch))
-        if stage.foreseen:
-            ahead = self.batch / min(samples, self.batch)
-            lanes = (1 - (1 - ACCEPTED) ** ahead) / ACCEPTED
-        alone = self.batch * longest / max(lanes, 1.0) * min(1.0, samples)
-        return max(alone, work + alone / 2 if work > alone else 0.0)
+        alone = longest * self.batch / self._lanes(stage, self.batch) * min(1.0, samples)
+        if samples > self.batch:
+            return max(work + alone / 2, alone)
+        filled = samples / self.batch * self._lanes(stage, self.batch / max(samples, 1.0))
+        return max(work / min(filled, 1.0), alone)
+
+    def _lanes(self, stage: StageCost, rows: float) -> float:
+        """Return how many times as fast a sample goes on with so many rows."""
+        if stage.foreseen:  # the expected number of proposals up to the first one that is kept
+            return (1 - (1 - ACCEPTED) ** rows) / ACCEPTED
+        return min(float(stage.lanes), rows)
 
     def _pace(self, active: Sequence[tuple[int, float]]) -> list[float] | None:
         """Return seconds per forward pass of a row: each stage's own, or that of all stages where it is not known."""
@@ -177,7 +183,7 @@ class Forecast:
         later = sum(where > stage for where, _ in active)
         here = [_bin(share) for where, share in active if where == stage]
         for part in range(BINS):
-            at_risk = seen.stood + later + sum(seen.broken[part:]) + sum(one > part for one in here)
+            at_risk = seen.stood + later + sum(seen.broken[part:]) + sum(one >= part for one in here)
             prior = PRIOR_BREAKS if self.stops else 0.0
             alive.append(alive[-1] * (1 - (seen.broken[part] + prior) / (at_risk + PRIOR_SAMPLES)))
         return alive
