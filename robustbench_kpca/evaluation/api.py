@@ -24,7 +24,7 @@ from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.loading import along_curve
 from robustbench_kpca.protocols.scenario import Attack, Override
 from robustbench_kpca.protocols.threat import parse_fraction
-from robustbench_kpca.records.audit import Audit
+from robustbench_kpca.records.audit import Audit, Level
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.compute import BATCH_SIZE, first_batch
@@ -69,7 +69,7 @@ def evaluate(
     frost_folder: Path | str | None = None,
     name: str | None = None,
     source: str = "python",
-    audit: Audit | bool = True,
+    audit: Audit | Level | bool = True,
     smaller: Record | None = None,
     progress: Progress | None = None,
     **overrides: Override,
@@ -93,8 +93,8 @@ def evaluate(
         frost_folder: see `RunOptions`.
         name: name of the model in the record; default: the name of its class.
         source: where the model came from, for the record.
-        audit: the audit for the record of an attack: True makes one first, as `rbk eval` does (about a minute); False
-            omits it; or pass an existing audit (`audit.run.audit`).
+        audit: the audit for the record of an attack: True or `"full"` makes one first, as `rbk eval` does (about a
+            minute), `"quick"` one of fewer checks; False omits it; or pass an existing audit (`audit.run.audit`).
         smaller: the record of the same evaluation at the next smaller budget of `below`; it is then not repeated.
         progress: called with the numbers of samples done and of all and, by name, what else is known
             (`progress.Progress`).
@@ -117,7 +117,8 @@ def evaluate(
             raise BadInputError(f"an audit for protocol '{label}', which is no attack", fix="leave it out")
         return measure_together([named], data, label, scenario, options, progress, [command])[0]
     return measure_attack(
-        named, data, label, scenario, options, audit=audit, smaller=smaller, progress=progress, command=command
+        named, data, label, scenario, options, smaller=smaller, progress=progress, command=command,
+        audit="full" if audit is True else audit or None,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.scenario import Override
+from robustbench_kpca.records.audit import Level
 from robustbench_kpca.strict import parse_assignments
 
 START = ("rbk", "eval")
@@ -44,6 +45,7 @@ class Command:
         data: the data.
         protocol: name or TOML file.
         overrides: fields replaced in the protocol.
+        audit: how thoroughly the model is audited; None: not at all.
         options: of the run; folder, workers and `fresh` are no part of the command, since they change no outcome.
         presets: folder of the user's own protocols.
 
@@ -54,6 +56,7 @@ class Command:
     protocol: str
     overrides: Mapping[str, Override] = field(default_factory=dict)
     options: RunOptions = field(default_factory=RunOptions)
+    audit: Level | None = "full"
     presets: str | None = field(default_factory=lambda: os.environ.get(presets.ENVIRONMENT_VARIABLE))
 
     def words(self) -> tuple[str, ...]:
@@ -70,6 +73,7 @@ class Command:
         found += ["--protocol", str(self.protocol)]
         found += [word for key, value in settings.items() for word in ("--set", f"{key}={_spelt(value)}")]
         found += [word for name in self.options.allow for word in ("--allow", name)]
+        found += [] if self.audit == "full" else ["--audit", self.audit or "none"]
         return (*found, *(["--presets", self.presets] if self.presets else []))
 
     def at_batch_size(self, size: int) -> "Command":
@@ -94,6 +98,7 @@ def parse(words: Sequence[str]) -> Command:
             parser.add_argument(option, dest=name, type=_KINDS.get(name, str))
     for option in ("--protocol", "--presets"):
         parser.add_argument(option)
+    parser.add_argument("--audit", choices=("full", "quick", "none"), default="full")
     for option in ("--set", "--allow"):
         parser.add_argument(option, action="append", default=[])
     try:
@@ -117,6 +122,7 @@ def _command(found: Namespace) -> Command:
         found.protocol,
         {key: value for key, value in settings.items() if not key.startswith("model.")},
         RunOptions(**_given(found, _RUN), allow=tuple(found.allow)),
+        None if found.audit == "none" else found.audit,
         found.presets,
     )
 

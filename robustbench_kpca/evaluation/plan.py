@@ -9,6 +9,7 @@ from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
 from robustbench_kpca.protocols.loading import along_curve
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Scenario
+from robustbench_kpca.records.audit import Level
 from robustbench_kpca.tasks.prepare import prepare
 
 
@@ -66,6 +67,7 @@ class AuditModel:
     """A step: audit one model; its attack records will contain the audit."""
 
     model: int
+    level: Level
 
 
 Step = Measure | AuditModel | AttackModel
@@ -91,14 +93,14 @@ class Plan:
     order: tuple[tuple[int, str], ...]
 
 
-def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, audited: bool) -> Plan:
+def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, audit: Level | None) -> Plan:
     """Plan jobs: first the evaluations by forward passes, protocol by protocol; then the attacks, model by model.
 
     Args:
         jobs: one per model.
         data: the data of all models.
         options: the options of all steps.
-        audited: whether each model is audited before its first attack.
+        audit: how thoroughly each model is audited before its first attack; None: not at all.
 
     Raises:
         BadInputError: an unknown protocol or option; two models with the same name; a curve without an attack; a folder
@@ -112,7 +114,7 @@ def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, au
         attacks = [name for name in job.protocols if isinstance(resolved[number, name][0][1], Attack)]
         if job.curve and not attacks:
             raise BadInputError("--curve needs an attack protocol", fix="see: rbk list protocols")
-    steps = [*_measurements(resolved, options), *_attacks(resolved, audited=audited)]
+    steps = [*_measurements(resolved, options), *_attacks(resolved, audit=audit)]
     if options.frost_folder is not None and not any(isinstance(s, Measure) and s.uses_frost_folder for s in steps):
         raise BadInputError(
             f"--frost {options.frost_folder} is not used by any protocol", fix="add --set frost=original"
@@ -154,7 +156,7 @@ def _uses(scenario: Scenario, options: RunOptions) -> bool:
     return options.frost_folder is not None and isinstance(scenario, Corruption) and scenario.frost == "original"
 
 
-def _attacks(resolved: Resolved, *, audited: bool) -> list[Step]:
+def _attacks(resolved: Resolved, *, audit: Level | None) -> list[Step]:
     """Return the steps that audit and attack each model."""
     steps: list[Step] = []
     seen: set[int] = set()
@@ -162,8 +164,8 @@ def _attacks(resolved: Resolved, *, audited: bool) -> list[Step]:
         budgets = tuple((label, one, overrides) for label, one, overrides in evaluations if isinstance(one, Attack))
         if not budgets:
             continue
-        if audited and number not in seen:
-            steps.append(AuditModel(number))
+        if audit is not None and number not in seen:
+            steps.append(AuditModel(number, audit))
         seen.add(number)
         steps.append(AttackModel(number, protocol, budgets))
     return steps

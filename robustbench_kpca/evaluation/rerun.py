@@ -197,5 +197,5 @@ def _outcomes(
     named: NamedModel, part: Dataset, label: str, scenario: Scenario, options: RunOptions, progress: Progress | None
 ) -> Outcomes:
     if isinstance(scenario, Attack):
-        return measure_attack(named, part, label, scenario, options, audit=False, progress=progress).outcomes
+        return measure_attack(named, part, label, scenario, options, audit=None, progress=progress).outcomes
     return measure_together([named], part, label, scenario, options, progress)[0].outcomes

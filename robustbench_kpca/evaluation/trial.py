@@ -161,6 +161,7 @@ class Trial:
     def _find(self, out: Path) -> Record | None:
         """Return the stored record of this specification, with the given audit, or None if there is no valid one.
 
+        A quick audit does not replace a full one.
         A record whose table lacks a column of today is evaluated again.
         """
         path = out / f"{self.spec.stem()}{SUFFIX}"
@@ -175,7 +176,8 @@ class Trial:
         current = task_named(self.data.task).table(self.scenario.kind).columns
         if record.spec.digest() != self.spec.digest() or record.outcomes_file.columns != current:
             return None
-        if self.audit is not None and record.audit != self.audit:
+        better = record.audit is not None and self.audit is not None and not self.audit.serves(record.audit.plan.level)
+        if self.audit is not None and record.audit != self.audit and not better:
             record = record.audited(self.audit)
             record.save(out)
         return record

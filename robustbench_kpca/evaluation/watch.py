@@ -127,13 +127,7 @@ def _stages(engine: Engine, classes: int) -> list[StageCost]:
         if most is None:
             return []
         runs = getattr(pool.attack, "targets", 1) if isinstance(pool.attack, SeparateRuns) else 1
-        found.append(
-            StageCost(
-                pool.name,
-                pool.restarts * most[0] * engine.runner.draws,
-                pool.restarts * most[1] * engine.runner.draws,
-                lanes=max(min(runs, classes - 1), 1),
-                foreseen=isinstance(pool.attack, Foreseen),
-            )  # fmt: skip
-        )
+        forwards, backwards = (pool.restarts * engine.runner.draws * one for one in most)
+        lanes = max(min(runs, classes - 1), 1)
+        found.append(StageCost(pool.name, forwards, backwards, lanes, isinstance(pool.attack, Foreseen)))
     return found
