@@ -1,11 +1,13 @@
 """The time left is foretold within a factor of two after a tenth of a run: simulated cascades and one recorded run."""
 
+import json
 import random
 from collections import deque
+from pathlib import Path
 
 import pytest
 
-from robustbench_kpca.attack_loop.forecast import BACKWARD, Forecast, StageCost
+from robustbench_kpca.attack_loop.forecast import BACKWARD, Forecast, Seen, StageCost
 
 KEPT = 0.03  # share of the proposals of Square that are kept
 
@@ -123,3 +125,41 @@ def test_the_time_left_is_right_within_a_factor_of_two_after_a_tenth(case):
     assert len(errors) > 5
     assert min(errors) >= 0.5, min(errors)
     assert max(errors) <= 2, max(errors)
+
+
+def test_the_time_left_of_a_recorded_run():
+    """What a `Forecast` knew at 34 moments of AutoAttack on 48 digits, with the seconds that were measured."""
+    run = json.loads((Path(__file__).parents[1] / "recorded" / "autoattack_48_digits.json").read_text())
+    errors = []
+    for look in run["looks"]:
+        forecast = Forecast([StageCost(*stage) for stage in run["stages"]], run["batch"], stops=True)
+        forecast.seen = [Seen(*seen) for seen in look["seen"]]
+        for name in ("entering", "beside", "entered", "attacked"):
+            setattr(forecast, name, look[name])
+        left = forecast.seconds([tuple(one) for one in look["active"]], look["outside"])
+        errors.append(left / (run["end"] - look["clock"]))
+    assert len(errors) > 30
+    assert min(errors) >= 0.5, min(errors)
+    assert max(errors) <= 2, max(errors)
+
+
+def test_nothing_is_foretold_before_the_first_step():
+    assert Forecast([PGD], 64, stops=True).seconds([], 100) is None
+
+
+def test_where_broken_samples_stay_every_pass_is_counted():
+    """With `stops=False` 640 samples of 61 units of work each are left, and a row does one unit in a second."""
+    forecast = Forecast([PGD], 64, stops=False)
+    forecast.took(0, 64 * 3.0, 64)
+    left = forecast.seconds([(0, 3 / PGD.work)] * 64, 576)
+    assert left == pytest.approx(64 * (9.5 * PGD.work - 3), rel=0.06)
+
+
+def test_the_survival_is_that_of_kaplan_and_meier():
+    """Their estimate by hand, without the prior: of 10 samples 2 break at once, 1 is censored, 3 of 7 break later."""
+    forecast = Forecast([PGD], 64, stops=True)
+    for share, broken in ((0.01, True), (0.02, True), (0.5, True), (0.5, True), (0.5, True), *[(1.0, False)] * 4):
+        forecast.finished(0, share, broken=broken)
+    alive = forecast._survival(0, [(0, 0.25)])
+    assert alive[1] == pytest.approx(0.8, abs=0.03)
+    assert alive[-1] == pytest.approx(0.8 * 4 / 7, abs=0.08)
