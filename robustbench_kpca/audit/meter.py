@@ -1,5 +1,6 @@
 """What an audit will cost, and how far it is: passes of its attacks, times the measured time of a pass."""
 
+import itertools
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -82,15 +83,17 @@ def again(name: str) -> str:
     return f"{name} again"
 
 
-def speed_of(runner: Runner, images: Images) -> Speed:
-    """Time a batch that was shown before: seconds per sample of a forward and of a backward pass."""
-    started = time.perf_counter()
-    runner.logits(images)[0].sum().item()
-    forward = time.perf_counter() - started
-    with frozen(runner.model):
-        started = time.perf_counter()
-        runner.gradient(images, _flat)[0].sum().item()
-    both = time.perf_counter() - started
+def speed_of(runner: Runner, images: Images) -> Speed | None:
+    """Time a batch that was shown before: seconds per sample of a forward and of a backward pass; None if it fails."""
+    try:
+        with frozen(runner.model):
+            times = [time.perf_counter()]
+            for run in (lambda: runner.logits(images), lambda: runner.gradient(images, _flat)[0]):
+                run()[0].sum().item()  # waits for the device
+                times.append(time.perf_counter())
+    except Exception:  # noqa: BLE001 (the model can raise anything; the checks will flag it)
+        return None
+    forward, both = (after - before for before, after in itertools.pairwise(times))
     return Speed(forward / runner.batch_size, max(both - forward, 0.0) / runner.batch_size)
 
 

@@ -134,7 +134,8 @@ def _metered(
     )
     rows = math.ceil(len(context) / size) * size  # a batch that is not full costs as much as a full one
     most = {name: rows * (part.forwards + part.backwards) for name, part in parts.items()}
-    seconds = rows * sum(map(speed_of(context.runner, context.images[:size]).seconds, parts.values()))
+    pace = speed_of(context.runner, context.images[:size])
+    seconds = None if pace is None else rows * sum(map(pace.seconds, parts.values()))
     if announce is not None:
         announce(f"{context.level} audit: at most {sum(most.values()):,} passes, about {spell(seconds)} or less")
     return Meter(most, progress)

@@ -26,11 +26,15 @@ class Simulated:
         self.forecast = Forecast(stages, batch, stops=True)
         self.clock, self.told, self.rng = 0.0, [], random.Random(0)
 
-    def run(self):
+    def run(self, every):
+        """Run to the end, and ask for the time left after every so many batches."""
+        batches = 0
         while self._batch():
-            every = [(number, spent) for number, pool in enumerate(self.pools) for _, spent in pool]
-            active = [(number, spent / self.stages[number].work) for number, spent in every]
-            self.told.append((self.clock, self.forecast.seconds(active, len(self.waiting))))
+            batches += 1
+            if batches % every == 0:
+                rows = [(number, spent) for number, pool in enumerate(self.pools) for _, spent in pool]
+                active = [(number, spent / self.stages[number].work) for number, spent in rows]
+                self.told.append((self.clock, self.forecast.seconds(active, len(self.waiting))))
         return self
 
     def _batch(self):
@@ -109,11 +113,11 @@ CASES = {
     "pgd, fewer than a batch": ([PGD], [1.0], fates(24, 4, 0.3), 64),
     "pgd, one more than a batch": ([PGD], [1.0], fates(65, 5, 0.2), 64),
     "pgd, all breaks late": ([PGD], [1.0], fates(1000, 6, 1.0, early=0.2), 64),
-    "autoattack, robust model": (AUTOATTACK, [3.0, 3.1, 3.6, 1.1], fates(512, 7, 0.4, 0.06, 0.0, 0.01), 64),
+    "autoattack, robust model": (AUTOATTACK, [3.0, 3.1, 3.6, 1.1], fates(256, 7, 0.4, 0.06, 0.0, 0.01), 64),
     "autoattack, weak model": (AUTOATTACK, [3.0, 3.1, 3.6, 1.1], fates(1000, 8, 0.95, 0.3, 0.0, 0.02), 64),
     "autoattack, one batch": (AUTOATTACK, [3.0, 3.1, 3.6, 1.1], fates(64, 9, 0.5, 0.1), 64),
     "autoattack, 24 samples": (AUTOATTACK, [3.0, 3.1, 3.6, 1.1], fates(24, 10, 0.5, 0.1), 64),
-    "autoattack, slow fab": (AUTOATTACK, [3.0, 3.1, 6.0, 1.1], fates(512, 11, 0.3, 0.1), 64),
+    "autoattack, slow fab": (AUTOATTACK, [3.0, 3.1, 6.0, 1.1], fates(256, 11, 0.3, 0.1), 64),
     "a weak stage first": ([StageCost("fgsm", 2, 1), PGD], [1.0, 1.0], fates(1000, 12, 0.2, 0.5), 64),
 }
 
@@ -121,7 +125,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_the_time_left_is_right_within_a_factor_of_two_after_a_tenth(case):
     stages, seconds, fate, batch = CASES[case]
-    errors = Simulated(stages, seconds, fate, batch, entering=0.5).run().errors()
+    errors = Simulated(stages, seconds, fate, batch, entering=0.5).run(every=50 if stages == AUTOATTACK else 1).errors()
     assert len(errors) > 5
     assert min(errors) >= 0.5, min(errors)
     assert max(errors) <= 2, max(errors)
@@ -152,7 +156,7 @@ def test_where_broken_samples_stay_every_pass_is_counted():
     forecast = Forecast([PGD], 64, stops=False)
     forecast.took(0, 64 * 3.0, 64)
     left = forecast.seconds([(0, 3 / PGD.work)] * 64, 576)
-    assert left == pytest.approx(64 * (9.5 * PGD.work - 3), rel=0.06)
+    assert left == pytest.approx(64 * (10 * PGD.work - 3), rel=0.06)
 
 
 def test_the_survival_is_that_of_kaplan_and_meier():
