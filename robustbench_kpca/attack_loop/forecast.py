@@ -85,7 +85,7 @@ class Forecast:
         self.stages, self.batch, self.stops = list(stages), batch, stops
         self.seen = [Seen() for _ in stages]
         self.entering = self.beside = 0.0
-        self.entered = self.attacked = 0
+        self.entered = self.wrong = 0
 
     def finished(self, stage: int, share: float, *, broken: bool) -> None:
         """Take note of a sample that was attacked: broken at a share of this stage's budget, or standing after it."""
@@ -117,12 +117,11 @@ class Forecast:
         pace = self._pace(active)
         if pace is None:
             return None
-        attacked = outside * (self.attacked + 1) / (self.entered + 1)
+        arriving = outside * (self.entered - self.wrong + 1) / (self.entered + 1)
         total = outside * self.entering / max(self.entered, 1)
         by_stage: list[list[float]] = [[] for _ in self.stages]
-        for stage, share in active:
-            by_stage[stage].append(share)
-        arriving = attacked
+        for at, share in active:
+            by_stage[at].append(share)
         for number, (stage, shares) in enumerate(zip(self.stages, by_stage, strict=True)):
             alive = self._survival(number, active)
             rest = [_rest(alive, share) for share in shares]
@@ -151,7 +150,7 @@ class Forecast:
     def _lanes(self, stage: StageCost, rows: float) -> float:
         """Return how many times as fast a sample goes on with so many rows."""
         if stage.foreseen:  # the expected number of proposals up to the first one that is kept
-            return (1 - (1 - ACCEPTED) ** rows) / ACCEPTED
+            return float((1 - (1 - ACCEPTED) ** rows) / ACCEPTED)
         return min(float(stage.lanes), rows)
 
     def _pace(self, active: Sequence[tuple[int, float]]) -> list[float] | None:

@@ -51,8 +51,9 @@ class Watch:
         self.finished += 1
         self.spent += sample.forwards + sample.backwards
         self.broken += sample.broken_by != ""
-        if self.stages and (not sample.before or self.engine.scenario.labels != "true"):
-            self.forecast.attacked += 1
+        if sample.before and self.engine.scenario.labels == "true":  # it was not attacked
+            self.forecast.wrong += 1
+        elif self.stages:
             self.forecast.finished(sample.stage, self._share(sample), broken=sample.broken_by != "")
 
     def batch(self) -> None:

@@ -54,7 +54,6 @@ class Simulated:
         self.clock += self.entering
         self.forecast.entering += self.entering
         self.forecast.entered += len(batch)
-        self.forecast.attacked += len(batch)
 
     def _step(self, number):
         stage, pool = self.stages[number], self.pools[number]
@@ -138,7 +137,7 @@ def test_the_time_left_of_a_recorded_run():
     for look in run["looks"]:
         forecast = Forecast([StageCost(*stage) for stage in run["stages"]], run["batch"], stops=True)
         forecast.seen = [Seen(*seen) for seen in look["seen"]]
-        for name in ("entering", "beside", "entered", "attacked"):
+        for name in ("entering", "beside", "entered", "wrong"):
             setattr(forecast, name, look[name])
         left = forecast.seconds([tuple(one) for one in look["active"]], look["outside"])
         errors.append(left / (run["end"] - look["clock"]))
