@@ -1,7 +1,5 @@
 """Resolve the attacks of an audit to protocols; each task lists its attacks (`tasks.audit_plan`)."""
 
-from collections.abc import Iterable
-
 from robustbench_kpca.protocols.scenario import Attack, Override
 from robustbench_kpca.records.audit import Budget, Level
 from robustbench_kpca.tasks.audit_plan import AuditPlan
@@ -25,7 +23,7 @@ def budget(plan: AuditPlan, name: str, eps: str | float) -> tuple[str, Attack]:
     return label, scenario
 
 
-def resolved(plan: AuditPlan, eps: str | float, names: Iterable[str]) -> dict[str, Budget]:
-    """Return the budgets of these attacks of the audit, as the record of the audit stores them."""
-    found = {name: budget(plan, name, eps) for name in names}
+def resolved(plan: AuditPlan, eps: str | float, level: Level = "full") -> dict[str, Budget]:
+    """Return the budget of every attack of an audit of this level, as the record of the audit stores it."""
+    found = {name: budget(plan, name, eps) for name in attacks_of(plan, level)}
     return {name: Budget(protocol=label, digest=scenario.digest()) for name, (label, scenario) in found.items()}

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from robustbench_kpca.audit.budgets import attacks_of, resolved
+from robustbench_kpca.audit.budgets import resolved
 from robustbench_kpca.audit.checks import run_checks
 from robustbench_kpca.audit.context import AuditContext
 from robustbench_kpca.audit.limits import limits
@@ -86,7 +86,7 @@ def audit(
     plans = {
         which: Plan(
             norm="linf", eps=parse_fraction(eps), images=len(chosen), seed=seed, batch_size=size,
-            attacks=resolved(compute.audit, eps, attacks_of(compute.audit, which)),
+            attacks=resolved(compute.audit, eps, which),
             limits=limits(len(chosen), compute.audit.limits), sibling=other, level=which,
         )
         for which in ("full", level)
