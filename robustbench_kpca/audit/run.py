@@ -106,6 +106,8 @@ def audit(
         if kept is not None and (kept.version, kept.revision) == code:
             return kept
     if runner is None:
+        if announce is not None:
+            announce(f"{level} audit: the model draws noise, so nothing is attacked")
         checks = [_stochastic()]
     else:
         before = _state(model)

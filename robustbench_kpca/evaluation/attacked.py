@@ -99,7 +99,7 @@ def _run(
         undecided = {entry["sample"]["index"] for entry in saved["undecided"]}
 
     if watch is not None:
-        watch.begin(len(rows))
+        watch.begin(len(rows), sum(compute.is_settled(own) for own in rows.values()))
 
     def on_batch() -> None:
         if watch is not None:

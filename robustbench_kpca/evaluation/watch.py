@@ -40,9 +40,9 @@ class Watch:
         self.steps = [pool.steps for pool in engine.pools]
         self.last, self.told = clock(), clock() - EVERY
 
-    def begin(self, finished: int) -> None:
-        """Take note of what is done already: so many samples, and what is in the pools."""
-        self.known = finished
+    def begin(self, finished: int, broken: int) -> None:
+        """Take note of what is done already: so many samples, the broken ones among them, and what is in the pools."""
+        self.known, self.broken = finished, broken
         self.forecast.resumed(self._active()[0])
         self.last = self.clock()
 
@@ -77,13 +77,13 @@ class Watch:
     def report(self) -> None:
         """Tell the `Progress` how far the attack is."""
         active, spent = self._active()
-        seen = self.finished + len(active)
+        seen = self.known + self.finished + len(active)
         result = f"{100 * (seen - self.broken) / seen:.1f} % of {seen} stand" if seen and self.forecast.stops else ""
         done = self.known + self.finished
         if not self.stages:
             self.progress(done, self.total, stage=self._stage(), result=result)
             return
-        outside = max(self.total - self.known - seen, 0)
+        outside = max(self.total - seen, 0)
         done_passes = self.spent + spent
         possible = sum(self.stages[stage].passes * (1 - share) + self._after(stage) for stage, share in active)
         self.progress(

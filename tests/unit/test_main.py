@@ -9,6 +9,8 @@ import pytest
 
 from robustbench_kpca.cli.main import main
 
+NO_DETECTION = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # the name of the shell is given instead
+
 
 def test_the_version(capsys):
     assert main(["--version"]) == 0
@@ -32,6 +34,7 @@ def test_bash_completes(words, expected):
 def test_a_script_for_the_shell_is_printed():
     done = subprocess.run(
         [sys.executable, "-m", "robustbench_kpca", "--show-completion", "bash"],
+        env=os.environ | NO_DETECTION,
         capture_output=True,
         text=True,
         check=False,

@@ -70,7 +70,7 @@ def test_durations(seconds, text):
 
 
 def test_what_an_attack_reports(monkeypatch):
-    """Passes done are those of the record in the end, the possible ones never grow, and the stages are named."""
+    """Passes done are those of the record in the end, the possible ones a bound before, and the stages are named."""
     monkeypatch.setattr(watch, "EVERY", 0.0)
     told = []
     record = evaluate(
@@ -78,8 +78,7 @@ def test_what_an_attack_reports(monkeypatch):
         progress=lambda done, total, **news: told.append((done, total, news)),
     )  # fmt: skip
     possible = [news["passes"][1] for *_, news in told]
-    assert possible == sorted(possible, reverse=True)
-    assert possible[0] == 12 * (21 + 20)
+    assert 0 < possible[-1] <= max(possible) <= 12 * (21 + 20 + 1)  # a broken sample can cost a confirming pass more
     done, total, news = told[-1]
     assert (done, total) == (12, 12)
     assert news["passes"] == (news["passes"][1],) * 2
