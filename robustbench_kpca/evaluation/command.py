@@ -134,12 +134,16 @@ def _given(found: Namespace, table: Mapping[str, str]) -> dict[str, Any]:
 def _spelt(value: Any) -> str:
     """Write a value so that `--set` reads the same: as plain text where that is enough, else as TOML."""
     if isinstance(value, str):
-        return value if parse_assignments([f"key={value}"])["key"] == value else json.dumps(value, ensure_ascii=False)
+        return value if parse_assignments([f"key={value}"])["key"] == value else _quoted(value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(json.dumps(one, ensure_ascii=False) if isinstance(one, str) else _spelt(one) for one in value)}]"
+        return f"[{', '.join(_quoted(one) if isinstance(one, str) else _spelt(one) for one in value)}]"
     return repr(value)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def call(model: str, data: str, protocol: str, **arguments: Any) -> tuple[str]:
