@@ -99,7 +99,8 @@ def test_the_command_line_and_the_board_say_which_audit_it_was(tmp_path, monkeyp
     assert f"quick, {len(record.audit.checks)} checks: " in capsys.readouterr().out
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "board.toml").write_text(
-        'title = "t"\nintro = "i"\ndata = "digits"\nsplit = "test"\nlimit = 8\nseed = 0\nmodels = ["vit_digits"]\nrank_by = "F"\n'
+        'title = "t"\nintro = "i"\ndata = "digits"\nsplit = "test"\nlimit = 8\nseed = 0\n'
+        'models = ["vit_digits"]\nrank_by = "F"\n'
         '[[column]]\ntitle = "F"\nprotocol = "fgsm-linf-8_255"\nmetric = "robust_accuracy"\n'
     )
     assert main(["board", "render", "mine", "--records", "runs"]) == 0
