@@ -18,6 +18,7 @@ from robustbench_kpca.evaluation.command import call
 from robustbench_kpca.evaluation.measure import measure_attack, measure_together
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, runner_for
+from robustbench_kpca.inference.acceleration import Acceleration, accelerated
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.runner import device_for, frozen
 from robustbench_kpca.progress import Progress
@@ -67,6 +68,8 @@ def evaluate(
     fresh: bool = False,
     allow: Collection[str] = (),
     frost_folder: Path | str | None = None,
+    compile: str | None = None,  # noqa: A002 (torch's name)
+    tf32: bool = False,
     name: str | None = None,
     source: str = "python",
     audit: Audit | Level | bool = True,
@@ -91,6 +94,8 @@ def evaluate(
         fresh: see `RunOptions`.
         allow: see `RunOptions`.
         frost_folder: see `RunOptions`.
+        compile: mode of `torch.compile`, such as "default" or "reduce-overhead" (CUDA graphs); None: not compiled.
+        tf32: allow TF32 products on a CUDA device.
         name: name of the model in the record; default: the name of its class.
         source: where the model came from, for the record.
         audit: the audit for the record of an attack: True or `"full"` makes one first, as `rbk eval` does (about a
@@ -108,18 +113,22 @@ def evaluate(
         EvaluationError: the evaluation started but could not finish.
 
     """
-    options = RunOptions.of(seed, batch_size, workers, device, out, fresh, allow, frost_folder)
+    options = RunOptions.of(
+        seed, batch_size, workers, device, out, fresh, allow, frost_folder, Acceleration(compile, tf32)
+    )
     label, scenario = prepare(protocol, overrides)
     named, data = NamedModel.of(model, name, source), as_dataset(images, labels).in_order()
     command = _called(named, data, protocol, options, overrides)
     if not isinstance(scenario, Attack):
         if isinstance(audit, Audit):
             raise BadInputError(f"an audit for protocol '{label}', which is no attack", fix="leave it out")
-        return measure_together([named], data, label, scenario, options, progress, [command])[0]
-    return measure_attack(
-        named, data, label, scenario, options, smaller=smaller, progress=progress, command=command,
-        audit="full" if audit is True else audit or None,
-    )  # fmt: skip
+        with accelerated([model], options.acceleration):
+            return measure_together([named], data, label, scenario, options, progress, [command])[0]
+    with accelerated([model], options.acceleration):
+        return measure_attack(
+            named, data, label, scenario, options, smaller=smaller, progress=progress, command=command,
+            audit="full" if audit is True else audit or None,
+        )  # fmt: skip
 
 
 def evaluate_together(
@@ -135,6 +144,8 @@ def evaluate_together(
     out: Path | str | None = None,
     fresh: bool = False,
     frost_folder: Path | str | None = None,
+    compile: str | None = None,  # noqa: A002 (torch's name)
+    tf32: bool = False,
     sources: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     **overrides: Override,
@@ -155,6 +166,8 @@ def evaluate_together(
         out: see `RunOptions`.
         fresh: see `RunOptions`.
         frost_folder: see `RunOptions`.
+        compile: mode of `torch.compile`, such as "default" or "reduce-overhead" (CUDA graphs); None: not compiled.
+        tf32: allow TF32 products on a CUDA device.
         sources: name -> where the model came from, for the records.
         progress: see `evaluate`.
         **overrides: see `evaluate`.
@@ -169,12 +182,15 @@ def evaluate_together(
     label, scenario = prepare(protocol, overrides)
     if isinstance(scenario, Attack):
         raise BadInputError(f"protocol '{label}' is an attack", fix="evaluate models one by one")
-    options = RunOptions.of(seed, batch_size, workers, device, out, fresh, (), frost_folder)
+    options = RunOptions.of(
+        seed, batch_size, workers, device, out, fresh, (), frost_folder, Acceleration(compile, tf32)
+    )
     came_from = sources or {}
     named = [NamedModel(model, name, came_from.get(name, "python")) for name, model in models.items()]
     data = as_dataset(images, labels).in_order()
     commands = [_called(one, data, protocol, options, overrides) for one in named]
-    return measure_together(named, data, label, scenario, options, progress, commands)
+    with accelerated(models.values(), options.acceleration):
+        return measure_together(named, data, label, scenario, options, progress, commands)
 
 
 def _called(

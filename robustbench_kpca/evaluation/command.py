@@ -15,6 +15,7 @@ from typing import Any
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
+from robustbench_kpca.inference.acceleration import Acceleration
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.scenario import Override
 from robustbench_kpca.records.audit import Level
@@ -70,6 +71,8 @@ class Command:
                 if value is not None and (usual is None or value != getattr(usual, name)):
                     found += [option] if value is True else [option, str(value)]
         settings = {f"model.{key}": value for key, value in self.model.options.items()} | dict(self.overrides)
+        how = self.options.acceleration
+        found += [*(["--compile", how.compile] if how.compile else []), *(["--tf32"] if how.tf32 else [])]
         found += ["--protocol", str(self.protocol)]
         found += [word for key, value in settings.items() for word in ("--set", f"{key}={_spelt(value)}")]
         found += [word for name in self.options.allow for word in ("--allow", name)]
@@ -96,8 +99,9 @@ def parse(words: Sequence[str]) -> Command:
             parser.add_argument(option, dest=name, action="store_true")
         else:
             parser.add_argument(option, dest=name, type=_KINDS.get(name, str))
-    for option in ("--protocol", "--presets"):
+    for option in ("--protocol", "--presets", "--compile"):
         parser.add_argument(option)
+    parser.add_argument("--tf32", action="store_true")
     parser.add_argument("--audit", choices=("full", "quick", "none"), default="full")
     for option in ("--set", "--allow"):
         parser.add_argument(option, action="append", default=[])
@@ -121,7 +125,9 @@ def _command(found: Namespace) -> Command:
         DataRequest(**_given(found, _DATA)),
         found.protocol,
         {key: value for key, value in settings.items() if not key.startswith("model.")},
-        RunOptions(**_given(found, _RUN), allow=tuple(found.allow)),
+        RunOptions(
+            **_given(found, _RUN), allow=tuple(found.allow), acceleration=Acceleration(found.compile, found.tf32)
+        ),
         None if found.audit == "none" else found.audit,
         found.presets,
     )

@@ -17,6 +17,7 @@ from robustbench_kpca.evaluation.command import parse
 from robustbench_kpca.evaluation.measure import measure_attack, measure_together
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, Trial
+from robustbench_kpca.inference.acceleration import accelerated
 from robustbench_kpca.inference.environment import FOREIGN, environment
 from robustbench_kpca.models.loading import input_view
 from robustbench_kpca.progress import Progress
@@ -110,12 +111,13 @@ def rerun(
         )
     named, data, options = _asked(record, model, images, labels)
     options = replace(options, device=device or options.device, workers=workers, allow=tuple(CHECKS))
-    trial = Trial.begin(named, data, spec.protocol.name, scenario, options)
-    why = [*versions, *_machine(known, trial.surroundings)]
-    _require_same(spec, trial.spec, exact=not why)
-    part, seed = _choice(data, samples, seed)
-    made = _outcomes(named, part, spec.protocol.name, scenario, options, progress)
-    found = differences(only(record.outcomes, part.ids), made, exact=not why)
+    with accelerated([named.model], options.acceleration):
+        trial = Trial.begin(named, data, spec.protocol.name, scenario, options)
+        why = [*versions, *_machine(known, trial.surroundings)]
+        _require_same(spec, trial.spec, exact=not why)
+        part, seed = _choice(data, samples, seed)
+        made = _outcomes(named, part, spec.protocol.name, scenario, options, progress)
+        found = differences(only(record.outcomes, part.ids), made, exact=not why)
     return Rerun(tuple(part.ids), len(data), seed, not why, tuple(why), len(made), tuple(found))
 
 

@@ -19,6 +19,7 @@ from robustbench_kpca.evaluation.command import Command, parse
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
 from robustbench_kpca.evaluation.rerun import rerun
+from robustbench_kpca.inference.acceleration import Acceleration
 from robustbench_kpca.records.differences import chance_of_finding, differences
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import find_records
@@ -40,8 +41,9 @@ COMMANDS = st.builds(
     PLAIN,
     st.dictionaries(st.sampled_from(["eps", "steps", "below"]), VALUES),
     st.builds(
-        RunOptions, st.integers(0), st.none() | st.integers(1), device=st.none() | PLAIN,
+        RunOptions, st.integers(0, 2**63 - 1), st.none() | st.integers(1, 65_536), device=st.none() | PLAIN,
         allow=st.lists(PLAIN).map(tuple),
+        acceleration=st.builds(Acceleration, st.none() | st.just("default"), st.booleans()),
     ),
     st.sampled_from(["full", "quick", None]),
     st.none() | PLAIN,
