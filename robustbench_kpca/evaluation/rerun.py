@@ -158,7 +158,7 @@ def _machine(then: Environment, now: Environment) -> list[str]:
     """Say what else can change the last digits."""
     return [
         f"{name} {getattr(then, name)} (here {getattr(now, name)})"
-        for name in ("processor", "device", "threads")
+        for name in ("processor", "device", "threads", "compiled", "float32")
         if getattr(then, name) != getattr(now, name)
     ]
 
