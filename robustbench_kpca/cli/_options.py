@@ -3,7 +3,7 @@
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, cast
 
 import typer
 
@@ -99,6 +99,25 @@ ResizePositions = Annotated[
         "--resize-positions", help="Resize position embeddings to the model's image size (bicubic, antialiased)."
     ),
 ]
+
+
+class AuditLevel(StrEnum):
+    """How thoroughly a model is audited before its first attack."""
+
+    full = "full"
+    quick = "quick"
+    none = "none"
+
+    @property
+    def level(self) -> Literal["full", "quick"] | None:
+        """The same as `evaluation.plan` calls it."""
+        return None if self is AuditLevel.none else cast('Literal["full", "quick"]', self.value)
+
+
 Audited = Annotated[
-    bool, typer.Option("--audit/--no-audit", help="Audit every model before its first attack (docs/audit.md).")
+    AuditLevel,
+    typer.Option(
+        "--audit",
+        help="Audit models before their first attack: all checks, the quick ones, or none (docs/audit.md).",
+    ),
 ]

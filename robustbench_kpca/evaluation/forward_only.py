@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.errors import BenchmarkError
-from robustbench_kpca.evaluation.options import Progress
 from robustbench_kpca.inference.loader import workers_for
+from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Corruption, Scenario, cells_of
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.results import ModelResults
@@ -34,11 +34,12 @@ def show_all(
         seed: seed of the corruptions.
         workers: number of processes that load and corrupt samples; None: see `workers_for`.
         frost: result of `inference.corrupted.frost_of`.
-        progress: called with (samples done, samples in total).
+        progress: called with the samples that are done in all cells, and their number.
 
     """
     compute = task_named(data.task).compute
-    rows = range(min(one.begun for one in results), len(cells_of(protocol)) * len(data))
+    cells = cells_of(protocol)
+    rows = range(min(one.begun for one in results), len(cells) * len(data))
     made = time.perf_counter()
     for numbers, batch in compute.shown(
         data, protocol, rows, batch_size=batch_size, seed=seed, frost=frost,
@@ -51,10 +52,16 @@ def show_all(
                 one.show(numbers[0], batch)
         made = time.perf_counter()
         if progress is not None:
-            progress(numbers[-1] + 1, rows.stop)
+            last = numbers[-1]
+            progress(last + 1, rows.stop, stage=_cell(cells[last // len(data)]))
     for one in results:
         with _named(one, results):
             one.finish()
+
+
+def _cell(place: tuple[str, int]) -> str:
+    """Name a cell of a grid; nothing for the samples as they are."""
+    return f"{place[0]} {place[1]}" if place[1] else ""
 
 
 @contextmanager

@@ -1,14 +1,11 @@
 """Options of a run that do not depend on the models, data or protocols: seed, batch size, device, folders."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.acceleration import PLAIN, Acceleration
-
-Progress = Callable[[int, int], None]
-"""Called with (samples done, samples in total)."""
 
 LIMITS = {"seed": (0, 2**63 - 1), "batch_size": (1, 65_536)}
 """Smallest and largest value; a larger batch is a slip of the keyboard."""

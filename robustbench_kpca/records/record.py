@@ -150,6 +150,8 @@ class Record(BaseModel):
     """One evaluation. Saved as `<stem>.record.json` beside `<stem>.outcomes.csv.gz`.
 
     Records of attacks should have an `audit` of the model; other records need none.
+    `command` remakes it: the words of an `rbk eval` command, or the call from Python, in short, as a single item; older
+    records have none.
     """
 
     model_config = STRICT
@@ -163,6 +165,7 @@ class Record(BaseModel):
     flags: tuple[str, ...]
     created: str
     seconds: float
+    command: tuple[str, ...] = ()
     audit: Audit | None = None
     _outcomes: Outcomes | None = PrivateAttr(default=None)
 

@@ -112,7 +112,7 @@ class Classification(Compute[Samples]):
         if not data.form.box:
             raise BadInputError(
                 f"an audit on data '{data.name}', which are {data.form.name}", expected="images in [0, 1]",
-                fix="add --no-audit",
+                fix="add --audit none",
             )  # fmt: skip
         return super().audited(data, count)
 
