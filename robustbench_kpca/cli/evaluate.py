@@ -10,12 +10,15 @@ from robustbench_kpca.cli._evaluating import best_device, carry_out, split_setti
 from robustbench_kpca.cli._options import (
     Allow,
     Audited,
+    AuditLevel,
     BadImages,
     Checkpoint,
+    Compile,
     Data,
     Device,
     Ema,
     Frost,
+    GridWorkers,
     Json,
     Limit,
     Presets,
@@ -23,8 +26,8 @@ from robustbench_kpca.cli._options import (
     ResizePositions,
     Seed,
     Settings,
+    Tf32,
     Untrained,
-    Workers,
 )
 
 if TYPE_CHECKING:
@@ -85,7 +88,7 @@ def evaluate(
     ] = None,
     frost: Frost = None,
     allow: Allow = [],  # noqa: B006 (typer reads the default)
-    audited: Audited = True,
+    audited: Audited = AuditLevel.full,
     fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate and audit again even if records exist.")] = False,
     seed: Seed = 0,
     batch_size: Annotated[
@@ -97,8 +100,10 @@ def evaluate(
             "exceed 256 MiB.",
         ),
     ] = None,
-    workers: Workers = 0,
+    workers: GridWorkers = None,
     device: Device = None,
+    compile_: Compile = None,
+    tf32: Tf32 = False,
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
     quiet: Quiet = False,
@@ -111,6 +116,7 @@ def evaluate(
     from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.evaluation.plan import Job, make_plan
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
+    from robustbench_kpca.inference.acceleration import Acceleration
     from robustbench_kpca.protocols.threat import parse_fraction
     from robustbench_kpca.strict import parse_assignments
 
@@ -129,9 +135,19 @@ def evaluate(
         )
         for one in model
     ]  # fmt: skip
-    options = RunOptions(seed, batch_size, workers, device or best_device(), out, fresh, tuple(allow), frost)
+    options = RunOptions(
+        seed,
+        batch_size,
+        workers,
+        device or best_device(),
+        out,
+        fresh,
+        tuple(allow),
+        frost,
+        Acceleration(compile_, tf32),
+    )
     request = DataRequest(data, split, limit, against, subset, bad_images.value, cache)
-    records = carry_out(make_plan(jobs, request, options, audited=audited), quiet=quiet or json)
+    records = carry_out(make_plan(jobs, request, options, audit=audited.level), quiet=quiet or json)
     if json:
         _console.show_json([record.model_dump(mode="json") for record in records])
         return
