@@ -31,6 +31,8 @@ class View:
     interpolation: str = "bicubic"
     squash: bool = False
     """Resize both sides to `size`, whatever the aspect ratio, and crop nothing."""
+    library: Literal["torchvision", "transformers"] = "torchvision"
+    """Whose corner of the crop: torchvision rounds half a pixel to even, transformers rounds it down."""
 
     def __post_init__(self) -> None:
         if self.size < 1 or not 0 < self.crop <= 1:
@@ -40,6 +42,17 @@ class View:
         known = [name.lower() for name in Pillow.Resampling.__members__]
         if self.interpolation.lower() not in known:
             raise BadInputError(f"interpolation '{self.interpolation}'", expected=f"one of {', '.join(known)}")
+
+    @classmethod
+    def between(
+        cls, size: int, short_side: int, interpolation: str,
+        library: Literal["torchvision", "transformers"] = "torchvision",
+    ) -> "View":  # fmt: skip
+        """Resize the short side to `short_side`, exactly, and crop the centre to `size`."""
+        crop = size / short_side
+        if int(size / crop) != short_side:  # rounded down to one pixel less
+            crop = size / (short_side + 0.5)
+        return cls(size, crop, interpolation, library=library)
 
     @property
     def short_side(self) -> int:
@@ -51,7 +64,7 @@ class View:
         """The resizing in words; part of the digest of image files."""
         if self.squash:
             return f"{self.interpolation} {self.size}, squashed"
-        return f"{self.interpolation} {self.size} of {self.short_side}, as torchvision"
+        return f"{self.interpolation} {self.size} of {self.short_side}, as {self.library}"
 
     def apply(self, image: Pillow.Image) -> Pillow.Image:
         """Resize and crop an image."""
@@ -63,7 +76,8 @@ class View:
             raise BadInputError(f"an image of {image.width} x {image.height}", expected="a less extreme aspect ratio")
         size = (self.short_side, stretched) if image.width <= image.height else (stretched, self.short_side)
         image = image.resize(size, Pillow.Resampling[self.interpolation.upper()])
-        left, top = (round((side - self.size) / 2) for side in size)
+        halved = (lambda rest: rest // 2) if self.library == "transformers" else (lambda rest: round(rest / 2))
+        left, top = (halved(side - self.size) for side in size)
         return image.crop((left, top, left + self.size, top + self.size))
 
 
