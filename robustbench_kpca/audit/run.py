@@ -18,6 +18,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.environment import revision, version
 from robustbench_kpca.inference.runner import Runner, device_for, is_stochastic
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
+from robustbench_kpca.models.source import class_names_of
 from robustbench_kpca.protocols.threat import Threat, parse_fraction
 from robustbench_kpca.records.audit import Audit, Check, Plan, Subject, audit_path, load_audit
 from robustbench_kpca.tasks import task_named
@@ -80,7 +81,8 @@ def audit(
     presentation = compute.presentation(model, attacked=True)
     runner = None if is_stochastic(model) else Runner(model.to(where), size, where, presentation=presentation)
     if runner is not None:
-        compute.require_classes(runner.logits(x[:size]).shape[1], chosen)
+        chosen, _ = compute.match_classes(chosen, runner.logits(x[:size]).shape[1], class_names_of(model))
+        y = compute.tensors(chosen)[1].to(where)
     if runner is not None and allow is not None:
         preflight(runner, x[:size], y[:size], allow)
     subject = subject_of(runner, model, name, chosen, compute.first_inputs(model, chosen, None, size).to(where))

@@ -11,7 +11,7 @@ from robustbench_kpca.evaluation.options import Progress
 from robustbench_kpca.evaluation.plan import AttackModel, AuditModel, Measure, Plan
 from robustbench_kpca.evaluation.trial import NamedModel
 from robustbench_kpca.files import require_writable
-from robustbench_kpca.models.loading import input_view
+from robustbench_kpca.models.source import stated_view
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.record import Record
 
@@ -69,14 +69,14 @@ def run_serially(plan: Plan, reporter: Reporter) -> list[Record]:
 
 
 def _load_data(plan: Plan, models: list[NamedModel], reporter: Reporter) -> list[Dataset]:
-    """Load the samples with the input view of each model; models with the same view share them."""
-    views: dict[View, Dataset] = {}
+    """Load the samples as each model takes them; models that take them alike share them."""
+    views: dict[View | None, Dataset] = {}
     known: dict[str, Dataset] = {}
     found = []
     for named in models:
-        view = input_view(named.model)
+        view = stated_view(named.model)
         if view not in views:
-            loaded = plan.data.load(view, reporter.start(f"decoding {plan.data.data}")).in_order()
+            loaded = plan.data.load_for(named.model, reporter.start(f"decoding {plan.data.data}")).in_order()
             views[view] = known.setdefault(loaded.digest(), loaded)
         found.append(views[view])
     return found

@@ -45,12 +45,12 @@ def measure_attack(
         return trial.finished
     known = None if smaller is None else _smaller_outcomes(trial.spec, scenario, smaller)
     findings = preflight(
-        trial.runner, *first_batch(task_named(data.task).compute, data, trial.runner), options.allow
+        trial.runner, *first_batch(task_named(data.task).compute, trial.data, trial.runner), options.allow
     )  # fmt: skip
     started = time.perf_counter()
     with frozen(named.model):
         outcomes = attack_all(
-            trial.runner, data, scenario, seed=options.seed, workers=options.workers, journal=trial.journal,
+            trial.runner, trial.data, scenario, seed=options.seed, workers=options.workers, journal=trial.journal,
             progress=progress, smaller=known,
         )  # fmt: skip
     return trial.finish(outcomes, time.perf_counter() - started, len(data), findings, smaller)
@@ -76,9 +76,20 @@ def measure_together(
     trials = [Trial.begin(named, data, label, scenario, options) for named in models]
     waiting = [trial for trial in trials if trial.finished is None]
     if waiting:
-        made = iter(_measure(waiting, options, progress))
-        return [next(made) if trial.finished is None else trial.finished for trial in trials]
+        made: dict[int, Record] = {}
+        for together in _alike(waiting):
+            found = _measure(together, options, progress)
+            made |= {id(trial): record for trial, record in zip(together, found, strict=True)}
+        return [made[id(trial)] if trial.finished is None else trial.finished for trial in trials]
     return [trial.finished for trial in trials if trial.finished is not None]
+
+
+def _alike(trials: Sequence[Trial]) -> list[list[Trial]]:
+    """Group trials by their samples: the labels of models that number classes in another way are others."""
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(trial.data.digest(), []).append(trial)
+    return list(groups.values())
 
 
 def _measure(trials: Sequence[Trial], options: RunOptions, progress: Progress | None) -> list[Record]:

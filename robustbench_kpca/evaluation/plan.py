@@ -100,7 +100,7 @@ def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, au
 
     Raises:
         BadInputError: an unknown protocol or option; two models with the same name; a curve without an attack; a folder
-            of frost images that no protocol uses.
+            of frost images that no protocol uses; no data, where the models are of no data set of their own.
 
     """
     _require_names(jobs)
@@ -115,7 +115,7 @@ def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, au
         raise BadInputError(
             f"--frost {options.frost_folder} is not used by any protocol", fix="add --set frost=original"
         )
-    return Plan(tuple(job.model for job in jobs), data, options, tuple(steps), tuple(resolved))
+    return Plan(tuple(job.model for job in jobs), data.of(job.model.model for job in jobs), options, tuple(steps), tuple(resolved))
 
 
 Resolved = dict[tuple[int, str], list[tuple[str, Scenario]]]

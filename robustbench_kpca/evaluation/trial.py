@@ -19,6 +19,7 @@ from robustbench_kpca.inference.environment import environment
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner, device_for
 from robustbench_kpca.metrics import measure
+from robustbench_kpca.models.source import class_names_of
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.outcomes import Outcomes
@@ -92,10 +93,10 @@ class Trial:
         runner = runner_for(model, data, scenario, size, where)
         first = task.compute.first_inputs(model, data, scenario, size)
         logits = runner.logits(first.to(where))
-        task.compute.require_classes(logits.shape[1], data)
+        data, matched = task.compute.match_classes(data, logits.shape[1], class_names_of(model))
         spec = Spec(
             model=model_info(model, named.name, named.source, logits),
-            data=_data_info(data),
+            data=_data_info(data, matched),
             protocol=ProtocolInfo(name=label, digest=scenario.digest(), resolved=scenario.model_dump(mode="json")),
             seed=options.seed,
             batch_size=size,
@@ -185,10 +186,10 @@ def runner_for(model: nn.Module, data: Dataset, scenario: Scenario, batch_size: 
     return Runner(model.to(device), batch_size, device, scenario.draws, search, presentation)
 
 
-def _data_info(data: Dataset) -> DataInfo:
+def _data_info(data: Dataset, matched: str) -> DataInfo:
     return DataInfo(
         name=data.name, split=data.split, n=len(data), classes=data.classes, digest=data.digest(), known=data.known,
-        class_names=data.class_names, task=data.task,
+        class_names=data.class_names, task=data.task, matched=matched or None, resized=data.resized or None,
     )  # fmt: skip
 
 

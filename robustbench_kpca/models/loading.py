@@ -12,7 +12,7 @@ from robustbench_kpca.errors import BadInputError, UnknownNameError
 from robustbench_kpca.models import factory
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.models.checkpoint import load_strictly, read_header, read_state
-from robustbench_kpca.models.families import ARCHITECTURES
+from robustbench_kpca.models.families import ARCHITECTURES, data_of
 from robustbench_kpca.models.source import stated_view
 from robustbench_kpca.models.sources import SOURCES
 from robustbench_kpca.registry import unknown_name
@@ -81,6 +81,11 @@ def _own(
     if checkpoint is None and not untrained:
         raise BadInputError(f"model '{name}' comes without weights", fix="add --checkpoint FILE, or --untrained")
     return create_model(**_config(name) | options), checkpoint
+
+
+def home_data(name: str) -> str | None:
+    """Return the data set of a model's own family, such as `digits` for `vit_digits_adv`; None if there is none."""
+    return data_of(str(_config(name)["name"]))
 
 
 def _config(name: str) -> dict[str, Any]:
