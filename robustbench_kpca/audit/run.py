@@ -13,12 +13,12 @@ from robustbench_kpca.audit.context import AuditContext
 from robustbench_kpca.audit.limits import limits
 from robustbench_kpca.audit.model_identity import subject_of
 from robustbench_kpca.audit.preflight import preflight
-from robustbench_kpca.data.load import as_dataset
+from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.environment import revision, version
 from robustbench_kpca.inference.runner import Runner, device_for, is_stochastic
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
-from robustbench_kpca.models.source import class_names_of
+from robustbench_kpca.models.source import class_names_of, is_differentiable
 from robustbench_kpca.protocols.threat import Threat, parse_fraction
 from robustbench_kpca.records.audit import Audit, Check, Plan, Subject, audit_path, load_audit
 from robustbench_kpca.tasks import task_named
@@ -65,6 +65,8 @@ def audit(
         BadInputError: the images cannot be used, or the model fails on clean images.
 
     """
+    if not is_differentiable(model):
+        raise BadInputError("an audit of a model without gradients", expected="a model in torch")
     data = as_dataset(images, labels)
     task = task_named(data.task)
     compute, chosen = task.compute, task.compute.audited(data, limit)

@@ -22,6 +22,10 @@ class ConsoleReporter:
         self.start, self.quiet = start, quiet
         self.begun = datetime.now(UTC).isoformat(timespec="seconds")
 
+    def noted(self, text: str) -> None:
+        """Print a remark."""
+        _console.note(text, quiet=self.quiet)
+
     def audited(self, audit: "Audit") -> None:
         """Print the flags of an audit."""
         say_flags(audit, quiet=self.quiet)

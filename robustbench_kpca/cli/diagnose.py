@@ -47,7 +47,7 @@ def diagnose(
             "loss by epoch, on several splits with --split train,test."
         ),
     ] = None,
-    data: Data = "digits",
+    data: Data = None,
     split: Split = None,
     images: Annotated[int, typer.Option(min=1, help="Number of images (evenly spread over the set) or texts.")] = 100,
     protocol: Annotated[
@@ -144,7 +144,7 @@ def diagnose(
         require_writable(out)
         require_own(out, "model")
     if _is_run(model):
-        _over_training(Path(model), data, split, images, out, seed=seed, json=json, quiet=quiet)
+        _over_training(Path(model), data or "digits", split, images, out, seed=seed, json=json, quiet=quiet)
         return
     request = ModelRequest(model, checkpoint, ema, resize_positions, untrained, name, options)
     with _console.progress(quiet=quiet) as start:

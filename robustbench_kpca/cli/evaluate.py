@@ -8,6 +8,7 @@ import typer
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._evaluating import best_device, carry_out, split_settings
 from robustbench_kpca.cli._options import (
+    MODEL,
     Allow,
     Audited,
     BadImages,
@@ -23,6 +24,7 @@ from robustbench_kpca.cli._options import (
     ResizePositions,
     Seed,
     Settings,
+    Size,
     Untrained,
     Workers,
 )
@@ -34,15 +36,13 @@ if TYPE_CHECKING:
 def evaluate(
     model: Annotated[
         list[str],
-        typer.Option(
-            "--model", "-m", help="Model: a name of `rbk list models`, timm:NAME or module.path:factory. Repeatable."
-        ),
+        typer.Option("--model", "-m", help=f"Model: {MODEL}. Repeatable."),
     ],
     protocol: Annotated[
         list[str],
         typer.Option("--protocol", "-p", help="Protocol: a name of `rbk list protocols`, or a TOML file. Repeatable."),
     ],
-    data: Data = "digits",
+    data: Data = None,
     split: Annotated[
         str | None,
         typer.Option(
@@ -80,6 +80,7 @@ def evaluate(
     bad_images: Annotated[
         BadImages, typer.Option(help="What to do with unreadable images: fail, or skip them and flag the record.")
     ] = BadImages.fail,
+    size: Size = None,
     cache: Annotated[
         Path | None, typer.Option(help="Folder for decoded images, so that each is decoded once; by default none.")
     ] = None,
@@ -130,7 +131,7 @@ def evaluate(
         for one in model
     ]  # fmt: skip
     options = RunOptions(seed, batch_size, workers, device or best_device(), out, fresh, tuple(allow), frost)
-    request = DataRequest(data, split, limit, against, subset, bad_images.value, cache)
+    request = DataRequest(data, split, limit, against, subset, bad_images.value, cache, size)
     records = carry_out(make_plan(jobs, request, options, audited=audited), quiet=quiet or json)
     if json:
         _console.show_json([record.model_dump(mode="json") for record in records])

@@ -1,7 +1,7 @@
 """The request for a data set: folder, split, how to resize images, and what to do with unreadable files."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -53,6 +53,10 @@ class View:
         if int(size / crop) != short_side:  # rounded down to one pixel less
             crop = size / (short_side + 0.5)
         return cls(size, crop, interpolation, library=library)
+
+    def at(self, size: int) -> "View":
+        """Return the view for another size."""
+        return replace(self, size=size)
 
     @property
     def short_side(self) -> int:

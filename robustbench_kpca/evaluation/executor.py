@@ -9,11 +9,12 @@ from robustbench_kpca.data.request import View
 from robustbench_kpca.evaluation.measure import audit_for, measure_attack, measure_together
 from robustbench_kpca.evaluation.options import Progress
 from robustbench_kpca.evaluation.plan import AttackModel, AuditModel, Measure, Plan
-from robustbench_kpca.evaluation.trial import NamedModel
+from robustbench_kpca.evaluation.trial import NamedModel, require_gradients
 from robustbench_kpca.files import require_writable
-from robustbench_kpca.models.source import stated_view
+from robustbench_kpca.models.source import class_names_of, is_differentiable, stated_classes, stated_view
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.tasks import task_named
 
 
 class Reporter(Protocol):
@@ -21,6 +22,10 @@ class Reporter(Protocol):
 
     def start(self, title: str) -> Progress:
         """Begin a progress bar; return the function to call with (done, total)."""
+        ...
+
+    def noted(self, text: str) -> None:
+        """Show a remark: how classes were matched, or pictures resized."""
         ...
 
     def audited(self, audit: Audit) -> None:
@@ -49,7 +54,13 @@ def run_serially(plan: Plan, reporter: Reporter) -> list[Record]:
     models = [NamedModel(request.load(), request.label, request.source) for request in plan.models]
     if plan.options.out is not None:
         require_writable(plan.options.out)
+    for step in plan.steps:
+        if isinstance(step, AttackModel):
+            for _, scenario in step.budgets:
+                require_gradients(models[step.model].model, scenario)
     data = _load_data(plan, models, reporter)
+    for named, samples in zip(models, data, strict=True):
+        _say(named, samples, reporter)
     audits: dict[int, Audit] = {}
     records: dict[tuple[int, str], list[Record]] = {}
     for step in plan.steps:
@@ -57,6 +68,8 @@ def run_serially(plan: Plan, reporter: Reporter) -> list[Record]:
             case Measure():
                 made = _measure(step, plan, models, data, reporter)
             case AuditModel(number):
+                if not is_differentiable(models[number].model):
+                    continue
                 audits[number] = audit_for(models[number], data[number], plan.options)
                 reporter.audited(audits[number])
                 continue
@@ -66,6 +79,23 @@ def run_serially(plan: Plan, reporter: Reporter) -> list[Record]:
             records.setdefault((number, step.protocol), []).append(record)
             reporter.recorded(record)
     return [record for place in plan.order for record in records[place]]
+
+
+def _say(named: NamedModel, data: Dataset, reporter: Reporter) -> None:
+    """Say how pictures are resized, and how classes are matched unless they are just counted alike.
+
+    Raises:
+        BadInputError: the model states classes that do not match those of the data.
+
+    """
+    if data.resized:
+        reporter.noted(f"{named.name}: pictures of {data.name} are resized: {data.resized}")
+    classes = stated_classes(named.model)
+    if classes is not None:
+        compute = task_named(data.task).compute
+        _, how = compute.match_classes(data, classes, class_names_of(named.model))
+        if not how.endswith("by number"):
+            reporter.noted(f"{named.name}: {how}")
 
 
 def _load_data(plan: Plan, models: list[NamedModel], reporter: Reporter) -> list[Dataset]:

@@ -14,6 +14,7 @@ from robustbench_kpca.evaluation.options import Progress, RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, Trial
 from robustbench_kpca.inference.corrupted import frost_of
 from robustbench_kpca.inference.runner import frozen
+from robustbench_kpca.models.source import is_differentiable
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.outcomes import Outcomes
@@ -35,12 +36,12 @@ def measure_attack(
     progress: Progress | None = None,
 ) -> Record:
     """Attack one model; return its record. Arguments as in `evaluate`; `data` must be sorted (`Dataset.in_order`)."""
-    if audit is True:
+    if audit is True and is_differentiable(named.model):
         finished = Trial.begin(named, data, label, scenario, options).finished
         if finished is not None and finished.audit is not None:
             return finished
         audit = audit_for(named, data, options)
-    trial = Trial.begin(named, data, label, scenario, options, audit or None)
+    trial = Trial.begin(named, data, label, scenario, options, audit if isinstance(audit, Audit) else None)
     if trial.finished is not None:
         return trial.finished
     known = None if smaller is None else _smaller_outcomes(trial.spec, scenario, smaller)

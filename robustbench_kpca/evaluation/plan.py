@@ -115,7 +115,8 @@ def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, au
         raise BadInputError(
             f"--frost {options.frost_folder} is not used by any protocol", fix="add --set frost=original"
         )
-    return Plan(tuple(job.model for job in jobs), data.of(job.model.model for job in jobs), options, tuple(steps), tuple(resolved))
+    models = tuple(job.model for job in jobs)
+    return Plan(models, data.of(one.model for one in models), options, tuple(steps), tuple(resolved))
 
 
 Resolved = dict[tuple[int, str], list[tuple[str, Scenario]]]

@@ -121,7 +121,7 @@ class DataRequest:
         """
         stated = stated_view(model)
         view = stated or View()
-        view = view if self.size is None else replace(view, size=self.size)
+        view = view if self.size is None else view.at(self.size)
         return self.load(view, progress, fit=stated is not None or self.size is not None)
 
     def load(self, view: View, progress: Progress | None = None, *, fit: bool = False) -> Dataset:

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from robustbench_kpca.attack_loop.engine import build_attack
 from robustbench_kpca.audit.model_identity import require_subject
 from robustbench_kpca.audit.preflight import Finding
 from robustbench_kpca.data.base import Dataset
@@ -19,7 +20,7 @@ from robustbench_kpca.inference.environment import environment
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner, device_for
 from robustbench_kpca.metrics import measure
-from robustbench_kpca.models.source import class_names_of
+from robustbench_kpca.models.source import class_names_of, is_differentiable
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.outcomes import Outcomes
@@ -86,6 +87,7 @@ class Trial:
         task, model, out = task_named(data.task), named.model, options.out
         task.table(scenario.kind)
         task.compute.require_data(data, scenario)
+        require_gradients(model, scenario)
         size = task.compute.batch_size(model, data, scenario) if options.batch_size is None else options.batch_size
         where = device_for(model, options.device)
         if out is not None:
@@ -132,6 +134,8 @@ class Trial:
         attacked = isinstance(self.scenario, Attack)
         notes = [f"preflight, allowed: {finding}" for finding in allowed]
         notes += task_named(self.data.task).compute.flags(outcomes) if attacked else []
+        if attacked and not is_differentiable(self.runner.model):
+            notes.append("not audited: the checks of an audit need gradients, which the model does not have")
         notes += [*_missing(self.data), *_halved(self.runner, self.spec.batch_size, smaller)]
         record = Record(
             spec=self.spec,
@@ -175,6 +179,25 @@ class Trial:
             record = record.audited(self.audit)
             record.save(out)
         return record
+
+
+def require_gradients(model: nn.Module, scenario: Scenario) -> None:
+    """Refuse attacks by gradients on a model that has none, such as an ONNX file.
+
+    Raises:
+        BadInputError: such an attack.
+
+    """
+    if is_differentiable(model) or not isinstance(scenario, Attack):
+        return
+    for stage in scenario.stage:
+        passes = build_attack(stage).most_passes(2)
+        if passes is None or passes[1]:
+            raise BadInputError(
+                f"attack '{stage.attack}' of protocol '{scenario.title}' needs gradients, but this model has none",
+                expected="an attack by queries alone",
+                fix="choose square-linf-8_255, spsa-linf-8_255, hopskipjump-linf-8_255 or noise-linf-8_255",
+            )
 
 
 def runner_for(model: nn.Module, data: Dataset, scenario: Scenario, batch_size: int, device: torch.device) -> Runner:

@@ -73,6 +73,12 @@ def class_names_of(model: nn.Module) -> tuple[str, ...] | None:
     return tuple(str(name) for name in names) if isinstance(names, (tuple, list)) else None
 
 
+def stated_classes(model: nn.Module) -> int | None:
+    """Return the number of a model's classes as it states it, None if it does not."""
+    names, number = class_names_of(model), getattr(model, "num_classes", None)
+    return len(names) if names else number if isinstance(number, int) and number > 0 else None
+
+
 def is_differentiable(model: nn.Module) -> bool:
     """Tell whether gradients can be taken through a model; one that runs outside torch has `differentiable = False`."""
     return bool(getattr(model, "differentiable", True))
