@@ -18,7 +18,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.environment import revision, version
 from robustbench_kpca.inference.runner import Runner, device_for, is_stochastic
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
-from robustbench_kpca.models.source import class_names_of, is_differentiable
+from robustbench_kpca.models.source import class_names_of, is_differentiable, stated_classes
 from robustbench_kpca.protocols.threat import Threat, parse_fraction
 from robustbench_kpca.records.audit import Audit, Check, Plan, Subject, audit_path, load_audit
 from robustbench_kpca.tasks import task_named
@@ -82,9 +82,10 @@ def audit(
     name = name or type(model).__name__
     presentation = compute.presentation(model, attacked=True)
     runner = None if is_stochastic(model) else Runner(model.to(where), size, where, presentation=presentation)
-    if runner is not None:
-        chosen, _ = compute.match_classes(chosen, runner.logits(x[:size]).shape[1], class_names_of(model))
-        y = compute.tensors(chosen)[1].to(where)
+    classes = stated_classes(model) if runner is None else runner.logits(x[:size]).shape[1]
+    if classes is not None:
+        whole, (chosen, _) = chosen, compute.match_classes(chosen, classes, class_names_of(model))
+        y = y if chosen is whole else compute.tensors(chosen)[1].to(where)
     if runner is not None and allow is not None:
         preflight(runner, x[:size], y[:size], allow)
     subject = subject_of(runner, model, name, chosen, compute.first_inputs(model, chosen, None, size).to(where))

@@ -20,7 +20,7 @@ TEXT = "transformers:"
 class Asked:
     """What is measured, whatever the model; fields as the options of the command."""
 
-    data: str | None
+    data: str
     split: str | None
     images: int
     protocol: str
@@ -76,7 +76,6 @@ def _load(request: "ModelRequest", asked: Asked) -> "tuple[Any, Procedure]":
     from robustbench_kpca.diagnostics import procedures
     from robustbench_kpca.diagnostics.encoders import load_text_model
     from robustbench_kpca.diagnostics.sources import ImageSource
-    from robustbench_kpca.evaluation.requests import DataRequest
     from robustbench_kpca.models.loading import input_view
     from robustbench_kpca.registry import unknown_name
 
@@ -84,17 +83,16 @@ def _load(request: "ModelRequest", asked: Asked) -> "tuple[Any, Procedure]":
         raise unknown_name("protocol of a diagnosis", asked.protocol, procedures.NAMES)
     literal, claims = asked.protocol == procedures.SARITAS, asked.claims
     if request.model.startswith(TEXT):
-        name, file = request.model.removeprefix(TEXT), Path(asked.data or "")
+        name, file = request.model.removeprefix(TEXT), Path(asked.data)
         network, texts = load_text_model(name, file, asked.images, untrained=request.untrained, options=request.options)
         return network, procedures.study_of_texts(texts, claims) if literal else procedures.corrected(texts, claims)
-    data = str(DataRequest(asked.data).of([request.model]).data)
     network = request.load()
     view = input_view(network)
     if literal:
-        every = Samples.require(load_data(data, asked.split, view=procedures.study_view(view.size)))
+        every = Samples.require(load_data(asked.data, asked.split, view=procedures.study_view(view.size)))
         found = procedures.study_of_images(every, claims, most=asked.images, seed=asked.seed)
         return procedures.normalise_as_study(network), found
-    samples = Samples.require(load_data(data, asked.split, asked.images, view=view))
+    samples = Samples.require(load_data(asked.data, asked.split, asked.images, view=view))
     return network, procedures.corrected(ImageSource(samples.in_order()), claims)
 
 

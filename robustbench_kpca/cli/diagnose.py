@@ -13,7 +13,6 @@ from robustbench_kpca.cli._diagnosing import TEXT, Asked, measured, numbers, wri
 from robustbench_kpca.cli._evaluating import split_settings
 from robustbench_kpca.cli._options import (
     Checkpoint,
-    Data,
     Device,
     Ema,
     Json,
@@ -47,7 +46,7 @@ def diagnose(
             "loss by epoch, on several splits with --split train,test."
         ),
     ] = None,
-    data: Data = None,
+    data: Annotated[str, typer.Option(help="Data set, as in `rbk eval`; its labels are not used.")] = "digits",
     split: Split = None,
     images: Annotated[int, typer.Option(min=1, help="Number of images (evenly spread over the set) or texts.")] = 100,
     protocol: Annotated[
@@ -144,7 +143,7 @@ def diagnose(
         require_writable(out)
         require_own(out, "model")
     if _is_run(model):
-        _over_training(Path(model), data or "digits", split, images, out, seed=seed, json=json, quiet=quiet)
+        _over_training(Path(model), data, split, images, out, seed=seed, json=json, quiet=quiet)
         return
     request = ModelRequest(model, checkpoint, ema, resize_positions, untrained, name, options)
     with _console.progress(quiet=quiet) as start:

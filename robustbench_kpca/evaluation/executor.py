@@ -94,7 +94,7 @@ def _say(named: NamedModel, data: Dataset, reporter: Reporter) -> None:
     if classes is not None:
         compute = task_named(data.task).compute
         _, how = compute.match_classes(data, classes, class_names_of(named.model))
-        if not how.endswith("by number"):
+        if how and not how.endswith("by number"):
             reporter.noted(f"{named.name}: {how}")
 
 

@@ -60,7 +60,7 @@ class ModelRequest:
     def _place(self) -> str:
         """Return the model without the folders of its file: `sub/mine.py:make` is `mine.py:make`."""
         before, colon, after = self.model.rpartition(":")
-        parts = [Path(part).name if Path(part).exists() else part for part in (before, after)]
+        parts = [Path(part).absolute().name if part and Path(part).exists() else part for part in (before, after)]
         return f"{parts[0]}{colon}{parts[1]}"
 
     def _file(self, *, suffix: bool) -> str:

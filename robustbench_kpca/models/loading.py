@@ -84,7 +84,16 @@ def _own(
 
 
 def home_data(name: str) -> str | None:
-    """Return the data set of a model's own family, such as `digits` for `vit_digits_adv`; None if there is none."""
+    """Return the data set of a model's own family, such as `digits` for `vit_digits_adv`; None if there is none.
+
+    Raises:
+        UnknownNameError: a name without a source that is no model of the package.
+
+    """
+    if ":" in name or name.endswith(".onnx"):
+        return None
+    if name not in ARCHITECTURES and name not in bundled():
+        raise _refer(name)
     return data_of(str(_config(name)["name"]))
 
 

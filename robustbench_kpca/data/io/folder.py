@@ -152,10 +152,10 @@ def _from_table(table: Path) -> _Found:
     for number, row in enumerate(rows, 2):
         _require_row(table, number, row["file"], row["label"])
     files, given = [row["file"] for row in rows], [row["label"].strip() for row in rows]
-    if all(label.isdecimal() for label in given):
+    if all(label.removeprefix("-").isdecimal() for label in given):
         labels = [int(label) for label in given]
         return _Found(files, labels, max([*labels, -1]) + 1, counted=True)
-    numeric = next((number for number, label in enumerate(given, 2) if label.lstrip("-").isdecimal()), None)
+    numeric = next((number for number, label in enumerate(given, 2) if label.removeprefix("-").isdecimal()), None)
     if numeric is not None:
         raise BadInputError(
             f"line {numeric} of {table} has the label {given[numeric - 2]}, other lines have names",
