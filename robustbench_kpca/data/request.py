@@ -80,8 +80,8 @@ class View:
             raise BadInputError(f"an image of {image.width} x {image.height}", expected="a less extreme aspect ratio")
         size = (self.short_side, stretched) if image.width <= image.height else (stretched, self.short_side)
         image = image.resize(size, Pillow.Resampling[self.interpolation.upper()])
-        halved = (lambda rest: rest // 2) if self.library == "transformers" else (lambda rest: round(rest / 2))
-        left, top = (halved(side - self.size) for side in size)
+        down = self.library == "transformers"
+        left, top = (rest // 2 if down else round(rest / 2) for rest in (side - self.size for side in size))
         return image.crop((left, top, left + self.size, top + self.size))
 
 

@@ -39,8 +39,8 @@ def test_a_name_and_several_protocols(digits):
 def test_a_named_model_brings_its_data():
     record = evaluate("vit_digits", protocol="clean")
     assert (record.spec.data.name, record.spec.data.n) == ("digits", 364)
-    with pytest.raises(BadInputError, match="no data"):
-        evaluate("vit_cifar", protocol="clean")
+    with pytest.raises(BadInputError, match="without data"):
+        evaluate(torch.nn.Identity(), protocol="clean")
 
 
 class Items(torch.utils.data.Dataset):

@@ -12,7 +12,7 @@ from robustbench_kpca.data.relabelled import Relabelled
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError
 
-UNLIKELY = 1e-6
+UNLIKELY = 1e-9
 """Where only labels tell the number of classes: the least probability, if every class is equally frequent, that none of
 the labels is larger."""
 _SHOWN = 3
