@@ -18,6 +18,8 @@ from robustbench_kpca.models.sources import SOURCES
 from robustbench_kpca.registry import unknown_name
 
 WEIGHTS = Path(__file__).parent / "weights"
+DIGITS = tuple("0123456789")
+"""The classes of bundled models of digits, so that no folder of ten other classes is taken for them."""
 
 
 def bundled() -> dict[str, Path]:
@@ -75,7 +77,9 @@ def _own(
 ) -> tuple[nn.Module, Path | str | None]:
     weights = bundled()
     if name in weights and checkpoint is None and not untrained:
-        return create_model(**_config(name) | options), weights[name]
+        model = create_model(**_config(name) | options)
+        model.class_names = DIGITS if home_data(name) == "digits" else None
+        return model, weights[name]
     if name not in ARCHITECTURES and name not in weights:
         raise _refer(name)
     if checkpoint is None and not untrained:

@@ -106,6 +106,18 @@ def test_wordnet_ids_are_imagenets_numbers_or_an_order(tmp_path):
         match_classes(data, 4, None)
 
 
+def test_ten_folders_are_not_ten_digits(tmp_path):
+    from robustbench_kpca import load_model
+
+    model = load_model("vit_digits")
+    for names in (imagenet_wnids()[:10], [f"class{i}" for i in range(10)]):
+        data = load_data(folder(tmp_path / names[0], dict.fromkeys(names, 0.5), size=32), view=View(32, 1.0))
+        with pytest.raises(BadInputError, match="10 classes of data"):
+            evaluate(model, data, protocol="clean")
+    data = load_data(folder(tmp_path / "digits", dict.fromkeys("379", 0.5), size=32), view=View(32, 1.0))
+    assert evaluate(model, data, protocol="clean").outcomes["label"].tolist() == [3, 7, 9]
+
+
 def test_lists_of_imagenets_names():
     import torchvision
 
