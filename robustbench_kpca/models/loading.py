@@ -58,7 +58,7 @@ def load_model(
         prefix, colon, rest = "onnx", ":", name
     with torch.random.fork_rng():  # initial weights are random; the caller's generator stays as it is
         if colon and prefix in SOURCES.names():
-            model = SOURCES.get(prefix).build(rest, checkpoint is None and not untrained, dict(options))
+            model: nn.Module = SOURCES.get(prefix).build(rest, checkpoint is None and not untrained, dict(options))
         elif colon:
             model = factory.build(name, options)
         else:

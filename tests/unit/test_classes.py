@@ -55,7 +55,7 @@ def test_folders_are_matched_by_name_whatever_the_order(tmp_path):
     assert (made.classes, made.class_names) == (3, tuple(names))
     assert how == "2 of 3 classes, by name (cat is 1, dog_house is 2)"
     record = evaluate(Hue(3, names), data, protocol="clean")
-    assert record.metrics["accuracy"].value == 1.0
+    assert record.metrics["clean_accuracy"].value == 1.0
     assert record.outcomes["label"].tolist() == [1, 2]
     assert record.spec.data.matched == how
     again, same = match_classes(made, 3, names)
@@ -144,7 +144,7 @@ def test_models_that_number_classes_differently_share_one_run(tmp_path):
     data = load_data(folder(tmp_path / "pets", {"cat": 0.0, "dog": 1.0}), view=VIEW).in_order()
     models = [NamedModel(Hue(2, names), f"m{i}") for i, names in enumerate((("cat", "dog"), ("dog", "cat"), None))]
     made = measure_together(models, data, *prepare("clean", {}), RunOptions(out=tmp_path / "runs"))
-    assert [record.metrics["accuracy"].value for record in made] == [1.0, 0.0, 1.0]
+    assert [record.metrics["clean_accuracy"].value for record in made] == [1.0, 0.0, 1.0]
     assert [record.spec.data.matched for record in made] == [
         "2 of 2 classes, by name (cat is 0, dog is 1)", "2 of 2 classes, by name (cat is 1, dog is 0)",
         "2 classes, by number",
