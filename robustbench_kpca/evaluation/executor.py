@@ -1,11 +1,13 @@
 """Execute a plan: run its steps one after the other in this process."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.measure import audit_for, measure_attack, measure_together
 from robustbench_kpca.evaluation.options import Progress
 from robustbench_kpca.evaluation.plan import AttackModel, AuditModel, Measure, Plan
@@ -82,18 +84,14 @@ def run_serially(plan: Plan, reporter: Reporter) -> list[Record]:
 
 
 def _say(named: NamedModel, data: Dataset, reporter: Reporter) -> None:
-    """Say how pictures are resized, and how classes are matched unless they are just counted alike.
-
-    Raises:
-        BadInputError: the model states classes that do not match those of the data.
-
-    """
+    """Say how pictures are resized, and how classes are matched unless they are just counted alike."""
     if data.resized:
         reporter.noted(f"{named.name}: pictures of {data.name} are resized: {data.resized}")
     classes = stated_classes(named.model)
     if classes is not None:
-        compute = task_named(data.task).compute
-        _, how = compute.match_classes(data, classes, class_names_of(named.model))
+        how = ""
+        with contextlib.suppress(BadInputError):  # refused when the first batch is shown, after what else may be wrong
+            _, how = task_named(data.task).compute.match_classes(data, classes, class_names_of(named.model))
         if how and not how.endswith("by number"):
             reporter.noted(f"{named.name}: {how}")
 

@@ -138,8 +138,8 @@ class DataRequest:
         if self.subset is not None:
             data = published_subset(Samples.require(data), self.subset)
         if self.against is not None:
-            unknown = self._load(self.against, None, view, fit=fit)
-            data = Pair(Samples.require(data), Samples.require(unknown))
+            known = Samples.require(data)
+            data = Pair(known, Samples.require(self._load(self.against, None, view, fit=fit)))
         return data if self.cache is None else cached(Samples.require(data), self.cache, progress)
 
     def _load(self, source: str, split: str | None, view: View, *, fit: bool) -> Dataset:

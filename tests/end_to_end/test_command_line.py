@@ -128,7 +128,7 @@ BAD = [
     ([*EVAL, "-m", "symvit_digits"], "'symvit_digits' ... twice"),
     ([*EVAL, "--set", "model.depht=3"], "'depht' ... did you mean 'depth'"),
     (
-        ["eval", "-m", "vit_tiny_patch16_224", "-p", "clean", "-o", "out"],
+        ["eval", "-m", "vit_tiny_patch16_224", "--data", "digits", "-p", "clean", "-o", "out"],
         "--checkpoint",
     ),
     (["eval", "-m", "timm:vit_tiny_patch16_24", "--data", "digits", "-p", "clean", "-o", "out"], "vit_tiny_patch16_24"),

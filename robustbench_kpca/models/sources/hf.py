@@ -25,22 +25,28 @@ OPTIONS = ("revision", "attn_implementation")
 
 
 class Unwrapped(nn.Module):
-    """A model of transformers that returns its logits alone; those of pixels at the size of the picture."""
+    """A model of transformers that returns its logits alone."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self.net = net
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits: (batch, classes), or (batch, classes, height, width), enlarged by bilinear interpolation."""
+        """Return logits, shape (batch, classes)."""
         logits: Tensor = self.net(pixel_values=x).logits
-        if logits.ndim == 4 and logits.shape[2:] != x.shape[2:]:
-            return F.interpolate(logits, x.shape[2:], mode="bilinear", align_corners=False)
         return logits
 
     def own_state(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the weights of the wrapped model under the names that they have here."""
         return {name if name.startswith("net.") else f"net.{name}": value for name, value in state.items()}
+
+
+class Enlarged(Unwrapped):
+    """A segmenter of transformers, whose logits are enlarged to the size of the picture by bilinear interpolation."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits, shape (batch, classes, height, width)."""
+        return F.interpolate(super().forward(x), x.shape[2:], mode="bilinear", align_corners=False)
 
 
 def _build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
@@ -56,7 +62,7 @@ def _build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
         with _quiet(transformers):
             config = transformers.AutoConfig.from_pretrained(name, **how)
             processor = transformers.AutoImageProcessor.from_pretrained(name, **how)
-            net = _load(transformers, name, config, pretrained, how | options)
+            model = _load(transformers, name, config, pretrained, how | options)
     except BadInputError:
         raise
     except Exception as error:  # noqa: BLE001 (the hub and the library fail in many ways)
@@ -70,22 +76,22 @@ def _build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
     labels: dict[int, str] = config.id2label
     names = [labels[index] for index in sorted(labels)]
     named = not any(one.startswith("LABEL_") for one in names)  # the library's names where the authors gave none
-    return describe(normalise_inside(Unwrapped(net), mean, std), view_of(processor, name), names if named else None)
+    return describe(normalise_inside(model, mean, std), view_of(processor, name), names if named else None)
 
 
-def _load(transformers: Any, name: str, config: Any, pretrained: bool, how: dict[str, Any]) -> Any:
+def _load(transformers: Any, name: str, config: Any, pretrained: bool, how: dict[str, Any]) -> Unwrapped:
     """Build the model in single precision, whatever the precision of the file."""
     made_for = " ".join(config.architectures or ["ForImageClassification"])
     if "ForSemanticSegmentation" in made_for:
-        auto = transformers.AutoModelForSemanticSegmentation
+        auto, wrap = transformers.AutoModelForSemanticSegmentation, Enlarged
     elif "ForImageClassification" in made_for:
-        auto = transformers.AutoModelForImageClassification
+        auto, wrap = transformers.AutoModelForImageClassification, Unwrapped
     else:
         raise BadInputError(
             f"model 'hf:{name}' is a {made_for}", expected="a model ForImageClassification or ForSemanticSegmentation"
         )
     if not pretrained:
-        return auto.from_config(config, dtype=torch.float32)
+        return wrap(auto.from_config(config, dtype=torch.float32))
     net, found = auto.from_pretrained(name, dtype=torch.float32, output_loading_info=True, **how)
     missing = sorted(found["missing_keys"]) + sorted(str(key) for key in found["mismatched_keys"])
     if missing:
@@ -93,7 +99,7 @@ def _load(transformers: Any, name: str, config: Any, pretrained: bool, how: dict
             f"the weights of 'hf:{name}' lack {len(missing)} tensors ({', '.join(missing[:3])})",
             expected="the weights of the whole model, with its head",
         )
-    return net
+    return wrap(net)
 
 
 @contextmanager
