@@ -81,11 +81,12 @@ def _build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
 
 def _load(transformers: Any, name: str, config: Any, pretrained: bool, how: dict[str, Any]) -> Unwrapped:
     """Build the model in single precision, whatever the precision of the file."""
+    wrap: type[Unwrapped] = Unwrapped
     made_for = " ".join(config.architectures or ["ForImageClassification"])
     if "ForSemanticSegmentation" in made_for:
         auto, wrap = transformers.AutoModelForSemanticSegmentation, Enlarged
     elif "ForImageClassification" in made_for:
-        auto, wrap = transformers.AutoModelForImageClassification, Unwrapped
+        auto = transformers.AutoModelForImageClassification
     else:
         raise BadInputError(
             f"model 'hf:{name}' is a {made_for}", expected="a model ForImageClassification or ForSemanticSegmentation"
