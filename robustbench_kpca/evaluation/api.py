@@ -17,6 +17,7 @@ from robustbench_kpca.evaluation.given import data_for, named_model
 from robustbench_kpca.evaluation.measure import measure_attack, measure_together
 from robustbench_kpca.evaluation.options import Progress, RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, runner_for
+from robustbench_kpca.inference.acceleration import Acceleration, accelerated
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.runner import device_for, frozen
 from robustbench_kpca.models.source import class_names_of
@@ -76,6 +77,8 @@ def evaluate(
     fresh: bool = False,
     allow: Collection[str] = (),
     frost_folder: Path | str | None = None,
+    compile: str | None = None,  # noqa: A002 (torch's name)
+    tf32: bool = False,
     name: str | None = None,
     source: str = "python",
     audit: Audit | bool = True,
@@ -104,6 +107,8 @@ def evaluate(
         fresh: see `RunOptions`.
         allow: see `RunOptions`.
         frost_folder: see `RunOptions`.
+        compile: mode of `torch.compile`, such as "default" or "reduce-overhead" (CUDA graphs); None: not compiled.
+        tf32: allow TF32 products on a CUDA device.
         name: name of the model in the record; default: its own, or the name of its class.
         source: where the model came from, for the record.
         audit: the audit for the records of attacks: True makes one first, as `rbk eval` does (about a minute); False
@@ -121,7 +126,9 @@ def evaluate(
         EvaluationError: the evaluation started but could not finish.
 
     """
-    options = RunOptions.of(seed, batch_size, workers, device, out, fresh, allow, frost_folder)
+    options = RunOptions.of(
+        seed, batch_size, workers, device, out, fresh, allow, frost_folder, Acceleration(compile, tf32)
+    )
     asked = [protocol] if isinstance(protocol, str) else list(protocol)
     prepared = [prepare(one, overrides) for one in asked]
     attacks = [isinstance(scenario, Attack) for _, scenario in prepared]
@@ -130,13 +137,16 @@ def evaluate(
     named = named_model(model, name, source)
     data = data_for(model, named.model, images, labels, classes, size)
     records: list[Record] = []
-    for label, scenario in prepared:
-        if not isinstance(scenario, Attack):
-            records += measure_together([named], data, label, scenario, options, progress)
-            continue
-        made = measure_attack(named, data, label, scenario, options, audit=audit, smaller=smaller, progress=progress)
-        records.append(made)
-        audit = made.audit or audit
+    with accelerated([named.model], options.acceleration):
+        for label, scenario in prepared:
+            if not isinstance(scenario, Attack):
+                records += measure_together([named], data, label, scenario, options, progress)
+                continue
+            made = measure_attack(
+                named, data, label, scenario, options, audit=audit, smaller=smaller, progress=progress
+            )  # fmt: skip
+            records.append(made)
+            audit = made.audit or audit
     return records[0] if isinstance(protocol, str) else records
 
 
@@ -153,6 +163,8 @@ def evaluate_together(
     out: Path | str | None = None,
     fresh: bool = False,
     frost_folder: Path | str | None = None,
+    compile: str | None = None,  # noqa: A002 (torch's name)
+    tf32: bool = False,
     sources: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     **overrides: Override,
@@ -173,6 +185,8 @@ def evaluate_together(
         out: see `RunOptions`.
         fresh: see `RunOptions`.
         frost_folder: see `RunOptions`.
+        compile: mode of `torch.compile`, such as "default" or "reduce-overhead" (CUDA graphs); None: not compiled.
+        tf32: allow TF32 products on a CUDA device.
         sources: name -> where the model came from, for the records.
         progress: see `evaluate`.
         **overrides: see `evaluate`.
@@ -187,10 +201,13 @@ def evaluate_together(
     label, scenario = prepare(protocol, overrides)
     if isinstance(scenario, Attack):
         raise BadInputError(f"protocol '{label}' is an attack", fix="evaluate models one by one")
-    options = RunOptions.of(seed, batch_size, workers, device, out, fresh, (), frost_folder)
+    options = RunOptions.of(
+        seed, batch_size, workers, device, out, fresh, (), frost_folder, Acceleration(compile, tf32)
+    )
     came_from = sources or {}
     named = [NamedModel(model, name, came_from.get(name, "python")) for name, model in models.items()]
-    return measure_together(named, as_dataset(images, labels).in_order(), label, scenario, options, progress)
+    with accelerated(models.values(), options.acceleration):
+        return measure_together(named, as_dataset(images, labels).in_order(), label, scenario, options, progress)
 
 
 def evaluate_curve(

@@ -13,6 +13,7 @@ from robustbench_kpca.evaluation.options import Progress
 from robustbench_kpca.evaluation.plan import AttackModel, AuditModel, Measure, Plan
 from robustbench_kpca.evaluation.trial import NamedModel, require_gradients
 from robustbench_kpca.files import require_writable
+from robustbench_kpca.inference.acceleration import accelerated
 from robustbench_kpca.models.source import class_names_of, is_differentiable, stated_classes, stated_view
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.record import Record
@@ -63,6 +64,11 @@ def run_serially(plan: Plan, reporter: Reporter) -> list[Record]:
     data = _load_data(plan, models, reporter)
     for named, samples in zip(models, data, strict=True):
         _say(named, samples, reporter)
+    with accelerated([named.model for named in models], plan.options.acceleration):
+        return _run(plan, models, data, reporter)
+
+
+def _run(plan: Plan, models: list[NamedModel], data: list[Dataset], reporter: Reporter) -> list[Record]:
     audits: dict[int, Audit] = {}
     records: dict[tuple[int, str], list[Record]] = {}
     for step in plan.steps:
