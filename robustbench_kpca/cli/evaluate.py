@@ -11,6 +11,7 @@ from robustbench_kpca.cli._options import (
     MODEL,
     Allow,
     Audited,
+    AuditLevel,
     BadImages,
     Checkpoint,
     Compile,
@@ -18,6 +19,7 @@ from robustbench_kpca.cli._options import (
     Device,
     Ema,
     Frost,
+    GridWorkers,
     Json,
     Limit,
     Presets,
@@ -28,7 +30,6 @@ from robustbench_kpca.cli._options import (
     Size,
     Tf32,
     Untrained,
-    Workers,
 )
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def evaluate(
     ] = None,
     frost: Frost = None,
     allow: Allow = [],  # noqa: B006 (typer reads the default)
-    audited: Audited = True,
+    audited: Audited = AuditLevel.full,
     fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate and audit again even if records exist.")] = False,
     seed: Seed = 0,
     batch_size: Annotated[
@@ -100,7 +101,7 @@ def evaluate(
             "exceed 256 MiB.",
         ),
     ] = None,
-    workers: Workers = 0,
+    workers: GridWorkers = None,
     device: Device = None,
     compile_: Compile = None,
     tf32: Tf32 = False,
@@ -147,7 +148,7 @@ def evaluate(
         Acceleration(compile_, tf32),
     )
     request = DataRequest(data, split, limit, against, subset, bad_images.value, cache, size)
-    records = carry_out(make_plan(jobs, request, options, audited=audited), quiet=quiet or json)
+    records = carry_out(make_plan(jobs, request, options, audit=audited.level), quiet=quiet or json)
     if json:
         _console.show_json([record.model_dump(mode="json") for record in records])
         return

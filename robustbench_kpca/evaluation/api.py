@@ -10,21 +10,24 @@ from torch import Tensor, nn
 
 from robustbench_kpca.attack_loop.pool import Sample
 from robustbench_kpca.audit.preflight import preflight
+from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.attacked import attack_all
+from robustbench_kpca.evaluation.command import call
 from robustbench_kpca.evaluation.given import data_for, named_model
 from robustbench_kpca.evaluation.measure import measure_attack, measure_together
-from robustbench_kpca.evaluation.options import Progress, RunOptions
+from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, runner_for
 from robustbench_kpca.inference.acceleration import Acceleration, accelerated
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.runner import device_for, frozen
 from robustbench_kpca.models.source import class_names_of
+from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.loading import along_curve
 from robustbench_kpca.protocols.scenario import Attack, Override
 from robustbench_kpca.protocols.threat import parse_fraction
-from robustbench_kpca.records.audit import Audit
+from robustbench_kpca.records.audit import Audit, Level
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.compute import BATCH_SIZE, first_batch
@@ -71,7 +74,7 @@ def evaluate(
     size: int | None = None,
     seed: int = 0,
     batch_size: int | None = None,
-    workers: int = 0,
+    workers: int | None = None,
     device: str | None = None,
     out: Path | str | None = None,
     fresh: bool = False,
@@ -81,7 +84,7 @@ def evaluate(
     tf32: bool = False,
     name: str | None = None,
     source: str = "python",
-    audit: Audit | bool = True,
+    audit: Audit | Level | bool = True,
     smaller: Record | None = None,
     progress: Progress | None = None,
     **overrides: Override,
@@ -111,10 +114,11 @@ def evaluate(
         tf32: allow TF32 products on a CUDA device.
         name: name of the model in the record; default: its own, or the name of its class.
         source: where the model came from, for the record.
-        audit: the audit for the records of attacks: True makes one first, as `rbk eval` does (about a minute); False
-            omits it; or pass an existing audit (`audit.run.audit`).
+        audit: the audit for the records of attacks: True or `"full"` makes one first, as `rbk eval` does (about a
+            minute), `"quick"` one of fewer checks; False omits it; or pass an existing audit (`audit.run.audit`).
         smaller: the record of the same evaluation at the next smaller budget of `below`; it is then not repeated.
-        progress: called with (samples done, samples in total).
+        progress: called with the numbers of samples done and of all and, by name, what else is known
+            (`progress.Progress`).
         **overrides: fields of the protocol to replace, such as `eps="3/255"`.
 
     Returns:
@@ -130,20 +134,21 @@ def evaluate(
         seed, batch_size, workers, device, out, fresh, allow, frost_folder, Acceleration(compile, tf32)
     )
     asked = [protocol] if isinstance(protocol, str) else list(protocol)
-    prepared = [prepare(one, overrides) for one in asked]
-    attacks = [isinstance(scenario, Attack) for _, scenario in prepared]
-    if isinstance(audit, Audit) and not any(attacks):
-        raise BadInputError(f"an audit for protocol '{prepared[0][0]}', which is no attack", fix="leave it out")
+    prepared = [(one, *prepare(one, overrides)) for one in asked]
+    if isinstance(audit, Audit) and not any(isinstance(scenario, Attack) for *_, scenario in prepared):
+        raise BadInputError(f"an audit for protocol '{prepared[0][1]}', which is no attack", fix="leave it out")
     named = named_model(model, name, source)
     data = data_for(model, named.model, images, labels, classes, size)
     records: list[Record] = []
     with accelerated([named.model], options.acceleration):
-        for label, scenario in prepared:
+        for one, label, scenario in prepared:
+            command = _called(named, data, one, options, overrides)
             if not isinstance(scenario, Attack):
-                records += measure_together([named], data, label, scenario, options, progress)
+                records += measure_together([named], data, label, scenario, options, progress, [command])
                 continue
             made = measure_attack(
-                named, data, label, scenario, options, audit=audit, smaller=smaller, progress=progress
+                named, data, label, scenario, options, smaller=smaller, progress=progress, command=command,
+                audit="full" if audit is True else audit or None,
             )  # fmt: skip
             records.append(made)
             audit = made.audit or audit
@@ -158,7 +163,7 @@ def evaluate_together(
     protocol: str,
     seed: int = 0,
     batch_size: int | None = None,
-    workers: int = 0,
+    workers: int | None = None,
     device: str | None = None,
     out: Path | str | None = None,
     fresh: bool = False,
@@ -206,8 +211,18 @@ def evaluate_together(
     )
     came_from = sources or {}
     named = [NamedModel(model, name, came_from.get(name, "python")) for name, model in models.items()]
+    data = as_dataset(images, labels).in_order()
+    commands = [_called(one, data, protocol, options, overrides) for one in named]
     with accelerated(models.values(), options.acceleration):
-        return measure_together(named, as_dataset(images, labels).in_order(), label, scenario, options, progress)
+        return measure_together(named, data, label, scenario, options, progress, commands)
+
+
+def _called(
+    named: NamedModel, data: Dataset, protocol: str, options: RunOptions, overrides: Mapping[str, Override]
+) -> tuple[str]:
+    """Return the call from Python in short."""
+    sizes = {"seed": options.seed, "batch_size": options.batch_size, "allow": options.allow}
+    return call(named.name, f"{data.name} {data.split}, {len(data)} samples", protocol, **sizes, **overrides)
 
 
 def evaluate_curve(

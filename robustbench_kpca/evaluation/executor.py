@@ -8,14 +8,15 @@ from typing import Protocol
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.measure import audit_for, measure_attack, measure_together
-from robustbench_kpca.evaluation.options import Progress
 from robustbench_kpca.evaluation.plan import AttackModel, AuditModel, Measure, Plan
 from robustbench_kpca.evaluation.trial import NamedModel, require_gradients
 from robustbench_kpca.files import require_writable
 from robustbench_kpca.inference.acceleration import accelerated
 from robustbench_kpca.models.source import class_names_of, is_differentiable, stated_classes, stated_view
-from robustbench_kpca.records.audit import Audit
+from robustbench_kpca.progress import Progress
+from robustbench_kpca.records.audit import Audit, Level
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks import task_named
 
@@ -27,12 +28,12 @@ class Reporter(Protocol):
         """Begin a progress bar; return the function to call with (done, total)."""
         ...
 
-    def noted(self, text: str) -> None:
-        """Show a remark: how classes were matched, or pictures resized."""
+    def announce(self, text: str) -> None:
+        """Show a remark, such as what comes next and what it will cost."""
         ...
 
-    def audited(self, audit: Audit) -> None:
-        """Show a new or stored audit."""
+    def audited(self, audit: Audit, *, kept: bool) -> None:
+        """Show a new audit, or a stored one that was kept."""
         ...
 
     def recorded(self, record: Record) -> None:
@@ -75,11 +76,10 @@ def _run(plan: Plan, models: list[NamedModel], data: list[Dataset], reporter: Re
         match step:
             case Measure():
                 made = _measure(step, plan, models, data, reporter)
-            case AuditModel(number):
+            case AuditModel(number, level):
                 if not is_differentiable(models[number].model):
                     continue
-                audits[number] = audit_for(models[number], data[number], plan.options)
-                reporter.audited(audits[number])
+                audits[number] = _audit(level, plan, models[number], data[number], reporter)
                 continue
             case AttackModel(number):
                 made = _attack(step, plan, models[number], data[number], audits.get(number), reporter)
@@ -92,14 +92,14 @@ def _run(plan: Plan, models: list[NamedModel], data: list[Dataset], reporter: Re
 def _say(named: NamedModel, data: Dataset, reporter: Reporter) -> None:
     """Say how pictures are resized, and how classes are matched unless they are just counted alike."""
     if data.resized:
-        reporter.noted(f"{named.name}: pictures of {data.name} are resized: {data.resized}")
+        reporter.announce(f"{named.name}: pictures of {data.name} are resized: {data.resized}")
     classes = stated_classes(named.model)
     if classes is not None:
         how = ""
         with contextlib.suppress(BadInputError):  # refused when the first batch is shown, after what else may be wrong
             _, how = task_named(data.task).compute.match_classes(data, classes, class_names_of(named.model))
         if how and not how.endswith("by number"):
-            reporter.noted(f"{named.name}: {how}")
+            reporter.announce(f"{named.name}: {how}")
 
 
 def _load_data(plan: Plan, models: list[NamedModel], reporter: Reporter) -> list[Dataset]:
@@ -112,6 +112,8 @@ def _load_data(plan: Plan, models: list[NamedModel], reporter: Reporter) -> list
         if view not in views:
             loaded = plan.data.load_for(named.model, reporter.start(f"decoding {plan.data.data}")).in_order()
             views[view] = known.setdefault(loaded.digest(), loaded)
+            if loaded.skipped:
+                reporter.announce(f"{loaded.name}: {len(loaded.skipped)} images cannot be used and were skipped")
         found.append(views[view])
     return found
 
@@ -128,19 +130,34 @@ def _measure(
         made = measure_together(
             [models[number] for number in numbers], data[numbers[0]], step.label, step.scenario, options,
             reporter.start(f"{shown}  {step.protocol}"),
+            [Command(plan.models[number], plan.data, step.protocol, step.overrides, options) for number in numbers],
         )  # fmt: skip
         yield from zip(numbers, made, strict=True)
+
+
+def _audit(level: Level, plan: Plan, named: NamedModel, data: Dataset, reporter: Reporter) -> Audit:
+    announced: list[str] = []
+
+    def announce(text: str) -> None:
+        announced.append(text)
+        reporter.announce(f"{named.name}  {text}")
+
+    audit = audit_for(named, data, plan.options, level, announce, reporter.start(f"{named.name}  audit"))
+    reporter.audited(audit, kept=not announced)
+    return audit
 
 
 def _attack(
     step: AttackModel, plan: Plan, named: NamedModel, data: Dataset, audit: Audit | None, reporter: Reporter
 ) -> Iterator[tuple[int, Record]]:
     record: Record | None = None
-    for label, scenario in step.budgets:
+    level = None if audit is None else audit.plan.level
+    for label, scenario, overrides in step.budgets:
         below = scenario.smaller().digest() if scenario.below else ""
         record = measure_attack(
-            named, data, label, scenario, plan.options, audit=audit or False,
+            named, data, label, scenario, plan.options, audit=audit,
             smaller=record if record and record.spec.protocol.digest == below else None,
             progress=reporter.start(f"{named.name}  {step.protocol}"),
+            command=Command(plan.models[step.model], plan.data, step.protocol, overrides, plan.options, level),
         )  # fmt: skip
         yield step.model, record

@@ -11,20 +11,15 @@ from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError, UnknownNameError
 from robustbench_kpca.models import factory
 from robustbench_kpca.models.build import create_model
-from robustbench_kpca.models.checkpoint import load_strictly, read_header, read_state
+from robustbench_kpca.models.bundle import bundled, read_header
+from robustbench_kpca.models.checkpoint import load_strictly, read_state
 from robustbench_kpca.models.families import ARCHITECTURES, data_of
 from robustbench_kpca.models.source import stated_view
 from robustbench_kpca.models.sources import SOURCES
 from robustbench_kpca.registry import unknown_name
 
-WEIGHTS = Path(__file__).parent / "weights"
 DIGITS = tuple("0123456789")
 """The classes of bundled models of digits, so that no folder of ten other classes is taken for them."""
-
-
-def bundled() -> dict[str, Path]:
-    """Return name -> weights of every trained model in the package."""
-    return {path.stem: path for path in sorted(WEIGHTS.glob("*.safetensors"))}
 
 
 def load_model(

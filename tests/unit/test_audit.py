@@ -335,20 +335,9 @@ def test_records_of_attacks_keep_the_audit_of_their_own_model(data, tmp_path):
 @pytest.mark.usefixtures("tiny")
 def test_the_commands(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    common = [
-        "-m",
-        "test_audit:Flat",
-        "-p",
-        "clean",
-        "-p",
-        "fgsm-linf-8_255",
-        "--data",
-        "digits",
-        "--limit",
-        "20",
-        "-q",
-    ]
-    assert main(["eval", *common, "-o", "bare", "--no-audit"]) == 0
+    common = ["-m", "test_audit:Flat", "-p", "clean", "-p", "fgsm-linf-8_255"]
+    common += ["--data", "digits", "--limit", "20", "-q"]
+    assert main(["eval", *common, "-o", "bare", "--audit", "none"]) == 0
     assert not list(tmp_path.rglob("*.audit.json"))
     for _ in range(2):
         assert main(["eval", *common, "-o", "runs"]) == 0
