@@ -60,7 +60,7 @@ def run_serially(plan: Plan, reporter: Reporter) -> list[Record]:
         require_writable(plan.options.out)
     for step in plan.steps:
         if isinstance(step, AttackModel):
-            for _, scenario in step.budgets:
+            for _, scenario, *_ in step.budgets:
                 require_gradients(models[step.model].model, scenario)
     data = _load_data(plan, models, reporter)
     for named, samples in zip(models, data, strict=True):
