@@ -11,12 +11,20 @@ from typing import Any
 
 from robustbench_kpca.errors import BadInputError, UnknownNameError
 
+_MOST = 4
 
-def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> UnknownNameError:
-    """Return the error for `name`, with the closest of the `known` names as a suggestion."""
+
+def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "", usual: str = "") -> UnknownNameError:
+    """Return the error for `name`, with the closest of the `known` names as a suggestion.
+
+    If `name` is the beginning of several, all are suggested: those that end in `usual` first, then the shortest.
+    """
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    ask = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(names) or 'none'}"
+    begun = [one for one in names if one.startswith(f"{name}-")] if name else []
+    begun.sort(key=lambda one: (not (usual and one.endswith(usual)), len(one)))
+    close = begun[:_MOST] or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    quoted = [f"'{one}'" for one in close]
+    ask = f"did you mean {' or '.join(quoted)}?" if close else f"known: {', '.join(names) or 'none'}"
     return UnknownNameError(f"there is no {kind} named '{name}'", fix=f"{ask}{' ' + hint if hint else ''}")
 
 

@@ -52,7 +52,7 @@ def load_protocol(name: str) -> tuple[str, dict[str, Any]]:
         return Path(name).stem, load_toml(Path(name))
     known = protocols()
     if name not in known:
-        raise unknown_name("protocol", name, known, "(see: rbk list protocols)")
+        raise unknown_name("protocol", name, known, "(see: rbk list protocols)", usual="-linf-8_255")
     return name, load_toml(known[name])
 
 

@@ -46,8 +46,12 @@ class DataInfo(BaseModel):
     digest: over ids, labels and contents, in any order.
     known: of a pair for out-of-distribution detection, how many samples are of known classes.
     class_names: of classes 0, 1, ..., where the data knows them.
-    task: what the samples are for, such as `classification`. Neither it nor the names are part of a specification's
-        digest: they change no outcome.
+    task: what the samples are for, such as `classification`.
+    matched: how the classes of the data were matched with those of the model, in words.
+    resized: the rule by which pictures were resized and cropped; None if they were shown as they are.
+
+    Task, names, `matched` and `resized` are not part of a specification's digest: what they change is in the digest of
+    the data.
 
     Raises:
         pydantic.ValidationError: names, but not one a class.
@@ -63,6 +67,8 @@ class DataInfo(BaseModel):
     known: int | None = None
     class_names: tuple[str, ...] | None = None
     task: str
+    matched: str | None = None
+    resized: str | None = None
 
     @model_validator(mode="after")
     def _check_names(self) -> "DataInfo":
@@ -91,8 +97,8 @@ class Spec(BaseModel):
     batch_size: int
 
     def digest(self) -> str:
-        """SHA-256 over the whole specification, but for the task and names of classes."""
-        content = self.model_dump(mode="json", exclude={"data": {"class_names", "task"}})
+        """SHA-256 over the whole specification, but for how the data are described."""
+        content = self.model_dump(mode="json", exclude={"data": {"class_names", "task", "matched", "resized"}})
         return sha256(json.dumps(content, sort_keys=True).encode())
 
     def stem(self) -> str:

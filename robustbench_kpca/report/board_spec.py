@@ -45,10 +45,11 @@ class Evaluation:
         return self.data, self.split, self.limit, self.against
 
     @property
-    def recorded_data(self) -> str:
-        """The name of the data in a record: without folders."""
+    def recorded_data(self) -> tuple[str, ...]:
+        """The names that the data may have in a record: without folders; a JPEG copy of a set is named after it."""
         name = self.data.partition(":")[0]
-        return name if self.against is None else f"{name}-against-{self.against.partition(':')[0]}"
+        end = "" if self.against is None else f"-against-{self.against.partition(':')[0]}"
+        return f"{name}{end}", f"{name}-jpeg{end}"
 
 
 class Column(BaseModel):

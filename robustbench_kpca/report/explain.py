@@ -30,7 +30,8 @@ def samples(board: Board) -> str:
         if record is None:
             continue
         data, split, _, against = wanted
-        text = f"{record.spec.data.n} `{data.partition(':')[0]}` images ({split})"
+        shown = record.spec.data.name if against is None else data.partition(":")[0]
+        text = f"{record.spec.data.n} `{shown}` images ({split})"
         text += "" if against is None else f" and `{against.partition(':')[0]}`"
         titles = ", ".join(column.title for column in columns)
         parts.append(text if len(sets) == 1 else f"{text}: {titles}")

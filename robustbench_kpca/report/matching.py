@@ -154,8 +154,12 @@ def _fills(spec: Any, model: str, evaluation: Evaluation, label: str, seed: int)
     """Whether a record's specification, of whatever schema, is of this evaluation of a model."""
     try:
         data = spec["data"]
-        met = (spec["model"]["name"], data["name"], data["split"], spec["protocol"]["name"], spec["seed"])
-        wanted = (model, evaluation.recorded_data, evaluation.split, label, seed)
-        return met == wanted and (evaluation.limit is None or (data.get("known") or data["n"]) == evaluation.limit)
+        met = (spec["model"]["name"], data["split"], spec["protocol"]["name"], spec["seed"])
+        wanted = (model, evaluation.split, label, seed)
+        return (
+            met == wanted
+            and data["name"] in evaluation.recorded_data
+            and (evaluation.limit is None or (data.get("known") or data["n"]) == evaluation.limit)
+        )
     except (KeyError, TypeError, IndexError):
         return False

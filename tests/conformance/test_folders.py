@@ -19,6 +19,7 @@ from robustbench_kpca.data.scenes import Scenes
 from robustbench_kpca.diagnostics.claims import CLAIMS
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import METRICS
+from robustbench_kpca.models.sources import SOURCES
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.registry import Family
@@ -29,7 +30,7 @@ from robustbench_kpca.training import recipes
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.types import Attack, Corruption
 
-FAMILIES: list[Family] = [ATTACKS, ATTENTIONS, *ALL, DATASETS, METRICS, CLAIMS, TASKS]
+FAMILIES: list[Family] = [ATTACKS, ATTENTIONS, *ALL, DATASETS, METRICS, CLAIMS, TASKS, SOURCES]
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.kind)
