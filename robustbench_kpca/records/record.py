@@ -13,7 +13,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import safe_name, sha256, write_atomic
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
-from robustbench_kpca.records.outcomes import ColumnType, Outcomes, Table
+from robustbench_kpca.records.outcomes import ColumnType, Outcomes, Table, unpack
 from robustbench_kpca.records.schema_2 import from_schema_2
 from robustbench_kpca.strict import STRICT, validate_json
 
@@ -157,6 +157,7 @@ class Record(BaseModel):
     seconds: float
     audit: Audit | None = None
     _outcomes: Outcomes | None = PrivateAttr(default=None)
+    _path: Path | None = PrivateAttr(default=None)
 
     @property
     def kind(self) -> str:
@@ -165,18 +166,35 @@ class Record(BaseModel):
 
     @property
     def outcomes(self) -> Outcomes:
-        """The per-sample table this record was made from or loaded with."""
-        assert self._outcomes is not None
+        """The per-sample table this record was made from or loaded with; read again after `release`."""
+        if self._outcomes is None:
+            assert self._path is not None
+            return _read_table(self, self._path)
         return self._outcomes
 
-    def attach(self, outcomes: Outcomes) -> "Record":
+    @property
+    def path(self) -> Path | None:
+        """The file it was read from; None: it was made in this process."""
+        return self._path
+
+    def release(self) -> None:
+        """Forget the table of a record that was read from a file; `outcomes` reads and checks it again."""
+        if self._path is not None:
+            object.__setattr__(self, "_outcomes", None)
+
+    def attach(self, outcomes: Outcomes, digest: str | None = None) -> "Record":
         """Join the table to its record.
+
+        Args:
+            outcomes: the table.
+            digest: of the text that the table was read from, where that is known; else it is computed.
 
         Raises:
             BadInputError: the table is not the one the record was made from.
 
         """
-        if outcomes.digest() != self.outcomes_file.sha256 or len(outcomes) != self.outcomes_file.rows:
+        same = digest == self.outcomes_file.sha256 or outcomes.digest() == self.outcomes_file.sha256
+        if not same or len(outcomes) != self.outcomes_file.rows:
             raise BadInputError(
                 f"{self.outcomes_file.file} is not the table its record was made from (SHA-256 differs)",
                 fix="restore both files, or evaluate again",
@@ -258,16 +276,25 @@ def load_record(path: Path | str) -> Record:
     except OSError as error:
         raise BadInputError(f"cannot read record {path} ({error.strerror})", fix="check the path") from None
     record = validate_json(Record, _current(text, path), str(path))
+    object.__setattr__(record, "_path", path)
+    object.__setattr__(record, "_outcomes", _read_table(record, path))
+    if record.audit is not None:
+        record.require_own(record.audit)
+    return record
+
+
+def _read_table(record: Record, path: Path) -> Outcomes:
+    """Read the table beside the record at `path`, and check that it is the one that the record was made from."""
     table = path.parent / safe_file(record.outcomes_file.file)
     try:
         data = table.read_bytes()
     except OSError:
         raise BadInputError(f"{table} is missing beside {path.name}", fix="restore it, or evaluate again") from None
     columns = Table(record.spec.data.task, record.kind, record.outcomes_file.columns)
-    record.attach(Outcomes.from_file(data, columns, str(table)))
-    if record.audit is not None:
-        record.require_own(record.audit)
-    return record
+    text = unpack(data, str(table))
+    outcomes = Outcomes.from_text(text, columns, str(table))
+    record.model_copy().attach(outcomes, sha256(text))
+    return outcomes
 
 
 def safe_file(name: str) -> str:
