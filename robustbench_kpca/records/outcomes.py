@@ -129,14 +129,26 @@ class Outcomes:
     def from_text(cls, text: bytes, table: Table, where: str) -> "Outcomes":
         """Parse the text of a stored file; errors as `from_file`."""
         try:
-            lines = list(csv.reader(io.StringIO(text.decode(), newline="")))
-            header, body = tuple(lines[0]), lines[1:]
-            cells = list(zip(*body, strict=True)) if body else [()] * len(header)
+            header, cells = _parse(text.decode())
             if header != tuple(table.columns):
                 raise ValueError
             return cls.from_columns(table, dict(zip(header, cells, strict=True)))
         except _DAMAGE as error:
             raise _damaged(where, error) from None
+
+
+def _parse(text: str) -> tuple[tuple[str, ...], list[Sequence[str]]]:
+    """Return the header and the columns of a CSV text; one without quotes is split at once, which is faster."""
+    if '"' in text or "\r" in text or not text.endswith("\n"):
+        lines = list(csv.reader(io.StringIO(text, newline="")))
+        header, body = tuple(lines[0]), lines[1:]
+        return header, list(zip(*body, strict=True)) if body else [()] * len(header)
+    first, _, rest = text.partition("\n")
+    header, rows = tuple(first.split(",")), rest.count("\n")
+    if rest.count(",") != rows * (len(header) - 1):
+        raise ValueError
+    cells = rest.replace("\n", ",").split(",")[:-1]
+    return header, [cells[place :: len(header)] for place in range(len(header))]
 
 
 def unpack(data: bytes, where: str) -> bytes:
@@ -158,10 +170,14 @@ def _damaged(where: str, error: BaseException) -> BadInputError:
 
 def _column(values: Sequence[Any] | Column, kind: ColumnType) -> Column:
     if kind == "str":  # ids repeat in every table: each is kept once
-        return np.array([intern(value) if type(value) is str else value for value in values], dtype=object)
+        return np.array(list(map(_once, values)), dtype=object)
     if kind == "int":
         return np.array(values if isinstance(values, np.ndarray) else list(map(int, values)), dtype=np.int64)
     return np.array(values, dtype=np.float32).astype(np.float64)
+
+
+def _once(value: Any) -> Any:
+    return intern(value) if type(value) is str else value
 
 
 def _type(column: Column) -> ColumnType:

@@ -120,6 +120,11 @@ class Board:
 
     def audits(self, row: Row) -> list[Audit | None]:
         """Return the audits in a row's records of attacks, each once; None stands for records without one."""
+        if row.title not in self._audits:
+            self._audits[row.title] = self._audits_of(row)
+        return self._audits[row.title]
+
+    def _audits_of(self, row: Row) -> list[Audit | None]:
         found: list[Audit | None] = []
         for model in row.models:
             for run in self.runs_of_model(model):
@@ -146,6 +151,10 @@ class Board:
     @cached_property
     def _places(self) -> dict[tuple[str, Evaluation], int]:
         return {(run.model, run.evaluation): place for place, run in enumerate(self.runs) if run.record is not None}
+
+    @cached_property
+    def _audits(self) -> dict[str, list[Audit | None]]:
+        return {}
 
     @cached_property
     def _duels(self) -> dict[tuple[str, str, str], Paired | None]:

@@ -158,7 +158,7 @@ def _link(path: Path | None, folder: Path | None) -> str:
     if path is None or folder is None:
         return ""
     try:
-        return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+        return os.path.relpath(path, folder).replace(os.sep, "/")
     except ValueError:  # another drive
         return ""
 

@@ -113,12 +113,15 @@ def _apart(curves: Mapping[str, Curve], axis: Axis, title: str) -> str:
     shown = list(curves)[:MOST]
     columns = min(5, len(shown))
     rows = -(-len(shown) // columns)
-    with drawing((1.75 * columns + 0.5, 1.3 * rows + 0.4), **{"axes.titlesize": 7.5}) as (figure, buffer):
+    others = [(x, one) for name in shown for x, one in [*curves[name].items(), (math.nan, None)]]
+    grey = [x for x, _ in others], _numbers((one for _, one in others), "value", axis.unit)
+    width, height = 1.75 * columns + 0.6, 1.3 * rows + 0.5
+    with drawing((width, height), **{"axes.titlesize": 7.5}) as (figure, buffer):
+        figure.set_layout_engine(None)
+        figure.subplots_adjust(0.5 / width, 0.4 / height, 1 - 0.1 / width, 1 - 0.2 / height, 0.12, 0.3)
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten()
         for panel, name in zip(panels, shown, strict=False):
-            for other in shown:
-                values = [math.nan if one is None else axis.unit.scale * one.value for one in curves[other].values()]
-                panel.plot(list(curves[other]), values, color="#8886", linewidth=0.5)
+            panel.plot(*grey, color="#8886", linewidth=0.5)
             _draw(panel, curves[name], axis.unit, COLOURS[0])
             _dress(panel, axis, curves)
             panel.set_title(printable(name), loc="left")

@@ -9,7 +9,7 @@ from typing import Any
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import Mean, answers, metric_for
 from robustbench_kpca.protocols.loading import load_scenario
-from robustbench_kpca.protocols.presets import board_path, find
+from robustbench_kpca.protocols.presets import board_folder, board_path, find
 from robustbench_kpca.protocols.scenario import Corruption
 from robustbench_kpca.records.record import SUFFIX, OlderSchemaError, Record
 from robustbench_kpca.report.board import Board, Run
@@ -35,11 +35,17 @@ def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
     """
     path = board_path(name)
     spec = validate(BoardSpec, load_toml(path), f"board {path}")
-    files = sorted((path.parent / "records").glob(f"*{SUFFIX}")) if records is None else list(records)
+    files = _own_records(name, path) if records is None else list(records)
     words = name_of(path)
     contents = read(files, only={column.metric for column in spec.column})
     remake, missing = (f"rbk board {verb} {words}" for verb in ("render", "plan"))
     return fill(path.parent.name, spec, contents, str(path), remake, missing)
+
+
+def _own_records(name: str, path: Path) -> list[Path]:
+    """Return the records beside a `board.toml`, and those that were made for it where new ones belong."""
+    folders = dict.fromkeys(folder / "records" for folder in (path.parent, board_folder(name)))
+    return [file for folder in folders for file in sorted(folder.rglob(f"*{SUFFIX}"))]
 
 
 def name_of(path: Path) -> str:

@@ -82,15 +82,17 @@ def _scatter(points: Mapping[str, tuple[Estimate, Estimate]], front: list[str], 
     width = 5.2 + 0.075 * max(len(name) for name in named)
     with drawing((width, max(3.6, 0.19 * len(named) + 1))) as (figure, buffer):
         axis = figure.subplots()
-        for name, (x, y) in points.items():
-            on = name in front
-            reach = [[units[i].scale * (one.value - one.low) for i, one in enumerate((x, y))],
-                     [units[i].scale * (one.high - one.value) for i, one in enumerate((x, y))]]  # fmt: skip
-            axis.errorbar(
-                units[0].scale * x.value, units[1].scale * y.value,
-                xerr=[[reach[0][0]], [reach[1][0]]], yerr=[[reach[0][1]], [reach[1][1]]], fmt="o" if on else "s",
-                markersize=5 if on else 3.5, color=COLOURS[1] if on else COLOURS[0], elinewidth=0.7, alpha=0.9,
-            )  # fmt: skip
+        for names, marks in (
+            ([name for name in points if name not in front], {"fmt": "s", "markersize": 3.5, "color": COLOURS[0]}),
+            (front, {"fmt": "o", "markersize": 5, "color": COLOURS[1]}),
+        ):
+            found = [[points[name][place] for name in names] for place in (0, 1)]
+            values = [[unit.scale * one.value for one in some] for unit, some in zip(units, found, strict=True)]
+            reach = [
+                [[unit.scale * (one.value - one.low) for one in some], [unit.scale * (one.high - one.value) for one in some]]
+                for unit, some in zip(units, found, strict=True)
+            ]
+            axis.errorbar(*values, xerr=reach[0], yerr=reach[1], elinewidth=0.7, alpha=0.9, **marks)
         steps = [tuple(unit.scale * one.value for unit, one in zip(units, points[name], strict=True)) for name in front]
         axis.plot([x for x, _ in steps], [y for _, y in steps], color=COLOURS[1], linewidth=1, linestyle="--")
         if units[1].ends[1] is not None:
