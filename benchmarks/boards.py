@@ -46,7 +46,10 @@ def make(folder: Path, records: int) -> None:
         load_record(next(BOARD.glob(f"records/vit_digits__*__{name}__*.record.json")))
         for name in ("clean", "pgd20-linf-8_255")
     )
-    scenarios = {None: load_scenario("clean"), **{eps: load_scenario("pgd20-linf-8_255", {"eps": eps}) for eps in BUDGETS}}
+    scenarios = {
+        None: load_scenario("clean"),
+        **{eps: load_scenario("pgd20-linf-8_255", {"eps": eps}) for eps in BUDGETS},
+    }
     rng = np.random.default_rng(0)
     for model in models:
         for eps, (label, scenario) in scenarios.items():
@@ -61,7 +64,9 @@ def make(folder: Path, records: int) -> None:
             spec = source.spec.model_copy(update={"model": named, "protocol": protocol})
             audit = pgd.audit if eps is not None else None
             if audit is not None:
-                audit = audit.model_copy(update={"subject": audit.subject.model_copy(update={"parameters_sha256": model})})
+                audit = audit.model_copy(
+                    update={"subject": audit.subject.model_copy(update={"parameters_sha256": model})}
+                )
             source.model_copy(
                 update={
                     "spec": spec, "audit": audit, "outcomes_file": OutcomesFile.of(outcomes, spec),
@@ -73,9 +78,7 @@ def make(folder: Path, records: int) -> None:
 def render(folder: Path, out: Path) -> tuple[float, float]:
     """Return the seconds of CPU and of the clock that a process takes to render a board."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-c", RENDER, str(folder), str(out)], check=True, stdout=subprocess.DEVNULL
-    )
+    subprocess.run([sys.executable, "-c", RENDER, str(folder), str(out)], check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return cpu, time.perf_counter() - started
@@ -93,7 +96,10 @@ def main() -> None:
         same = all(a.read_bytes() == b.read_bytes() for a, b in zip(*pages, strict=True))
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
         size = (folder / "first" / "index.html").stat().st_size / 2**20
-        print(f"| {count:,} | {cpu:.1f} (least {again:.1f}) | {clock:.1f} | {peak:.0f} | {size:.1f} | {same} |", flush=True)
+        print(
+            f"| {count:,} | {cpu:.1f} (least {again:.1f}) | {clock:.1f} | {peak:.0f} | {size:.1f} | {same} |",
+            flush=True,
+        )
         shutil.rmtree(folder)
 
 

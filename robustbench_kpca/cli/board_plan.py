@@ -1,5 +1,6 @@
 """`rbk board plan`: list the missing runs of a board and the commands that make them."""
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +18,7 @@ def plan(
     json: Json = False,
 ) -> None:
     """List the missing runs of a board and the commands that make them."""
-    from robustbench_kpca.protocols.presets import board_folder
+    from robustbench_kpca.protocols.presets import ENVIRONMENT_VARIABLE, board_folder
     from robustbench_kpca.records.record import SUFFIX
     from robustbench_kpca.report.commands import command, together
     from robustbench_kpca.report.matching import load_board
@@ -34,4 +35,4 @@ def plan(
     _console.show_table("", ("Model", "Data", "Protocol", "State"), rows)
     folder = board_folder(board) / "records" if records is None else records
     for runs in together(open_runs):
-        _console.out.print(command(loaded.spec, runs, folder), markup=False)
+        _console.out.print(command(loaded.spec, runs, folder, os.environ.get(ENVIRONMENT_VARIABLE)), markup=False)

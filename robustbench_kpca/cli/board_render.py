@@ -15,7 +15,8 @@ def render(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o",
+            "--out",
+            "-o",
             help="Folder for the pages; by default that of the board, or ./NAME for a board of the installed package.",
         ),
     ] = None,

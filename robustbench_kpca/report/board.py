@@ -88,9 +88,7 @@ class Board:
     @cached_property
     def columns(self) -> tuple[Column, ...]:
         """The columns as they are shown: the ranked one first, then worst cases, then the rest as in `board.toml`."""
-        return tuple(
-            sorted(self.spec.column, key=lambda one: (one.title != self.spec.rank_by, len(one.protocols) < 2))
-        )
+        return tuple(sorted(self.spec.column, key=lambda one: (one.title != self.spec.rank_by, len(one.protocols) < 2)))
 
     @cached_property
     def ranks(self) -> dict[str, int | None]:

@@ -34,8 +34,8 @@ def write_index(folder: Path) -> Path:
         BadInputError: there is no rendered board.
 
     """
-    boards = [_entry(path, folder) for path in sorted(folder.glob(f"*/{JSON}"))]
-    packs = [_pack(path, folder) for path in sorted(folder.glob("*/pack.toml"))]
+    boards = [_entry(path) for path in sorted(folder.glob(f"*/{JSON}"))]
+    packs = [_pack(path) for path in sorted(folder.glob("*/pack.toml"))]
     if not boards and not packs:
         raise BadInputError(f"no rendered board below {folder}", fix="run: rbk board render NAME")
     page = folder / PAGE
@@ -43,20 +43,20 @@ def write_index(folder: Path) -> Path:
     return page
 
 
-def _entry(path: Path, folder: Path) -> Entry:
+def _entry(path: Path) -> Entry:
     try:
         board = json.loads(path.read_bytes())
         first = [row["model"] for row in board["rows"] if row["rank"] == 1]
         state = "complete" if board["ready"] == board["runs"] else f"{board['ready']} of {board['runs']} runs"
         return Entry(
-            f"{path.parent.relative_to(folder).as_posix()}/{PAGE}", board["title"], f"{board['data']} ({board['split']})",
+            f"{path.parent.name}/{PAGE}", board["title"], f"{board['data']} ({board['split']})",
             len(board["rows"]), board["rank_by"], ", ".join(first) or "–", state,
         )  # fmt: skip
     except (ValueError, KeyError, TypeError):
         raise BadInputError(f"{path} was not written by this version", fix="run: rbk board render NAME") from None
 
 
-def _pack(path: Path, folder: Path) -> dict[str, Any]:
+def _pack(path: Path) -> dict[str, Any]:
     content = load_toml(path)
     items = [
         (str(load_toml(item).get("title", item.stem)), f"{path.parent.name}/{item.stem}/{PAGE}")
@@ -64,4 +64,9 @@ def _pack(path: Path, folder: Path) -> dict[str, Any]:
         if (path.parent / item.stem / PAGE).is_file()
     ]
     link = f"{path.parent.name}/{PAGE}" if (path.parent / PAGE).is_file() else ""
-    return {"title": content.get("title", path.parent.name), "source": content.get("source", ""), "link": link, "items": items}
+    return {
+        "title": content.get("title", path.parent.name),
+        "source": content.get("source", ""),
+        "link": link,
+        "items": items,
+    }

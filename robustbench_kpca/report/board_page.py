@@ -27,16 +27,16 @@ from robustbench_kpca.report.table import (
 from robustbench_kpca.web import render
 
 CAPTION = (
-    "{values} of {samples}, seed {seed}; 95 % intervals on demand. Bold: better than every other model in that column by "
-    "a paired test on the same images (Holm-adjusted, p < {alpha}); no bold, no clear winner. ↓: lower is better."
+    "{values} of {samples}, seed {seed}; 95 % intervals on demand. Bold: better than every other model in that column "
+    "by a paired test on the same images (Holm-adjusted, p < {alpha}); no bold, no clear winner. ↓: lower is better."
 )
 TRAININGS = (
     "A row of several trainings shows their mean and a 95 % interval over trainings and images, and is bold by a "
     "t-test over trainings; (1 of 3): the number of trainings that were evaluated."
 )
 RANKING = (
-    "Rank: 1 + the number of rows that are clearly better in the column {rank_by}, by the paired test that decides what "
-    "is bold (p < {alpha}, Holm-adjusted over the better rows). Rows share a rank (=) where these samples do not tell "
+    "Rank: 1 + the number of rows that are clearly better in the column {rank_by}, by the paired test that decides "
+    "what is bold (p < {alpha}, Holm-adjusted over the better rows). Rows share a rank (=) where these samples do not tell "
     "them apart; they are sorted by value."
 )
 _CURVES = f"Up to {FEW} models share a panel; more have one each, with the others in grey (the first {MOST} by value)."
@@ -68,9 +68,7 @@ def html(board: Board, folder: Path | None = None, downloads: Sequence[str] = ()
 
 
 def _caption(board: Board) -> str:
-    found = CAPTION.format(
-        values=values_of(board), samples=_plain(samples(board)), seed=board.spec.seed, alpha=ALPHA
-    )
+    found = CAPTION.format(values=values_of(board), samples=_plain(samples(board)), seed=board.spec.seed, alpha=ALPHA)
     return f"{found} {TRAININGS}" if single_trainings(board) else found
 
 
@@ -79,8 +77,8 @@ def _scatter_caption(board: Board) -> str:
     if columns is None:
         return ""
     return (
-        f"{columns[1].title} against {columns[0].title}, with 95 % intervals. Dashed: the Pareto front, the models than "
-        "which no other is better in one and as good in the other. The numbers are in the table above."
+        f"{columns[1].title} against {columns[0].title}, with 95 % intervals. Dashed: the Pareto front, the models "
+        "than which no other is better in one and as good in the other. The numbers are in the table above."
     )
 
 
@@ -111,7 +109,7 @@ def _rows(board: Board) -> list[dict[str, Any]]:
 
 
 def _facets_of(board: Board, row: Row, about: Described) -> dict[str, str]:
-    facets = {"Attention": about.attention, "Training": about.training}
+    facets = {"Attention": about.attention, "Backbone": about.backbone, "Training": about.training}
     if about.adversarial is not None:
         facets["Adversarial"] = "yes" if about.adversarial else "no"
     sizes = [run.record.spec.model.parameters for run in board.runs_of_model(row.models[0]) if run.record]

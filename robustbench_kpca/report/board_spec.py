@@ -105,6 +105,7 @@ class Described(BaseModel):
         checkpoint: file of its weights, for `rbk eval --checkpoint`.
         options: of the model, for `rbk eval --set model.KEY=VALUE`.
         attention: such as `RPC`.
+        backbone: such as `ViT`.
         training: such as `PGD-7, 8/255`.
         adversarial: whether it was trained against attacks.
         paper: address of the paper, or `arXiv:NUMBER`.
@@ -117,6 +118,7 @@ class Described(BaseModel):
     checkpoint: str | None = None
     options: dict[str, str | int | float | bool] = {}
     attention: str | None = None
+    backbone: str | None = None
     training: str | None = None
     adversarial: bool | None = None
     paper: str | None = None
@@ -124,7 +126,9 @@ class Described(BaseModel):
     @property
     def needs_name(self) -> bool:
         """Whether a command must give the name, since records would have another one without it."""
-        return self.source not in (None, self.name) or self.checkpoint is not None or not {":", "/"}.isdisjoint(self.name)
+        return (
+            self.source not in (None, self.name) or self.checkpoint is not None or not {":", "/"}.isdisjoint(self.name)
+        )
 
 
 class BoardSpec(BaseModel):

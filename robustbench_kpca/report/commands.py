@@ -1,11 +1,9 @@
 """The commands that make the runs of a board."""
 
-import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from robustbench_kpca.protocols.presets import ENVIRONMENT_VARIABLE
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.board import Run
 from robustbench_kpca.report.board_spec import BoardSpec
@@ -14,8 +12,16 @@ BATCH = 64
 """Batch size of `rbk eval` where none is given."""
 
 
-def command(spec: BoardSpec, runs: Sequence[Run], out: Path | str) -> str:
-    """Return the command that makes runs of one model on the same samples under the same budget."""
+def command(spec: BoardSpec, runs: Sequence[Run], out: Path | str, presets: str | None = None) -> str:
+    """Return the command that makes runs of one model on the same samples under the same budget.
+
+    Args:
+        spec: of the board.
+        runs: what is to be made.
+        out: folder of the records.
+        presets: folder for `--presets`, where protocols of the user's own are needed.
+
+    """
     wanted, model = runs[0].evaluation, spec.described(runs[0].model)
     words = ["rbk", "eval", "--model", model.source or model.name]
     words += ["--name", model.name] if model.needs_name else []
@@ -27,8 +33,7 @@ def command(spec: BoardSpec, runs: Sequence[Run], out: Path | str) -> str:
     settings = wanted.overrides | {f"model.{key}": value for key, value in model.options.items()}
     words += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     words += [word for record in [runs[0].record] if record for word in _as_recorded(record)]
-    own = os.environ.get(ENVIRONMENT_VARIABLE)
-    words += ["--presets", own] if own else []
+    words += ["--presets", presets] if presets else []
     return shlex.join(words + [word for run in runs for word in ("--protocol", run.evaluation.protocol)])
 
 

@@ -56,9 +56,7 @@ def heatmap(errors: Mapping[str, Mapping[str, float]], title: str = "", unit: Un
         raise BadInputError(f"errors {', '.join(odd[:5])}", expected="numbers between 0 and 1")
     names = canonical(dict.fromkeys(name for row in errors.values() for name in row))
     groups = [(group, len(list(members))) for group, members in groupby(names, key=group_of)]
-    rows = [
-        (model, [_cell(row.get(name, math.nan), unit) for name in names]) for model, row in errors.items()
-    ]
+    rows = [(model, [_cell(row.get(name, math.nan), unit) for name in names]) for model, row in errors.items()]
     return HeatMap(title, groups, list(names), rows)
 
 

@@ -17,7 +17,6 @@ from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.strict import load_toml, validate
 
-
 Content = Record | dict[str, Any]
 """A record that was checked; of an older schema what its file holds, unchecked."""
 KEPT = 1_000_000

@@ -89,7 +89,10 @@ def _scatter(points: Mapping[str, tuple[Estimate, Estimate]], front: list[str], 
             found = [[points[name][place] for name in names] for place in (0, 1)]
             values = [[unit.scale * one.value for one in some] for unit, some in zip(units, found, strict=True)]
             reach = [
-                [[unit.scale * (one.value - one.low) for one in some], [unit.scale * (one.high - one.value) for one in some]]
+                [
+                    [unit.scale * (one.value - one.low) for one in some],
+                    [unit.scale * (one.high - one.value) for one in some],
+                ]
                 for unit, some in zip(units, found, strict=True)
             ]
             axis.errorbar(*values, xerr=reach[0], yerr=reach[1], elinewidth=0.7, alpha=0.9, **marks)
@@ -101,7 +104,9 @@ def _scatter(points: Mapping[str, tuple[Estimate, Estimate]], front: list[str], 
         axis.grid(color=INK, alpha=0.12)
         left, right = axis.get_xlim()
         axis.set_xlim(left, right)
-        places = [(name, *(unit.scale * one.value for unit, one in zip(units, points[name], strict=True))) for name in named]
+        places = [
+            (name, *(unit.scale * one.value for unit, one in zip(units, points[name], strict=True))) for name in named
+        ]
         ends = [(x, y, name, COLOURS[1] if name in front else "#888888") for name, x, y in places]
         label_ends(axis, ends, right + 0.04 * (right - left))
     return svg_of(buffer, f"{robust.title} against {clean.title}; on the Pareto front: {', '.join(front)}")

@@ -22,6 +22,7 @@ _CAPTION = (
     "Holm-adjusted, p < {alpha}); no bold, no clear winner."
 )
 
+
 def markdown(board: Board) -> str:
     """Render README.md."""
     spec = board.spec

@@ -369,5 +369,3 @@ def test_curves_that_differ_in_more_than_eps_have_panels_of_their_own(tmp_path):
     drawn = [[(round(eps * 255), column.title) for eps, column in panel.columns] for panel in panels.values()]
     wanted = [[(0, "Clean"), *((eps, f"{steps} steps, {eps}/255") for eps in (1, 2))] for steps in (1, 2)]
     assert sorted(drawn) == wanted
-
-

@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
@@ -87,7 +88,7 @@ def test_labels_keep_their_order_and_distance(values):
     found = dodged(values, 5, 0, 100)
     order = sorted(range(len(values)), key=lambda place: values[place])
     placed = [found[place] for place in order]
-    assert all(second - first >= 5 - 1e-9 for first, second in zip(placed, placed[1:], strict=False))
+    assert all(second - first >= 5 - 1e-9 for first, second in pairwise(placed))
     assert min(placed) >= -1e-9
     assert max(placed) <= 100 + 1e-9
 

@@ -266,7 +266,10 @@ def test_curves_over_eps_are_named_after_their_metric(tmp_path):
     assert "Robust mIoU (%)" in drawn
     assert "accuracy" not in drawn
     page = html(board)
-    assert "<h2>Robust mIoU against the attacker&#39;s budget</h2>" in page or "<h2>Robust mIoU against the attacker's" in page
+    assert (
+        "<h2>Robust mIoU against the attacker&#39;s budget</h2>" in page
+        or "<h2>Robust mIoU against the attacker's" in page
+    )
 
 
 def _toml(content):
