@@ -36,8 +36,8 @@ TRAININGS = (
 )
 RANKING = (
     "Rank: 1 + the number of rows that are clearly better in the column {rank_by}, by the paired test that decides "
-    "what is bold (p < {alpha}, Holm-adjusted over the better rows). Rows share a rank (=) where these samples do not tell "
-    "them apart; they are sorted by value."
+    "what is bold (p < {alpha}, Holm-adjusted over the better rows). Rows share a rank (=) where these samples do not "
+    "tell them apart; they are sorted by value."
 )
 _CURVES = f"Up to {FEW} models share a panel; more have one each, with the others in grey (the first {MOST} by value)."
 _ARXIV = re.compile(r"(.*?),? *(arXiv:[0-9]{4}[.][0-9]{4,5})[.]?", re.DOTALL)

@@ -1,6 +1,7 @@
 """What a `board.toml` says: rows of models, and columns of metrics under protocols."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, Field, model_validator
@@ -177,6 +178,26 @@ class BoardSpec(BaseModel):
                     f"reference = '{column.reference}'", expected=f"one of {', '.join(self.all_models)}"
                 )
         return self
+
+    def located(self, folder: Path) -> "BoardSpec":
+        """Return this with the files that lie beside `board.toml` named from the current folder.
+
+        These are protocols (`mine.toml`) and checkpoints that are not found from the current folder.
+        """
+
+        def found(name: str) -> str:
+            beside = folder / name
+            return str(beside) if not Path(name).is_file() and beside.is_file() else name
+
+        columns = []
+        for column in self.column:
+            names = tuple(found(name) if name.endswith(".toml") else name for name in column.protocols)
+            columns.append(column.model_copy(update={"protocol": names if len(names) > 1 else names[0]}))
+        models = [
+            one if one.checkpoint is None else one.model_copy(update={"checkpoint": found(one.checkpoint)})
+            for one in self.model
+        ]
+        return self.model_copy(update={"column": tuple(columns), "model": tuple(models)})
 
     def described(self, name: str) -> Described:
         """Return what the board says about a model: its table `[[model]]`, or nothing but the name."""

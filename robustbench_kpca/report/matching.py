@@ -33,7 +33,7 @@ def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
     board shows is computed again from the outcomes of its records.
     """
     path = board_path(name)
-    spec = validate(BoardSpec, load_toml(path), f"board {path}")
+    spec = validate(BoardSpec, load_toml(path), f"board {path}").located(path.parent)
     files = _own_records(name, path) if records is None else list(records)
     words = name_of(path)
     contents = read(files, only={column.metric for column in spec.column})
