@@ -1,7 +1,6 @@
 """Ranks with ties: rows share a rank where a paired test on the same samples does not tell them apart."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,12 +38,6 @@ def ranks(board: "Board") -> dict[str, int | None]:
             ahead = sum(p < ALPHA for p in holm(p_values[:ahead, place].tolist()))
         ranked[title] = 1 + ahead
     return ranked
-
-
-def shared(found: Sequence[int | None]) -> bool:
-    """Whether rows share a rank."""
-    given = sorted(rank for rank in found if rank is not None)
-    return any(first == second for first, second in pairwise(given))
 
 
 def _at_once(board: "Board", column: "Column", order: Sequence[str]) -> Values | None:

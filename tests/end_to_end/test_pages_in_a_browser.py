@@ -173,7 +173,7 @@ def test_the_numbers_are_offered_as_csv_and_json(visit, site):
     page = visit("digits/index.html")
     links = [page.locator("a[download]").nth(place).get_attribute("href") for place in (0, 1)]
     assert links == ["board.csv", "board.json"]
-    rows = list(csv.DictReader((site / "digits" / "board.csv").open()))
+    rows = list(csv.DictReader((site / "digits" / "board.csv").read_text().splitlines()))
     content = json.loads((site / "digits" / "board.json").read_text())
     assert len(rows) == len(content["rows"]) * len(content["columns"])
     shown = [f"{100 * float(row['value']):.1f}" for row in rows if row["column"] == "Clean"]
