@@ -182,15 +182,26 @@ class Record(BaseModel):
         if self._path is not None:
             object.__setattr__(self, "_outcomes", None)
 
-    def attach(self, outcomes: Outcomes, digest: str | None = None) -> "Record":
+    def attach(self, outcomes: Outcomes) -> "Record":
         """Join the table to its record.
+
+        Raises:
+            BadInputError: see `require_table`.
+
+        """
+        self.require_table(outcomes)
+        object.__setattr__(self, "_outcomes", outcomes)
+        return self
+
+    def require_table(self, outcomes: Outcomes, digest: str = "") -> None:
+        """Refuse a table that the record was not made from.
 
         Args:
             outcomes: the table.
-            digest: of the text that the table was read from, where that is known; else it is computed.
+            digest: of the text that it was read from; if that is not the recorded one, the table's own decides.
 
         Raises:
-            BadInputError: the table is not the one the record was made from.
+            BadInputError: it is another table.
 
         """
         same = digest == self.outcomes_file.sha256 or outcomes.digest() == self.outcomes_file.sha256
@@ -199,8 +210,6 @@ class Record(BaseModel):
                 f"{self.outcomes_file.file} is not the table its record was made from (SHA-256 differs)",
                 fix="restore both files, or evaluate again",
             )
-        object.__setattr__(self, "_outcomes", outcomes)
-        return self
 
     def audited(self, audit: Audit) -> "Record":
         """Return this record with the audit of its model.
@@ -293,7 +302,7 @@ def _read_table(record: Record, path: Path) -> Outcomes:
     columns = Table(record.spec.data.task, record.kind, record.outcomes_file.columns)
     text = unpack(data, str(table))
     outcomes = Outcomes.from_text(text, columns, str(table))
-    record.model_copy().attach(outcomes, sha256(text))
+    record.require_table(outcomes, sha256(text))
     return outcomes
 
 
