@@ -1,4 +1,4 @@
-"""A record is accepted only where everything in it follows from its own outcomes."""
+"""A record is accepted only if everything in it follows from its own outcomes, which keep the rules of its task."""
 
 import json
 import math
@@ -44,6 +44,10 @@ def load_consistent(path: Path, only: Collection[str] | None = None) -> Record:
     samples = len(set(record.outcomes["sample"].tolist()))
     if samples != record.spec.data.n:
         raise _odd(path, f"n = {record.spec.data.n}", f"its outcomes ({samples} samples)")
+    for name, rule in task.pages.rules.items():
+        wrong = rule(record, scenario)
+        if wrong is not None:
+            raise BadInputError(f"{path} breaks the rule '{name}': {wrong}", fix="evaluate again")
     return record
 
 

@@ -1,5 +1,6 @@
 """Interface `Pages`: the tables and figures of a task's records, besides their metrics. Does not import torch."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -8,6 +9,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import PERCENT, Unit
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.tasks.rules import COMMON, Rule
 
 
 class Pages:
@@ -21,6 +23,7 @@ class Pages:
         error: name of the quantity in heat maps, such as `top-1 error`: one minus `quantity`.
         error_title: the same for titles, such as `Error`.
         unit: unit in which both are written.
+        rules: what every honest record keeps, by name; see `tasks.rules`.
 
     """
 
@@ -28,6 +31,7 @@ class Pages:
     error: str = "error"
     error_title: str = "Error"
     unit: Unit = PERCENT
+    rules: Mapping[str, Rule] = COMMON
 
     def cells(self, record: Record) -> list[dict[str, Any]]:
         """Return one entry per (corruption, severity), as `rbk records show --json` prints it."""
