@@ -56,8 +56,11 @@ def make(folder: Path, records: int) -> None:
             source = clean if eps is None else pgd
             columns = dict(source.outcomes.columns)
             if eps is not None:
-                broken = rng.random(len(source.outcomes)) < rng.random()
-                columns["broken_by"] = np.where(broken, "pgd", "").astype(object)
+                held = (columns["broken_by"] == "pgd") & (rng.random(len(source.outcomes)) < rng.random())
+                columns["broken_by"] = np.where(held, "", columns["broken_by"]).astype(object)
+                columns["prediction"] = np.where(held, columns["label"], columns["prediction"])
+                for name in ("linf", "l2"):
+                    columns[name] = (columns[name] * (scenario.eps * 255 / 8)).astype(np.float32).astype(np.float64)
             outcomes = Outcomes(source.outcomes.task, source.kind, columns)
             named = source.spec.model.model_copy(update={"name": model, "parameters_sha256": model})
             protocol = ProtocolInfo(name=label, digest=scenario.digest(), resolved=scenario.model_dump(mode="json"))
