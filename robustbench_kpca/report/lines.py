@@ -115,10 +115,10 @@ def _apart(curves: Mapping[str, Curve], axis: Axis, title: str) -> str:
     rows = -(-len(shown) // columns)
     others = [(x, one) for name in shown for x, one in [*curves[name].items(), (math.nan, None)]]
     grey = [x for x, _ in others], _numbers((one for _, one in others), "value", axis.unit)
-    width, height = 1.75 * columns + 0.6, 1.3 * rows + 0.5
+    width, height = 1.75 * columns + 0.8, 1.3 * rows + 0.5
     with drawing((width, height), **{"axes.titlesize": 7.5}) as (figure, buffer):
         figure.set_layout_engine(None)
-        figure.subplots_adjust(0.5 / width, 0.4 / height, 1 - 0.1 / width, 1 - 0.2 / height, 0.12, 0.3)
+        figure.subplots_adjust(0.7 / width, 0.4 / height, 1 - 0.1 / width, 1 - 0.2 / height, 0.12, 0.3)
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten()
         for panel, name in zip(panels, shown, strict=False):
             panel.plot(*grey, color="#8886", linewidth=0.5)
@@ -128,7 +128,7 @@ def _apart(curves: Mapping[str, Curve], axis: Axis, title: str) -> str:
         for panel in panels[len(shown) :]:
             panel.set_axis_off()
         figure.supxlabel(axis.x, fontsize=9)
-        figure.supylabel(axis.unit.label(axis.y), fontsize=9)
+        figure.supylabel(axis.unit.label(axis.y), fontsize=9, x=0.16 / width)
     return svg_of(buffer, title)
 
 

@@ -2,6 +2,7 @@
 const table = document.getElementById("board"), body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
 const rows = [...body.rows].filter(row => row.className !== "none"), none = body.querySelector(".none");
 document.querySelectorAll(".js").forEach(part => part.hidden = false);
+document.getElementById("facets")?.toggleAttribute("open", innerWidth > 640);
 
 function sortBy(column) {
   const head = heads[column], first = head.dataset.first, text = "text" in head.dataset;
