@@ -42,7 +42,7 @@ def svg_of(buffer: io.StringIO, title: str) -> str:
     """Return the drawn SVG: in the page's ink, with a title that screen readers say."""
     text = buffer.getvalue()
     text = text[text.index("<svg") :].replace(INK, "currentColor")
-    return text.replace("<svg ", f'<svg role="img" aria-label="{escape(title)}" ', 1)
+    return text.replace("<svg ", f'<svg role="img" aria-label="{escape(printable(title))}" ', 1)
 
 
 def printable(text: str) -> str:
