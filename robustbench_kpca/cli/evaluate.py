@@ -12,6 +12,7 @@ from robustbench_kpca.cli._options import (
     Audited,
     BadImages,
     Checkpoint,
+    Compile,
     Data,
     Device,
     Ema,
@@ -23,6 +24,7 @@ from robustbench_kpca.cli._options import (
     ResizePositions,
     Seed,
     Settings,
+    Tf32,
     Untrained,
     Workers,
 )
@@ -99,6 +101,8 @@ def evaluate(
     ] = None,
     workers: Workers = 0,
     device: Device = None,
+    compile_: Compile = None,
+    tf32: Tf32 = False,
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
     quiet: Quiet = False,
@@ -111,6 +115,7 @@ def evaluate(
     from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.evaluation.plan import Job, make_plan
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
+    from robustbench_kpca.inference.acceleration import Acceleration
     from robustbench_kpca.protocols.threat import parse_fraction
     from robustbench_kpca.strict import parse_assignments
 
@@ -129,7 +134,17 @@ def evaluate(
         )
         for one in model
     ]  # fmt: skip
-    options = RunOptions(seed, batch_size, workers, device or best_device(), out, fresh, tuple(allow), frost)
+    options = RunOptions(
+        seed,
+        batch_size,
+        workers,
+        device or best_device(),
+        out,
+        fresh,
+        tuple(allow),
+        frost,
+        Acceleration(compile_, tf32),
+    )
     request = DataRequest(data, split, limit, against, subset, bad_images.value, cache)
     records = carry_out(make_plan(jobs, request, options, audited=audited), quiet=quiet or json)
     if json:

@@ -5,9 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.inference.acceleration import PLAIN, Acceleration
 
 Progress = Callable[[int, int], None]
 """Called with (samples done, samples in total)."""
+
+LIMITS = {"seed": (0, 2**63 - 1), "batch_size": (1, 65_536)}
+"""Smallest and largest value; a larger batch is a slip of the keyboard."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +29,10 @@ class RunOptions:
         fresh: evaluate again even if such a record exists.
         allow: checks of `audit.preflight` that may fail; each failed one is a flag of the record.
         frost_folder: folder of the original frost images, for protocols with `frost = "original"`.
+        acceleration: whether models are compiled, and TF32; part of the record's environment.
 
     Raises:
-        BadInputError: the seed or the batch size is not an integer.
+        BadInputError: the seed or the batch size is not an integer in its range.
 
     """
 
@@ -39,11 +44,13 @@ class RunOptions:
     fresh: bool = False
     allow: tuple[str, ...] = ()
     frost_folder: Path | None = None
+    acceleration: Acceleration = PLAIN
 
     def __post_init__(self) -> None:
         for name, value in (("seed", self.seed), ("batch_size", 1 if self.batch_size is None else self.batch_size)):
-            if type(value) is not int:
-                raise BadInputError(f"{name} = {value!r}", expected="an integer")
+            least, most = LIMITS[name]
+            if type(value) is not int or not least <= value <= most:
+                raise BadInputError(f"{name} = {value!r}", expected=f"an integer from {least} to {most:,}")
 
     @classmethod
     def of(
@@ -56,7 +63,8 @@ class RunOptions:
         fresh: bool,
         allow: Collection[str],
         frost_folder: Path | str | None,
+        acceleration: Acceleration = PLAIN,
     ) -> "RunOptions":
         """Build options from the arguments of a call; paths may be strings."""
         record_folder, frost = (None if folder is None else Path(folder) for folder in (out, frost_folder))
-        return cls(seed, batch_size, workers, device, record_folder, fresh, tuple(allow), frost)
+        return cls(seed, batch_size, workers, device, record_folder, fresh, tuple(allow), frost, acceleration)
