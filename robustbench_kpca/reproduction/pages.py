@@ -88,7 +88,7 @@ def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles)
 def _write_figures(folder: Path, item: Item, figures: Mapping[str, str]) -> None:
     lines = [f"# {item.title}", "", item.intro.strip(), ""]
     for title, figure in figures.items():
-        drawn = figure[figure.index("<svg") :]
+        drawn = figure[figure.index("<svg") :].replace("<svg ", '<svg style="background: #fff" ', 1)
         write_atomic(folder / f"{safe_name(title)}.svg", drawn.encode())
         lines += [f"## {title}", "", f"![{title}]({safe_name(title)}.svg)", ""]
     write_atomic(folder / README, "\n".join(lines).encode())
