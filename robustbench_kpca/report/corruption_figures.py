@@ -62,8 +62,8 @@ def corruption_figures(board: Board) -> list[CorruptionFigures]:
 def _curves(records: Mapping[str, Record], scenario: Corruption, pages: Pages, title: str) -> str:
     values = {model: pages.along_severity(record) for model, record in list(records.items())[:24]}
     severities = range(max(scenario.levels) + 1)
-    curves = {model: {level: value.get(level) for level in severities} for model, value in values.items()}
-    ticks = {level: str(level) if level else "clean" for level in severities}
+    curves = {model: {float(level): value.get(level) for level in severities} for model, value in values.items()}
+    ticks = {float(level): str(level) if level else "clean" for level in severities}
     return lines(curves, Axis("severity", pages.quantity, pages.unit, ticks), f"{pages.quantity} by severity: {title}")
 
 

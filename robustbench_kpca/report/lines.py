@@ -81,7 +81,7 @@ def dodged(values: Sequence[float], gap: float, low: float, high: float) -> list
 def label_ends(axis: "Axes", points: Sequence[tuple[float, float, str, str]], x: float) -> None:
     """Write names at `x`, in data coordinates, beside points (x, y, name, colour), with a thin line to each point."""
     low, high = axis.get_ylim()
-    height = axis.figure.get_figheight() * 0.8
+    height = axis.figure.bbox.height / axis.figure.dpi * 0.8
     gap = (high - low) / height * 0.155
     places = dodged([point[1] for point in points], gap, low, high)
     for (px, py, name, colour), y in zip(points, places, strict=True):

@@ -1,17 +1,21 @@
 """Figures of attacks: accuracy against the budget, and clean against robust accuracy with the Pareto front."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
-from robustbench_kpca.metrics import Metric, metric_for
+from robustbench_kpca.metrics import Metric, Unit, metric_for
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.lines import COLOURS, Axis, label_ends, lines
 from robustbench_kpca.web.figures import INK, drawing, svg_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NAMED = 30
 """Points that are named; of more, those of the front and the first of the ranks."""
@@ -76,40 +80,47 @@ def pareto(points: Mapping[str, tuple[float, float]]) -> list[str]:
     return sorted(front, key=lambda name: points[name])
 
 
-def _scatter(points: Mapping[str, tuple[Estimate, Estimate]], front: list[str], clean: Column, robust: Column) -> str:
+Pair = tuple[Estimate, Estimate]
+"""A row's number without attack and under it."""
+
+
+def _scatter(points: Mapping[str, Pair], front: list[str], clean: Column, robust: Column) -> str:
     units = metric_for(clean.metric).unit, metric_for(robust.metric).unit
-    named = list(points) if len(points) <= NAMED else [*front, *(name for name in points if name not in front)][:NAMED]
+    rest = [name for name in points if name not in front]
+    named = list(points) if len(points) <= NAMED else [*front, *rest][:NAMED]
     width = 5.2 + 0.075 * max(len(name) for name in named)
     with drawing((width, max(3.6, 0.19 * len(named) + 1))) as (figure, buffer):
         axis = figure.subplots()
-        for names, marks in (
-            ([name for name in points if name not in front], {"fmt": "s", "markersize": 3.5, "color": COLOURS[0]}),
-            (front, {"fmt": "o", "markersize": 5, "color": COLOURS[1]}),
-        ):
-            found = [[points[name][place] for name in names] for place in (0, 1)]
-            values = [[unit.scale * one.value for one in some] for unit, some in zip(units, found, strict=True)]
-            reach = [
-                [
-                    [unit.scale * (one.value - one.low) for one in some],
-                    [unit.scale * (one.high - one.value) for one in some],
-                ]
-                for unit, some in zip(units, found, strict=True)
-            ]
-            axis.errorbar(*values, xerr=reach[0], yerr=reach[1], elinewidth=0.7, alpha=0.9, **marks)
-        steps = [tuple(unit.scale * one.value for unit, one in zip(units, points[name], strict=True)) for name in front]
+        _points(axis, [points[name] for name in rest], units, fmt="s", markersize=3.5, color=COLOURS[0])
+        _points(axis, [points[name] for name in front], units, fmt="o", markersize=5, color=COLOURS[1])
+        places = {name: (units[0].scale * x.value, units[1].scale * y.value) for name, (x, y) in points.items()}
+        steps = [places[name] for name in front]
         axis.plot([x for x, _ in steps], [y for _, y in steps], color=COLOURS[1], linewidth=1, linestyle="--")
-        if units[1].ends[1] is not None:
-            axis.set_ylim(-0.02 * units[1].ends[1], 1.02 * units[1].ends[1])
+        top = units[1].ends[1]
+        if top is not None:
+            axis.set_ylim(-0.02 * top, 1.02 * top)
         axis.set(xlabel=units[0].label(clean.title), ylabel=units[1].label(robust.title))
         axis.grid(color=INK, alpha=0.12)
         left, right = axis.get_xlim()
         axis.set_xlim(left, right)
-        places = [
-            (name, *(unit.scale * one.value for unit, one in zip(units, points[name], strict=True))) for name in named
-        ]
-        ends = [(x, y, name, COLOURS[1] if name in front else "#888888") for name, x, y in places]
+        ends = [(*places[name], name, COLOURS[1] if name in front else "#888888") for name in named]
         label_ends(axis, ends, right + 0.04 * (right - left))
     return svg_of(buffer, f"{robust.title} against {clean.title}; on the Pareto front: {', '.join(front)}")
+
+
+def _points(axis: "Axes", pairs: Sequence[Pair], units: tuple[Unit, Unit], **style: Any) -> None:
+    """Draw points with their intervals."""
+    if not pairs:
+        return
+    x, y = ([unit.scale * pair[place].value for pair in pairs] for place, unit in enumerate(units))
+    reach = [
+        [
+            [unit.scale * max(0.0, pair[place].value - pair[place].low) for pair in pairs],
+            [unit.scale * max(0.0, pair[place].high - pair[place].value) for pair in pairs],
+        ]
+        for place, unit in enumerate(units)
+    ]
+    axis.errorbar(x, y, xerr=reach[0], yerr=reach[1], elinewidth=0.7, alpha=0.9, **style)
 
 
 def eps_panels(board: Board) -> dict[str, Panel]:
