@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from robustbench_kpca.metrics import metric_for
-from robustbench_kpca.report.board import ALPHA, Board, Run
+from robustbench_kpca.report.board import Board, Run
 from robustbench_kpca.report.board_spec import Column, Described, Row
 from robustbench_kpca.report.commands import command
 from robustbench_kpca.report.corruption_figures import corruption_figures
@@ -15,6 +15,7 @@ from robustbench_kpca.report.explain import explain, provenance, samples, values
 from robustbench_kpca.report.heatmap import scale
 from robustbench_kpca.report.lines import FEW, MOST
 from robustbench_kpca.report.plots import against_eps, clean_and_robust, clean_columns, eps_panels
+from robustbench_kpca.report.ranking import ALPHA
 from robustbench_kpca.report.table import (
     audit_lines,
     audit_summary,

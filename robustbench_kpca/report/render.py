@@ -7,10 +7,11 @@ import pandas as pd
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import write_atomic
-from robustbench_kpca.report.board import ALPHA, Board
+from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_page import RANKING, TRAININGS, html
 from robustbench_kpca.report.explain import explain, provenance, samples, values_of
 from robustbench_kpca.report.numbers import csv_text, json_text
+from robustbench_kpca.report.ranking import ALPHA
 from robustbench_kpca.report.table import audit_lines, audit_summary, frame, single_heads, single_trainings
 
 CSV, JSON = "board.csv", "board.json"

@@ -48,7 +48,15 @@ def cells(board: Board) -> list[dict[str, Any]]:
 def _cell(board: Board, row: Row, column: Column) -> dict[str, Any]:
     estimate, trainings = board.estimate(row.title, column), board.trainings(row.title, column)
     if estimate is None:
-        nothing = {"value": None, "low": None, "high": None, "n": None, "part": "", "flags": [], "best": False}
+        nothing: dict[str, Any] = {
+            "value": None,
+            "low": None,
+            "high": None,
+            "n": None,
+            "part": "",
+            "flags": [],
+            "best": False,
+        }
         return {"column": column.title, "text": MISSING, **nothing}
     part = f"({len(trainings)} of {len(row.models)})" if len(trainings) < len(row.models) else ""
     return {

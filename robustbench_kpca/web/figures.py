@@ -29,7 +29,8 @@ def drawing(inches: tuple[float, float], **style: Any) -> Iterator[tuple["Figure
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with mpl.rc_context({**STYLE, **style}), warnings.catch_warnings():
+    settings: dict[Any, Any] = STYLE | style
+    with mpl.rc_context(settings), warnings.catch_warnings():
         # who views the text brings the glyphs; matplotlib's own font only measures it
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure, buffer = Figure(figsize=inches, layout="constrained"), io.StringIO()
