@@ -10,6 +10,7 @@ from robustbench_kpca.cli._evaluating import best_device, carry_out, split_setti
 from robustbench_kpca.cli._options import (
     Allow,
     Audited,
+    AuditLevel,
     BadImages,
     Checkpoint,
     Compile,
@@ -17,6 +18,7 @@ from robustbench_kpca.cli._options import (
     Device,
     Ema,
     Frost,
+    GridWorkers,
     Json,
     Limit,
     Presets,
@@ -26,7 +28,6 @@ from robustbench_kpca.cli._options import (
     Settings,
     Tf32,
     Untrained,
-    Workers,
 )
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def evaluate(
     ] = None,
     frost: Frost = None,
     allow: Allow = [],  # noqa: B006 (typer reads the default)
-    audited: Audited = True,
+    audited: Audited = AuditLevel.full,
     fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate and audit again even if records exist.")] = False,
     seed: Seed = 0,
     batch_size: Annotated[
@@ -99,7 +100,7 @@ def evaluate(
             "exceed 256 MiB.",
         ),
     ] = None,
-    workers: Workers = 0,
+    workers: GridWorkers = None,
     device: Device = None,
     compile_: Compile = None,
     tf32: Tf32 = False,
@@ -146,7 +147,7 @@ def evaluate(
         Acceleration(compile_, tf32),
     )
     request = DataRequest(data, split, limit, against, subset, bad_images.value, cache)
-    records = carry_out(make_plan(jobs, request, options, audited=audited), quiet=quiet or json)
+    records = carry_out(make_plan(jobs, request, options, audit=audited.level), quiet=quiet or json)
     if json:
         _console.show_json([record.model_dump(mode="json") for record in records])
         return

@@ -13,8 +13,9 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import safe_name, sha256, write_atomic
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
-from robustbench_kpca.records.outcomes import ColumnType, Outcomes, Table, unpack
+from robustbench_kpca.records.outcomes import Outcomes, unpack
 from robustbench_kpca.records.schema_2 import from_schema_2
+from robustbench_kpca.records.table import ColumnType, Table
 from robustbench_kpca.strict import STRICT, validate_json
 
 SCHEMA_VERSION = 3
@@ -149,6 +150,8 @@ class Record(BaseModel):
     """One evaluation. Saved as `<stem>.record.json` beside `<stem>.outcomes.csv.gz`.
 
     Records of attacks should have an `audit` of the model; other records need none.
+    `command` remakes it: the words of an `rbk eval` command, or the call from Python, in short, as a single item; older
+    records have none.
     """
 
     model_config = STRICT
@@ -162,6 +165,7 @@ class Record(BaseModel):
     flags: tuple[str, ...]
     created: str
     seconds: float
+    command: tuple[str, ...] = ()
     audit: Audit | None = None
     _outcomes: Outcomes | None = PrivateAttr(default=None)
     _path: Path | None = PrivateAttr(default=None)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,8 @@ def _run(board: Board, number: int, run: Run, folder: Path | None) -> dict[str, 
     eps = f", eps = {run.evaluation.eps}" if run.evaluation.eps else ""
     link = _link(run.record.path, folder) if run.record is not None else ""
     table = link.rpartition("/")[0] + "/" + run.record.outcomes_file.file if run.record is not None and link else ""
-    made = getattr(run.record, "command", None)
+    words = run.record.command if run.record is not None else ()
+    made = words[0] if len(words) == 1 else shlex.join(words)  # one item: a call from Python
     return {
         "number": number, "model": run.model, "protocol": f"{run.evaluation.protocol}{eps}", "state": run.state,
         "link": link, "table": table.removeprefix("/"), "command": made or command(board.spec, [run], "runs"),

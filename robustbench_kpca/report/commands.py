@@ -40,7 +40,7 @@ def command(spec: BoardSpec, runs: Sequence[Run], out: Path | str, presets: str 
 def _as_recorded(record: Record) -> list[str]:
     """Return the options with which a record was made, where they are not those of `rbk eval`."""
     batch = [] if record.spec.batch_size == BATCH else ["--batch-size", str(record.spec.batch_size)]
-    return [*batch, *(["--no-audit"] if record.kind == "attack" and record.audit is None else [])]
+    return [*batch, *(["--audit", "none"] if record.kind == "attack" and record.audit is None else [])]
 
 
 def together(runs: Sequence[Run]) -> list[list[Run]]:

@@ -415,7 +415,7 @@ def test_the_plan_of_a_board_of_ones_own_prints_commands_that_fill_it(tmp_path, 
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("rbk eval")]
     assert len(lines) == 2
     for line in lines:
-        assert main([*shlex.split(line)[1:], "--no-audit", "-q"]) == 0
+        assert main([*shlex.split(line)[1:], "--audit", "none", "-q"]) == 0
     capsys.readouterr()
     assert main(["board", "plan", "somewhere/mine"]) == 0
     assert "2 of 2 runs are finished." in capsys.readouterr().out
