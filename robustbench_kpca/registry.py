@@ -6,6 +6,7 @@ import importlib.util
 import pkgutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,16 @@ def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "", usu
     quoted = [f"'{one}'" for one in close]
     ask = f"did you mean {' or '.join(quoted)}?" if close else f"known: {', '.join(names) or 'none'}"
     return UnknownNameError(f"there is no {kind} named '{name}'", fix=f"{ask}{' ' + hint if hint else ''}")
+
+
+@cache
+def _modules(package: str, *, folders: bool) -> tuple[str, ...]:
+    """Return the public modules of a package, or its sub-folders; the folder is listed once."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    found = pkgutil.iter_modules(list(spec.submodule_search_locations))
+    return tuple(one.name for one in found if one.ispkg == folders and not one.name.startswith("_"))
 
 
 @dataclass(frozen=True)
@@ -53,11 +64,7 @@ class Family:
 
     def names(self) -> list[str]:
         """Return the names of all members, sorted, without importing them."""
-        spec = importlib.util.find_spec(self.package)
-        assert spec is not None
-        assert spec.submodule_search_locations is not None
-        found = pkgutil.iter_modules(list(spec.submodule_search_locations))
-        modules = [one.name for one in found if one.ispkg == self.folders and not one.name.startswith("_")]
+        modules = _modules(self.package, folders=self.folders)
         return sorted([name.replace("_", self.separator) for name in modules] + list(self.added))
 
     def add(self, name: str, member: Any) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from robustbench_kpca.cli import (
     audit,
+    board_index,
     board_plan,
     board_render,
     check,
@@ -76,9 +77,10 @@ _records.command("curve")(records_curve.curve)
 _records.command("rerun")(records_rerun.rerun)
 app.add_typer(_records, name="records")
 
-_board = typer.Typer(help="Render a board, or list its missing runs.", rich_markup_mode=None)
+_board = typer.Typer(help="Render a board, list its missing runs, or index all boards.", rich_markup_mode=None)
 _board.command("render")(board_render.render)
 _board.command("plan")(board_plan.plan)
+_board.command("index")(board_index.index)
 app.add_typer(_board, name="board")
 
 

@@ -61,6 +61,15 @@ def board_path(name: str) -> Path:
     return _folder_path("leaderboards", name, "board", "boards")
 
 
+def board_folder(name: str) -> Path:
+    """Return where a board's new records and pages belong: its folder, or one of its name in the current folder.
+
+    The second where the board came with the installed package, whose folder is not to be written to.
+    """
+    folder = board_path(name).parent
+    return Path(folder.name) if (_PACKAGE / "_presets") in folder.absolute().parents else folder
+
+
 def pack_path(name: str) -> Path:
     """Return the path of `pack.toml`, given the name of a pack, its folder or the file itself."""
     return _folder_path("packs", name, "pack", "packs")
