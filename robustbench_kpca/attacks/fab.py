@@ -15,9 +15,10 @@ from pydantic.dataclasses import dataclass
 from robustbench_kpca.attacks._closest import record_closest
 from robustbench_kpca.attacks._hyperplane import to_hyperplane
 from robustbench_kpca.attacks._targets import aim, runs_of, target_of_run
-from robustbench_kpca.attacks.shared.ball import distance, per_sample, require_box, require_untargeted
+from robustbench_kpca.attacks.shared.ball import distance, finite, length, per_sample, require_box, require_untargeted
 from robustbench_kpca.attacks.shared.draws import on_sphere
 from robustbench_kpca.attacks.shared.losses import difference
+from robustbench_kpca.attacks.shared.rows import choose
 from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, PerSample, Query, State
@@ -97,8 +98,9 @@ class FAB:
         iteration = state["iteration"] + 1
         over = iteration >= self.steps
         run = state["run"] + over
-        point = torch.where(per_sample(wrong, moved), backward, moved)
+        point = choose(wrong, backward, moved)
         if bool(over.any()):
+            point = point.clone()
             point[over] = self._start_points(clean[over], threat, state["key"][over], run[over])
         return record_closest(state, closer, moved, reach, threat) | {
             "point": point,
@@ -148,7 +150,7 @@ class FAB:
         value_at_clean = value + (normal * (clean - x)).flatten(1).sum(1)
         own = to_hyperplane(x, normal, value, norm)
         theirs = to_hyperplane(clean, normal, value_at_clean, norm)
-        lengths = [distance(way, torch.zeros_like(way), norm).clamp_min(1e-8) for way in (own, theirs)]
+        lengths = [length(way, norm).clamp_min(1e-8) for way in (own, theirs)]
         alpha = (lengths[0] / (lengths[0] + lengths[1])).clamp(max=self.alpha_max)
         alpha = per_sample(alpha.to(x.dtype), x)
         return ((1 - alpha) * (x + self.eta * own) + alpha * (clean + self.eta * theirs)).clamp(0, 1)
@@ -160,8 +162,8 @@ def _linearise(x: Images, y: Labels, target: Labels, query: Query) -> tuple[PerS
     The step then moves part of the way back to the clean image.
     """
     value, gradient = query.gradient(x, lambda logits: difference(logits, y, target), outside=True)
-    usable = torch.isfinite(value) & torch.isfinite(gradient).flatten(1).all(1)
-    return torch.where(usable, value, 0).to(x.dtype), torch.where(per_sample(usable, x), gradient, 0)
+    usable = torch.isfinite(value) & finite(gradient)
+    return torch.where(usable, value, 0).to(x.dtype), choose(usable, gradient, torch.zeros_like(gradient))
 
 
 def _closest_boundary(x: Images, y: Labels, classes: int, norm: Norm, query: Query) -> tuple[PerSample, Images]:
@@ -173,7 +175,7 @@ def _closest_boundary(x: Images, y: Labels, classes: int, norm: Norm, query: Que
         reach = _boundary_distance(other_value, other, norm)
         closer = reach < least
         value, least = torch.where(closer, other_value, value), torch.where(closer, reach, least)
-        normal = torch.where(per_sample(closer, x), other, normal)
+        normal = choose(closer, other, normal)
     return value, normal
 
 
