@@ -13,7 +13,11 @@ Rows shown are all images that the model processed, counted at the model: includ
 shown ahead of their turn, our checks of the first images, and the checks of the reference AutoAttack. Rows needed are
 the passes of the record: what the same search would have spent one image at a time, and one pass of each clean image.
 
-    python benchmarks/attacks.py [--only cost] [--images 16] [--repeats 3] [--threads 1]
+Rows of `peer` are on a network that this project did not train, and images that it did not make: `--peers FILE` names
+a Python file with `cifar10_robust()`, which returns a model of images in [0, 1], and `cifar10(PART)`, which returns
+images and labels. Without it they are left out.
+
+    python benchmarks/attacks.py [--only cost] [--images 16] [--repeats 3] [--threads 1] [--peers FILE]
 """
 
 import argparse
@@ -22,8 +26,9 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from importlib.util import find_spec
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from typing import Any
 
 import timm
@@ -37,6 +42,7 @@ from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.inference.runner import frozen
 
 BATCH_SIZE = 32
+REFERENCE_BATCH_SIZE = 128  # of the reference AutoAttack, whose time depends little on it
 REFERENCE = Callable[[nn.Module, Tensor, Tensor], Tensor]
 """Maps (model, images, labels) to a boolean per image: whether the model is robust."""
 
@@ -162,15 +168,15 @@ def torchattacks(name: str, reach: float | None = None, **options: Any) -> REFER
     return run
 
 
-def reference_autoattack(eps: float, only: str | None = None) -> REFERENCE:
+def reference_autoattack(eps: float, only: str | None = None, norm: str = "Linf") -> REFERENCE:
     """Run the authors' ensemble, or one of its attacks with its settings there."""
 
     def run(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         import pyautoattack as library  # type: ignore[import-untyped]
 
-        attack = library.AutoAttack(model, norm="Linf", eps=eps, version="standard", seed=0)
+        attack = library.AutoAttack(model, norm=norm, eps=eps, version="standard", seed=0)
         attack.attacks_to_run = attack.attacks_to_run if only is None else [only]
-        _, answers = attack.run_standard_evaluation(images, labels, batch_size=BATCH_SIZE)
+        _, answers = attack.run_standard_evaluation(images, labels, batch_size=REFERENCE_BATCH_SIZE)
         robust: Tensor = answers == labels
         return robust
 
@@ -179,13 +185,14 @@ def reference_autoattack(eps: float, only: str | None = None) -> REFERENCE:
 
 @dataclass(frozen=True)
 class Duel:
-    """A row of the second table. `few`: a slow row, run only on `--images` images."""
+    """A row of the second table. `few`: a slow row, run only on `--images` images, and not warmed up."""
 
     model: str
     protocol: str
     reference: REFERENCE
     overrides: dict[str, Any] = field(default_factory=dict)
     few: bool = False
+    batch_size: int = BATCH_SIZE
 
 
 def _pgd(model: str, eps: int) -> Duel:
@@ -197,7 +204,7 @@ def _ensemble(model: str, eps: int, protocol: str, only: str | None = None, *, f
     return Duel(model, protocol, reference_autoattack(eps / 255, only), {"eps": f"{eps}/255"}, few)
 
 
-STANDARD, ROBUST = "vit_digits", "vit_digits_adv"
+STANDARD, ROBUST, PEER = "vit_digits", "vit_digits_adv", "peer"
 PARTS = {"APGD-CE": "apgd-ce", "APGD-T": "apgd-t", "FAB-T": "fab-t", "Square": "square"}
 VERSUS = {
     "AutoAttack, 12/255, standard": _ensemble(STANDARD, 12, "autoattack-linf-8_255", few=False),
@@ -215,7 +222,32 @@ VERSUS = {
         for name, part in PARTS.items()
     },
     "AutoAttack, 8/255, robust": _ensemble(ROBUST, 8, "autoattack-linf-8_255", few=True),
+    "FGSM, 8/255, robust": Duel(ROBUST, "fgsm-linf-8_255", torchattacks("FGSM", eps=8 / 255)),
+    "APGD-L2, 0.5, robust": Duel(
+        ROBUST, "apgd-ce-linf-8_255", reference_autoattack(0.5, "apgd-ce", norm="L2"), {"norm": "l2", "eps": 0.5}
+    ),
+    "PGD-40, 2/255, peer": replace(_pgd(PEER, 2), few=True, batch_size=64),
+    "FAB, untargeted, 2/255, peer": Duel(
+        PEER,
+        "fab-t-linf-8_255",
+        torchattacks("FAB", norm="Linf", eps=2 / 255, steps=20, n_classes=10),
+        {"eps": "2/255", "targets": 0, "steps": 20},
+        few=True,
+        batch_size=64,
+    ),
+    "AutoAttack, 2/255, peer": replace(_ensemble(PEER, 2, "autoattack-linf-8_255", few=True), batch_size=64),
 }
+
+
+@cache
+def peer(path: str) -> tuple[nn.Module, Tensor, Tensor]:
+    """Return the network of a file of peers, with all images and labels."""
+    spec = spec_from_file_location("peers", path)
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"{path} is no Python file")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.cifar10_robust(), *module.cifar10("test_jpeg")
 
 
 def subset(count: int | None) -> Samples:
@@ -224,18 +256,22 @@ def subset(count: int | None) -> Samples:
     return samples if count is None else samples.take(range(min(count, len(samples))))
 
 
-def duel(name: str, images: int, repeats: int) -> list[Any]:
+def duel(name: str, images: int, repeats: int, peers: str) -> list[Any]:
     """Measure one row of the second table."""
     row = VERSUS[name]
-    model, samples = load_model(row.model), subset(images if row.few else None)
-    x, y = samples.tensors()
-    batch_size = min(BATCH_SIZE, len(x))
+    if row.model == PEER:
+        model, x, y = peer(peers)
+        x, y = x[:images], y[:images]
+    else:
+        model = load_model(row.model)
+        x, y = subset(images if row.few else None).tensors()
+    batch_size = min(row.batch_size, len(x))
     verdicts: list[float] = [0.0, 0.0]
     needed = [0, 0]
 
     def ours() -> None:
         how: dict[str, Any] = {"protocol": row.protocol, "batch_size": batch_size}
-        record = evaluate(model, samples, **how, **row.overrides, audit=False)
+        record = evaluate(model, x, y, **how, **row.overrides, audit=False)
         verdicts[0] = record.metrics["robust_accuracy"].value
         needed[:] = record.passes.forwards, record.passes.backwards
 
@@ -319,6 +355,7 @@ def main() -> None:
         "--images", type=int, default=16, help="number of images for the slow rows; the others use all 364"
     )
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each; the median is shown")
+    parser.add_argument("--peers", default="", help="a Python file for the rows of 'peer'")
     parser.add_argument("--threads", type=int, default=1, help="number of torch threads")
     arguments = parser.parse_args()
     for package in ("torchattacks", "pyautoattack"):
@@ -329,13 +366,14 @@ def main() -> None:
     print(header(("torch", "timm", "torchattacks", "pyautoattack", "numpy")))
 
     def wanted(table: str, name: str) -> bool:
-        return not arguments.only or any(word == table or word in name for word in arguments.only)
+        known = bool(arguments.peers) or PEER not in name
+        return known and (not arguments.only or any(word == table or word in name for word in arguments.only))
 
     images, repeats = arguments.images, arguments.repeats
     if chosen := [name for name in COST if wanted("cost", name)]:
         show("Cost: 1 is the time of the passes alone", costs(chosen, repeats), COST_COLUMNS)
     if chosen := [name for name in VERSUS if wanted("versus", name)]:
-        rows = [duel(name, images, repeats) for name in chosen]
+        rows = [duel(name, images, repeats, arguments.peers) for name in chosen]
         show("Versus: torchattacks (PGD, C&W) and the reference AutoAttack", rows, VERSUS_COLUMNS)
     if wanted("bf16", "bf16"):
         show("bf16: AutoAttack searched in bfloat16, robust model", precisions(images, repeats), BF16_COLUMNS)

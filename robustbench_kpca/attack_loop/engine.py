@@ -204,10 +204,10 @@ class Engine:
     def _step_ahead(self, pool: Pool, attack: Foreseen) -> Tally:
         """Show several proposals of every sample, as if none were kept, and go on from the first that was."""
         layout = Layout.even(len(pool.active), self.runner.batch_size, self.runner.device)
-        before = attack.ahead(layout.spread(pool.state), self.threat, layout.ahead)
+        before = attack.ahead(layout.spread(pool.state, pool.spread), self.threat, layout.ahead)
         after, tally = self._advance(pool, before)
         over = attack.kept(before, after) | after["finished"] | (tally.broken & self.cascade.stops)
-        pool.state, tally = layout.fold(pool.state, after, tally, over, stops=self.cascade.stops)
+        pool.state, tally = layout.fold(pool.state, pool.spread, after, tally, over, stops=self.cascade.stops)
         return tally
 
     def _collect_candidates(self, pool: Pool, stopped: Mask) -> None:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from robustbench_kpca.attack_loop.foresight import Spread
 from robustbench_kpca.attack_loop.query import COUNTS, Tally
 from robustbench_kpca.attack_loop.success import Answer
 from robustbench_kpca.types import Attack, State
@@ -112,7 +113,7 @@ class Pool:
 
     A waiting sample has a state to resume from, or None if its attack has not started. `state` holds the tensors of the
     attack and, with names `loop.*`, those of the engine. `later` holds the runs begun before their turn: index of the
-    sample -> number of the run -> run. With `one_by_one` none are begun.
+    sample -> number of the run -> run. With `one_by_one` none are begun. `spread` is for `foresight.Layout`.
     """
 
     name: str
@@ -124,6 +125,7 @@ class Pool:
     later: dict[int, dict[int, Run]] = field(default_factory=dict)
     one_by_one: bool = False
     spent: Tensor | None = None
+    spread: Spread = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.active) + len(self.waiting)

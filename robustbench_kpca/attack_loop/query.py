@@ -185,7 +185,7 @@ class CountingQuery:
             self.worst.rank.copy_(self.success.rank(logits, self.truth))
         elif len(at):
             where = at if isinstance(rows, slice) else rows[at]
-            self.worst.images[where] = x[at].detach()
+            self.worst.images.index_copy_(0, where, x.detach().index_select(0, at).to(self.worst.images.dtype))
             self.worst.margin[where] = margins[at].to(self.worst.margin.dtype)
             self.worst.prediction[where] = prediction[at]
             self.worst.rank[where] = self.success.rank(logits[at], self.truth[where])
