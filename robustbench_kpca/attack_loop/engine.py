@@ -10,11 +10,12 @@ from typing import Any
 import torch
 
 from robustbench_kpca.attack_loop.cascade import Cascade
+from robustbench_kpca.attack_loop.checks import check_proposal
 from robustbench_kpca.attack_loop.foresight import Layout
 from robustbench_kpca.attack_loop.later_runs import LaterRuns
 from robustbench_kpca.attack_loop.pool import Candidate, Pool
 from robustbench_kpca.attack_loop.pool import Sample as Sample  # re-exported for users of the engine
-from robustbench_kpca.attack_loop.query import CountingQuery, Tally, Worst, check_clean, check_proposal
+from robustbench_kpca.attack_loop.query import CountingQuery, Tally, Worst, check_clean
 from robustbench_kpca.attack_loop.success import Success
 from robustbench_kpca.attack_loop.targets import check_budget, targets_of
 from robustbench_kpca.attacks import ATTACKS
@@ -168,7 +169,7 @@ class Engine:
         self._fill(pool)
         free = self.runner.batch_size - len(pool.active) if self.runner.draws == 1 else 0
         later = LaterRuns(pool, self.threat)
-        if free > 0 and not pool.one_by_one and isinstance(pool.attack, SeparateRuns):
+        if free > 0 and not pool.all_begun and isinstance(pool.attack, SeparateRuns):
             later.begin(free)
         before = pool.state
         if free > 0 and isinstance(pool.attack, Foreseen):
@@ -188,7 +189,9 @@ class Engine:
             self.runner, self.space, self.success, pool.name, self.threat, own["loop.clean"], own["loop.label"],
             own["loop.truth"], worst, stops=self.cascade.stops,
         )  # fmt: skip
-        return pool.attack.step(state, self.threat, query) | own, query.tally
+        state = pool.attack.step(state, self.threat, query) | own
+        query.checks.settle()
+        return state, query.tally
 
     def _step_rows(self, pool: Pool) -> Tally:
         """Take a step with every row; if it fails and some rows hold later runs, take it without them."""
@@ -213,7 +216,7 @@ class Engine:
     def _collect_candidates(self, pool: Pool, stopped: Mask) -> None:
         """Remove samples that seem broken (if that ends their search) or used up their budget; queue their images."""
         leaving = stopped | pool.state["finished"]
-        rows = leaving.nonzero()[:, 0].tolist()
+        rows = [row for row, leaves in enumerate(leaving.tolist()) if leaves]
         if not rows:
             return
         pool.book()

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from robustbench_kpca.attack_loop.query import Tally
+from robustbench_kpca.attacks.shared.rows import choose, none
 from robustbench_kpca.types import Labels, Mask, State
 
-WORST = ("loop.worst", "loop.margin", "loop.prediction", "loop.rank")  # written in place
+WORST = ("loop.worst", "loop.margin", "loop.prediction", "loop.rank")
 Spread: TypeAlias = dict[str, tuple[Tensor, Tensor]]
 """Name -> an entry of the samples' states, and the same for every row."""
 
@@ -84,12 +85,9 @@ class Layout:
         best = self._lowest(torch.where(counts, after["loop.margin"], torch.inf))
         best = torch.where(tally.broken[last] & stops, last, best)
         better = (after["loop.margin"][best] < before["loop.margin"]) | (tally.broken[last] & stops)
-        at = better.nonzero()[:, 0]
-        if len(at):
-            rows = best[at]
-            for key in WORST:
-                before[key][at] = after[key].index_select(0, rows).to(before[key].dtype)
         kept = {key: values for key, values in before.items() if key.startswith("loop.")}
+        if not none(better):
+            kept |= {key: choose(better, after[key].index_select(0, best), before[key]) for key in WORST}
         return own | kept, tally.summed(self.sample, counts, len(last))
 
     def _lowest(self, margins: Tensor) -> Labels:

@@ -1,11 +1,13 @@
 """The exact projection of images onto a hyperplane within the box [0, 1], for a whole batch at once."""
 
+from itertools import count
 from typing import TypeAlias
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from robustbench_kpca.attacks.shared.rows import waits
 from robustbench_kpca.protocols.threat import Norm
 from robustbench_kpca.types import Images, PerSample
 
@@ -61,10 +63,12 @@ def _time(knots: Flat, slope: Flat, most: Flat, target: Target) -> Target:
     can move.) Which pixels move is kept as 1 or 0: to multiply by it is much faster than `torch.where`.
     """
     t, some = torch.zeros_like(target), torch.empty_like(knots)
-    while True:
+    every = 8 if waits(t.device) else 1  # once it is found, t stays what it is
+    for iteration in count(1):
         done = torch.le(knots, t, out=some).mul_(most).sum(1, keepdim=True)
         ahead = torch.gt(knots, t, out=some).mul_(slope).sum(1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
         new = ((target - done).clamp_min(0) / ahead).clamp(max=torch.finfo(torch.float64).max)
-        if not bool((new > t).any()):
-            return t
+        if iteration % every == 0 and not bool((new > t).any()):
+            break
         t = torch.where(new > t, new, t)
+    return t

@@ -99,7 +99,9 @@ class FAB:
         over = iteration >= self.steps
         run = state["run"] + over
         point = choose(wrong, backward, moved)
-        if bool(over.any()):
+        if not self.random_start:
+            point = choose(over, clean, point)
+        elif bool(over.any()):
             point = point.clone()
             point[over] = self._start_points(clean[over], threat, state["key"][over], run[over])
         return record_closest(state, closer, moved, reach, threat) | {

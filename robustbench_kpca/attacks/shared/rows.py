@@ -1,17 +1,21 @@
 """Choose between two batches row by row, without work where all rows come from one of them."""
 
+from typing import TypeAlias
+
 import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
 from robustbench_kpca.types import Mask
 
-Rows = Shaped[Tensor, "batch *rest"]
+Rows: TypeAlias = Shaped[Tensor, "batch *rest"]
+AT_ONCE = frozenset({"cpu"})
+"""Devices whose values can be looked at without waiting."""
 
 
 def waits(device: torch.device) -> bool:
     """Tell whether to look at a tensor's values makes the program wait: on all devices but the CPU."""
-    return device.type != "cpu"
+    return device.type not in AT_ONCE
 
 
 def none(mask: Mask) -> bool:
