@@ -1,7 +1,7 @@
 """Count the calls by which an attack waits for the device that runs the model: looks at the values of tensors.
 
-On a GPU, work is queued; the program runs ahead until it looks at a value. The count is made on a CPU, while the attacks
-are told that looking makes them wait there, as on a GPU.
+On a GPU, work is queued, and the program runs ahead until it looks at a value. The count is made on a CPU, where the
+attacks are told that looking makes them wait, as it does there.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from robustbench_kpca.attack_loop.engine import Engine
+from robustbench_kpca.attack_loop.engine import CleanBatch, Engine
 from robustbench_kpca.attacks.shared import rows
 
 LOOKS = {
@@ -23,14 +23,14 @@ LOOKS = {
 
 
 class Waits(TorchFunctionMode):
-    """Counts in `found`, by name; an index of booleans is called `mask`."""
+    """Counts the calls by name; an index of booleans is called `mask`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.found: Counter[str] = Counter()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Count the call, if it waits, and make it."""
+        """Count the call if it waits, and make it."""
         name = getattr(func, "__name__", "")
         if name in LOOKS or (name == "to" and "cpu" in (*args[1:], *(kwargs or {}).values())):
             self.found[name.strip("_")] += 1
@@ -39,20 +39,26 @@ class Waits(TorchFunctionMode):
             self.found["mask"] += any(isinstance(one, Tensor) and one.dtype == torch.bool for one in parts)
         return func(*args, **(kwargs or {}))
 
+    def take(self) -> Counter[str]:
+        """Return the counts since the last time."""
+        found, self.found = +self.found, Counter()
+        return found
+
 
 @contextmanager
-def counted_waits() -> Iterator[list[Counter[str]]]:
-    """Yield a list that gets a counter for every step of every engine that runs meanwhile."""
-    steps: list[Counter[str]] = []
-    original, at_once = Engine._step, rows.AT_ONCE
-
-    def step(engine: Engine, pool: Any) -> None:
-        with Waits() as waits:
-            original(engine, pool)
-        steps.append(waits.found)
-
-    Engine._step, rows.AT_ONCE = step, frozenset()  # type: ignore[method-assign]
+def as_on_a_gpu() -> Iterator[None]:
+    """Let attacks do what they do where looking at values waits."""
+    before = rows.AT_ONCE
+    rows.AT_ONCE = frozenset()
     try:
-        yield steps
+        yield
     finally:
-        Engine._step, rows.AT_ONCE = original, at_once  # type: ignore[method-assign]
+        rows.AT_ONCE = before
+
+
+def waits(engine: Engine, source: Iterator[CleanBatch]) -> list[Counter[str]]:
+    """Run an engine; return the waits of every batch: the clean one, every step, and confirmations."""
+    found: list[Counter[str]] = []
+    with as_on_a_gpu(), Waits() as mode:
+        engine.run(source, lambda: found.append(mode.take()))
+    return found

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from robustbench_kpca.types import Mask
 
-Rows: TypeAlias = Shaped[Tensor, "batch *rest"]
+Rows: TypeAlias = Shaped[Tensor, " batch *rest"]
 AT_ONCE = frozenset({"cpu"})
 """Devices whose values can be looked at without waiting."""
 
