@@ -1,5 +1,6 @@
 """Interface `Pages`: the tables and figures of a task's records, besides their metrics. Does not import torch."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -8,6 +9,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import PERCENT, Unit
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.tasks.rules import COMMON, Rule
 
 
 class Pages:
@@ -21,6 +23,7 @@ class Pages:
         error: name of the quantity in heat maps, such as `top-1 error`: one minus `quantity`.
         error_title: the same for titles, such as `Error`.
         unit: unit in which both are written.
+        rules: what every honest record keeps, by name; see `tasks.rules`.
 
     """
 
@@ -28,9 +31,10 @@ class Pages:
     error: str = "error"
     error_title: str = "Error"
     unit: Unit = PERCENT
+    rules: Mapping[str, Rule] = COMMON
 
     def cells(self, record: Record) -> list[dict[str, Any]]:
-        """Return one entry per (corruption, severity), as `rbk show --json` prints it."""
+        """Return one entry per (corruption, severity), as `rbk records show --json` prints it."""
         raise _no_cells(record)
 
     def by_corruption(self, record: Record) -> pd.DataFrame:
@@ -54,7 +58,7 @@ class Pages:
         return list(record.metrics)
 
     def tables(self, record: Record) -> list[tuple[str, pd.DataFrame]]:
-        """Return the tables that `rbk show` prints below the metrics, with their titles."""
+        """Return the tables that `rbk records show` prints below the metrics, with their titles."""
         found = []
         if _is_corrupted(record):
             title = f"{self.error_title} by {{}}, {self.unit.name}"
@@ -67,7 +71,7 @@ class Pages:
         return found if classes is None else [*found, (f"By class, {self.unit.name}", classes)]
 
     def details(self, record: Record) -> dict[str, Any]:
-        """Return what `rbk show --json` prints in addition to the record; numbers are in [0, 1], not scaled."""
+        """Return what `rbk records show --json` prints in addition to the record; numbers are in [0, 1], not scaled."""
         found: dict[str, Any] = {"cells": self.cells(record)} if _has_cells(record) else {}
         if _is_corrupted(record):
             found["groups"] = self.by_group(record)
