@@ -1,12 +1,13 @@
 """Compare our attack engine with torchattacks, the reference AutoAttack, and the time of its own passes.
 
-Three tables, all measured in one process; times are process CPU time, medians of interleaved runs.
+Four tables, all measured in one process; times are process CPU time, medians of interleaved runs.
 
 - cost: each attack on a model that is never misclassified. The ratio is the time of the whole `evaluate` call over
   (passes x time of a pass): 1 means no overhead beyond the passes.
 - versus: the same model, images and settings, ours and the library's, both called as users do: `evaluate`, with
   digests, checks and the record, and the library's attack plus the passes that classify its result (the reference
   AutoAttack does this itself). Parameters require gradients, as after loading.
+- waits: how often a usual step looks at the values of tensors, for which a program must wait on a GPU. A count.
 - bf16: the protocol that searches in bfloat16 and verifies in single precision, compared with the exact one.
 
 Rows shown are all images that the model processed, counted at the model: including empty rows of our batches, rows
@@ -34,12 +35,17 @@ from typing import Any
 import timm
 import torch
 from _shared import header, interleaved
+from _waits import waits
 from tabulate import tabulate
 from torch import Tensor, nn
 
 from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca.attack_loop.engine import Engine
 from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.inference.runner import frozen
+from robustbench_kpca.inference.runner import Runner, frozen
+from robustbench_kpca.protocols.loading import load_scenario
+from robustbench_kpca.protocols.scenario import Attack as AttackProtocol
+from robustbench_kpca.tasks import task_named
 
 BATCH_SIZE = 32
 REFERENCE_BATCH_SIZE = 128  # of the reference AutoAttack, whose time depends little on it
@@ -298,6 +304,33 @@ def duel(name: str, images: int, repeats: int, peers: str) -> list[Any]:
     ]  # fmt: skip
 
 
+# ---- waits: on a GPU
+
+WAITS = COST | {
+    "FGSM": ("fgsm-linf-8_255", {}),
+    "APGD-CE in L2": ("apgd-ce-linf-8_255", {"norm": "l2", "eps": 0.5, "steps": 20}),
+    "APGD-T, 2 targets": ("apgd-t-linf-8_255", {"targets": 2, "steps": 10}),
+    "DDN": ("ddn-l2-128_255", {"steps": 20}),
+}
+
+
+def looks(name: str, images: int = 8) -> list[Any]:
+    """Count the waits of a usual step, with full batches of images that are never broken and with half of them."""
+    protocol, overrides = WAITS[name]
+    _, scenario = load_scenario(protocol, overrides)
+    assert isinstance(scenario, AttackProtocol)
+    model, success = Unbreakable().eval(), task_named("classification").compute.success
+    found = []
+    for batch_size in (images, 2 * images):
+        x, y = torch.rand(images, 3, 64, 64), torch.zeros(images, dtype=torch.int64)
+        runner, ids = Runner(model, batch_size, torch.device("cpu")), [str(row) for row in range(images)]
+        with frozen(model):
+            engine = Engine(runner, scenario, success, ids, 0, lambda _: None)
+            counts = waits(engine, iter([(list(range(images)), x, y)]))
+        found.append(statistics.median(count.total() for count in counts))
+    return [name, *found]
+
+
 # ---- bf16
 
 PRECISIONS = {"exact": "autoattack-linf-8_255", "bf16 search": "autoattack-bf16-search-linf-8_255"}
@@ -332,6 +365,7 @@ VERSUS_COLUMNS = {
     "backwards/image, needed": ".1f", " shown": ".1f", " theirs": ".1f", "shown / needed": ".2f",
     "CPU s, ours": ".2f", " theirs ": ".2f", "theirs / ours": ".2f", "a pass, theirs / ours": ".2f",
 }  # fmt: skip
+WAITS_COLUMNS = {"attack": "", "waits a step, full batch": ".0f", "half full": ".0f"}
 BF16_COLUMNS = {
     "eps": "", "images": "", "robust acc. (%), exact": ".2f", "bf16": ".2f", "CPU s, exact": ".2f", "bf16 ": ".2f",
     "exact / bf16": ".2f",
@@ -349,7 +383,10 @@ def main() -> None:
         description="Compare our attack engine with torchattacks and the reference AutoAttack."
     )
     parser.add_argument(
-        "--only", nargs="+", default=[], help="tables (cost, versus, bf16), or rows whose name contains a given word"
+        "--only",
+        nargs="+",
+        default=[],
+        help="tables (cost, versus, waits, bf16), or rows whose name contains a given word",
     )
     parser.add_argument(
         "--images", type=int, default=16, help="number of images for the slow rows; the others use all 364"
@@ -375,6 +412,8 @@ def main() -> None:
     if chosen := [name for name in VERSUS if wanted("versus", name)]:
         rows = [duel(name, images, repeats, arguments.peers) for name in chosen]
         show("Versus: torchattacks (PGD, C&W) and the reference AutoAttack", rows, VERSUS_COLUMNS)
+    if chosen := [name for name in WAITS if wanted("waits", "waits")]:
+        show("Waits: looks at values in a usual step", [looks(name) for name in chosen], WAITS_COLUMNS)
     if wanted("bf16", "bf16"):
         show("bf16: AutoAttack searched in bfloat16, robust model", precisions(images, repeats), BF16_COLUMNS)
 

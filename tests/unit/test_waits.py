@@ -37,7 +37,7 @@ MOST = [  # waits of a usual step
 @pytest.mark.parametrize(("stage", "norm", "most"), MOST)
 def test_a_full_batch_waits_at_most_so_often_in_a_step(stage, norm, most):
     x = rand(0, 6, *SHAPE, dtype=torch.float32)
-    runner = Runner(Wavy(SHAPE, lead=200.0, dtype=torch.float32).eval(), 6, CPU)
+    runner = Runner(Wavy(SHAPE, lead=20.0, dtype=torch.float32).eval(), 6, CPU)
     protocol = scenario([stage], norm=norm, eps=0.01)
     engine = Engine(runner, protocol, MISCLASSIFIED, [str(row) for row in range(6)], 0, lambda sample: None)
     found = [counts.total() for counts in waits(engine, iter([(list(range(6)), x, torch.zeros(6, dtype=torch.int64))]))]
