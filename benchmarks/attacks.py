@@ -174,28 +174,13 @@ def torchattacks(name: str, reach: float | None = None, **options: Any) -> REFER
     return run
 
 
-class Laid(nn.Module):
-    """Lays the gradient of images out in order: the reference refuses one whose channels lie last."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: Tensor) -> Tensor:  # noqa: D102
-        x = x.clone()
-        if x.requires_grad:
-            x.register_hook(lambda gradient: gradient.contiguous())
-        logits: Tensor = self.inner(x)
-        return logits
-
-
 def reference_autoattack(eps: float, only: str | None = None, norm: str = "Linf") -> REFERENCE:
     """Run the authors' ensemble, or one of its attacks with its settings there."""
 
     def run(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         import pyautoattack as library  # type: ignore[import-untyped]
 
-        attack = library.AutoAttack(Laid(model).eval(), norm=norm, eps=eps, version="standard", seed=0)
+        attack = library.AutoAttack(model, norm=norm, eps=eps, version="standard", seed=0)
         attack.attacks_to_run = attack.attacks_to_run if only is None else [only]
         _, answers = attack.run_standard_evaluation(images, labels, batch_size=REFERENCE_BATCH_SIZE)
         robust: Tensor = answers == labels
@@ -268,7 +253,8 @@ def peer(path: str) -> tuple[nn.Module, Tensor, Tensor]:
         raise SystemExit(f"{path} is no Python file")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.cifar10_robust(), *module.cifar10("test_jpeg")
+    images, labels = module.cifar10("test_jpeg")
+    return module.cifar10_robust(), images.contiguous(), labels
 
 
 def subset(count: int | None) -> Samples:
