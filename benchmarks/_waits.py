@@ -17,7 +17,7 @@ from robustbench_kpca.attack_loop.engine import CleanBatch, Engine
 from robustbench_kpca.attacks.shared import rows
 
 LOOKS = {
-    "item", "tolist", "numpy", "cpu", "nonzero", "masked_select", "equal", "unique",
+    "item", "tolist", "cpu", "nonzero", "masked_select", "equal", "unique",
     "__bool__", "__float__", "__int__", "__index__", "__array__", "__contains__",
 }  # fmt: skip
 

@@ -28,9 +28,9 @@ MOST = [  # waits of a usual step
     (CW, "l2", 2),
     (DDN, "l2", 3),
     (APGD_T, "linf", 4),
-    (FAB_L2, "linf", 7),
-    (FAB_L2, "l2", 7),
-    (SQUARE, "linf", 4),
+    (FAB_L2, "linf", 5),
+    (FAB_L2, "l2", 5),
+    (SQUARE, "linf", 6),  # keys and counters of two draws are copied to the host
 ]
 
 
