@@ -158,6 +158,19 @@ class Record(BaseModel):
     audit: Audit | None = None
     _outcomes: Outcomes | None = PrivateAttr(default=None)
 
+    def __repr__(self) -> str:
+        """Name what was evaluated, and its metrics, in one line."""
+        spec, values = self.spec, "".join(f", {name}={found.value:.4f}" for name, found in self.metrics.items())
+        data = f"{spec.data.name}/{spec.data.split}"
+        return f"Record({spec.model.name!r}, {data!r}, {spec.protocol.name!r}, n={spec.data.n}{values})"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        from robustbench_kpca.records.collection import html_table
+
+        return html_table([self])
+
     @property
     def kind(self) -> str:
         """The kind of its protocol, such as `attack`."""
