@@ -7,18 +7,18 @@ import typer
 
 from robustbench_kpca.cli import (
     audit,
+    board_plan,
+    board_render,
     check,
     corrupt,
     demo,
     diagnose,
     doctor,
     evaluate,
-    leaderboard,
     listing,
     picture,
-    plan,
+    records_show,
     reproduce,
-    show,
     sweep,
     train,
     verify,
@@ -40,17 +40,23 @@ app.command("eval")(evaluate.evaluate)
 app.command("sweep")(sweep.sweep)
 app.command("audit")(audit.audit)
 app.command("diagnose")(diagnose.diagnose)
-app.command("leaderboard")(leaderboard.leaderboard)
 app.command("check")(check.check)
 app.command("verify")(verify.verify)
-app.command("plan")(plan.plan)
 app.command("reproduce")(reproduce.reproduce)
 app.command("train")(train.train)
 app.command("list")(listing.listing)
-app.command("show")(show.show)
-app.add_typer(picture.app, name="picture")
 app.command("corrupt")(corrupt.corrupt)
 app.command("doctor")(doctor.doctor)
+app.add_typer(picture.app, name="picture")
+
+_records = typer.Typer(help="Print and check records.", rich_markup_mode=None)
+_records.command("show")(records_show.show)
+app.add_typer(_records, name="records")
+
+_board = typer.Typer(help="Render a board, or list its missing runs.", rich_markup_mode=None)
+_board.command("render")(board_render.render)
+_board.command("plan")(board_plan.plan)
+app.add_typer(_board, name="board")
 
 
 _INTERRUPTED = 130  # typer's exit code for Ctrl-C

@@ -27,7 +27,7 @@ def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
     spec = validate(BoardSpec, load_toml(path), f"board {path}")
     files = sorted((path.parent / "records").glob(f"*{SUFFIX}")) if records is None else list(records)
     name = path.parent.name
-    return fill(name, spec, read(files), str(path), f"rbk leaderboard {name}", f"rbk plan {name}")
+    return fill(name, spec, read(files), str(path), f"rbk board render {name}", f"rbk board plan {name}")
 
 
 Content = Record | dict[str, Any]

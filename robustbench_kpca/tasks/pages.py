@@ -30,7 +30,7 @@ class Pages:
     unit: Unit = PERCENT
 
     def cells(self, record: Record) -> list[dict[str, Any]]:
-        """Return one entry per (corruption, severity), as `rbk show --json` prints it."""
+        """Return one entry per (corruption, severity), as `rbk records show --json` prints it."""
         raise _no_cells(record)
 
     def by_corruption(self, record: Record) -> pd.DataFrame:
@@ -54,7 +54,7 @@ class Pages:
         return list(record.metrics)
 
     def tables(self, record: Record) -> list[tuple[str, pd.DataFrame]]:
-        """Return the tables that `rbk show` prints below the metrics, with their titles."""
+        """Return the tables that `rbk records show` prints below the metrics, with their titles."""
         found = []
         if _is_corrupted(record):
             title = f"{self.error_title} by {{}}, {self.unit.name}"
@@ -67,7 +67,7 @@ class Pages:
         return found if classes is None else [*found, (f"By class, {self.unit.name}", classes)]
 
     def details(self, record: Record) -> dict[str, Any]:
-        """Return what `rbk show --json` prints in addition to the record; numbers are in [0, 1], not scaled."""
+        """Return what `rbk records show --json` prints in addition to the record; numbers are in [0, 1], not scaled."""
         found: dict[str, Any] = {"cells": self.cells(record)} if _has_cells(record) else {}
         if _is_corrupted(record):
             found["groups"] = self.by_group(record)

@@ -36,12 +36,12 @@ def test_the_report_half_runs_where_torch_cannot_be_imported(board, tmp_path):
         BLOCKER
         + f"""
 from robustbench_kpca.cli.main import main
-assert main(["leaderboard", {board!r}, "--out", {str(tmp_path)!r}, "--quiet"]) == 0
-assert main(["plan", {board!r}]) == 0
+assert main(["board", "render", {board!r}, "--out", {str(tmp_path)!r}, "--quiet"]) == 0
+assert main(["board", "plan", {board!r}]) == 0
 records = {str(ROOT / "leaderboards" / board / "records")!r}
 assert main(["check", records, "--baseline", records, "--fail", "robust_accuracy:-2pp"]) == 0
 import pathlib
-assert main(["show", str(next(pathlib.Path(records).glob("*pgd*.record.json")))]) == 0
+assert main(["records", "show", str(next(pathlib.Path(records).glob("*pgd*.record.json")))]) == 0
 assert main(["list", "boards"]) == main(["list", "metrics"]) == main(["list", "protocols"]) == 0
 try:
     import torch
@@ -53,7 +53,7 @@ except ModuleNotFoundError:
     assert "no torch here" in done.stdout
     for page in ("README.md", "index.html"):
         assert (tmp_path / page).read_text() == (ROOT / "leaderboards" / board / page).read_text(), (
-            f"leaderboards/{board}/{page} is not what its records say: rbk leaderboard {board}"
+            f"leaderboards/{board}/{page} is not what its records say: rbk board render {board}"
         )
 
 
@@ -127,7 +127,7 @@ def test_the_wheel_works_without_the_checkout(wheel, tmp_path):
         from robustbench_kpca.cli.main import main
         few = ["--limit", "9", "--no-audit", "-o", "runs"]
         assert main(["eval", "-m", "vit_digits", "-p", "fgsm-linf-8_255", *few]) == 0
-        assert main(["plan", "shapes"]) == 0
+        assert main(["board", "plan", "shapes"]) == 0
         from robustbench_kpca import load_record
         from robustbench_kpca.records.record import find_records
         print(load_record(find_records("runs")[0]).environment.revision)

@@ -148,12 +148,12 @@ BAD = [
     (["train", "optimizer.toml", "-o", "out"], "'adamww'"),
     (["train", "classes.toml", "-o", "out"], "3 classes ... 10"),
     ([*EVAL, "--presets", "gone"], "gone"),
-    (["leaderboard", "digit"], "'digit' ... did you mean 'digits'"),
-    (["leaderboard", "digits", "--records", "empty", "-o", "out"], "*.record.json ... empty"),
-    (["plan", "digit"], "'digit'"),
-    (["show", "gone.json"], "*.record.json ... gone.json"),
-    (["show", "newer.record.json"], "schema 4 ... schema 3 ... upgrade"),
-    (["show", "file"], "file"),
+    (["board", "render", "digit"], "'digit' ... did you mean 'digits'"),
+    (["board", "render", "digits", "--records", "empty", "-o", "out"], "*.record.json ... empty"),
+    (["board", "plan", "digit"], "'digit'"),
+    (["records", "show", "gone.json"], "*.record.json ... gone.json"),
+    (["records", "show", "newer.record.json"], "schema 4 ... schema 3 ... upgrade"),
+    (["records", "show", "file"], "file"),
     (["check", "empty", "--baseline", "empty", "--fail", "robust_accuracy:-2pp"], "*.record.json ... empty"),
     (["check", "empty", "--baseline", "empty", "--fail", "robust_accuracy:2"], "METRIC:-POINTSpp"),
     (["train", "symvit"], "'symvit'"),
@@ -201,14 +201,14 @@ def test_eval_show_leaderboard_and_plan(tmp_path, capsys):
     assert [record["spec"]["model"]["name"] for record in records] == ["symvit_digits"] * 2 + ["symvit_digits_adv"] * 2
     files = find_records("runs")
     assert len(files) == 4
-    assert rbk("show", str(files[1]), "runs") == 0
+    assert rbk("records", "show", str(files[1]), "runs") == 0
     assert capsys.readouterr().out.count("from them: equal") == 5
-    assert rbk("leaderboard", "digits", "--records", "runs", "-o", "board") == 0
+    assert rbk("board", "render", "digits", "--records", "runs", "-o", "board") == 0
     out = capsys.readouterr().out
     assert "symvit_digits_adv" in out
     assert "not run" in out
     assert (tmp_path / "board" / "index.html").is_file()
-    assert rbk("plan", "digits", "--records", "runs") == 0
+    assert rbk("board", "plan", "digits", "--records", "runs") == 0
     plan = capsys.readouterr().out
     assert plan.startswith("4 of 84 runs ")
     assert "rbk eval --model vit_digits --data digits --split test --seed 0 --out runs --protocol clean" in plan
@@ -219,14 +219,14 @@ def test_a_record_of_an_older_schema_is_planned_again(tmp_path, capsys):
         assert rbk("eval", "-m", model, "-p", "clean", "--limit", "20", "-o", "runs", "-q") == 0
     path = next(path for path in find_records("runs") if path.name.startswith("vit_digits"))
     path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": 1}))
-    assert rbk("show", str(path)) == 2
+    assert rbk("records", "show", str(path)) == 2
     assert "schema 1" in capsys.readouterr().err
-    assert rbk("plan", "digits", "--records", "runs", "--json") == 0
+    assert rbk("board", "plan", "digits", "--records", "runs", "--json") == 0
     states = {(run["model"], run["protocol"]): run["state"] for run in json.loads(capsys.readouterr().out)}
     assert states["vit_digits", "clean"] == "stale"
     assert states["symvit_digits", "clean"] == "ready"
-    assert rbk("leaderboard", "digits", "--records", "runs", "-o", "board") == 0
-    assert "rbk plan digits" in capsys.readouterr().err
+    assert rbk("board", "render", "digits", "--records", "runs", "-o", "board") == 0
+    assert "rbk board plan digits" in capsys.readouterr().err
 
 
 def test_a_folder_of_images_and_a_users_model(pictures, tmp_path, monkeypatch, capsys):

@@ -34,7 +34,7 @@ COMMANDS = [
 def test_the_commands_are_all_there():
     verbs = {command.split()[1] for command in COMMANDS}
     assert verbs == {
-        "list", "eval", "audit", "verify", "show", "leaderboard", "plan", "check", "picture", "train", "doctor",
+        "list", "eval", "audit", "verify", "records", "board", "check", "picture", "train", "doctor",
         "diagnose", "reproduce", "sweep",
     }  # fmt: skip
 
@@ -42,9 +42,9 @@ def test_the_commands_are_all_there():
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(c, marks=pytest.mark.slow) if c.split()[1] in ("picture", "plan") else c
+        pytest.param(c, marks=pytest.mark.slow) if c.split()[1] in ("picture", "board") else c
         for c in COMMANDS
-        if c.split()[1] in ("list", "plan", "picture", "doctor")
+        if c.split()[1] in ("list", "picture", "doctor") or c.startswith("rbk board plan")
     ],
 )
 def test_a_command(command, tmp_path, monkeypatch, capsys):

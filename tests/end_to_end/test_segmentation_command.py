@@ -1,4 +1,4 @@
-"""`rbk eval` and `rbk show` on scenes: what works, and one line where model, data and protocol do not fit."""
+"""`rbk eval` and `rbk records show` on scenes: what works, and one line where model, data and protocol do not fit."""
 
 import json
 import os
@@ -35,11 +35,11 @@ def test_a_segmenter_is_evaluated_shown_and_kept(capsys):
     assert record.spec.data.split == "val"
     assert record.spec.data.n == 6
     assert (record.outcomes.task, record.outcomes.kind) == ("segmentation", "clean")
-    assert rbk("show", "out") == 0
+    assert rbk("records", "show", "out") == 0
     shown = capsys.readouterr().out
     assert "By class, percent" in shown
     assert "by corruption" not in shown
-    assert rbk("show", "out", "--json") == 0
+    assert rbk("records", "show", "out", "--json") == 0
     (content,) = json.loads(capsys.readouterr().out)
     assert [row["class"] for row in content["classes"]] == list(load_data("shapes", limit=1).class_names)
     assert content["cells"][0]["corruption"] == "none"
@@ -50,7 +50,7 @@ def test_corrupted_scenes_and_the_gate(capsys):
     grid = ["-p", "shapes-c", "--set", "severities=[5]", "--name", "m"]
     assert rbk(*UNTRAINED, *grid, "--set", 'corruptions=["fog","zoom_blur"]', "--workers", "1") == 0
     assert "corrupted_miou_still" in capsys.readouterr().out
-    assert rbk("show", "out") == 0
+    assert rbk("records", "show", "out") == 0
     shown = capsys.readouterr().out
     assert "1 - mIoU by corruption and severity, percent" in shown
     assert "1 - mIoU by group, percent" in shown
@@ -61,7 +61,7 @@ def test_an_attack_on_scenes(capsys):
     attack = ["-p", "segpgd20-linf-2_255", "--set", "steps=2", "--batch-size", "6", "--no-audit"]
     assert rbk(*UNTRAINED, *attack, "--name", "m") == 0
     assert "robust_miou" in capsys.readouterr().out
-    assert rbk("show", "out") == 0
+    assert rbk("records", "show", "out") == 0
     assert "attacked IoU" in capsys.readouterr().out
 
 

@@ -166,7 +166,7 @@ def test_markdown_is_a_github_table(board):
     rows = [line for line in lines if line.startswith("|")]
     assert len(rows) == 2 + 3
     assert all(row.count("|") == rows[0].count("|") for row in rows)
-    assert "2 of 6 runs are missing: `rbk plan mine`." in lines
+    assert "2 of 6 runs are missing: `rbk board plan mine`." in lines
 
 
 def audit_of(record, *checks):

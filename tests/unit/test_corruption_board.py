@@ -173,7 +173,7 @@ def test_boards_that_make_no_sense(change, message, tmp_path):
 
 def test_the_plan_names_what_to_hold_the_data_against(tmp_path, capsys):
     board_of(None, tmp_path)
-    assert main(["plan", str(tmp_path / "mine"), "--records", str(tmp_path / "mine")]) == 0
+    assert main(["board", "plan", str(tmp_path / "mine"), "--records", str(tmp_path / "mine")]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("rbk eval")]
     assert len(lines) == 4
     assert sum("--against photos" in line and "--protocol ood" in line for line in lines) == 2
@@ -187,10 +187,10 @@ def test_the_command_that_the_plan_prints_makes_the_run_ready(tmp_path, capsys, 
     text = BOARD.replace('split = "test"', 'split = "val"\nlimit = 20').replace('"vit_digits_adv"]', "]")
     text = text.replace('"vit_digits", ]', '"vit_digits"]')
     (tmp_path / "mine" / "board.toml").write_text(text)
-    assert main(["plan", "mine"]) == 0
+    assert main(["board", "plan", "mine"]) == 0
     for line in capsys.readouterr().out.splitlines():
         if line.startswith("rbk eval"):
             assert main([*shlex.split(line)[1:], "-q"]) == 0
     capsys.readouterr()
-    assert main(["plan", "mine"]) == 0
+    assert main(["board", "plan", "mine"]) == 0
     assert "2 of 2 runs" in capsys.readouterr().out

@@ -328,11 +328,11 @@ def test_metrics_may_differ_by_rounding_and_by_no_more(tmp_path):
 
 def test_show_asks_the_tasks_pages(tmp_path, capsys):
     scenes(kind="attack").save(tmp_path)
-    assert main(["show", str(tmp_path)]) == 0
+    assert main(["records", "show", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert "By class, percent" in shown
     assert "attacked IoU" in shown
-    assert main(["show", str(tmp_path), "--json"]) == 0
+    assert main(["records", "show", str(tmp_path), "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert set(found["classes"][0]) == {"class", "pixels", "clean IoU", "attacked IoU"}
 

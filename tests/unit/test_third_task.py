@@ -80,12 +80,12 @@ def test_its_models_are_audited_like_others():
 def test_the_command_line_evaluates_shows_checks_and_ranks_it(tmp_path, capsys):
     asked = ["eval", "-m", "toy_task:exact", "-m", "toy_task:shifted", "--data", "toy-tags", "-o", "runs", "--no-audit"]
     assert main([*asked, "-p", "clean", "-p", "pgd20-linf-8_255", "-q"]) == 0
-    assert main(["show", "runs"]) == 0
+    assert main(["records", "show", "runs"]) == 0
     assert main(["check", "runs", "--baseline", "runs", "--fail", "robust_sequences:-2pp"]) == 0
     (tmp_path / "board").mkdir()
     (tmp_path / "board" / "board.toml").write_text(BOARD)
     capsys.readouterr()
-    assert main(["leaderboard", "board", "--records", "runs", "-q"]) == 0
+    assert main(["board", "render", "board", "--records", "runs", "-q"]) == 0
     page = (tmp_path / "board" / "README.md").read_text()
     assert page.index("toy_task-exact") < page.index("toy_task-shifted")
     assert "100.0" in page

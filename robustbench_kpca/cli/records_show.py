@@ -1,4 +1,4 @@
-"""`rbk show`: print records, and check their metrics by computing them again from the outcomes."""
+"""`rbk records show`: print records, and check their metrics by computing them again from the outcomes."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

@@ -1,4 +1,4 @@
-"""`rbk plan`: list the missing runs of a board and the commands that make them."""
+"""`rbk board plan`: list the missing runs of a board and the commands that make them."""
 
 import shlex
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""`rbk leaderboard`: render a board from its records; runs no model and does not import torch."""
+"""`rbk board render`: render a board from its records; runs no model and does not import torch."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,7 @@ from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Json, Presets, Quiet
 
 
-def leaderboard(
+def render(
     board: Annotated[str, typer.Argument(help="Board: a name of `rbk list boards`, or a folder with a board.toml.")],
     records: Annotated[Path | None, typer.Option(help="Folder of records; by default that of the board.")] = None,
     out: Annotated[
@@ -36,6 +36,6 @@ def leaderboard(
     _console.show_frame(loaded.spec.title, table)
     missing = sum(run.record is None for run in loaded.runs)
     if missing:
-        _console.note(f"{missing} of {len(loaded.runs)} runs are missing: rbk plan {board}", quiet=quiet)
+        _console.note(f"{missing} of {len(loaded.runs)} runs are missing: rbk board plan {board}", quiet=quiet)
     for page in pages:
         _console.out.print(str(page), markup=False)
