@@ -18,6 +18,7 @@ from robustbench_kpca.cli._options import (
     Frost,
     Json,
     Limit,
+    Log,
     Presets,
     Quiet,
     ResizePositions,
@@ -99,6 +100,7 @@ def evaluate(
     ] = None,
     workers: Workers = 0,
     device: Device = None,
+    log: Log = [],  # noqa: B006 (typer reads the default)
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
     quiet: Quiet = False,
@@ -112,6 +114,7 @@ def evaluate(
     from robustbench_kpca.evaluation.plan import Job, make_plan
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
     from robustbench_kpca.protocols.threat import parse_fraction
+    from robustbench_kpca.report.loggers import open_loggers
     from robustbench_kpca.strict import parse_assignments
 
     if len(model) > 1 and (checkpoint is not None or name is not None):
@@ -131,7 +134,11 @@ def evaluate(
     ]  # fmt: skip
     options = RunOptions(seed, batch_size, workers, device or best_device(), out, fresh, tuple(allow), frost)
     request = DataRequest(data, split, limit, against, subset, bad_images.value, cache)
+    loggers = open_loggers(log)
     records = carry_out(make_plan(jobs, request, options, audited=audited), quiet=quiet or json)
+    for record in records:
+        loggers.record(record)
+    loggers.close()
     if json:
         _console.show_json([record.model_dump(mode="json") for record in records])
         return

@@ -17,6 +17,8 @@ from robustbench_kpca.cli import (
     evaluate,
     listing,
     picture,
+    records_card,
+    records_export,
     records_show,
     reproduce,
     sweep,
@@ -49,8 +51,10 @@ app.command("corrupt")(corrupt.corrupt)
 app.command("doctor")(doctor.doctor)
 app.add_typer(picture.app, name="picture")
 
-_records = typer.Typer(help="Print and check records.", rich_markup_mode=None)
+_records = typer.Typer(help="Print, check, export and view records.", rich_markup_mode=None)
 _records.command("show")(records_show.show)
+_records.command("export")(records_export.export)
+_records.command("card")(records_card.card)
 app.add_typer(_records, name="records")
 
 _board = typer.Typer(help="Render a board, or list its missing runs.", rich_markup_mode=None)

@@ -94,7 +94,7 @@ def load_records(folder: Path | str) -> Records:
 
 
 def facts(record: Record) -> dict[str, Any]:
-    """Return what was evaluated: model, data, protocol and how. `norm` and `eps` are None where nothing was attacked."""
+    """Return what was evaluated: model, data, protocol and how; without an attack `norm` and `eps` are None."""
     spec, resolved = record.spec, record.spec.protocol.resolved
     values = (
         spec.model.name, spec.data.name, spec.data.split, spec.data.n, spec.protocol.name, record.kind,
@@ -127,7 +127,7 @@ def _row(record: Record) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]
         "parameters_sha256": record.spec.model.parameters_sha256,
         "device": record.environment.device,
         "created": record.created,
-        "record": record.spec.stem(),
+        "record": record.outcomes_file.file.partition(".outcomes.")[0],
     }
     return facts(record), metrics, made
 

@@ -67,7 +67,7 @@ def _latex(records: Sequence[Record]) -> str:
         rows.append(row)
     table = pd.DataFrame(rows).fillna("--").map(str)
     table.columns = pd.Index([_escape(name) for name in table.columns])
-    columns = "lll" + "r" * (len(table.columns) - 3)
+    columns = "llrl" + "r" * (len(table.columns) - 4)
     return str(table.map(_escape).to_latex(index=False, escape=False, column_format=columns))
 
 

@@ -51,12 +51,11 @@ def _attacked(record: Record) -> tuple[str, dict[str, Any]] | None:
     standard, threat = _AUTOATTACK[scenario.norm]
     if load_scenario(standard, {"eps": scenario.eps})[1].digest() != scenario.digest():
         return None
-    robust = _percent(record, "robust_accuracy")
     measured = {
         "eps": str(scenario.threat).partition(" ")[2],
         "clean_acc": _percent(record, "clean_accuracy"),
-        "reported": robust,
-        "autoattack_acc": robust,
+        "reported": None,
+        "autoattack_acc": _percent(record, "robust_accuracy"),
         "unreliable": None if record.audit is None else bool(record.audit.flags),
     }
     return _path(record, record.spec.data.name, threat), _content(record, record.spec.data.name, measured)
@@ -68,7 +67,7 @@ def _corrupted(record: Record) -> tuple[str, dict[str, Any]] | None:
         return None
     clean = _percent(record, "clean_accuracy") if "clean_accuracy" in record.metrics else None
     measured = {
-        "eps": None, "clean_acc": clean, "reported": "", "corruptions_acc": _percent(record, "corruption_accuracy")
+        "eps": None, "clean_acc": clean, "reported": None, "corruptions_acc": _percent(record, "corruption_accuracy")
     }  # fmt: skip
     return _path(record, data, "corruptions"), _content(record, data, measured)
 

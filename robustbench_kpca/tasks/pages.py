@@ -21,6 +21,7 @@ class Pages:
         error: name of the quantity in heat maps, such as `top-1 error`: one minus `quantity`.
         error_title: the same for titles, such as `Error`.
         unit: unit in which both are written.
+        hub_task: what Hugging Face calls the task, for images.
 
     """
 
@@ -28,6 +29,7 @@ class Pages:
     error: str = "error"
     error_title: str = "Error"
     unit: Unit = PERCENT
+    hub_task: str = "other"
 
     def cells(self, record: Record) -> list[dict[str, Any]]:
         """Return one entry per (corruption, severity), as `rbk records show --json` prints it."""
