@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-all static lint types contracts unit clean
+.PHONY: demo test test-all static lint types contracts docs unit clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -17,6 +17,12 @@ $(VENV)/.installed: pyproject.toml
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable ".[reference]" --group dev
 	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps opencv-python-headless
+	touch $@
+
+$(VENV)/docs/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)/docs
+	$(VENV)/docs/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(VENV)/docs/bin/python -m pip install --quiet --group docs
 	touch $@
 
 demo: $(VENV)/.installed
@@ -31,7 +37,7 @@ test: $(VENV)/.installed-dev
 test-all: $(VENV)/.installed-dev
 	@RBK_TYPECHECK=1 $(BIN)/pytest -m "slow or not slow" | $(STATIC_THEN_TESTS)
 
-static: lint types contracts
+static: lint types contracts docs
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -43,8 +49,12 @@ types: $(VENV)/.installed-dev
 contracts: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 
+# The site's tools live in an environment of their own; they ask that of the package what `rbk list` shows.
+docs: $(VENV)/.installed $(VENV)/docs/.installed
+	NO_MKDOCS_2_WARNING=1 RBK_PYTHON=$(BIN)/python $(VENV)/docs/bin/mkdocs build --strict --quiet
+
 unit: $(VENV)/.installed-dev
 	$(BIN)/pytest
 
 clean:
-	rm -rf $(VENV) dist build rbk-demo
+	rm -rf $(VENV) dist build site rbk-demo
