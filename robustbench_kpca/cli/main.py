@@ -20,6 +20,7 @@ from robustbench_kpca.cli import (
     records_card,
     records_export,
     records_show,
+    report,
     reproduce,
     sweep,
     train,
@@ -44,6 +45,7 @@ app.command("audit")(audit.audit)
 app.command("diagnose")(diagnose.diagnose)
 app.command("check")(check.check)
 app.command("verify")(verify.verify)
+app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)
 app.command("train")(train.train)
 app.command("list")(listing.listing)
