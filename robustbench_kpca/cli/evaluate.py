@@ -87,6 +87,12 @@ def evaluate(
     frost: Frost = None,
     allow: Allow = [],  # noqa: B006 (typer reads the default)
     audited: Audited = True,
+    keep_adversarial: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Number of samples whose adversarial images are kept beside the record of an attack; 0: none."
+        ),
+    ] = 0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate and audit again even if records exist.")] = False,
     seed: Seed = 0,
     batch_size: Annotated[
@@ -132,7 +138,9 @@ def evaluate(
         )
         for one in model
     ]  # fmt: skip
-    options = RunOptions(seed, batch_size, workers, device or best_device(), out, fresh, tuple(allow), frost)
+    options = RunOptions(
+        seed, batch_size, workers, device or best_device(), out, fresh, tuple(allow), frost, keep_adversarial
+    )
     request = DataRequest(data, split, limit, against, subset, bad_images.value, cache)
     loggers = open_loggers(log)
     records = carry_out(make_plan(jobs, request, options, audited=audited), quiet=quiet or json)

@@ -10,9 +10,11 @@ from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.attacked import attack_all
 from robustbench_kpca.evaluation.forward_only import show_all
+from robustbench_kpca.evaluation.kept import Keeper
 from robustbench_kpca.evaluation.options import Progress, RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, Trial
 from robustbench_kpca.inference.corrupted import frost_of
+from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.runner import frozen
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit
@@ -44,16 +46,20 @@ def measure_attack(
     if trial.finished is not None:
         return trial.finished
     known = None if smaller is None else _smaller_outcomes(trial.spec, scenario, smaller)
-    findings = preflight(
-        trial.runner, *first_batch(task_named(data.task).compute, data, trial.runner), options.allow
-    )  # fmt: skip
+    first = first_batch(task_named(data.task).compute, data, trial.runner)
+    findings = preflight(trial.runner, *first, options.allow)
+    keeper = None
+    if options.keep_adversarial and options.out is not None:
+        space = InputSpace.of(named.model, scenario.space)
+        keeper = Keeper(data, space, options.keep_adversarial, first[0][0].numel(), trial.journal)
     started = time.perf_counter()
     with frozen(named.model):
         outcomes = attack_all(
             trial.runner, data, scenario, seed=options.seed, workers=options.workers, journal=trial.journal,
-            progress=progress, smaller=known,
+            progress=progress, smaller=known, keep=None if keeper is None else keeper.add,
         )  # fmt: skip
-    return trial.finish(outcomes, time.perf_counter() - started, len(data), findings, smaller)
+    images = None if keeper is None else keeper.result()
+    return trial.finish(outcomes, time.perf_counter() - started, len(data), findings, smaller, images)
 
 
 def audit_for(named: NamedModel, data: Dataset, options: RunOptions) -> Audit:

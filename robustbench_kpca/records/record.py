@@ -13,6 +13,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import safe_name, sha256, write_atomic
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
+from robustbench_kpca.records.images import ImagesFile
 from robustbench_kpca.records.outcomes import ColumnType, Outcomes, Table
 from robustbench_kpca.records.schema_2 import from_schema_2
 from robustbench_kpca.strict import STRICT, validate_json
@@ -141,7 +142,8 @@ class OutcomesFile(BaseModel):
 class Record(BaseModel):
     """One evaluation. Saved as `<stem>.record.json` beside `<stem>.outcomes.csv.gz`.
 
-    Records of attacks should have an `audit` of the model; other records need none.
+    Records of attacks should have an `audit` of the model; other records need none. `images_file` says which file
+    beside it holds adversarial images, where some were kept.
     """
 
     model_config = STRICT
@@ -156,6 +158,7 @@ class Record(BaseModel):
     created: str
     seconds: float
     audit: Audit | None = None
+    images_file: ImagesFile | None = None
     _outcomes: Outcomes | None = PrivateAttr(default=None)
 
     def __repr__(self) -> str:
@@ -206,6 +209,10 @@ class Record(BaseModel):
         """
         self.require_own(audit)
         return self.model_copy(update={"audit": audit})
+
+    def keeping(self, images: ImagesFile) -> "Record":
+        """Return this record with the file of adversarial images that lies beside it."""
+        return self.model_copy(update={"images_file": images})
 
     def require_own(self, audit: Audit) -> None:
         """Refuse an audit that is not of this record's model and data.
