@@ -20,6 +20,7 @@ from robustbench_kpca.cli import (
     records_card,
     records_export,
     records_show,
+    records_view,
     report,
     reproduce,
     sweep,
@@ -56,6 +57,7 @@ app.add_typer(picture.app, name="picture")
 _records = typer.Typer(help="Print, check, export and view records.", rich_markup_mode=None)
 _records.command("show")(records_show.show)
 _records.command("export")(records_export.export)
+_records.command("view")(records_view.view)
 _records.command("card")(records_card.card)
 app.add_typer(_records, name="records")
 
