@@ -5,7 +5,6 @@ The metadata are those of https://huggingface.co/docs/hub/model-cards: each metr
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from typing import Any
 
 from robustbench_kpca.errors import BadInputError
@@ -13,6 +12,7 @@ from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.collection import audited
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.report.markdown import plain
 from robustbench_kpca.report.table import spell
 from robustbench_kpca.tasks import task_named
 
@@ -71,9 +71,9 @@ def metadata(records: Sequence[Record], task: str) -> dict[str, Any]:
 def _body(records: Sequence[Record]) -> list[str]:
     model, environment = records[0].spec.model, records[0].environment
     lines = [
-        f"# {_plain(model.name)}",
+        f"# {plain(model.name)}",
         "",
-        f"{model.parameters:,} parameters, from `{_plain(model.source)}`; SHA-256 `{model.parameters_sha256}`.",
+        f"{model.parameters:,} parameters, from `{plain(model.source)}`; SHA-256 `{model.parameters_sha256}`.",
         "",
         "## Robustness",
         "",
@@ -90,28 +90,22 @@ def _body(records: Sequence[Record]) -> list[str]:
                 f"{data.name} {data.split}", str(estimate.n), record.spec.protocol.name,
                 metric.unit.label(metric.title), spell(estimate, metric.unit), audit,
             )  # fmt: skip
-            lines.append(f"| {' | '.join(map(_plain, cells))} |")
+            lines.append(f"| {' | '.join(map(plain, cells))} |")
     protocols = {record.spec.protocol.name: record for record in records}
     lines += ["", "## Protocols", ""]
     for name, record in protocols.items():
         scenario = parse_scenario(dict(record.spec.protocol.resolved), name)
         digest = record.spec.protocol.digest[:12]
-        lines.append(f"- `{_plain(name)}`: {_plain(scenario.title)}; digest {digest}, seed {record.spec.seed}")
-    lines += [f"- flag: {_plain(flag)}" for flag in _distinct(flag for record in records for flag in record.flags)]
-    versions = ", ".join(f"{_plain(name)} {_plain(version)}" for name, version in environment.packages.items())
-    lines += ["", "## How it was measured", "", f"On {_plain(environment.device)} with {versions}."]
+        lines.append(f"- `{plain(name)}`: {plain(scenario.title)}; digest {digest}, seed {record.spec.seed}")
+    lines += [f"- flag: {plain(flag)}" for flag in _distinct(flag for record in records for flag in record.flags)]
+    versions = ", ".join(f"{plain(name)} {plain(version)}" for name, version in environment.packages.items())
+    lines += ["", "## How it was measured", "", f"On {plain(environment.device)} with {versions}."]
     citations = _distinct(citation for record in records for citation in record.citations)
-    return lines + (["", "## Citations", "", *(f"- {_plain(text)}" for text in citations)] if citations else [])
+    return lines + (["", "## Citations", "", *(f"- {plain(text)}" for text in citations)] if citations else [])
 
 
 def _distinct(texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(texts))
-
-
-def _plain(text: str) -> str:
-    """Return a text that cannot be Markdown or HTML, in one line."""
-    one_line = " ".join(text.split())
-    return escape(one_line, quote=False).replace("|", "\\|").replace("`", "'").replace("[", "\\[").replace("](", "] (")
 
 
 def _yaml(value: Mapping[str, Any], indent: str = "") -> list[str]:

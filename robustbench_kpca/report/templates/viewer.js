@@ -42,7 +42,7 @@ function side(record, sample, row) {
   if (row.image) {
     const pictures = element("div", undefined, "pictures");
     pictures.append(picture(sample.clean, "clean"), picture(row.image, "worst found"),
-      picture(row.difference, row.magnified ? `difference × ${row.magnified}` : "no difference"));
+      picture(row.difference, row.magnified ? `change × ${row.magnified}` : "no change"));
     part.append(pictures);
   }
   const state = record.attack || row.state === "kept" ? STATES[row.state] : "wrong";
