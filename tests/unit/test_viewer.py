@@ -49,7 +49,7 @@ def test_forward_passes_on_the_images_repeat_every_verdict(folder, record):
     images = load_images(folder, record.images_file)
     assert images.samples == tuple(load_data("digits", limit=24).in_order().spread(10).ids)
     clean, worst = images.floats()
-    original, labels = load_data("digits", limit=24).in_order().spread(10).tensors()
+    original, _ = load_data("digits", limit=24).in_order().spread(10).tensors()
     assert np.array_equal(clean, original.numpy())
     rows = {row["sample"]: row for row in record.outcomes.rows()}
     with torch.no_grad():
@@ -78,7 +78,7 @@ def test_images_survive_an_interruption(folder, record, tmp_path, monkeypatch):
     """The run is stopped after each journal entry, again and again; the file is the same in the end."""
     from robustbench_kpca.inference.journal import Journal
 
-    class Stop(Exception):
+    class StopError(Exception):
         pass
 
     write = Journal.write
@@ -86,13 +86,13 @@ def test_images_survive_an_interruption(folder, record, tmp_path, monkeypatch):
     def write_and_stop(journal, content):
         write(journal, content)
         if "undecided" in content:
-            raise Stop
+            raise StopError
 
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "due", lambda journal: True)
         patch.setattr(Journal, "write", write_and_stop)
         for _ in range(4):
-            with pytest.raises(Stop):
+            with pytest.raises(StopError):
                 attacked(tmp_path, 10, eps="40/255")
     again = attacked(tmp_path, 10, eps="40/255")
     assert again.outcomes.digest() == record.outcomes.digest()
@@ -218,7 +218,7 @@ def test_a_board_is_inferred_from_records():
 
 def test_own_settings_seeds_and_data_are_told_apart(folder, record):
     """A protocol that no file holds is taken from its record, and a record of another seed is left out."""
-    board, left_out = infer([record], title="T", command="c")
+    board, _ = infer([record], title="T", command="c")
     assert list(frame(board).columns) == ["#", "Model", record.spec.protocol.name]
     other = record.model_copy(update={"spec": record.spec.model_copy(update={"seed": 1})}).attach(record.outcomes)
     assert infer([record, other, other], title="T", command="c")[0].spec.seed == 1
