@@ -106,8 +106,8 @@ def _columns(records: Sequence[Record], metrics: Sequence[str]) -> list[Column]:
     """Return the columns: clean first, then attacks by size, corruptions, shifts and detection; the worst case last."""
     groups: dict[tuple[str, str, str, int], Record] = {}
     for record in records:
-        found = record.spec.data
-        groups.setdefault((record.spec.protocol.name, found.name, found.split, found.known or found.n), record)
+        data = record.spec.data
+        groups.setdefault((record.spec.protocol.name, data.name, data.split, data.known or data.n), record)
     ordered = sorted(groups.items(), key=lambda item: (_order(item[1]), item[0]))
     wanted = [(key, one, metrics or (leading(one.metrics),)) for key, one in ordered]
     found = [(key, one, name) for key, one, names in wanted for name in names if name in one.metrics]
