@@ -19,6 +19,7 @@ from robustbench_kpca.cli import (
     picture,
     records_card,
     records_export,
+    records_recheck,
     records_show,
     records_view,
     report,
@@ -58,6 +59,7 @@ _records = typer.Typer(help="Print, check, export and view records.", rich_marku
 _records.command("show")(records_show.show)
 _records.command("export")(records_export.export)
 _records.command("view")(records_view.view)
+_records.command("recheck")(records_recheck.recheck)
 _records.command("card")(records_card.card)
 app.add_typer(_records, name="records")
 

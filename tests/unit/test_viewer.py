@@ -14,6 +14,7 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.measure import measure_attack
 from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.recheck import recheck
 from robustbench_kpca.evaluation.trial import NamedModel
 from robustbench_kpca.records import images as kept_images
 from robustbench_kpca.records.images import KeptImages, load_images
@@ -59,6 +60,30 @@ def test_forward_passes_on_the_images_repeat_every_verdict(folder, record):
         assert answer == rows[sample]["prediction"]
         assert np.abs(after - before).max() == pytest.approx(rows[sample]["linf"], abs=1e-7)
         assert np.abs(after - before).max() <= 40 / 255 + 1e-6
+
+
+def test_recheck_finds_what_was_altered(folder, record, tmp_path, capsys):
+    images, model = load_images(folder, record.images_file), load_model("vit_digits_adv")
+    assert recheck(record, images, model).differences == ()
+    clean, worst = images.floats()
+    lost = next(k for k, name in enumerate(images.samples) if (worst[k] != clean[k]).any() and broken(record, name))
+    swapped = worst.copy()
+    swapped[lost] = clean[lost]  # a broken sample whose image breaks nothing
+    (line,) = recheck(record, KeptImages.of(images.samples, clean, swapped), model).differences
+    assert line.startswith(f"{images.samples[lost]}: predicted ")
+    far = worst.copy()
+    far[lost] += 0.02  # outside the ball, and perhaps outside the box
+    lines = recheck(record, KeptImages.of(images.samples, clean, far), model).differences
+    assert any("perturbed by 0.17" in line for line in lines)
+    with pytest.raises(BadInputError, match="the model has weights"):
+        recheck(record, images, load_model("vit_digits"))
+    assert main(["records", "recheck", str(folder)]) == 0
+    assert "10 samples, 0 differences" in capsys.readouterr().err
+    assert main(["records", "recheck", str(BOARD)]) == 2
+
+
+def broken(record, sample):
+    return {row["sample"]: row["broken_by"] for row in record.outcomes.rows()}[sample] == "pgd"
 
 
 def test_outcomes_do_not_depend_on_what_is_kept(folder, record, tmp_path):
