@@ -88,7 +88,8 @@ def _expand(nav: list[Any], pages: list[str]) -> list[Any]:
     expanded: list[Any] = []
     for entry in nav:
         if isinstance(entry, dict):
-            expanded.append({title: _expand(inside, pages) for title, inside in entry.items()})
+            lists = {title: isinstance(inside, list) for title, inside in entry.items()}
+            expanded.append({t: _expand(inside, pages) if lists[t] else inside for t, inside in entry.items()})
         elif "*" in entry:
             depth = entry.count("/")
             expanded += [page for page in pages if fnmatch(page, entry) and page.count("/") == depth]

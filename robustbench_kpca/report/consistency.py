@@ -1,4 +1,4 @@
-"""A record is accepted only where everything in it follows from its own outcomes."""
+"""A record is accepted only if everything in it follows from its own outcomes, which keep the rules of its task."""
 
 import math
 from pathlib import Path
@@ -38,6 +38,10 @@ def load_consistent(path: Path) -> Record:
     samples = len(set(record.outcomes["sample"].tolist()))
     if samples != record.spec.data.n:
         raise _odd(path, f"n = {record.spec.data.n}", f"its outcomes ({samples} samples)")
+    for name, rule in task.pages.rules.items():
+        wrong = rule(record, scenario)
+        if wrong is not None:
+            raise BadInputError(f"{path} breaks the rule '{name}': {wrong}", fix="evaluate again")
     return record
 
 

@@ -1,5 +1,6 @@
 """Interface `Pages`: the tables and figures of a task's records, besides their metrics. Does not import torch."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -8,6 +9,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import PERCENT, Unit
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.tasks.rules import COMMON, Rule
 
 
 class Pages:
@@ -22,6 +24,7 @@ class Pages:
         error_title: the same for titles, such as `Error`.
         unit: unit in which both are written.
         hub_task: what Hugging Face calls the task, for images.
+        rules: what every honest record keeps, by name; see `tasks.rules`.
 
     """
 
@@ -30,6 +33,7 @@ class Pages:
     error_title: str = "Error"
     unit: Unit = PERCENT
     hub_task: str = "other"
+    rules: Mapping[str, Rule] = COMMON
 
     def cells(self, record: Record) -> list[dict[str, Any]]:
         """Return one entry per (corruption, severity), as `rbk records show --json` prints it."""

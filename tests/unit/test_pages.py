@@ -70,13 +70,22 @@ TOY = Mean(
 )
 
 
+TOY_PAGES = Pages()
 TOY_TABLE = Table("toy", "clean", {"sample": "str", "surprise": "float"})
 
 
 @pytest.fixture(autouse=True)
 def toy_task(monkeypatch, metrics_of_a_test):
     METRICS.add(TOY)
-    monkeypatch.setitem(TASKS.added, "toy", Task("toy", "word", {"clean": TOY_TABLE}, compute_at="", pages_at=""))
+    monkeypatch.setitem(
+        TASKS.added, "toy", Task("toy", "word", {"clean": TOY_TABLE}, compute_at="", pages_at=f"{__name__}:TOY_PAGES")
+    )
+
+
+def passes_of(outcomes):
+    """One clean pass for each sample, and what the attack spent."""
+    spent = {name: int(sum(outcomes.columns.get(name, [0]))) for name in ("forwards", "backwards")}
+    return Passes(forwards=len(set(outcomes["sample"])) + spent["forwards"], backwards=spent["backwards"])
 
 
 def record_of(outcomes, protocol, model="m"):
@@ -98,7 +107,7 @@ def record_of(outcomes, protocol, model="m"):
         packages={"torch": "", "timm": ""}, revision=None,
     )  # fmt: skip
     return Record(
-        spec=spec, metrics=measure(outcomes, scenario), passes=Passes(forwards=1, backwards=0),
+        spec=spec, metrics=measure(outcomes, scenario), passes=passes_of(outcomes),
         outcomes_file=OutcomesFile.of(outcomes, spec), environment=where, citations=(), flags=(), created="now",
         seconds=1,
     ).attach(outcomes)  # fmt: skip
@@ -208,7 +217,7 @@ def test_the_errors_of_a_reference_are_computed_once_a_column(tmp_path, monkeypa
                 "label": 0,
                 "corruption": name,
                 "severity": level,
-                "prediction": 0,
+                "prediction": int(i < wrong),
                 "rank": int(i < wrong),
             }
             for name, level in (("none", 0), *((name, level) for name in COMMON for level in SEVERITIES))

@@ -16,6 +16,7 @@ from robustbench_kpca.protocols.corruption_names import counted
 from robustbench_kpca.protocols.scenario import Corruption, parse_scenario
 from robustbench_kpca.records.estimate import Estimate, mean
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.tasks.classification.rules import RULES
 from robustbench_kpca.tasks.pages import Pages
 
 
@@ -25,6 +26,7 @@ class ClassificationPages(Pages):
     hub_task = "image-classification"
     quantity = "accuracy"
     error = "top-1 error"
+    rules = RULES
 
     def cells(self, record: Record) -> list[dict[str, Any]]:
         """Return per cell: corruption, severity, top-1 and top-5 accuracy in [0, 1] with Wilson intervals."""

@@ -22,6 +22,7 @@ from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks.pages import Pages
+from robustbench_kpca.tasks.segmentation.rules import RULES
 
 MEASURES: dict[str, Measure] = {
     "pixel_accuracy": pixel_accuracy,
@@ -37,6 +38,7 @@ class SegmentationPages(Pages):
     quantity = "mIoU"
     error = "1 - mIoU"
     error_title = "1 - mIoU"
+    rules = RULES
 
     def cells(self, record: Record) -> list[dict[str, Any]]:
         """Return the metrics of each cell in [0, 1], and the IoU per class; None for classes that do not occur."""

@@ -1,0 +1,100 @@
+"""Rules that every honest record of a classifier keeps. Does not import torch."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from robustbench_kpca.protocols.scenario import Attack, Ood, Scenario
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.tasks.rules import COMMON, Rule, first
+
+UNATTACKED = ("clean", "clamp")
+"""Values of `broken_by` of samples that the model had wrong before any attack."""
+
+
+def known_classes(record: Record, scenario: Scenario) -> str | None:
+    """Check that labels are classes of the data, and predictions classes or -1 (a logit was not finite)."""
+    outcomes = record.outcomes
+    if isinstance(scenario, Ood):
+        return first(outcomes, ~np.isin(outcomes["label"], (0, 1)), "label = {label}, which is neither 0 nor 1")
+    labels = outcomes["label"]
+    wrong = (labels < 0) | (labels >= record.spec.data.classes)
+    found = first(outcomes, wrong, f"label = {{label}} of {record.spec.data.classes} classes")
+    for name in ("prediction", "clean_prediction", "unmasked_prediction"):
+        if found is None and name in outcomes.columns:
+            found = first(outcomes, outcomes[name] < -1, f"{name} = {{{name}}} is no class")
+    return found
+
+
+def one_label_each(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
+    """Check that a sample has one label, in whatever cell it is shown."""
+    outcomes = record.outcomes
+    label: dict[str, int] = {}
+    pairs = zip(outcomes["sample"].tolist(), outcomes["label"].tolist(), strict=True)
+    other = np.array([label.setdefault(sample, one) != one for sample, one in pairs])
+    return first(outcomes, other, "its label is not the same everywhere")
+
+
+def rank_fits(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
+    """Check that the label has rank 0 exactly where it is the prediction."""
+    outcomes = record.outcomes
+    if "rank" not in outcomes.columns:
+        return None
+    wrong = (outcomes["rank"] == 0) != (outcomes["prediction"] == outcomes["label"])
+    wrong |= outcomes["rank"] < 0
+    return first(outcomes, wrong, "rank {rank} with prediction {prediction} and label {label}")
+
+
+def confidence_fits(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
+    """Check that confidences are probabilities."""
+    outcomes = record.outcomes
+    if "confidence" not in outcomes.columns:
+        return None
+    wrong = (outcomes["confidence"] < 0) | (outcomes["confidence"] > 1)
+    return first(outcomes, wrong, "confidence = {confidence}")
+
+
+def broken_fits(record: Record, scenario: Scenario) -> str | None:
+    """Check that a sample is broken exactly where the deciding prediction is wrong, by an attack of the protocol."""
+    if not isinstance(scenario, Attack):
+        return None
+    outcomes = record.outcomes
+    by, wrong = outcomes["broken_by"], outcomes["prediction"] != outcomes["label"]
+    attacks = sorted({stage.attack for stage in scenario.stage})
+    found = first(outcomes, ~np.isin(by, ["", *UNATTACKED, *attacks]), "broken by '{broken_by}', no attack of it")
+    targeted = scenario.target != "none"
+    kept = (by == "") & wrong & (not targeted)
+    lost = np.isin(by, attacks) & ~wrong
+    stands = "prediction {prediction}, label {label}, broken by '{broken_by}'"
+    found = found or first(outcomes, kept, f"it counts as unbroken: {stands}")
+    found = found or first(outcomes, lost, f"it counts as broken: {stands}")
+    if found is None and scenario.labels == "true":
+        before = outcomes["clean_prediction"] != outcomes["label"]
+        found = first(outcomes, before != (by == "clean"), "clean prediction {clean_prediction}, label {label}, "
+                      "broken by '{broken_by}'")  # fmt: skip
+    return found
+
+
+def attacked(record: Record, scenario: Scenario) -> str | None:
+    """Check that samples that were right were attacked, and that those that were wrong cost nothing (true labels)."""
+    if not isinstance(scenario, Attack) or not scenario.stage:
+        return None
+    outcomes = record.outcomes
+    before = np.isin(outcomes["broken_by"], UNATTACKED)
+    idle = ~before & (outcomes["forwards"] < 1)
+    found = first(outcomes, idle, "it was never attacked: {forwards} forward passes")
+    if found is None and scenario.labels == "true" and not scenario.below:
+        spent = before & ((outcomes["forwards"] > 0) | (outcomes["backwards"] > 0))
+        found = first(outcomes, spent, "{forwards} forward passes, though it was wrong before")
+    return found
+
+
+RULES: Mapping[str, Rule] = {
+    **COMMON,
+    "known-classes": known_classes,
+    "one-label-each": one_label_each,
+    "rank-fits": rank_fits,
+    "confidence-fits": confidence_fits,
+    "broken-fits": broken_fits,
+    "attacked": attacked,
+}

@@ -1,0 +1,140 @@
+"""Rules that every honest record keeps, checked from the record and its table alone. Does not import torch.
+
+A rule is a function of a record and its protocol. It returns what is wrong, naming the first row, or None. The rules
+of a task are in its `pages.rules`; those here hold for every task. `docs/trust.md` says what they can find.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
+from robustbench_kpca.protocols.threat import Norm
+from robustbench_kpca.records.outcomes import COUNTS, Outcomes
+from robustbench_kpca.records.record import Record
+
+Rule = Callable[[Record, Scenario], str | None]
+Rows = NDArray[np.bool_]
+
+_KEYS = ("sample", "corruption", "severity", "picture", "class")
+ROUNDING = 1e-6
+"""How far a stored perturbation may exceed eps: the images are in single precision, whose steps near 1 are 6e-8."""
+FEW = 8
+"""Fewer attacked samples than this say nothing about how far the perturbations should reach."""
+
+
+def first(outcomes: Outcomes, wrong: Rows, text: str) -> str | None:
+    """Return `text` about the first row of `wrong`, filled in with that row's columns; None if there is none."""
+    if not wrong.any():
+        return None
+    at = int(wrong.argmax())
+    row = {name: column[at] for name, column in outcomes.columns.items()}
+    return f"row {at + 1}, sample '{row['sample']}': {text.format(**row)}"
+
+
+def one_row_each(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
+    """Check that no row is there twice: one for each sample, or for each of its cells, pictures and classes."""
+    outcomes = record.outcomes
+    keys = list(zip(*(outcomes[name].tolist() for name in _KEYS if name in outcomes.columns), strict=True))
+    if len(set(keys)) == len(keys):
+        return None
+    at = {key: number for number, key in reversed(list(enumerate(keys)))}  # where each is met first
+    again = np.array([at[key] != number for number, key in enumerate(keys)])
+    return first(outcomes, again, "it is there twice")
+
+
+def every_cell(record: Record, scenario: Scenario) -> str | None:
+    """Check that every sample was shown in every cell of the grid, and in no other."""
+    if not isinstance(scenario, Corruption):
+        return None
+    shown: dict[str, set[tuple[str, int]]] = {}
+    outcomes = record.outcomes
+    for sample, name, severity in zip(*(outcomes[key].tolist() for key in _KEYS[:3]), strict=True):
+        shown.setdefault(sample, set()).add((name, severity))
+    wanted = set(scenario.cells)
+    for sample, cells in shown.items():
+        for found, word in ((wanted - cells, "is missing"), (cells - wanted, "is not of the protocol")):
+            if found:
+                name, severity = sorted(found)[0]
+                return f"sample '{sample}': cell {name}, severity {severity} {word}"
+    return None
+
+
+def counts_add_up(record: Record, scenario: Scenario) -> str | None:
+    """Check that counts are not negative, and that the passes of the samples add up to the record's."""
+    outcomes, passes = record.outcomes, record.passes
+    for name in COUNTS:
+        if name in outcomes.columns and (outcomes[name] < 0).any():
+            return first(outcomes, outcomes[name] < 0, f"{name} = {{{name}}} is negative")
+    if not isinstance(scenario, Attack):
+        return None if passes.backwards == 0 else f"{passes.backwards} backward passes without an attack"
+    clean = scenario.draws * record.spec.data.n  # one forward pass for each clean image
+    forwards, backwards = clean + int(outcomes["forwards"].sum()), int(outcomes["backwards"].sum())
+    if (passes.forwards, passes.backwards) == (forwards, backwards):
+        return None
+    return f"{passes.forwards} and {passes.backwards} passes, but its samples add up to {forwards} and {backwards}"
+
+
+def inside_the_ball(record: Record, scenario: Scenario) -> str | None:
+    """Check that no perturbation is larger than eps.
+
+    `linf` and `l2` of a record are in pixel space, or in that of signals. In normalised space the largest standard
+    deviation of a channel bounds what eps can be in pixels. An L1 ball bounds the L2 norm.
+    """
+    if not isinstance(scenario, Attack) or "linf" not in record.outcomes.columns:
+        return None
+    scale = 1.0
+    if scenario.space == "normalised":
+        if not record.spec.model.pixel_std:
+            return None
+        scale = max(record.spec.model.pixel_std)
+    outcomes, limit = record.outcomes, scenario.eps * scale
+    column = "linf" if scenario.norm == "linf" else "l2"
+    wrong = ~(outcomes[column] <= limit * (1 + 1e-5) + ROUNDING) | (outcomes[column] < 0)
+    return first(outcomes, wrong, f"{column} = {{{column}:.6g}}, beyond eps = {limit:.6g}")
+
+
+_REACH: Mapping[Norm, frozenset[str]] = {
+    "linf": frozenset({"pgd", "fgsm", "apgd", "mim", "noise", "square", "segpgd"}),
+    "l2": frozenset({"pgd", "fgsm", "mim", "noise"}),
+}
+
+
+def reaches_eps(record: Record, scenario: Scenario) -> str | None:
+    """Check that some perturbation is longer than half of eps, where an attack walks on the surface of the ball.
+
+    A record of a smaller eps, passed off as one of a larger, has none.
+    """
+    if not isinstance(scenario, Attack) or "linf" not in record.outcomes.columns or scenario.space == "normalised":
+        return None
+    if not {stage.attack for stage in scenario.stage} & _REACH.get(scenario.norm, frozenset()):
+        return None
+    outcomes = record.outcomes
+    if scenario.below or int((outcomes["forwards"] > 0).sum()) < FEW:
+        return None
+    column = "linf" if scenario.norm == "linf" else "l2"
+    longest = float(outcomes[column].max())
+    if longest > scenario.eps / 2:
+        return None
+    return f"no perturbation is longer than {longest:.4g}, less than half of eps = {scenario.eps:.4g}"
+
+
+def audited_fully(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
+    """Check that an audit has checks, none of them twice."""
+    if record.audit is None:
+        return None
+    names = [check.name for check in record.audit.checks]
+    if not names:
+        return "its audit has no checks"
+    return None if len(set(names)) == len(names) else "its audit has a check twice"
+
+
+COMMON: Mapping[str, Rule] = {
+    "one-row-each": one_row_each,
+    "every-cell": every_cell,
+    "counts-add-up": counts_add_up,
+    "inside-the-ball": inside_the_ball,
+    "reaches-eps": reaches_eps,
+    "audited-fully": audited_fully,
+}
