@@ -67,6 +67,7 @@ def evaluate(
     name: str | None = None,
     source: str = "python",
     audit: Audit | bool = True,
+    keep_adversarial: int = 0,
     smaller: Record | None = None,
     progress: Progress | None = None,
     **overrides: Override,
@@ -92,6 +93,7 @@ def evaluate(
         source: where the model came from, for the record.
         audit: the audit for the record of an attack: True makes one first, as `rbk eval` does (about a minute); False
             omits it; or pass an existing audit (`audit.run.audit`).
+        keep_adversarial: see `RunOptions`; it needs `out`.
         smaller: the record of the same evaluation at the next smaller budget of `below`; it is then not repeated.
         progress: called with (samples done, samples in total).
         **overrides: fields of the protocol to replace, such as `eps="3/255"`.
@@ -104,7 +106,9 @@ def evaluate(
         EvaluationError: the evaluation started but could not finish.
 
     """
-    options = RunOptions.of(seed, batch_size, workers, device, out, fresh, allow, frost_folder)
+    options = RunOptions.of(
+        seed, batch_size, workers, device, out, fresh, allow, frost_folder, keep_adversarial
+    )  # fmt: skip
     label, scenario = prepare(protocol, overrides)
     named, data = NamedModel.of(model, name, source), as_dataset(images, labels).in_order()
     if not isinstance(scenario, Attack):

@@ -122,7 +122,7 @@ class _Budget:
 def _record(one: Shown, samples: Sequence[str], clean: dict[str, str], budget: _Budget) -> dict[str, Any]:
     record = one.record
     rows = {row["sample"]: _row(row, record.kind) for row in record.outcomes.rows()}
-    if one.images is not None:
+    if one.images is not None and record.spec.protocol.resolved.get("space") != "signal":
         _draw(one.images, set(samples), rows, clean, budget)
     return {
         "model": record.spec.model.name,

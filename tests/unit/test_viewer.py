@@ -12,10 +12,12 @@ import torch
 from robustbench_kpca import evaluate, load_data, load_model, load_record
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.kept import Keeper
 from robustbench_kpca.evaluation.measure import measure_attack
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.recheck import recheck
 from robustbench_kpca.evaluation.trial import NamedModel
+from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.records import images as kept_images
 from robustbench_kpca.records.images import KeptImages, load_images
 from robustbench_kpca.report.inferred import infer
@@ -261,9 +263,19 @@ def test_a_metric_can_be_chosen():
         infer(board_records("vit_digits"), title="T", command="c", metrics=["miou"])
 
 
-def test_without_a_folder_nothing_is_kept(linear):
-    images = torch.rand(4, 1, 2, 2, generator=torch.Generator().manual_seed(0))
-    made = evaluate(
-        linear(torch.ones(1, 2, 2), -2.0).eval(), images, torch.zeros(4, dtype=torch.long), protocol="clean",
-    )  # fmt: skip
-    assert made.images_file is None
+def test_images_of_python_evaluations_are_kept_too(linear, tmp_path):
+    """The attack moves every pixel of a linear model by eps: the image is known in closed form."""
+    images = 0.25 + 0.5 * torch.rand(4, 1, 2, 2, generator=torch.Generator().manual_seed(0))
+    model, labels = linear(torch.ones(1, 2, 2), -1.0).eval(), torch.ones(4, dtype=torch.long)
+    how = {"protocol": "fgsm-linf-8_255", "eps": 0.125, "audit": False, "batch_size": 4, "keep_adversarial": 4}
+    made = evaluate(model, images, labels, out=tmp_path, **how)
+    kept = load_images(tmp_path, made.images_file)
+    assert np.allclose(kept.floats()[1], images.numpy() - 0.125, atol=1e-6)
+    assert recheck(made, kept, model).differences == ()
+    assert evaluate(model, images, labels, **how).images_file is None  # without a folder nothing is kept
+
+
+def test_no_images_of_scenes_are_kept():
+    scenes = load_data("shapes", limit=1)
+    with pytest.raises(BadInputError, match="no images are kept for segmentation"):
+        Keeper(scenes, InputSpace(), 1, 10, None)
