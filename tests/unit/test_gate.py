@@ -80,7 +80,7 @@ from torch import nn
 
 class Sign(nn.Module):  # right about images whose first pixel is bright, and nothing else matters
     def forward(self, x):
-        score = 20 * (x[:, 0, 0, 0] - 0.5)
+        score = 4 * (x[:, 0, 0, 0] - 0.5)
         return torch.stack([-score, score], 1)
 
 images = torch.zeros(40, 1, 2, 2); images[::2] = 1

@@ -209,7 +209,7 @@ def test_a_page_has_at_most_so_many_samples_and_bytes(folder, record, monkeypatc
     assert all(sample["clean"] for sample in page.content["samples"])  # those with images come first
     assert page.content["total"] == 24
     assert MOST == 500
-    monkeypatch.setattr("robustbench_kpca.report.viewer.IMAGE_BYTES", 9_000)
+    monkeypatch.setattr("robustbench_kpca.report.viewer.IMAGE_BYTES", 40_000)
     text = view([Shown(record, images)], "T")[0]
     drawn = sum("image" in row for row in Page(text).content["records"][0]["rows"])
     assert 0 < drawn < 10
