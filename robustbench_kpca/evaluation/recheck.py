@@ -15,9 +15,7 @@ from robustbench_kpca.protocols.scenario import Attack, parse_scenario
 from robustbench_kpca.records.images import KeptImages
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks import task_named
-
-ROUNDING = 1e-5
-"""How far beyond eps a perturbation may be, relative to eps: single precision in another space and back."""
+from robustbench_kpca.tasks.rules import ROUNDING
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ def _odd(
         return
     if answer != row["prediction"]:
         yield f"{sample}: predicted {answer}, recorded {row['prediction']}"
-    if size > scenario.eps * (1 + ROUNDING):
+    if size > scenario.eps * (1 + 1e-5) + ROUNDING:
         yield f"{sample}: perturbed by {size:.6g}, eps is {scenario.eps:.6g}"
     if not valid:
         yield f"{sample}: values outside [0, 1]"
