@@ -19,7 +19,7 @@ from robustbench_kpca.attack_loop.success import Success
 from robustbench_kpca.attack_loop.targets import check_budget, targets_of
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attacks.foreign import build as foreign_attack
-from robustbench_kpca.errors import EvaluationError
+from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.scenario import Attack as AttackScenario
@@ -43,6 +43,9 @@ def build_attack(stage: Stage) -> Attack:
     if ":" in stage.attack:
         return foreign_attack(stage.attack, stage.options)
     attack: Attack = validate(ATTACKS.get(stage.attack), stage.options, f"attack '{stage.attack}'")
+    for name, value in stage.options.items():  # pydantic takes true for 1.0
+        if isinstance(value, bool) and not isinstance(getattr(attack, name), bool):
+            raise BadInputError(f"attack '{stage.attack}': {name} = {str(value).lower()}", expected="a number")
     return attack
 
 

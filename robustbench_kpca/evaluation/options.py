@@ -9,6 +9,9 @@ from robustbench_kpca.errors import BadInputError
 Progress = Callable[[int, int], None]
 """Called with (samples done, samples in total)."""
 
+LIMITS = {"seed": (0, 2**63 - 1), "batch_size": (1, 65_536)}
+"""Smallest and largest value; a larger batch is a slip of the keyboard."""
+
 
 @dataclass(frozen=True)
 class RunOptions:
@@ -28,7 +31,7 @@ class RunOptions:
         keep_adversarial: number of samples whose images are kept beside the record of an attack; 0: none.
 
     Raises:
-        BadInputError: the seed or the batch size is not an integer.
+        BadInputError: the seed or the batch size is not an integer in its range.
 
     """
 
@@ -44,8 +47,9 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         for name, value in (("seed", self.seed), ("batch_size", 1 if self.batch_size is None else self.batch_size)):
-            if type(value) is not int:
-                raise BadInputError(f"{name} = {value!r}", expected="an integer")
+            least, most = LIMITS[name]
+            if type(value) is not int or not least <= value <= most:
+                raise BadInputError(f"{name} = {value!r}", expected=f"an integer from {least} to {most:,}")
 
     @classmethod
     def of(

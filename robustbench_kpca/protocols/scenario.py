@@ -13,6 +13,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     StrictBool,
+    field_validator,
     model_serializer,
     model_validator,
 )
@@ -33,12 +34,17 @@ _OPTIONAL: dict[str, Any] = {"inference": None, "corruptions": [], "severities":
 """Optional fields and their values if omitted; fields with these values are omitted from digests and records too."""
 
 
+MANY = 10**6
+"""No count of a protocol, such as steps or restarts, is larger: nothing would ever finish."""
+Count = Annotated[int, Field(ge=1, le=MANY, strict=True)]
+
+
 class Stage(BaseModel):
     """One attack of a cascade: later stages attack only the samples that earlier stages did not break."""
 
     model_config = STRICT
     attack: str
-    restarts: Annotated[int, Field(ge=1, strict=True)]
+    restarts: Count
     options: dict[str, Scalar]
 
     @model_validator(mode="before")
@@ -49,6 +55,14 @@ class Stage(BaseModel):
             own = {key: value for key, value in data.items() if key in ("attack", "restarts")}
             return own | {"options": {key: value for key, value in data.items() if key not in own}}
         return data
+
+    @field_validator("options")
+    @classmethod
+    def _check_options(cls, options: dict[str, Scalar]) -> dict[str, Scalar]:
+        for name, value in options.items():
+            if isinstance(value, int | float) and not abs(value) <= MANY:  # NaN is not, either
+                raise BadInputError(f"{name} = {value}", expected=f"a number of at most {MANY:,}")
+        return options
 
 
 Scale = Annotated[float, Field(gt=0, le=16, allow_inf_nan=False)]
@@ -84,7 +98,7 @@ class _Common(BaseModel):
     model_config = STRICT
     title: str
     citations: tuple[str, ...]
-    draws: Annotated[int, Field(ge=1, strict=True)]
+    draws: Count
 
     def digest(self) -> str:
         """SHA-256 of every field that can change a result; title and citations are excluded."""

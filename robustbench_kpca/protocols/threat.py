@@ -7,7 +7,9 @@ from typing import Literal
 from robustbench_kpca.errors import BadInputError
 
 Norm = Literal["linf", "l2", "l1"]
-_NUMBER = r"\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+"
+SMALLEST = 1e-8
+"""The smallest eps: near 1, single precision has steps of 6e-8, so that a smaller ball holds one image only."""
+_NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+"
 _FRACTION = re.compile(rf"\s*({_NUMBER})\s*(?:/\s*({_NUMBER}))?\s*")
 _RELATIVE = re.compile(rf"\s*({_NUMBER})\s*(?:/\s*({_NUMBER}))?\s*(?:\*\s*)?eps\s*")
 
@@ -58,8 +60,8 @@ class Threat:
     def __post_init__(self) -> None:
         if self.norm not in ("linf", "l2", "l1"):
             raise BadInputError(f"norm '{self.norm}'", expected="'linf', 'l2' or 'l1'")
-        if not 0 < self.eps < float("inf"):
-            raise BadInputError(f"eps = {self.eps:g}", expected="a positive number such as 8/255")
+        if not SMALLEST <= self.eps < float("inf"):
+            raise BadInputError(f"eps = {self.eps:g}", expected=f"a number such as 8/255, at least {SMALLEST:g}")
         if self.norm == "linf" and self.eps > 1 and self.clip:
             raise BadInputError(
                 f"eps = {self.eps:g} in L-infinity, but pixel values are in [0, 1]",

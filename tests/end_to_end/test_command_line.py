@@ -103,6 +103,16 @@ BAD = [
     ([*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--set", "eps=8"], "8/255"),
     ([*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--set", "eps"], "'eps' ... KEY=VALUE"),
     ([*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--set", "steps=0"], "steps = 0"),
+    ([*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--set", "step_size=true"], "step_size = true ... a number"),
+    ([*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--set", f"steps={10**23}"], "steps = 1000 ... 1,000,000"),
+    ([*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--set", f"restarts={10**23}"], "restarts = 1000"),
+    ([*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--set", "draws=99999999"], "draws = 99999999"),
+    ([*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--set", "step_size=inf"], "step_size = inf"),
+    ([*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--seed", "-1"], "seed = -1"),
+    (
+        [*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--batch-size", "99999999"],
+        "batch_size = 99999999 ... 65,536",
+    ),
     ([*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--set", "steps=many"], "steps = 'many'"),
     (
         [*EVAL[:3], "-p", "noise-blur-contrast", "-o", "out", "--set", "severities=[6]"],
