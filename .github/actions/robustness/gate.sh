@@ -19,6 +19,7 @@ fi
 
 arguments=("$out" --baseline "${RBK_BASELINE:?folder of baseline records}" --github)
 for one in ${rules[@]+"${rules[@]}"}; do arguments+=(--fail "$one"); done
+rm -f "$out/check.md" "$out/check.xml" # of an earlier run
 code=0
 rbk check "${arguments[@]}" --junit "$out/check.xml" --markdown "$out/check.md" || code=$?
 if [[ -n ${GITHUB_STEP_SUMMARY:-} && -f $out/check.md ]]; then cat "$out/check.md" >>"$GITHUB_STEP_SUMMARY"; fi
