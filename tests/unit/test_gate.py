@@ -112,8 +112,10 @@ def test_the_plugin_fails_tests_and_prints_what_it_measured(pytester, few_resamp
             "wrong on images under clean: clean_accuracy 0.0 % ?0.0, 8.8? is below 90.0 % (n = 40)",
         ]
     )
-    chosen = pytester.runpytest_inprocess("-p", "robustbench_kpca.pytest_plugin", "-m", "robustness", "-p", "no:xdist")
-    chosen.assert_outcomes(passed=1, failed=1, deselected=1)
+    chosen = pytester.runpytest_inprocess(
+        "-p", "robustbench_kpca.pytest_plugin", "-m", "robustness", "-p", "no:xdist", "--collect-only", "-q"
+    )
+    chosen.stdout.fnmatch_lines(["*2/3 tests collected (1 deselected)*"])
 
 
 def test_the_plugin_imports_nothing_heavy():
@@ -148,9 +150,6 @@ def test_the_action_fails_on_a_regression_and_writes_its_summary(tmp_path):
     assert "::error title=robust_accuracy" in done.stdout
     assert "| REGRESSION |" in (tmp_path / "summary.md").read_text()
     assert 'failures="1"' in (tmp_path / "robustness/check.xml").read_text()
-    same = scripted(tmp_path, "gate.sh", RBK_OUT="old", **settings)
-    assert same.returncode == 0, same.stderr
-    assert "No regression in 2 comparisons" in (tmp_path / "old/check.md").read_text()
     missing = scripted(tmp_path, "gate.sh", RBK_FAIL="robust_accuracy:-2pp")
     assert missing.returncode != 0
     assert "folder of baseline records" in missing.stderr
@@ -166,6 +165,7 @@ def test_the_action_evaluates_what_it_compares(tmp_path):
     done = scripted(tmp_path, "gate.sh", **settings)
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "robustness").glob("*.record.json"))) == 4
+    assert "No regression in 2 comparisons" in (tmp_path / "robustness/check.md").read_text()
 
 
 def test_the_comment_of_an_earlier_run_is_replaced(tmp_path):

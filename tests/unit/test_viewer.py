@@ -216,11 +216,12 @@ def test_a_page_has_at_most_so_many_samples_and_bytes(folder, record, monkeypatc
     assert f"The images of {10 - drawn} rows are left out" in text
 
 
-def test_the_commands_write_pages_without_torch(folder, tmp_path, capsys):
-    assert main(["records", "view", str(folder), str(BOARD), "-o", str(tmp_path / "v.html")]) == 0
+def test_the_commands_write_pages(folder, tmp_path, capsys):
+    attacks = [str(path) for path in sorted(BOARD.glob("vit_digits__*linf*.record.json"))]
+    assert main(["records", "view", str(folder), *attacks, "-o", str(tmp_path / "v.html")]) == 0
     said = capsys.readouterr()
     assert "1 records are not shown" in said.err  # of other images than the board's
-    assert main(["report", str(BOARD), "-o", str(tmp_path), "-q"]) == 0
+    assert main(["report", *attacks, "-o", str(tmp_path), "-q"]) == 0
     assert "worst of 7, linf 8/255" in (tmp_path / "README.md").read_text()
     assert main(["records", "view", str(folder), "-o", str(tmp_path / "v.pdf")]) == 2
 
