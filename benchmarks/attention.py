@@ -116,6 +116,7 @@ VARIANTS = {
     "identity": Variant("identity", 2, lambda *tensors: tensors[-1]),
     **_pursuits(),
     "rpc_asymmetric, n = 4": Variant("rpc_asymmetric", 3, lambda _, q, k, v: pursuit(k, v, 4, q)),
+    "fused rpc, n = 4": Variant("rpc", 2, lambda _, k, v: pursuit(k, v, 4), {"iterations": 4, "fused": True}),
     "scaled, alpha": Variant("scaled", 3, scaled, {"form": "alpha"}),
     "scaled, matrix": Variant("scaled", 3, scaled, {"form": "matrix"}),
     "primal": Variant("primal", 0, primal, {"rank": 20}),
@@ -233,7 +234,8 @@ def main() -> None:
     )
     parser.add_argument("--repeats", type=int, default=15, help="timed calls of each; the median is shown")
     settings = parser.parse_args()
-    chosen = [name for name in VARIANTS if not settings.only or name.startswith(tuple(settings.only))]
+    possible = [name for name in VARIANTS if settings.device == "cuda" or "fused" not in name]
+    chosen = [name for name in possible if not settings.only or name.startswith(tuple(settings.only))]
     for threads in settings.threads:
         torch.set_num_threads(threads)
         for shape in settings.shapes:

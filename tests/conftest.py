@@ -18,6 +18,16 @@ import torch
 from torch import nn
 
 torch.set_num_threads(1)
+if not torch.cuda.is_available():  # then Triton's kernels are interpreted; it asks when it is imported
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+def pytest_collection_modifyitems(items):
+    """Skip, and say so, what needs a CUDA device where there is none."""
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("cuda"):
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 
 
 class Linear(nn.Module):

@@ -5,6 +5,7 @@ released code. It differs from the paper in the threshold, in the width in mu, a
 (docs/decisions/0004).
 """
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
@@ -12,6 +13,7 @@ from typing import Any, Literal, get_args
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.attention.symmetric import Heads, KeyMask, SymmetricAttention
@@ -67,6 +69,8 @@ class Pursuit:
         mu_span: in causal attention: `past`, mu_t from the keys up to t; or `window`, one mu from all keys, as in the
             paper, so that earlier tokens depend on later ones.
         dual_sign: of Y / mu in the L step: -1 (released code and paper as printed) or +1 (textbook ADMM).
+        fused: run each iteration as one Triton kernel (`_fused.py`), on CUDA devices only; the results differ by
+            rounding. With an observer, padding or dropout the plain form runs.
 
     """
 
@@ -76,6 +80,7 @@ class Pursuit:
     mu_width: MuWidth = "embed"
     mu_span: MuSpan = "past"
     dual_sign: int = -1
+    fused: bool = False
 
     def __post_init__(self) -> None:
         if self.iterations < 0 or not self.lam > 0:
@@ -130,20 +135,21 @@ class Pursuit:
         if not self.iterations:
             return self._unpursued(k, v, query, causal, mask, dropout, observer)
         bound = self.bound(k, causal=causal, mask=mask)
-        low_rank = dual = torch.zeros_like(k)
+        if self.fused and observer is None and mask is None and not dropout:
+            return _fused().pursue(k, v, query, bound, self.iterations, self.dual_sign, causal=causal)
+        low_rank = dual = None
         for iteration in range(1, self.iterations + 1):
-            argument = k - low_rank + dual
-            clipped: Tensor = _Clip.apply(argument, bound)
-            carried = low_rank + clipped  # K + U - S
-            inner = carried if self.dual_sign > 0 else torch.sub(carried, dual, alpha=2)
+            carried, inner = _split(k, low_rank, dual, bound, self.dual_sign)
             left = inner if query is None else query
-            low_rank = F.scaled_dot_product_attention(
+            mixed = F.scaled_dot_product_attention(
                 left, inner, v, attn_mask=mask, dropout_p=dropout if iteration == self.iterations else 0.0,
                 is_causal=causal,
             )  # fmt: skip
-            dual = carried - low_rank
             if observer is not None:
-                observer(Iterate(iteration, k, v, left, inner, low_rank, argument - clipped, causal))
+                sparse = _sparse(k, low_rank, dual, bound)
+                observer(Iterate(iteration, k, v, left, inner, mixed, sparse, causal))
+            low_rank, dual = mixed, carried - mixed
+        assert low_rank is not None
         return low_rank
 
     def bound(self, k: Heads, *, causal: bool = False, mask: KeyMask | None = None) -> Scale:
@@ -180,21 +186,97 @@ class Pursuit:
         return out
 
 
-class _Clip(torch.autograd.Function):
-    """clip(x; t), x limited to [-t, t]; to save memory, only its result is kept for the backward pass."""
+def _fused() -> Any:
+    """Import the kernels when they are first used: Triton comes with torch for CUDA only.
+
+    Raises:
+        BadInputError: there is no Triton.
+
+    """
+    try:
+        return importlib.import_module("robustbench_kpca.attention._fused")
+    except ModuleNotFoundError as error:
+        if error.name != "triton":
+            raise
+        raise BadInputError("fused = true without the package triton", fix="pip install triton") from None
+
+
+def _argument(k: Heads, low_rank: Heads | None, dual: Heads | None) -> Heads:
+    """Return K - L + U; the first iteration has no L and U."""
+    return k if low_rank is None else (k - low_rank).add_(dual)
+
+
+def _sparse(k: Heads, low_rank: Heads | None, dual: Heads | None, bound: Scale) -> Heads:
+    argument = _argument(k, low_rank, dual)
+    return argument - argument.clamp(-bound, bound)
+
+
+def _split(k: Heads, low_rank: Heads | None, dual: Heads | None, bound: Scale, dual_sign: int) -> tuple[Heads, Heads]:
+    """Return K + U - S = L + clip(K - L + U; t), and M."""
+    if dual_sign > 0:
+        carried: Heads = _Carried.apply(k, low_rank, dual, bound)
+        return carried, carried
+    split: tuple[Heads, Heads] = _CarriedAndInner.apply(k, low_rank, dual, bound)
+    return split
+
+
+class _Carried(torch.autograd.Function):
+    """C = L + c with c = clip(K - L + U; t), x limited to [-t, t]. Only c is kept for the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, bound: Tensor) -> Tensor:
-        clipped = torch.clamp(x, -bound, bound)
+    def forward(ctx: Any, k: Tensor, low_rank: Tensor | None, dual: Tensor | None, bound: Tensor) -> Tensor:
+        ctx.first = low_rank is None
+        clipped = _clipped(k, low_rank, dual, bound)
         ctx.save_for_backward(clipped, bound)
-        return clipped
+        return clipped.clone() if low_rank is None else low_rank + clipped
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
-        (gradient,) = gradients
-        clipped, bound = ctx.saved_tensors
-        inside = gradient.masked_fill(clipped.abs() >= bound, 0.0)
-        return inside, ((gradient - inside) * clipped.sign()).sum_to_size(bound.shape)
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        inside, outside, of_bound = _through_clip(gradients[0], *ctx.saved_tensors)
+        return (inside, None, None, of_bound) if ctx.first else (inside, outside, inside, of_bound)
+
+
+class _CarriedAndInner(torch.autograd.Function):
+    """C = L + c and M = C - 2 U, with c = clip(K - L + U; t). Only c is kept for the backward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, k: Tensor, low_rank: Tensor | None, dual: Tensor | None, bound: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        ctx.first = low_rank is None
+        clipped = _clipped(k, low_rank, dual, bound)
+        ctx.save_for_backward(clipped, bound)
+        if low_rank is None:
+            return clipped.clone(), clipped.clone()
+        carried = low_rank + clipped
+        return carried, torch.sub(carried, dual, alpha=2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        of_carried, of_inner = gradients
+        if of_inner is None:  # nothing depends on L, so nothing on C
+            return None, None, None, None
+        gradient = of_inner if of_carried is None else of_carried + of_inner  # nothing depends on the last C
+        inside, outside, of_bound = _through_clip(gradient, *ctx.saved_tensors)
+        if ctx.first:
+            return inside, None, None, of_bound
+        return inside, outside, (-2 * of_inner).add_(inside), of_bound
+
+
+def _clipped(k: Tensor, low_rank: Tensor | None, dual: Tensor | None, bound: Tensor) -> Tensor:
+    if low_rank is None:
+        return k.clamp(-bound, bound)
+    return _argument(k, low_rank, dual).clamp_(-bound, bound)
+
+
+def _through_clip(gradient: Tensor, clipped: Tensor, bound: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradient where c = K - L + U, the gradient elsewhere, and that of t."""
+    inside = gradient.masked_fill(clipped.abs() >= bound, 0.0)
+    outside = gradient - inside
+    return inside, outside, (outside * clipped.sign()).sum_to_size(bound.shape)
 
 
 class RPCAttention(SymmetricAttention):

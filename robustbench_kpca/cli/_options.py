@@ -72,6 +72,18 @@ Log = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no remarks.")]
 Device = Annotated[str | None, typer.Option(help="Device, such as cpu or cuda; by default cuda if available.")]
+Compile = Annotated[
+    str | None,
+    typer.Option(
+        "--compile",
+        help="Compile models with torch.compile in this mode: default, reduce-overhead (CUDA graphs) or max-autotune. "
+        "It changes the last bits of logits, and is recorded.",
+        show_default=False,
+    ),
+]
+Tf32 = Annotated[
+    bool, typer.Option("--tf32", help="Allow TF32 products on a CUDA device: faster, less exact, and recorded.")
+]
 Workers = Annotated[int, typer.Option(min=0, help="Number of processes that load and corrupt images; 0: this process.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Batch size of the model, in images; part of the record.")]
 Checkpoint = Annotated[

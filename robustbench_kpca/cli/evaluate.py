@@ -12,6 +12,7 @@ from robustbench_kpca.cli._options import (
     Audited,
     BadImages,
     Checkpoint,
+    Compile,
     Data,
     Device,
     Ema,
@@ -24,6 +25,7 @@ from robustbench_kpca.cli._options import (
     ResizePositions,
     Seed,
     Settings,
+    Tf32,
     Untrained,
     Workers,
 )
@@ -106,6 +108,8 @@ def evaluate(
     ] = None,
     workers: Workers = 0,
     device: Device = None,
+    compile_: Compile = None,
+    tf32: Tf32 = False,
     log: Log = [],  # noqa: B006 (typer reads the default)
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
@@ -119,6 +123,7 @@ def evaluate(
     from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.evaluation.plan import Job, make_plan
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
+    from robustbench_kpca.inference.acceleration import Acceleration
     from robustbench_kpca.protocols.threat import parse_fraction
     from robustbench_kpca.report.loggers import open_loggers
     from robustbench_kpca.strict import parse_assignments
@@ -139,7 +144,16 @@ def evaluate(
         for one in model
     ]  # fmt: skip
     options = RunOptions(
-        seed, batch_size, workers, device or best_device(), out, fresh, tuple(allow), frost, keep_adversarial
+        seed,
+        batch_size,
+        workers,
+        device or best_device(),
+        out,
+        fresh,
+        tuple(allow),
+        frost,
+        Acceleration(compile_, tf32),
+        keep_adversarial,
     )
     request = DataRequest(data, split, limit, against, subset, bad_images.value, cache)
     loggers = open_loggers(log)

@@ -16,6 +16,7 @@ from robustbench_kpca.evaluation.attacked import attack_all
 from robustbench_kpca.evaluation.measure import measure_attack, measure_together
 from robustbench_kpca.evaluation.options import Progress, RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, runner_for
+from robustbench_kpca.inference.acceleration import Acceleration, accelerated
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.runner import device_for, frozen
 from robustbench_kpca.protocols.loading import along_curve
@@ -64,6 +65,8 @@ def evaluate(
     fresh: bool = False,
     allow: Collection[str] = (),
     frost_folder: Path | str | None = None,
+    compile: str | None = None,  # noqa: A002 (torch's name)
+    tf32: bool = False,
     name: str | None = None,
     source: str = "python",
     audit: Audit | bool = True,
@@ -89,6 +92,8 @@ def evaluate(
         fresh: see `RunOptions`.
         allow: see `RunOptions`.
         frost_folder: see `RunOptions`.
+        compile: mode of `torch.compile`, such as "default" or "reduce-overhead" (CUDA graphs); None: not compiled.
+        tf32: allow TF32 products on a CUDA device.
         name: name of the model in the record; default: the name of its class.
         source: where the model came from, for the record.
         audit: the audit for the record of an attack: True makes one first, as `rbk eval` does (about a minute); False
@@ -107,15 +112,26 @@ def evaluate(
 
     """
     options = RunOptions.of(
-        seed, batch_size, workers, device, out, fresh, allow, frost_folder, keep_adversarial
-    )  # fmt: skip
+        seed,
+        batch_size,
+        workers,
+        device,
+        out,
+        fresh,
+        allow,
+        frost_folder,
+        Acceleration(compile, tf32),
+        keep_adversarial,
+    )
     label, scenario = prepare(protocol, overrides)
     named, data = NamedModel.of(model, name, source), as_dataset(images, labels).in_order()
     if not isinstance(scenario, Attack):
         if isinstance(audit, Audit):
             raise BadInputError(f"an audit for protocol '{label}', which is no attack", fix="leave it out")
-        return measure_together([named], data, label, scenario, options, progress)[0]
-    return measure_attack(named, data, label, scenario, options, audit=audit, smaller=smaller, progress=progress)
+        with accelerated([model], options.acceleration):
+            return measure_together([named], data, label, scenario, options, progress)[0]
+    with accelerated([model], options.acceleration):
+        return measure_attack(named, data, label, scenario, options, audit=audit, smaller=smaller, progress=progress)
 
 
 def evaluate_together(
@@ -131,6 +147,8 @@ def evaluate_together(
     out: Path | str | None = None,
     fresh: bool = False,
     frost_folder: Path | str | None = None,
+    compile: str | None = None,  # noqa: A002 (torch's name)
+    tf32: bool = False,
     sources: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     **overrides: Override,
@@ -151,6 +169,8 @@ def evaluate_together(
         out: see `RunOptions`.
         fresh: see `RunOptions`.
         frost_folder: see `RunOptions`.
+        compile: mode of `torch.compile`, such as "default" or "reduce-overhead" (CUDA graphs); None: not compiled.
+        tf32: allow TF32 products on a CUDA device.
         sources: name -> where the model came from, for the records.
         progress: see `evaluate`.
         **overrides: see `evaluate`.
@@ -165,10 +185,13 @@ def evaluate_together(
     label, scenario = prepare(protocol, overrides)
     if isinstance(scenario, Attack):
         raise BadInputError(f"protocol '{label}' is an attack", fix="evaluate models one by one")
-    options = RunOptions.of(seed, batch_size, workers, device, out, fresh, (), frost_folder)
+    options = RunOptions.of(
+        seed, batch_size, workers, device, out, fresh, (), frost_folder, Acceleration(compile, tf32)
+    )
     came_from = sources or {}
     named = [NamedModel(model, name, came_from.get(name, "python")) for name, model in models.items()]
-    return measure_together(named, as_dataset(images, labels).in_order(), label, scenario, options, progress)
+    with accelerated(models.values(), options.acceleration):
+        return measure_together(named, as_dataset(images, labels).in_order(), label, scenario, options, progress)
 
 
 def evaluate_curve(

@@ -11,6 +11,7 @@ from robustbench_kpca.evaluation.options import Progress
 from robustbench_kpca.evaluation.plan import AttackModel, AuditModel, Measure, Plan
 from robustbench_kpca.evaluation.trial import NamedModel
 from robustbench_kpca.files import require_writable
+from robustbench_kpca.inference.acceleration import accelerated
 from robustbench_kpca.models.loading import input_view
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.record import Record
@@ -50,6 +51,11 @@ def run_serially(plan: Plan, reporter: Reporter) -> list[Record]:
     if plan.options.out is not None:
         require_writable(plan.options.out)
     data = _load_data(plan, models, reporter)
+    with accelerated([named.model for named in models], plan.options.acceleration):
+        return _run(plan, models, data, reporter)
+
+
+def _run(plan: Plan, models: list[NamedModel], data: list[Dataset], reporter: Reporter) -> list[Record]:
     audits: dict[int, Audit] = {}
     records: dict[tuple[int, str], list[Record]] = {}
     for step in plan.steps:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.inference.acceleration import PLAIN, Acceleration
 
 Progress = Callable[[int, int], None]
 """Called with (samples done, samples in total)."""
@@ -28,6 +29,7 @@ class RunOptions:
         fresh: evaluate again even if such a record exists.
         allow: checks of `audit.preflight` that may fail; each failed one is a flag of the record.
         frost_folder: folder of the original frost images, for protocols with `frost = "original"`.
+        acceleration: whether models are compiled, and TF32; part of the record's environment.
         keep_adversarial: number of samples whose images are kept beside the record of an attack; 0: none.
 
     Raises:
@@ -43,6 +45,7 @@ class RunOptions:
     fresh: bool = False
     allow: tuple[str, ...] = ()
     frost_folder: Path | None = None
+    acceleration: Acceleration = PLAIN
     keep_adversarial: int = 0
 
     def __post_init__(self) -> None:
@@ -62,8 +65,11 @@ class RunOptions:
         fresh: bool,
         allow: Collection[str],
         frost_folder: Path | str | None,
+        acceleration: Acceleration = PLAIN,
         keep_adversarial: int = 0,
     ) -> "RunOptions":
         """Build options from the arguments of a call; paths may be strings."""
         record_folder, frost = (None if folder is None else Path(folder) for folder in (out, frost_folder))
-        return cls(seed, batch_size, workers, device, record_folder, fresh, tuple(allow), frost, keep_adversarial)
+        return cls(
+            seed, batch_size, workers, device, record_folder, fresh, tuple(allow), frost, acceleration, keep_adversarial
+        )

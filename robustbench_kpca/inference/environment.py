@@ -7,9 +7,10 @@ from pathlib import Path
 
 import torch
 
+from robustbench_kpca.inference.acceleration import compiled_as, float32_products
 from robustbench_kpca.records.record import Environment
 
-PACKAGES = ("robustbench-kpca", "torch", "torchvision", "timm", "numpy", "scipy", "opencv-python-headless")
+PACKAGES = ("robustbench-kpca", "torch", "triton", "torchvision", "timm", "numpy", "scipy", "opencv-python-headless")
 FOREIGN = ("torchattacks", "pyautoattack", "foolbox")  # libraries whose attacks a protocol can use
 _CHECKOUT = Path(__file__).parents[2]
 
@@ -25,6 +26,8 @@ def environment(device: torch.device) -> Environment:
         deterministic=torch.are_deterministic_algorithms_enabled(),
         packages={name: version(name) for name in PACKAGES + FOREIGN},
         revision=revision(),
+        compiled=compiled_as(),
+        float32=float32_products() if device.type == "cuda" else None,
     )
 
 

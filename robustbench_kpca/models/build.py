@@ -24,8 +24,8 @@ def create_model(name: str, **options: Any) -> Any:
             ViT also `stem`; of a segmenter also `decoder`, `decoder_depth`, `decoder_dropout`, `prefix_tokens` and
             `normalisation`. Where the special attention is: `layers` (`"first"`, `"last"`, `"all"`, or block indices),
             and in a segmenter `decoder_layers` (the same, or `"none"`). Of the special attention: `iterations`, `lam`,
-            `threshold`, `mu_width` and `dual_sign` of RPC; `form` of scaled attention; `rank` and `rank_multi` of
-            Primal attention; all three of KEP-SVGP.
+            `threshold`, `mu_width`, `dual_sign` and `fused` of RPC; `form` of scaled attention; `rank` and `rank_multi`
+            of Primal attention; all three of KEP-SVGP.
 
     Raises:
         UnknownNameError: no such model.
@@ -38,12 +38,17 @@ def create_model(name: str, **options: Any) -> Any:
     placed = {"layers": family.layers} if family.special else {}
     if family.special and "decoder" in shape:
         placed["decoder_layers"] = family.layers if shape["decoder"] == "mask" else "none"
-    known = [*shape, *special, *placed]
+    switches = {"fused": False} if "iterations" in special else {}
+    known = [*shape, *special, *placed, *switches]
     for option in options:
         if option not in known:
             raise BadInputError(f"model '{name}' has no option '{option}'", fix=did_you_mean(option, known))
-    special, placed = ({key: options.get(key, value) for key, value in own.items()} for own in (special, placed))
+    special, placed, switches = (
+        {key: options.get(key, value) for key, value in own.items()} for own in (special, placed, switches)
+    )
     _require_counts(shape | special)
+    _require_switches(switches)
+    special |= {key: True for key, value in switches.items() if value}  # a config does not name what is off
     _require_share(shape)
     try:
         model = backbone.build(family.attention, shape)
@@ -87,6 +92,12 @@ def _require_counts(options: dict[str, Any]) -> None:
             raise BadInputError(
                 f"{key} = {value!r}", expected=f"a whole number, at least {least}" if whole else "a number"
             )
+
+
+def _require_switches(options: dict[str, Any]) -> None:
+    for key, value in options.items():
+        if not isinstance(value, bool):
+            raise BadInputError(f"{key} = {value!r}", expected="true or false")
 
 
 def _require_share(options: dict[str, Any]) -> None:

@@ -102,7 +102,12 @@ class Spec(BaseModel):
 
 
 class Environment(BaseModel):
-    """Where it ran."""
+    """Where it ran, and how the model was computed there.
+
+    compiled: mode of `torch.compile`; None: not compiled.
+    float32: how exact products of single precision were on a CUDA device, `ieee` or `tf32`; None: on another device,
+        or not recorded.
+    """
 
     model_config = STRICT
     python: str
@@ -113,6 +118,8 @@ class Environment(BaseModel):
     deterministic: bool
     packages: dict[str, str]
     revision: str | None
+    compiled: str | None = None
+    float32: str | None = None
 
 
 class Passes(BaseModel):

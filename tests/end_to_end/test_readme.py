@@ -26,8 +26,9 @@ def test_the_python_example(tmp_path, monkeypatch, capsys):
     assert n == "40"
 
 
+EXAMPLES = (ROOT / "docs" / "commands.md").read_text()
 COMMANDS = [
-    line.partition("#")[0].strip() for line in README.splitlines() if line.startswith("rbk ") and "photos" not in line
+    line.partition("#")[0].strip() for line in EXAMPLES.splitlines() if line.startswith("rbk ") and "photos" not in line
 ]
 
 

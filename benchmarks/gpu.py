@@ -1,0 +1,174 @@
+"""The parts of `benchmarks/gpu.sh` that no other script has; each runs on any device.
+
+- parity: the verdicts of the CPU and of the device, sample by sample, on the digits models.
+- attacks: PGD and AutoAttack on a DeiT-Tiny and a ViT-B/16, ours against torchattacks and pyautoattack in one process:
+  elapsed seconds, verdicts, peak memory. Weights are random without `--checkpoint`; labels are the model's own answers.
+- syncs: how often an attack waits for the device, by `torch.cuda.set_sync_debug_mode` (CUDA only).
+
+    python benchmarks/gpu.py parity [--device cuda] [--quick]
+    python benchmarks/gpu.py attacks [--model deit_tiny_patch16_224] [--checkpoint FILE] [--images 64] [--quick]
+    python benchmarks/gpu.py syncs
+"""
+
+import argparse
+import logging
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import timm
+import torch
+from _shared import header
+from tabulate import tabulate
+from torch import Tensor, nn
+
+from robustbench_kpca import evaluate, load_data, load_model
+
+EPS, STEPS = 8 / 255, 20
+ALLOW = ["vanishing-loss"]
+MODELS = ("vit_digits", "rpc_symvit_digits", "vit_digits_adv")
+PROTOCOLS = ("clean", "pgd20-linf-8_255", "apgd-ce-linf-8_255", "square-linf-8_255")
+QUICK: dict[str, Any] = {"img_size": 32, "patch_size": 16, "embed_dim": 48, "depth": 1, "num_heads": 3}
+
+
+def synchronised(device: str) -> float:
+    """Return the time after all work of the device."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def parity(settings: argparse.Namespace) -> None:
+    data = load_data("digits").in_order()
+    data = data.take(range(0, len(data), 24 if settings.quick else 4))
+    rows = []
+    for name in MODELS[: 1 if settings.quick else None]:
+        for protocol in PROTOCOLS[: 2 if settings.quick else None]:
+            how: dict[str, Any] = {"protocol": protocol, "batch_size": 64}
+            if protocol != "clean":
+                how |= {"audit": False, "eps": "12/255"}
+            if protocol.startswith("square"):
+                how |= {"queries": 200}
+            ours, theirs = (
+                evaluate(load_model(name), data, device=device, **how) for device in ("cpu", settings.device)
+            )
+            column = "broken_by" if protocol != "clean" else "prediction"
+            differ = int((ours.outcomes[column] != theirs.outcomes[column]).sum())
+            metric = next(iter(ours.metrics))
+            values = [100 * record.metrics[metric].value for record in (ours, theirs)]
+            rows.append([name, protocol, len(data), *values, differ, theirs.environment.float32 or ""])
+    head = ["model", "protocol", "images", "CPU (%)", f"{settings.device} (%)", "verdicts that differ", "float32"]
+    print(tabulate(rows, head, tablefmt="github", floatfmt=".2f"))
+
+
+def network(settings: argparse.Namespace) -> nn.Module:
+    torch.manual_seed(0)
+    model: nn.Module = timm.create_model(settings.model, **(QUICK if settings.quick else {}))
+    if settings.checkpoint:
+        timm.models.load_checkpoint(model, settings.checkpoint)
+    return model.eval().requires_grad_(False).to(settings.device)
+
+
+def torchattacks_pgd(model: nn.Module, x: Tensor, y: Tensor, batch: int) -> Tensor:
+    import torchattacks
+
+    attack = torchattacks.PGD(model, eps=EPS, alpha=EPS / 4, steps=STEPS, random_start=True)
+    pairs = zip(x.split(batch), y.split(batch), strict=True)
+    with torch.enable_grad():
+        return torch.cat([model(attack(a, b)).argmax(1) == b for a, b in pairs])
+
+
+def pyautoattack(model: nn.Module, x: Tensor, y: Tensor, batch: int) -> Tensor:
+    import pyautoattack as library
+
+    logging.getLogger("auto-attack").disabled = True
+    attack = library.AutoAttack(model, norm="Linf", eps=EPS, version="standard", seed=0, device=x.device)
+    robust: Tensor = attack.run_standard_evaluation(x, y, batch_size=batch)[1] == y
+    return robust
+
+
+def attacks(settings: argparse.Namespace) -> None:
+    model, count, batch = network(settings), settings.images, settings.batch_size
+    if settings.quick:
+        count = batch = 4
+    side = 32 if settings.quick else 224
+    images = torch.rand(count, 3, side, side, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        labels = torch.cat([model(part.to(settings.device)).argmax(1).cpu() for part in images.split(batch)])
+    x, y = images.to(settings.device), labels.to(settings.device)
+
+    def ours(protocol: str, **more: Any) -> Callable[[], float]:
+        how: dict[str, Any] = {"protocol": protocol, "batch_size": batch, "device": settings.device, "audit": False}
+        return lambda: evaluate(model, images, labels, **how, **more, allow=ALLOW).metrics["robust_accuracy"].value
+
+    def of_library(run: Callable[[nn.Module, Tensor, Tensor, int], Tensor]) -> Callable[[], float]:
+        return lambda: float(run(model, x, y, batch).float().mean())
+
+    contenders = {
+        "PGD-20, ours": ours("pgd20-linf-8_255"),
+        "PGD-20, torchattacks": of_library(torchattacks_pgd),
+        "PGD-20, ours, TF32": ours("pgd20-linf-8_255", tf32=True),
+        "PGD-20, ours, compiled": ours("pgd20-linf-8_255", compile="reduce-overhead"),
+        "AutoAttack, ours": ours("autoattack-linf-8_255"),
+        "AutoAttack, pyautoattack": of_library(pyautoattack),
+    }
+    rows = []
+    for name, run in contenders.items():
+        if settings.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        try:
+            started = synchronised(settings.device)
+            robust = 100 * run()
+            seconds = synchronised(settings.device) - started
+        except Exception as error:  # noqa: BLE001 (one contender that fails leaves the others)
+            rows.append([name, count, f"{type(error).__name__}: {str(error)[:60]}", None, None])
+            continue
+        peak = torch.cuda.max_memory_allocated() / 2**20 if settings.device == "cuda" else None
+        rows.append([name, count, f"{robust:.2f}", seconds, peak])
+        print(name, f"{seconds:.1f} s", flush=True)
+    print(f"\n{settings.model}, {'checkpoint' if settings.checkpoint else 'random weights'}, batch {batch}\n")
+    head = ["attack", "images", "robust acc. (%)", "elapsed s", "peak MiB"]
+    print(tabulate(rows, head, tablefmt="github", floatfmt=".1f"))
+
+
+def syncs(settings: argparse.Namespace) -> None:
+    if settings.device != "cuda":
+        print("left out: only a CUDA device tells when it is waited for")
+        return
+    data, rows = load_data("digits").in_order().take(range(64)), []
+    model = load_model("vit_digits_adv").cuda()
+    for protocol in PROTOCOLS[1:]:
+        found = []
+        for budget in (5, 25):
+            field = "queries" if protocol.startswith("square") else "steps"
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                torch.cuda.set_sync_debug_mode("warn")
+                try:
+                    evaluate(
+                        model, data, protocol=protocol, batch_size=64, audit=False, device="cuda", **{field: budget}
+                    )
+                finally:
+                    torch.cuda.set_sync_debug_mode("default")
+            found.append(sum("synchroniz" in str(warning.message) for warning in caught))
+        rows.append([protocol, *found, (found[1] - found[0]) / 20])
+    print(tabulate(rows, ["attack", "budget 5", "budget 25", "synchronisations a step"], tablefmt="github"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The parts of benchmarks/gpu.sh that no other script has.")
+    parser.add_argument("part", choices=("parity", "attacks", "syncs"))
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--model", default="deit_tiny_patch16_224", help="timm's name")
+    parser.add_argument("--checkpoint", help="file with the weights of --model; by default random weights")
+    parser.add_argument("--images", type=int, default=64)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see whether it works")
+    settings = parser.parse_args()
+    print(header(("torch", "timm", "triton", "torchattacks", "pyautoattack")), settings.device, sep="; ", end="\n\n")
+    {"parity": parity, "attacks": attacks, "syncs": syncs}[settings.part](settings)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""How a model is computed on a device: compiled or not, and how exact products of single precision are.
+
+Both change the last bits of logits, so both are explicit, off unless asked for, and written into records.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from robustbench_kpca.errors import BadInputError
+
+Mode = Literal["default", "reduce-overhead", "max-autotune"]
+
+
+@dataclass(frozen=True)
+class Acceleration:
+    """Settings of a run.
+
+    Attributes:
+        compile: mode of `torch.compile`, or None: not compiled. `reduce-overhead` and `max-autotune` replay CUDA graphs
+            on a CUDA device.
+        tf32: whether products of single precision on a CUDA device may be rounded to TF32 (10 bits of mantissa).
+
+    Raises:
+        BadInputError: no such mode.
+
+    """
+
+    compile: str | None = None
+    tf32: bool = False
+
+    def __post_init__(self) -> None:
+        if self.compile is not None and self.compile not in get_args(Mode):
+            raise BadInputError(f"compile = '{self.compile}'", expected=" or ".join(get_args(Mode)))
+
+
+PLAIN = Acceleration()
+"""Not compiled, exact products."""
+
+_active: list[Acceleration] = []
+
+
+def compiled_as() -> str | None:
+    """Return the mode in which models are compiled now, for records."""
+    return _active[-1].compile if _active else None
+
+
+def float32_products() -> str:
+    """Return how exact products of single precision are now on a CUDA device, for records."""
+    backends = torch.backends
+    return f"matmul {_name(backends.cuda.matmul)}, conv {_name(backends.cudnn.conv)}"
+
+
+@contextmanager
+def accelerated(models: Iterable[nn.Module], settings: Acceleration) -> Iterator[None]:
+    """Run models with these settings; at the end everything is as before.
+
+    The models are changed in place, so that all code that calls them calls the compiled function.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(_products("tf32" if settings.tf32 else "ieee"))
+        if settings.compile is not None:
+            for model in models:
+                stack.enter_context(_compiled(model, settings.compile))
+        _active.append(settings)
+        stack.callback(_active.pop)
+        yield
+
+
+@contextmanager
+def _products(precision: str) -> Iterator[None]:
+    """Set the precision of matrix products and convolutions; torch's default rounds convolutions to TF32."""
+    places = (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
+    before = [place.fp32_precision for place in places]
+    try:
+        for place in places:
+            place.fp32_precision = precision
+        yield
+    finally:
+        for place, precision_before in zip(places, before, strict=True):
+            place.fp32_precision = precision_before
+
+
+def _name(place: Any) -> str:
+    return "tf32" if place.fp32_precision == "tf32" else "ieee"
+
+
+@contextmanager
+def _compiled(model: nn.Module, mode: str) -> Iterator[None]:
+    """Replace `model.forward`. Graphs reuse their outputs' memory, so logits and gradients are copied out of it."""
+    if "forward" in vars(model):
+        raise BadInputError(f"{type(model).__name__} has a forward of its own instance", fix="leave compile out")
+    forward: Callable[[Tensor], Tensor] = torch.compile(model.forward, mode=mode, dynamic=False)
+
+    def shown(x: Tensor) -> Tensor:
+        torch.compiler.cudagraph_mark_step_begin()
+        return forward(_CopyGradient.apply(x)).clone()
+
+    model.forward = shown
+    try:
+        yield
+    finally:
+        del model.forward
+
+
+class _CopyGradient(torch.autograd.Function):
+    """The identity; its gradient is a copy."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ARG004
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:  # noqa: ARG004
+        return gradients[0].clone()

@@ -1,0 +1,111 @@
+"""The fused pursuit against the plain one: on a CUDA device, or where there is none by Triton's interpreter."""
+
+import importlib
+from itertools import product
+
+import pytest
+import torch
+
+from robustbench_kpca import load_model
+from robustbench_kpca.attention.rpc import Iterate, Pursuit
+from robustbench_kpca.errors import BadInputError
+
+pytest.importorskip("triton")
+ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
+DTYPE, TOLERANCE = (torch.float32, 1e-5) if ON_GPU else (torch.float64, 1e-13)
+HALF = torch.bfloat16 if ON_GPU else torch.float16  # the interpreter multiplies bfloat16 as if it were whole numbers
+SHAPE = (1, 2, 20, 33)  # several blocks, the last not full, and a width that is no power of two
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fused():
+    module = importlib.import_module("robustbench_kpca.attention._fused")
+    assert ON_GPU or module.INTERPRETED  # see conftest.py
+    return module
+
+
+def given(shape=SHAPE, dtype=DTYPE, seed=0):
+    """Keys, values and queries, laid out as a layer's projection gives them."""
+    rng = torch.Generator().manual_seed(seed)
+    batch, heads, tokens, width = shape
+    x = torch.randn(batch, tokens, 3, heads, width, generator=rng, dtype=torch.float64)
+    x[:, :, 0] *= 0.6
+    return [part.to(DEVICE, dtype).requires_grad_() for part in x.permute(2, 0, 3, 1, 4).unbind(0)]
+
+
+def distance(ours, theirs):
+    return float((ours - theirs).detach().double().norm() / theirs.detach().double().norm())
+
+
+@pytest.mark.parametrize("asymmetric", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dual_sign", [-1, 1])
+def test_it_equals_the_plain_form(asymmetric, causal, dual_sign):
+    for number, (n, span) in enumerate(product((1, 3), ("past", "window") if causal else ("past",))):
+        tensors = given(seed=number)
+        k, v, q = tensors if asymmetric else (*tensors[:2], None)
+        found = []
+        for fused in (False, True):
+            out = Pursuit(n, 0.7, mu_span=span, dual_sign=dual_sign, fused=fused)(k, v, q, causal=causal)
+            found.append([out, *torch.autograd.grad(out.pow(3).sum(), [k, v] + [q] * asymmetric)])
+        clipped = (k.abs() > Pursuit(1, 0.7).bound(k)).double().mean()
+        assert 0.02 < float(clipped) < 0.98
+        assert all(distance(theirs, ours) < TOLERANCE for ours, theirs in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+def test_it_rounds_no_worse_than_the_plain_form(dtype):
+    exact = given()
+    rounded = [part.detach().to(dtype).requires_grad_() for part in exact]
+    answers = []
+    for pursuit, (k, v, _) in ((Pursuit(2), exact), (Pursuit(2), rounded), (Pursuit(2, fused=True), rounded)):
+        out = pursuit(k, v)
+        assert out.dtype == k.dtype
+        answers.append([out, *torch.autograd.grad(out.float().square().sum(), [k, v])])
+    for best, plain, ours in zip(*answers, strict=True):
+        assert distance(ours, best) < 1.5 * distance(plain, best) + 1e-6
+
+
+def test_it_keeps_less_than_half():
+    k, v, _ = given()
+
+    def kept(pursuit):
+        shown = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: shown.append(t), lambda t: t):
+            pursuit(k, v)
+        return sum({t.untyped_storage().data_ptr(): t.numel() for t in shown}.values())
+
+    assert kept(Pursuit(6, fused=True)) < kept(Pursuit(6)) / 2
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN")
+def test_what_is_not_a_number_stays_so():
+    k, v, _ = given()
+    k.data[0, 0, 3, 5] = torch.nan
+    out = Pursuit(2, fused=True)(k, v)
+    assert bool(out[:, 0].isnan().all())
+    assert bool(out[:, 1].isfinite().all())
+
+
+def test_observers_and_padding_use_the_plain_form():
+    k, v, _ = given()
+    seen: list[Iterate] = []
+    assert torch.equal(Pursuit(2, fused=True)(k, v, observer=seen.append), Pursuit(2)(k, v))
+    assert len(seen) == 2
+    mask = torch.ones(1, 1, 1, 20, dtype=torch.bool, device=DEVICE)
+    assert torch.equal(Pursuit(2, fused=True)(k, v, mask=mask), Pursuit(2)(k, v, mask=mask))
+
+
+def test_a_whole_model_takes_the_option():
+    plain, ours = (load_model("rpc_symvit_digits", **how).to(DEVICE) for how in ({}, {"fused": True}))
+    x = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    assert torch.allclose(plain(x), ours(x), rtol=1e-4, atol=1e-4)
+    assert ours.blocks[0].attn.pursuit.fused
+
+
+def test_it_is_refused_elsewhere(fused, monkeypatch):
+    monkeypatch.setattr(fused, "INTERPRETED", False)
+    k, v = (torch.zeros(SHAPE) for _ in range(2))
+    with pytest.raises(BadInputError, match="fused = true on cpu"):
+        Pursuit(2, fused=True)(k, v)
