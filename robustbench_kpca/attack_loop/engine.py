@@ -74,6 +74,7 @@ class Engine:
         success.check_protocol(scenario, {pool.name: pool.attack for pool in self.pools})
         self.cascade = Cascade(scenario, success, self.pools, runner.draws, sink)
         self.candidates = self.cascade.candidates
+        self.entered = 0
 
     def run(self, source: Iterator[CleanBatch], on_batch: Callable[[], None] = lambda: None) -> None:
         """Attack everything that `source` yields; `on_batch` is called after every batch.
@@ -103,6 +104,7 @@ class Engine:
 
     def _enter_batch(self, indices: list[int], images: Images, labels: Labels) -> None:
         """Run the clean forward pass and queue the samples; with true labels, misclassified ones are not attacked."""
+        self.entered += len(indices)
         labels = labels.to(self.runner.device)
         logits = self.runner.logits(images.to(self.runner.device))
         check_clean(logits, labels)
@@ -178,6 +180,7 @@ class Engine:
             tally = self._step_ahead(pool, pool.attack)
         else:
             tally = self._step_rows(pool)
+        pool.steps, pool.rows = pool.steps + 1, len(pool.active)
         pool.spend(tally)
         stopped = tally.broken & self.cascade.stops
         self._collect_candidates(pool, later.settle(before, stopped) if pool.later else stopped)

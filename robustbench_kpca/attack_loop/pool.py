@@ -113,6 +113,7 @@ class Pool:
     A waiting sample has a state to resume from, or None if its attack has not started. `state` holds the tensors of the
     attack and, with names `loop.*`, those of the engine. `later` holds the runs begun before their turn: index of the
     sample -> number of the run -> run. With `one_by_one` none are begun.
+    `steps` counts the steps so far, and `rows` is the number of rows in the last one.
     """
 
     name: str
@@ -124,6 +125,8 @@ class Pool:
     later: dict[int, dict[int, Run]] = field(default_factory=dict)
     one_by_one: bool = False
     spent: Tensor | None = None
+    steps: int = 0
+    rows: int = 0
 
     def __len__(self) -> int:
         return len(self.active) + len(self.waiting)

@@ -3,7 +3,7 @@
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, cast
 
 import typer
 
@@ -72,6 +72,15 @@ Log = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no remarks.")]
 Device = Annotated[str | None, typer.Option(help="Device, such as cpu or cuda; by default cuda if available.")]
+GridWorkers = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        show_default=False,
+        help="Number of processes that load and corrupt images while the model runs; 0: this process. By default one a "
+        "core, at most 8, for grids of at least 512 corrupted images, else 0.",
+    ),
+]
 Compile = Annotated[
     str | None,
     typer.Option(
@@ -96,6 +105,25 @@ ResizePositions = Annotated[
         "--resize-positions", help="Resize position embeddings to the model's image size (bicubic, antialiased)."
     ),
 ]
+
+
+class AuditLevel(StrEnum):
+    """How thoroughly a model is audited before its first attack."""
+
+    full = "full"
+    quick = "quick"
+    none = "none"
+
+    @property
+    def level(self) -> Literal["full", "quick"] | None:
+        """The same as `evaluation.plan` calls it."""
+        return None if self is AuditLevel.none else cast('Literal["full", "quick"]', self.value)
+
+
 Audited = Annotated[
-    bool, typer.Option("--audit/--no-audit", help="Audit every model before its first attack (docs/audit.md).")
+    AuditLevel,
+    typer.Option(
+        "--audit",
+        help="Audit models before their first attack: all checks, the quick ones, or none (docs/audit.md).",
+    ),
 ]

@@ -48,6 +48,9 @@ def audit(
     name: Annotated[str | None, typer.Option(help="Name of the model in the audit; by default MODEL.")] = None,
     set_: Annotated[list[str], typer.Option("--set", help="model.KEY=VALUE: set a model option. Repeatable.")] = [],  # noqa: B006 (typer reads the default)
     untrained: Untrained = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only the checks that need no long attack (docs/audit.md).")
+    ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for the audit; by default it is not saved.")
     ] = None,
@@ -82,11 +85,19 @@ def audit(
     samples = DataRequest(data, split).load(input_view(loaded))
     if out is not None:
         require_writable(out)
-    done = ask(
-        loaded, samples, eps=eps, limit=images, seed=seed, batch_size=batch_size,
-        device=device or best_device(), name=request.label,
-        sibling=None if sibling is None else load_model(sibling), sibling_name=sibling, out=out,
-    )  # fmt: skip
+    announced: list[str] = []
+
+    def announce(text: str) -> None:
+        announced.append(text)
+        _console.note(f"{request.label}  {text}", quiet=quiet or json)
+
+    with _console.progress(quiet=quiet or json) as start:
+        done = ask(
+            loaded, samples, eps=eps, limit=images, seed=seed, batch_size=batch_size,
+            device=device or best_device(), name=request.label,
+            sibling=None if sibling is None else load_model(sibling), sibling_name=sibling, out=out,
+            level="quick" if quick else "full", announce=announce, progress=start(f"{request.label}  audit"),
+        )  # fmt: skip
     if json:
         _console.show_json(done.model_dump(mode="json"))
     else:
@@ -94,5 +105,5 @@ def audit(
         _console.show_table("", ("Check", "", "What was seen"), rows)
         for check in done.flags:
             _console.note(f"{check.name}: {check.why}", quiet=quiet)
-        say_flags(done, quiet=quiet)
+        say_flags(done, quiet=quiet, kept=not announced)
     return 1 if done.flags else 0

@@ -240,8 +240,8 @@ def _compare(
 
 def _is_run(model: str) -> bool:
     """Tell whether `model` is a folder of checkpoints; the name of a model takes precedence over a folder."""
+    from robustbench_kpca.models.bundle import bundled
     from robustbench_kpca.models.families import ARCHITECTURES
-    from robustbench_kpca.models.loading import bundled
 
     return Path(model).is_dir() and model not in {*ARCHITECTURES, *bundled()}
 

@@ -10,6 +10,7 @@ from robustbench_kpca.cli._evaluating import best_device, carry_out, split_setti
 from robustbench_kpca.cli._options import (
     Allow,
     Audited,
+    AuditLevel,
     BadImages,
     Checkpoint,
     Compile,
@@ -17,6 +18,7 @@ from robustbench_kpca.cli._options import (
     Device,
     Ema,
     Frost,
+    GridWorkers,
     Json,
     Limit,
     Log,
@@ -27,7 +29,6 @@ from robustbench_kpca.cli._options import (
     Settings,
     Tf32,
     Untrained,
-    Workers,
 )
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def evaluate(
     ] = None,
     frost: Frost = None,
     allow: Allow = [],  # noqa: B006 (typer reads the default)
-    audited: Audited = True,
+    audited: Audited = AuditLevel.full,
     keep_adversarial: Annotated[
         int,
         typer.Option(
@@ -106,7 +107,7 @@ def evaluate(
             "exceed 256 MiB.",
         ),
     ] = None,
-    workers: Workers = 0,
+    workers: GridWorkers = None,
     device: Device = None,
     compile_: Compile = None,
     tf32: Tf32 = False,
@@ -157,7 +158,7 @@ def evaluate(
     )
     request = DataRequest(data, split, limit, against, subset, bad_images.value, cache)
     loggers = open_loggers(log)
-    records = carry_out(make_plan(jobs, request, options, audited=audited), quiet=quiet or json)
+    records = carry_out(make_plan(jobs, request, options, audit=audited.level), quiet=quiet or json)
     for record in records:
         loggers.record(record)
     loggers.close()

@@ -2,6 +2,8 @@
 
 import sys
 import traceback
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
@@ -20,6 +22,7 @@ from robustbench_kpca.cli import (
     records_card,
     records_export,
     records_recheck,
+    records_rerun,
     records_show,
     records_view,
     report,
@@ -35,11 +38,28 @@ app = typer.Typer(
     help="The adversarial-robustness benchmark for kernel-machine attention.\n\n"
     "Exit codes: 0 success; 1 `check` found a regression, `audit` raised a flag, or `verify` found the native attack "
     "weaker; 2 bad input or usage; 3 an evaluation could not finish.",
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        print(f"robustbench-kpca {metadata.version('robustbench-kpca')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
 app.command("demo")(demo.demo)
 app.command("eval")(evaluate.evaluate)
 app.command("sweep")(sweep.sweep)
@@ -55,11 +75,12 @@ app.command("corrupt")(corrupt.corrupt)
 app.command("doctor")(doctor.doctor)
 app.add_typer(picture.app, name="picture")
 
-_records = typer.Typer(help="Print, check, export and view records.", rich_markup_mode=None)
+_records = typer.Typer(help="Print, check, export and view records, and make them again.", rich_markup_mode=None)
 _records.command("show")(records_show.show)
-_records.command("export")(records_export.export)
-_records.command("view")(records_view.view)
+_records.command("rerun")(records_rerun.rerun)
 _records.command("recheck")(records_recheck.recheck)
+_records.command("view")(records_view.view)
+_records.command("export")(records_export.export)
 _records.command("card")(records_card.card)
 app.add_typer(_records, name="records")
 

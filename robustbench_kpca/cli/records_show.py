@@ -1,5 +1,6 @@
 """`rbk records show`: print records, and check their metrics by computing them again from the outcomes."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,6 +53,21 @@ def _chance(record: "Record", name: str) -> str:
     return "" if chance is None else f", chance {chance(record.outcomes):.4f}"
 
 
+def _command(record: "Record") -> str:
+    """Return the command that remakes the record, or the call from Python."""
+    if not record.command:
+        return "not recorded"
+    return shlex.join(record.command) if len(record.command) > 1 else record.command[0]
+
+
+def _audit(record: "Record") -> str:
+    """Say which audit the record holds, and its flags."""
+    if record.audit is None:
+        return "none"
+    flags = ", ".join(check.name for check in record.audit.flags) or "no flags"
+    return f"{record.audit.plan.level}, {len(record.audit.checks)} checks: {flags}"
+
+
 def _pictures(scenario: "Scenario") -> list[tuple[str, str]]:
     from robustbench_kpca.protocols.scenario import Corruption
 
@@ -79,6 +95,8 @@ def _rows(record: "Record") -> list[tuple[str, str]]:
         ),
         ("passes", f"{passes.forwards:,} forward, {passes.backwards:,} backward"),
         ("outcomes", f"{table.file}, {table.rows} rows; metrics computed again from them: equal"),
+        ("command", _command(record)),
+        *([("audit", _audit(record))] if record.kind == "attack" else []),
         ("made", f"{record.created} in {record.seconds:.1f} s on {environment.processor}, {environment.device}"),
         ("versions", ", ".join(f"{name} {version}" for name, version in environment.packages.items())),
         ("revision", environment.revision or "installed package"),

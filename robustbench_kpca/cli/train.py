@@ -75,7 +75,7 @@ def train(
 def _train(run: "Run", out: Path, settings: dict[str, Any], loggers: "Loggers", *, quiet: bool) -> str:
     """Train one run; return the line that reports it."""
     from robustbench_kpca.inference.environment import revision
-    from robustbench_kpca.models.checkpoint import read_header
+    from robustbench_kpca.models.bundle import read_header
     from robustbench_kpca.models.families import task_of
     from robustbench_kpca.tasks import task_named
     from robustbench_kpca.training.ledger import Epoch

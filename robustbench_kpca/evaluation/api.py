@@ -10,19 +10,22 @@ from torch import Tensor, nn
 
 from robustbench_kpca.attack_loop.pool import Sample
 from robustbench_kpca.audit.preflight import preflight
+from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.load import as_dataset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.attacked import attack_all
+from robustbench_kpca.evaluation.command import call
 from robustbench_kpca.evaluation.measure import measure_attack, measure_together
-from robustbench_kpca.evaluation.options import Progress, RunOptions
+from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, runner_for
 from robustbench_kpca.inference.acceleration import Acceleration, accelerated
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.runner import device_for, frozen
+from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.loading import along_curve
 from robustbench_kpca.protocols.scenario import Attack, Override
 from robustbench_kpca.protocols.threat import parse_fraction
-from robustbench_kpca.records.audit import Audit
+from robustbench_kpca.records.audit import Audit, Level
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.compute import BATCH_SIZE, first_batch
@@ -59,7 +62,7 @@ def evaluate(
     protocol: str,
     seed: int = 0,
     batch_size: int | None = None,
-    workers: int = 0,
+    workers: int | None = None,
     device: str | None = None,
     out: Path | str | None = None,
     fresh: bool = False,
@@ -69,7 +72,7 @@ def evaluate(
     tf32: bool = False,
     name: str | None = None,
     source: str = "python",
-    audit: Audit | bool = True,
+    audit: Audit | Level | bool = True,
     keep_adversarial: int = 0,
     smaller: Record | None = None,
     progress: Progress | None = None,
@@ -96,11 +99,12 @@ def evaluate(
         tf32: allow TF32 products on a CUDA device.
         name: name of the model in the record; default: the name of its class.
         source: where the model came from, for the record.
-        audit: the audit for the record of an attack: True makes one first, as `rbk eval` does (about a minute); False
-            omits it; or pass an existing audit (`audit.run.audit`).
+        audit: the audit for the record of an attack: True or `"full"` makes one first, as `rbk eval` does (about a
+            minute), `"quick"` one of fewer checks; False omits it; or pass an existing audit (`audit.run.audit`).
         keep_adversarial: see `RunOptions`; it needs `out`.
         smaller: the record of the same evaluation at the next smaller budget of `below`; it is then not repeated.
-        progress: called with (samples done, samples in total).
+        progress: called with the numbers of samples done and of all and, by name, what else is known
+            (`progress.Progress`).
         **overrides: fields of the protocol to replace, such as `eps="3/255"`.
 
     Returns:
@@ -125,13 +129,17 @@ def evaluate(
     )
     label, scenario = prepare(protocol, overrides)
     named, data = NamedModel.of(model, name, source), as_dataset(images, labels).in_order()
+    command = _called(named, data, protocol, options, overrides)
     if not isinstance(scenario, Attack):
         if isinstance(audit, Audit):
             raise BadInputError(f"an audit for protocol '{label}', which is no attack", fix="leave it out")
         with accelerated([model], options.acceleration):
-            return measure_together([named], data, label, scenario, options, progress)[0]
+            return measure_together([named], data, label, scenario, options, progress, [command])[0]
     with accelerated([model], options.acceleration):
-        return measure_attack(named, data, label, scenario, options, audit=audit, smaller=smaller, progress=progress)
+        return measure_attack(
+            named, data, label, scenario, options, smaller=smaller, progress=progress, command=command,
+            audit="full" if audit is True else audit or None,
+        )  # fmt: skip
 
 
 def evaluate_together(
@@ -142,7 +150,7 @@ def evaluate_together(
     protocol: str,
     seed: int = 0,
     batch_size: int | None = None,
-    workers: int = 0,
+    workers: int | None = None,
     device: str | None = None,
     out: Path | str | None = None,
     fresh: bool = False,
@@ -190,8 +198,18 @@ def evaluate_together(
     )
     came_from = sources or {}
     named = [NamedModel(model, name, came_from.get(name, "python")) for name, model in models.items()]
+    data = as_dataset(images, labels).in_order()
+    commands = [_called(one, data, protocol, options, overrides) for one in named]
     with accelerated(models.values(), options.acceleration):
-        return measure_together(named, as_dataset(images, labels).in_order(), label, scenario, options, progress)
+        return measure_together(named, data, label, scenario, options, progress, commands)
+
+
+def _called(
+    named: NamedModel, data: Dataset, protocol: str, options: RunOptions, overrides: Mapping[str, Override]
+) -> tuple[str]:
+    """Return the call from Python in short."""
+    sizes = {"seed": options.seed, "batch_size": options.batch_size, "allow": options.allow}
+    return call(named.name, f"{data.name} {data.split}, {len(data)} samples", protocol, **sizes, **overrides)
 
 
 def evaluate_curve(

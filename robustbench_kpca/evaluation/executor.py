@@ -6,14 +6,15 @@ from typing import Protocol
 
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
+from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.measure import audit_for, measure_attack, measure_together
-from robustbench_kpca.evaluation.options import Progress
 from robustbench_kpca.evaluation.plan import AttackModel, AuditModel, Measure, Plan
 from robustbench_kpca.evaluation.trial import NamedModel
 from robustbench_kpca.files import require_writable
 from robustbench_kpca.inference.acceleration import accelerated
 from robustbench_kpca.models.loading import input_view
-from robustbench_kpca.records.audit import Audit
+from robustbench_kpca.progress import Progress
+from robustbench_kpca.records.audit import Audit, Level
 from robustbench_kpca.records.record import Record
 
 
@@ -24,8 +25,12 @@ class Reporter(Protocol):
         """Begin a progress bar; return the function to call with (done, total)."""
         ...
 
-    def audited(self, audit: Audit) -> None:
-        """Show a new or stored audit."""
+    def announce(self, text: str) -> None:
+        """Show a remark, such as what comes next and what it will cost."""
+        ...
+
+    def audited(self, audit: Audit, *, kept: bool) -> None:
+        """Show a new audit, or a stored one that was kept."""
         ...
 
     def recorded(self, record: Record) -> None:
@@ -62,9 +67,8 @@ def _run(plan: Plan, models: list[NamedModel], data: list[Dataset], reporter: Re
         match step:
             case Measure():
                 made = _measure(step, plan, models, data, reporter)
-            case AuditModel(number):
-                audits[number] = audit_for(models[number], data[number], plan.options)
-                reporter.audited(audits[number])
+            case AuditModel(number, level):
+                audits[number] = _audit(level, plan, models[number], data[number], reporter)
                 continue
             case AttackModel(number):
                 made = _attack(step, plan, models[number], data[number], audits.get(number), reporter)
@@ -84,6 +88,8 @@ def _load_data(plan: Plan, models: list[NamedModel], reporter: Reporter) -> list
         if view not in views:
             loaded = plan.data.load(view, reporter.start(f"decoding {plan.data.data}")).in_order()
             views[view] = known.setdefault(loaded.digest(), loaded)
+            if loaded.skipped:
+                reporter.announce(f"{loaded.name}: {len(loaded.skipped)} images cannot be used and were skipped")
         found.append(views[view])
     return found
 
@@ -100,19 +106,34 @@ def _measure(
         made = measure_together(
             [models[number] for number in numbers], data[numbers[0]], step.label, step.scenario, options,
             reporter.start(f"{shown}  {step.protocol}"),
+            [Command(plan.models[number], plan.data, step.protocol, step.overrides, options) for number in numbers],
         )  # fmt: skip
         yield from zip(numbers, made, strict=True)
+
+
+def _audit(level: Level, plan: Plan, named: NamedModel, data: Dataset, reporter: Reporter) -> Audit:
+    announced: list[str] = []
+
+    def announce(text: str) -> None:
+        announced.append(text)
+        reporter.announce(f"{named.name}  {text}")
+
+    audit = audit_for(named, data, plan.options, level, announce, reporter.start(f"{named.name}  audit"))
+    reporter.audited(audit, kept=not announced)
+    return audit
 
 
 def _attack(
     step: AttackModel, plan: Plan, named: NamedModel, data: Dataset, audit: Audit | None, reporter: Reporter
 ) -> Iterator[tuple[int, Record]]:
     record: Record | None = None
-    for label, scenario in step.budgets:
+    level = None if audit is None else audit.plan.level
+    for label, scenario, overrides in step.budgets:
         below = scenario.smaller().digest() if scenario.below else ""
         record = measure_attack(
-            named, data, label, scenario, plan.options, audit=audit or False,
+            named, data, label, scenario, plan.options, audit=audit,
             smaller=record if record and record.spec.protocol.digest == below else None,
             progress=reporter.start(f"{named.name}  {step.protocol}"),
+            command=Command(plan.models[step.model], plan.data, step.protocol, overrides, plan.options, level),
         )  # fmt: skip
         yield step.model, record

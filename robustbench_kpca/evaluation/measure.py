@@ -2,22 +2,24 @@
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from robustbench_kpca.audit.preflight import preflight
 from robustbench_kpca.audit.run import audit as audit_model
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.attacked import attack_all
+from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.forward_only import show_all
 from robustbench_kpca.evaluation.kept import Keeper
-from robustbench_kpca.evaluation.options import Progress, RunOptions
+from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, Trial
 from robustbench_kpca.inference.corrupted import frost_of
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.runner import frozen
+from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Attack, Scenario
-from robustbench_kpca.records.audit import Audit
+from robustbench_kpca.records.audit import Audit, Level
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record, Spec
 from robustbench_kpca.tasks import task_named
@@ -32,17 +34,18 @@ def measure_attack(
     scenario: Attack,
     options: RunOptions,
     *,
-    audit: Audit | bool,
+    audit: Audit | Level | None,
     smaller: Record | None = None,
     progress: Progress | None = None,
+    command: Command | tuple[str] | None = None,
 ) -> Record:
     """Attack one model; return its record. Arguments as in `evaluate`; `data` must be sorted (`Dataset.in_order`)."""
-    if audit is True:
+    if isinstance(audit, str):
         finished = Trial.begin(named, data, label, scenario, options).finished
-        if finished is not None and finished.audit is not None:
+        if finished is not None and finished.audit is not None and finished.audit.serves(audit):
             return finished
-        audit = audit_for(named, data, options)
-    trial = Trial.begin(named, data, label, scenario, options, audit or None)
+        audit = audit_for(named, data, options, audit)
+    trial = Trial.begin(named, data, label, scenario, options, audit, command)
     if trial.finished is not None:
         return trial.finished
     known = None if smaller is None else _smaller_outcomes(trial.spec, scenario, smaller)
@@ -55,18 +58,25 @@ def measure_attack(
     started = time.perf_counter()
     with frozen(named.model):
         outcomes = attack_all(
-            trial.runner, data, scenario, seed=options.seed, workers=options.workers, journal=trial.journal,
+            trial.runner, data, scenario, seed=options.seed, workers=options.workers or 0, journal=trial.journal,
             progress=progress, smaller=known, keep=None if keeper is None else keeper.add,
         )  # fmt: skip
     images = None if keeper is None else keeper.result()
     return trial.finish(outcomes, time.perf_counter() - started, len(data), findings, smaller, images)
 
 
-def audit_for(named: NamedModel, data: Dataset, options: RunOptions) -> Audit:
+def audit_for(
+    named: NamedModel,
+    data: Dataset,
+    options: RunOptions,
+    level: Level,
+    announce: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
+) -> Audit:
     """Audit a model for its attack records on these data; an existing audit in the output folder is used again."""
     return audit_model(
         named.model, data, seed=options.seed, batch_size=options.batch_size, device=options.device, name=named.name,
-        allow=options.allow, out=options.out, fresh=options.fresh,
+        allow=options.allow, out=options.out, fresh=options.fresh, level=level, announce=announce, progress=progress,
     )  # fmt: skip
 
 
@@ -77,9 +87,16 @@ def measure_together(
     scenario: Scenario,
     options: RunOptions,
     progress: Progress | None = None,
+    commands: Sequence[Command | tuple[str] | None] = (),
 ) -> list[Record]:
-    """Evaluate models on the same samples; return one record per model. `data` must be sorted (`Dataset.in_order`)."""
-    trials = [Trial.begin(named, data, label, scenario, options) for named in models]
+    """Evaluate models on the same samples; return one record per model. `data` must be sorted (`Dataset.in_order`).
+
+    `commands` remake the records: none, or one per model.
+    """
+    trials = [
+        Trial.begin(named, data, label, scenario, options, None, command)
+        for named, command in zip(models, commands or [None] * len(models), strict=True)
+    ]
     waiting = [trial for trial in trials if trial.finished is None]
     if waiting:
         made = iter(_measure(waiting, options, progress))

@@ -1,14 +1,11 @@
 """Options of a run that do not depend on the models, data or protocols: seed, batch size, device, folders."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.acceleration import PLAIN, Acceleration
-
-Progress = Callable[[int, int], None]
-"""Called with (samples done, samples in total)."""
 
 LIMITS = {"seed": (0, 2**63 - 1), "batch_size": (1, 65_536)}
 """Smallest and largest value; a larger batch is a slip of the keyboard."""
@@ -22,7 +19,8 @@ class RunOptions:
         seed: seed of all randomness.
         batch_size: batch size of the model; None: the default of the task. It is part of the record, because another
             batch size can change the result of a sample by rounding.
-        workers: number of processes that load and corrupt samples; does not change results.
+        workers: number of processes that load and corrupt samples; does not change results. None: one a core for grids
+            of at least 512 corrupted samples (`inference.loader.workers_for`), else 0.
         device: such as "cuda"; None: the device of the model.
         out: folder of the records. With a folder, an interrupted run can be resumed, and a finished record of the same
             specification is used again.
@@ -39,7 +37,7 @@ class RunOptions:
 
     seed: int = 0
     batch_size: int | None = None
-    workers: int = 0
+    workers: int | None = None
     device: str | None = None
     out: Path | None = None
     fresh: bool = False
@@ -59,7 +57,7 @@ class RunOptions:
         cls,
         seed: int,
         batch_size: int | None,
-        workers: int,
+        workers: int | None,
         device: str | None,
         out: Path | str | None,
         fresh: bool,

@@ -15,9 +15,9 @@ from robustbench_kpca.data.request import View
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.data.subset import published_subset
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.options import Progress
 from robustbench_kpca.models.checkpoint import HUB
 from robustbench_kpca.models.loading import load_model
+from robustbench_kpca.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from robustbench_kpca.audit.model_identity import require_subject
 from robustbench_kpca.audit.preflight import Finding
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.model_info import model_info
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.files import require_writable, sha256, write_atomic
@@ -66,6 +67,7 @@ class Trial:
     out: Path | None
     journal: Journal | None
     finished: Record | None
+    command: tuple[str, ...] = ()
 
     @classmethod
     def begin(
@@ -76,8 +78,9 @@ class Trial:
         scenario: Scenario,
         options: RunOptions,
         audit: Audit | None = None,
+        command: Command | tuple[str] | None = None,
     ) -> "Trial":
-        """Identify model, data and protocol, and look for a finished record.
+        """Identify model, data and protocol, and look for a finished record; `command` is what remakes it.
 
         Raises:
             BadInputError: the model cannot be run; the folder is not writable; the audit is of another model or other
@@ -104,7 +107,8 @@ class Trial:
         )
         if audit is not None:
             require_subject(audit, runner, data)
-        trial = cls(runner, data, scenario, spec, environment(where), audit, out, None, None)
+        words = command.at_batch_size(size).words() if isinstance(command, Command) else command or ()
+        trial = cls(runner, data, scenario, spec, environment(where), audit, out, None, None, words)
         if out is not None:
             kept = min(options.keep_adversarial, len(data)) if isinstance(scenario, Attack) else 0
             trial.finished = None if options.fresh else trial._find(out, kept)
@@ -150,6 +154,7 @@ class Trial:
             flags=tuple(notes),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=round(seconds + (self.journal.seconds_before if self.journal else 0.0), 3),
+            command=self.command,
         ).attach(outcomes)
         record = record if self.audit is None else record.audited(self.audit)
         if self.out is not None:
@@ -165,6 +170,7 @@ class Trial:
     def _find(self, out: Path, kept: int) -> Record | None:
         """Return the stored record of this specification, with the given audit, or None if there is no valid one.
 
+        A quick audit does not replace a full one.
         A record whose table lacks a column of today is evaluated again; so is one with the images of fewer than `kept`
         samples.
         """
@@ -183,7 +189,8 @@ class Trial:
         current = task_named(self.data.task).table(self.scenario.kind).columns
         if record.spec.digest() != self.spec.digest() or record.outcomes_file.columns != current:
             return None
-        if self.audit is not None and record.audit != self.audit:
+        better = record.audit is not None and self.audit is not None and not self.audit.serves(record.audit.plan.level)
+        if self.audit is not None and record.audit != self.audit and not better:
             record = record.audited(self.audit)
             record.save(out)
         return record

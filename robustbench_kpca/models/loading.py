@@ -11,17 +11,11 @@ from torch import nn
 from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError, BenchmarkError
 from robustbench_kpca.models.build import create_model
-from robustbench_kpca.models.checkpoint import load_strictly, read_header, read_state, silent_hub
+from robustbench_kpca.models.bundle import bundled, read_header
+from robustbench_kpca.models.checkpoint import load_strictly, read_state, silent_hub
 from robustbench_kpca.models.families import ARCHITECTURES
 from robustbench_kpca.models.normalisation import normalise_inside
 from robustbench_kpca.registry import unknown_name
-
-WEIGHTS = Path(__file__).parent / "weights"
-
-
-def bundled() -> dict[str, Path]:
-    """Return name -> weights of every trained model in the package."""
-    return {path.stem: path for path in sorted(WEIGHTS.glob("*.safetensors"))}
 
 
 def load_model(

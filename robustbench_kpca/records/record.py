@@ -14,8 +14,9 @@ from robustbench_kpca.files import safe_name, sha256, write_atomic
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.images import ImagesFile
-from robustbench_kpca.records.outcomes import ColumnType, Outcomes, Table
+from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.schema_2 import from_schema_2
+from robustbench_kpca.records.table import ColumnType, Table
 from robustbench_kpca.strict import STRICT, validate_json
 
 SCHEMA_VERSION = 3
@@ -151,6 +152,8 @@ class Record(BaseModel):
 
     Records of attacks should have an `audit` of the model; other records need none. `images_file` says which file
     beside it holds adversarial images, where some were kept.
+    `command` remakes it: the words of an `rbk eval` command, or the call from Python, in short, as a single item; older
+    records have none.
     """
 
     model_config = STRICT
@@ -164,6 +167,7 @@ class Record(BaseModel):
     flags: tuple[str, ...]
     created: str
     seconds: float
+    command: tuple[str, ...] = ()
     audit: Audit | None = None
     images_file: ImagesFile | None = None
     _outcomes: Outcomes | None = PrivateAttr(default=None)

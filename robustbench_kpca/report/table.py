@@ -10,7 +10,7 @@ from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column, Row
 
 MISSING = "not run"
-FLAGGED, UNAUDITED = "⚠", "○"  # beside a model's name
+FLAGGED, QUICK, UNAUDITED = "⚠", "◐", "○"  # beside a model's name
 _AUDITED = "Every model that is attacked here was audited for masked gradients, and no flag was raised."
 _NOTHING = "No attack was evaluated, so there was nothing to audit."
 
@@ -91,7 +91,7 @@ def frame(board: Board) -> pd.DataFrame:
 
 
 def audit_marks(board: Board, row: Row) -> dict[str, list[str]]:
-    """Mark -> what it stands for here: the flags of the row's audits, and records of attacks without audit."""
+    """Mark -> what it stands for here: the flags of the row's audits, quick audits, and attacks without any audit."""
     audits = board.audits(row)
     flags = [
         " ".join(f"{check.name}: {check.saw} ({check.why})".split())
@@ -100,6 +100,8 @@ def audit_marks(board: Board, row: Row) -> dict[str, list[str]]:
         for check in audit.flags
     ]
     marks = {FLAGGED: flags} if flags else {}
+    asked = sorted({check.name for audit in audits if audit and audit.plan.level == "quick" for check in audit.checks})
+    marks |= {QUICK: [f"quick audit, of these checks alone: {', '.join(asked)}"]} if asked else {}
     return marks | ({UNAUDITED: ["not audited"]} if None in audits else {})
 
 
@@ -107,6 +109,7 @@ def audit_lines(board: Board) -> list[tuple[str, str, str]]:
     """Explain every mark: the mark, the model or models, and what the audit found."""
     marks = {row.title: audit_marks(board, row) for row in board.spec.rows}
     lines = [(FLAGGED, model, flag) for model, found in marks.items() for flag in found.get(FLAGGED, [])]
+    lines += [(QUICK, model, text) for model, found in marks.items() for text in found.get(QUICK, [])]
     if without := [model for model, found in marks.items() if UNAUDITED in found]:
         lines.append((UNAUDITED, ", ".join(without), "not audited, in part or at all"))
     return lines

@@ -24,8 +24,6 @@ from robustbench_kpca.types import Images, Labels
 
 BATCH_SIZE = 64
 Row = dict[str, Any]
-Place = tuple[str, int]
-"""A cell of a grid: (corruption, severity)."""
 Data = TypeVar("Data", bound=Dataset)
 
 
@@ -82,10 +80,13 @@ class Compute(ABC, Generic[Data]):
 
     @abstractmethod
     def shown(
-        self, data: Data, protocol: Scenario, place: Place, indices: Sequence[int], *,
+        self, data: Data, protocol: Scenario, rows: Sequence[int], *,
         batch_size: int, workers: int, seed: int, frost: str,
     ) -> Iterator[tuple[list[int], Any]]:  # fmt: skip
-        """Yield the samples at `indices` in one cell, as (indices, a batch for `ModelResults.show`)."""
+        """Yield rows of the grid, as (row numbers, a batch for `ModelResults.show`).
+
+        Row c * n + i is sample i of n in cell c of `cells_of(protocol)`. A batch may hold rows of several cells.
+        """
 
     @abstractmethod
     def results(

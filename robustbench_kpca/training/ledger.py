@@ -13,7 +13,8 @@ from torch import nn
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import sha256, write_atomic
-from robustbench_kpca.models.checkpoint import read_header, save_checkpoint
+from robustbench_kpca.models.bundle import read_header
+from robustbench_kpca.models.checkpoint import save_checkpoint
 from robustbench_kpca.models.mixing import densities
 from robustbench_kpca.tasks import TASKS
 from robustbench_kpca.training.machine import Machine

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.files import require_writable
 from robustbench_kpca.models.build import create_model
+from robustbench_kpca.progress import Progress
 from robustbench_kpca.training.generators import epoch_seed, own_generators, seed_generators
 from robustbench_kpca.training.ledger import Epoch, Ledger
 from robustbench_kpca.training.machine import Machine, difference, own_threads, this_machine
@@ -52,7 +53,7 @@ class Options:
     keep_every: int = 0
     revision: str | None = None
     on_epoch: Callable[[Epoch], None] | None = None
-    on_step: Callable[[int, int], None] | None = None
+    on_step: Progress | None = None
     on_note: Callable[[str], None] | None = None
 
 
@@ -182,7 +183,10 @@ class _Run:
             sums += torch.stack([losses.sum(), torch.full_like(hits, len(batch.y)), hits, labels]).to(sums)
             if self.options.on_step is not None:
                 done = int(sums[1]) * self.accelerator.num_processes
-                self.options.on_step(number * self.source.length + done, self.recipe.epochs * self.source.length)
+                self.options.on_step(
+                    number * self.source.length + done, self.recipe.epochs * self.source.length,
+                    stage=f"epoch {number + 1}/{self.recipe.epochs}",
+                )  # fmt: skip
         self.model.eval()
         total, count, right, labelled = self.accelerator.reduce(sums).tolist()
         if not count:

@@ -129,7 +129,7 @@ def test_the_wheel_works_without_the_checkout(wheel, tmp_path):
         import robustbench_kpca
         assert robustbench_kpca.__file__.startswith({str(tmp_path)!r}), robustbench_kpca.__file__
         from robustbench_kpca.cli.main import main
-        few = ["--limit", "9", "--no-audit", "-o", "runs"]
+        few = ["--limit", "9", "--audit", "none", "-o", "runs"]
         assert main(["eval", "-m", "vit_digits", "-p", "fgsm-linf-8_255", *few]) == 0
         assert main(["board", "plan", "shapes"]) == 0
         from robustbench_kpca import load_record

@@ -10,7 +10,7 @@ from stand_ins import few_digits
 
 from robustbench_kpca import evaluate, load_model
 from robustbench_kpca.errors import BadInputError, EvaluationError
-from robustbench_kpca.models.checkpoint import read_header
+from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.training.loop import Options, train
 from robustbench_kpca.training.recipe import Mixup, load_recipe
 from robustbench_kpca.training.source import shift

@@ -335,7 +335,7 @@ def test_records_of_attacks_keep_the_audit_of_their_own_model(data, tmp_path):
 def test_the_commands(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     common = ["-m", "test_audit:Flat", "-p", "clean", "-p", "fgsm-linf-8_255", "--limit", "20", "-q"]
-    assert main(["eval", *common, "-o", "bare", "--no-audit"]) == 0
+    assert main(["eval", *common, "-o", "bare", "--audit", "none"]) == 0
     assert not list(tmp_path.rglob("*.audit.json"))
     for _ in range(2):
         assert main(["eval", *common, "-o", "runs"]) == 0

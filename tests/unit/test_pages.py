@@ -26,7 +26,7 @@ from robustbench_kpca.metrics.corruption import RelativeError
 from robustbench_kpca.metrics.shared.pixels import miou
 from robustbench_kpca.protocols.corruption_names import COMMON, SEVERITIES
 from robustbench_kpca.protocols.loading import load_scenario
-from robustbench_kpca.records.outcomes import Outcomes, Table
+from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import (
     DataInfo,
     Environment,
@@ -40,6 +40,7 @@ from robustbench_kpca.records.record import (
     find_records,
     load_record,
 )
+from robustbench_kpca.records.table import Table
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.compare import Rule, compare
 from robustbench_kpca.report.consistency import load_consistent
