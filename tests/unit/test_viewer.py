@@ -33,7 +33,7 @@ def attacked(out, keep, protocol="pgd20-linf-8_255", **changes):
     label, scenario = prepare(protocol, {"steps": 3} | changes)
     data, model = load_data("digits", limit=24).in_order(), load_model("vit_digits_adv")
     options = RunOptions(batch_size=8, out=out, keep_adversarial=keep)
-    return measure_attack(NamedModel(model, "vit_digits_adv"), data, label, scenario, options, audit=False)
+    return measure_attack(NamedModel(model, "vit_digits_adv"), data, label, scenario, options, audit=None)
 
 
 @pytest.fixture(scope="module")
