@@ -120,12 +120,13 @@ def _wide(x: Tensor) -> torch.dtype:
 
 def _block(k: Tensor) -> int:
     """Tokens of a block, so that its operands fit into registers and shared memory."""
-    width = triton.next_power_of_2(k.shape[-1])
+    width: int = triton.next_power_of_2(k.shape[-1])
     return max(16, min(64, 4096 // (width * k.element_size() // 2)))
 
 
-def _grid(k: Tensor) -> tuple[int, int]:
-    return triton.cdiv(k.shape[-2], _block(k)), k.shape[0] * k.shape[1]
+def _grid(k: Tensor) -> tuple[int]:
+    """Count programs; along one axis, since a device allows only 65535 along another."""
+    return (triton.cdiv(k.shape[-2], _block(k)) * k.shape[0] * k.shape[1],)
 
 
 def _operands(
@@ -151,6 +152,13 @@ def _constants(k: Tensor, first: bool, asymmetric: bool, causal: bool, dual_sign
 
 
 # --- kernels: one program for a block of tokens of one head. Tensors are contiguous: (batch * heads, N, D) -----------
+
+
+@triton.jit
+def _place(n, BLOCK: tl.constexpr):  # noqa: N803
+    """Return which head, of all samples, and which block of its tokens a program has."""
+    blocks = tl.cdiv(n, BLOCK)
+    return (tl.program_id(0) // blocks).to(tl.int64), tl.program_id(0) % blocks
 
 
 @triton.jit
@@ -207,8 +215,8 @@ def _forward(
     BLOCK: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     """L' = softmax(M M^T / sqrt(D)) V and U' = C - L' of a block of tokens, and the log of the softmax's sum."""
-    head = tl.program_id(1).to(tl.int64)
-    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    head, block = _place(n, BLOCK)
+    rows = block * BLOCK + tl.arange(0, BLOCK)
     _clipped, _t, carried, left = _split(k, low, dual, bound, head, rows, n, d, bounds, FIRST, SIGN, WIDTH, WIDE)
     if ASYMMETRIC:
         left = _rows(query, head, rows, n, d, WIDTH)
@@ -217,7 +225,7 @@ def _forward(
     mixed = tl.zeros((BLOCK, WIDTH), WIDE)
     stop = n
     if CAUSAL:
-        stop = tl.minimum(n, (tl.program_id(0) + 1) * BLOCK)
+        stop = tl.minimum(n, (block + 1) * BLOCK)
     for start in range(0, stop, BLOCK):
         keys = start + tl.arange(0, BLOCK)
         right = _inner(k, low, dual, bound, head, keys, n, d, bounds, FIRST, SIGN, WIDTH, WIDE)
@@ -252,8 +260,8 @@ def _backward(
     With weights P = exp(scores - log_sum), O = P V and delta = rowsum(dO * O): dP = dO V^T, dV = P^T dO,
     d scores = P * (dP - delta).
     """
-    head = tl.program_id(1).to(tl.int64)
-    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    head, block = _place(n, BLOCK)
+    rows = block * BLOCK + tl.arange(0, BLOCK)
     own = rows < n
     clipped, t, _carried, inner = _split(k, low, dual, bound, head, rows, n, d, bounds, FIRST, SIGN, WIDTH, WIDE)
     values = _rows(v, head, rows, n, d, WIDTH)

@@ -136,7 +136,8 @@ class Pursuit:
             return self._unpursued(k, v, query, causal, mask, dropout, observer)
         bound = self.bound(k, causal=causal, mask=mask)
         if self.fused and observer is None and mask is None and not dropout:
-            return _fused().pursue(k, v, query, bound, self.iterations, self.dual_sign, causal=causal)
+            found: Heads = _fused().pursue(k, v, query, bound, self.iterations, self.dual_sign, causal=causal)
+            return found
         low_rank = dual = None
         for iteration in range(1, self.iterations + 1):
             carried, inner = _split(k, low_rank, dual, bound, self.dual_sign)
@@ -203,7 +204,7 @@ def _fused() -> Any:
 
 def _argument(k: Heads, low_rank: Heads | None, dual: Heads | None) -> Heads:
     """Return K - L + U; the first iteration has no L and U."""
-    return k if low_rank is None else (k - low_rank).add_(dual)
+    return k if low_rank is None or dual is None else (k - low_rank).add_(dual)
 
 
 def _sparse(k: Heads, low_rank: Heads | None, dual: Heads | None, bound: Scale) -> Heads:
@@ -248,7 +249,7 @@ class _CarriedAndInner(torch.autograd.Function):
         ctx.first = low_rank is None
         clipped = _clipped(k, low_rank, dual, bound)
         ctx.save_for_backward(clipped, bound)
-        if low_rank is None:
+        if low_rank is None or dual is None:
             return clipped.clone(), clipped.clone()
         carried = low_rank + clipped
         return carried, torch.sub(carried, dual, alpha=2)

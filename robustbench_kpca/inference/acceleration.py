@@ -51,8 +51,8 @@ def compiled_as() -> str | None:
 
 def float32_products() -> str:
     """Return how exact products of single precision are now on a CUDA device, for records."""
-    backends = torch.backends
-    return f"matmul {_name(backends.cuda.matmul)}, conv {_name(backends.cudnn.conv)}"
+    matmul, conv, _ = _places()
+    return f"matmul {_name(matmul)}, conv {_name(conv)}"
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def accelerated(models: Iterable[nn.Module], settings: Acceleration) -> Iterator
 @contextmanager
 def _products(precision: str) -> Iterator[None]:
     """Set the precision of matrix products and convolutions; torch's default rounds convolutions to TF32."""
-    places = (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
+    places = _places()
     before = [place.fp32_precision for place in places]
     try:
         for place in places:
@@ -83,6 +83,12 @@ def _products(precision: str) -> Iterator[None]:
     finally:
         for place, precision_before in zip(places, before, strict=True):
             place.fp32_precision = precision_before
+
+
+def _places() -> tuple[Any, Any, Any]:
+    """Return torch's settings of matrix products, convolutions and recurrent layers."""
+    backends: Any = torch.backends  # some of them are made at run time, so torch's types do not name them
+    return backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn
 
 
 def _name(place: Any) -> str:
