@@ -61,7 +61,7 @@ else
   sizes=(--repeats 15) shapes=(--shapes tiny base) models=() big=()
 fi
 part tests 240 "$python" -m pytest -n 0 -q -m 'cuda or not slow' tests/unit/test_fused_attention.py \
-  tests/unit/test_acceleration.py
+  tests/unit/test_acceleration.py tests/unit/test_cuda.py
 part parity 180 "$python" benchmarks/gpu.py parity --device "$device" $quick
 part attention 150 "$python" benchmarks/attention.py --device "$device" "${shapes[@]}" "${sizes[@]}" --only rpc fused sym
 part attention-bf16 120 "$python" benchmarks/attention.py --device "$device" --dtype bfloat16 "${shapes[@]}" \

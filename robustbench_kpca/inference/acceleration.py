@@ -74,15 +74,20 @@ def accelerated(models: Iterable[nn.Module], settings: Acceleration) -> Iterator
 @contextmanager
 def _products(precision: str) -> Iterator[None]:
     """Set the precision of matrix products and convolutions; torch's default rounds convolutions to TF32."""
-    places = _places()
-    before = [place.fp32_precision for place in places]
+    before = [place.fp32_precision for place in _places()]
     try:
-        for place in places:
-            place.fp32_precision = precision
+        _set_products([precision] * len(before))
         yield
     finally:
-        for place, precision_before in zip(places, before, strict=True):
-            place.fp32_precision = precision_before
+        _set_products(before)
+
+
+def _set_products(precisions: list[str]) -> None:
+    """Set torch's older switches, too: its compiler reads them, and they cannot be read where the two disagree."""
+    torch.backends.cuda.matmul.allow_tf32 = precisions[0] == "tf32"
+    torch.backends.cudnn.allow_tf32 = precisions[1] == "tf32"
+    for place, precision in zip(_places(), precisions, strict=True):
+        place.fp32_precision = precision
 
 
 def _places() -> tuple[Any, Any, Any]:

@@ -162,6 +162,13 @@ def test_gradients_flow_through_mu_as_released(threshold, dual_sign, causal, asy
     assert torch.autograd.gradcheck(lambda k, v, q, _: pursuit(k, v, q if asymmetric else None, causal=causal), inputs)
 
 
+def test_to_differentiate_twice_is_refused():
+    k, v = (t.requires_grad_() for t in keys_and_values(shape=(1, 1, 4, 3)))
+    (slope,) = torch.autograd.grad(Pursuit(2)(k, v).square().sum(), k, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        torch.autograd.grad(slope.sum(), k)
+
+
 FORMS = {
     "softmax": {},
     "symmetric": {},
