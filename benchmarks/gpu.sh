@@ -22,7 +22,7 @@ done
 
 python=${PYTHON:-python3}
 [ -z "${PYTHON:-}" ] && [ -x .venv/bin/python ] && python=.venv/bin/python
-export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 TRITON_DEFAULT_FP_FUSION=0
+export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 if [ -z "$plan" ]; then
   found=$("$python" - "$device" <<'PY'
 import sys
@@ -69,8 +69,8 @@ part attention-bf16 120 "$python" benchmarks/attention.py --device "$device" --d
 part models 120 "$python" benchmarks/models.py --device "$device" "${models[@]}" "${sizes[@]}"
 part syncs 120 "$python" benchmarks/gpu.py syncs --device "$device" $quick
 part deit-tiny 300 "$python" benchmarks/gpu.py attacks --device "$device" --model deit_tiny_patch16_224 "${big[@]}"
-part vit-base 480 "$python" benchmarks/gpu.py attacks --device "$device" --model vit_base_patch16_224 --images 32 \
-  --batch-size 32 "${big[@]}"
+part vit-base 480 "$python" benchmarks/gpu.py attacks --device "$device" --model vit_base_patch16_224 --images 16 \
+  --batch-size 16 "${big[@]}"
 
 [ -n "$plan" ] && exit 0
 printf '%s\n' '' "${summary[@]}" | tee "$out/summary.txt"

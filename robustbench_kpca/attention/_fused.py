@@ -5,6 +5,8 @@ every iteration and one number a token, a third of what the plain form keeps an 
 them. In the symmetric form the scores are a symmetric matrix, so the backward kernel computes a block of them once,
 for its rows as queries and as keys: five products a block, where the usual two kernels have seven.
 
+On trial: Triton's interpreter has run it against the plain form; no GPU has yet (docs/decisions/0026).
+
 Online softmax: Milakov & Gimelshein (2018), arXiv:1805.02867; recomputed scores: Dao et al. (2022), arXiv:2205.14135.
 """
 
@@ -147,6 +149,7 @@ def _constants(k: Tensor, first: bool, asymmetric: bool, causal: bool, dual_sign
         "WIDTH": max(16, triton.next_power_of_2(k.shape[-1])),
         "WIDE": tl.float64 if k.element_size() == 8 else tl.float32,
         "num_warps": 8, "num_stages": 1,  # more would need more shared memory and registers than some devices have
+        "enable_fp_fusion": False,  # the default of Triton depends on its version and on the environment
         "PRECISION": "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee",
     }  # fmt: skip
 

@@ -70,7 +70,10 @@ class Pursuit:
             paper, so that earlier tokens depend on later ones.
         dual_sign: of Y / mu in the L step: -1 (released code and paper as printed) or +1 (textbook ADMM).
         fused: run each iteration as one Triton kernel (`_fused.py`), on CUDA devices only; the results differ by
-            rounding. With an observer, padding or dropout the plain form runs.
+            rounding. With an observer, padding or dropout the plain form runs. On trial: so far only Triton's
+            interpreter has run the kernel, no GPU. Before you rely on it, run `benchmarks/gpu.sh` on yours.
+
+    Gradients are of first order only: to differentiate them again is an error.
 
     """
 

@@ -15,12 +15,12 @@ DEVICE = "cuda"
 @pytest.fixture(scope="module")
 def few():
     digits = load_data("digits").in_order()
-    return digits.take(range(0, len(digits), len(digits) // 48))
+    return digits.take(range(0, len(digits), len(digits) // 24))
 
 
 def attacked(few, name="vit_digits_adv", *, fused=False, **how):
     model = load_model(name, **({"fused": True} if fused else {}))
-    settings = {"protocol": "pgd20-linf-8_255", "eps": "16/255", "batch_size": 16, "audit": False}
+    settings = {"protocol": "pgd20-linf-8_255", "eps": "18/255", "steps": 5, "batch_size": 16, "audit": False}
     return evaluate(model, few, **settings | how)
 
 
@@ -56,7 +56,9 @@ def test_the_reference_is_broken_in_part(on_the_cpu):
 
 
 def test_the_command_runs_on_the_device(tmp_path):
-    main(["eval", "vit_digits", "-d", "digits", "-p", "clean", "--device", DEVICE, "-o", str(tmp_path), "--no-audit"])
+    assert not main(
+        ["eval", "-m", "vit_digits", "-p", "clean", "--limit", "64", "--device", DEVICE, "-o", str(tmp_path), "-q"]
+    )
     (record,) = tmp_path.glob("*.record.json")
     environment = json.loads(record.read_text())["environment"]
     assert environment["device"] == torch.cuda.get_device_name()
