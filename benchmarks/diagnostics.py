@@ -35,7 +35,7 @@ from robustbench_kpca.diagnostics.power import power_curve
 from robustbench_kpca.diagnostics.run import diagnose
 from robustbench_kpca.diagnostics.sources import ImageSource
 from robustbench_kpca.inference.environment import environment
-from robustbench_kpca.models.loading import bundled as bundled_models
+from robustbench_kpca.models.bundle import bundled as bundled_models
 from robustbench_kpca.models.loading import input_view
 
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))

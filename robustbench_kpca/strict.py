@@ -1,17 +1,21 @@
-"""Parse configuration files and records strictly: unknown, missing or invalid keys give a one-line error."""
+"""Parse configuration files and records strictly: unknown, missing or invalid keys give a one-line error.
+
+Pydantic is imported by the first check: commands that only read TOML do without it.
+"""
 
 import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from robustbench_kpca.errors import BadInputError
 
-FORBID = ConfigDict(extra="forbid")
-STRICT = ConfigDict(extra="forbid", frozen=True)
+if TYPE_CHECKING:
+    from pydantic import ConfigDict, ValidationError
+
+FORBID: "ConfigDict" = {"extra": "forbid"}
+STRICT: "ConfigDict" = {"extra": "forbid", "frozen": True}
 T = TypeVar("T")
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
@@ -23,6 +27,8 @@ def validate(kind: type[T], data: Any, where: str) -> T:
         BadInputError: the first invalid key; for a misspelt key, the message suggests the closest one.
 
     """
+    from pydantic import TypeAdapter, ValidationError
+
     try:
         return TypeAdapter(kind).validate_python(data)
     except ValidationError as error:
@@ -31,6 +37,8 @@ def validate(kind: type[T], data: Any, where: str) -> T:
 
 def validate_json(kind: type[T], text: str | bytes, where: str) -> T:
     """Build a `kind` from a JSON text; errors as in `validate`."""
+    from pydantic import TypeAdapter, ValidationError
+
     try:
         return TypeAdapter(kind).validate_json(text)
     except ValidationError as error:
@@ -81,7 +89,7 @@ def did_you_mean(name: str, known: Mapping[str, Any] | list[str]) -> str:
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
 
 
-def _one_line(kind: type[Any], error: ValidationError, where: str) -> BadInputError:
+def _one_line(kind: type[Any], error: "ValidationError", where: str) -> BadInputError:
     # A misspelt key gives two errors, "unknown" and "missing": report the first.
     unknown = [one for one in error.errors() if one["type"] in _UNKNOWN]
     first = (unknown or error.errors())[0]

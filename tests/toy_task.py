@@ -17,7 +17,8 @@ from robustbench_kpca.data.base import Dataset, Part, array_fingerprint
 from robustbench_kpca.inference.loader import in_batches
 from robustbench_kpca.inference.runner import Presentation, call
 from robustbench_kpca.metrics import METRICS, PERCENT, Mean, Scores
-from robustbench_kpca.records.outcomes import COUNTS, Outcomes, Table
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.table import COUNTS, Table
 from robustbench_kpca.tasks import TASKS
 from robustbench_kpca.tasks.audit_plan import SHARED_ATTACKS, AuditPlan
 from robustbench_kpca.tasks.compute import Compute

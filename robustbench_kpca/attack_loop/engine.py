@@ -10,11 +10,12 @@ from typing import Any
 import torch
 
 from robustbench_kpca.attack_loop.cascade import Cascade
+from robustbench_kpca.attack_loop.checks import check_proposal
 from robustbench_kpca.attack_loop.foresight import Layout
 from robustbench_kpca.attack_loop.later_runs import LaterRuns
 from robustbench_kpca.attack_loop.pool import Candidate, Pool
 from robustbench_kpca.attack_loop.pool import Sample as Sample  # re-exported for users of the engine
-from robustbench_kpca.attack_loop.query import CountingQuery, Tally, Worst, check_clean, check_proposal
+from robustbench_kpca.attack_loop.query import CountingQuery, Tally, Worst, check_clean
 from robustbench_kpca.attack_loop.success import Success
 from robustbench_kpca.attack_loop.targets import check_budget, targets_of
 from robustbench_kpca.attacks import ATTACKS
@@ -74,6 +75,7 @@ class Engine:
         success.check_protocol(scenario, {pool.name: pool.attack for pool in self.pools})
         self.cascade = Cascade(scenario, success, self.pools, runner.draws, sink)
         self.candidates = self.cascade.candidates
+        self.entered = 0
 
     def run(self, source: Iterator[CleanBatch], on_batch: Callable[[], None] = lambda: None) -> None:
         """Attack everything that `source` yields; `on_batch` is called after every batch.
@@ -103,6 +105,7 @@ class Engine:
 
     def _enter_batch(self, indices: list[int], images: Images, labels: Labels) -> None:
         """Run the clean forward pass and queue the samples; with true labels, misclassified ones are not attacked."""
+        self.entered += len(indices)
         labels = labels.to(self.runner.device)
         logits = self.runner.logits(images.to(self.runner.device))
         check_clean(logits, labels)
@@ -171,13 +174,14 @@ class Engine:
         self._fill(pool)
         free = self.runner.batch_size - len(pool.active) if self.runner.draws == 1 else 0
         later = LaterRuns(pool, self.threat)
-        if free > 0 and not pool.one_by_one and isinstance(pool.attack, SeparateRuns):
+        if free > 0 and not pool.all_begun and isinstance(pool.attack, SeparateRuns):
             later.begin(free)
         before = pool.state
         if free > 0 and isinstance(pool.attack, Foreseen):
             tally = self._step_ahead(pool, pool.attack)
         else:
             tally = self._step_rows(pool)
+        pool.steps, pool.rows = pool.steps + 1, len(pool.active)
         pool.spend(tally)
         stopped = tally.broken & self.cascade.stops
         self._collect_candidates(pool, later.settle(before, stopped) if pool.later else stopped)
@@ -191,7 +195,9 @@ class Engine:
             self.runner, self.space, self.success, pool.name, self.threat, own["loop.clean"], own["loop.label"],
             own["loop.truth"], worst, stops=self.cascade.stops,
         )  # fmt: skip
-        return pool.attack.step(state, self.threat, query) | own, query.tally
+        state = pool.attack.step(state, self.threat, query) | own
+        query.checks.settle()
+        return state, query.tally
 
     def _step_rows(self, pool: Pool) -> Tally:
         """Take a step with every row; if it fails and some rows hold later runs, take it without them."""
@@ -207,21 +213,22 @@ class Engine:
     def _step_ahead(self, pool: Pool, attack: Foreseen) -> Tally:
         """Show several proposals of every sample, as if none were kept, and go on from the first that was."""
         layout = Layout.even(len(pool.active), self.runner.batch_size, self.runner.device)
-        before = attack.ahead(layout.spread(pool.state), self.threat, layout.ahead)
+        before = attack.ahead(layout.spread(pool.state, pool.spread), self.threat, layout.ahead)
         after, tally = self._advance(pool, before)
         over = attack.kept(before, after) | after["finished"] | (tally.broken & self.cascade.stops)
-        pool.state, tally = layout.fold(pool.state, after, tally, over, stops=self.cascade.stops)
+        pool.state, tally = layout.fold(pool.state, pool.spread, after, tally, over, stops=self.cascade.stops)
         return tally
 
     def _collect_candidates(self, pool: Pool, stopped: Mask) -> None:
         """Remove samples that seem broken (if that ends their search) or used up their budget; queue their images."""
         leaving = stopped | pool.state["finished"]
-        rows = leaving.nonzero()[:, 0].tolist()
+        rows = [row for row, leaves in enumerate(leaving.tolist()) if leaves]
         if not rows:
             return
         pool.book()
         for row in rows:
             sample, margin = pool.active[row], float(pool.state["loop.margin"][row])
+            assert isinstance(sample, Sample)  # later runs never leave here
             if margin < sample.worst_margin or bool(stopped[row]):
                 sample.worst, sample.worst_margin = pool.state["loop.worst"][row].to("cpu", copy=True), margin
                 prediction = self.success.split(pool.state["loop.prediction"][row : row + 1])[0]

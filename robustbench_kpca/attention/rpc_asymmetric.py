@@ -6,25 +6,22 @@ first layer and softmax attention in the others: see the family `rpc_vit_sym` in
 
 from typing import Any
 
-from timm.models.vision_transformer import Attention
 from torch import Tensor
 
 from robustbench_kpca.attention.rpc import Observer, Pursuit
-from robustbench_kpca.attention.symmetric import Tokens, merge_heads, refuse_options, require_key_mask, split_heads
+from robustbench_kpca.attention.softmax import SoftmaxAttention
+from robustbench_kpca.attention.symmetric import Tokens, merge_heads, require_key_mask, split_heads
 
 
-class AsymmetricRPCAttention(Attention):  # type: ignore[misc]  # timm is untyped
+class AsymmetricRPCAttention(SoftmaxAttention):
     """Softmax attention with Principal Attention Pursuit on the keys; the parameters are those of softmax attention.
 
-    Takes the options of timm's `Attention`, without `scale_norm` and `gated`, and of `Pursuit`. With 0 iterations it is
+    Takes the options of softmax attention and of `Pursuit`. With 0 iterations it is
     softmax attention.
     """
 
-    takes_key_mask = True
-
     def __init__(self, dim: int, num_heads: int = 8, **options: Any) -> None:
         pursuit = Pursuit.pop(options)
-        refuse_options(self, **{name: options.get(name) for name in ("scale_norm", "gated")})
         super().__init__(dim, num_heads, **options)
         self.pursuit = pursuit
         self.observer: Observer | None = None

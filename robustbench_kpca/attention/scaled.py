@@ -6,25 +6,27 @@ Teo & Nguyen (2024), arXiv:2406.13762, Remark 3, equation 12 and appendix E.1.
 from typing import Any
 
 import torch
-from timm.models.vision_transformer import Attention
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from robustbench_kpca.attention.softmax import SoftmaxAttention
 from robustbench_kpca.attention.symmetric import Tokens, merge_heads, refuse_options, split_heads
 from robustbench_kpca.errors import BadInputError
 
 FORMS = ("matrix", "alpha")
 
 
-class ScaledAttention(Attention):  # type: ignore[misc]  # timm is untyped
+class ScaledAttention(SoftmaxAttention):
     """Softmax attention on V' = V - S V.
 
     `matrix`: S is a parameter `s` of shape (heads, tokens, tokens), for one number of tokens only. `alpha`: `s` is one
     number, and S = s softmax(K K^T / sqrt(D)). Initially `s` is 0, and the layer is softmax attention.
     """
 
+    takes_key_mask = False
+
     def __init__(self, dim: int, num_heads: int, *, tokens: int, form: str = "alpha", **options: Any) -> None:
-        refuse_options(self, **{name: options.get(name) for name in ("qk_norm", "scale_norm", "gated")})
+        refuse_options(self, qk_norm=options.get("qk_norm"))
         super().__init__(dim, num_heads, **options)
         if form not in FORMS:
             raise BadInputError(f"form = '{form}'", expected=" or ".join(f"'{known}'" for known in FORMS))

@@ -1,9 +1,17 @@
 """Resolve the attacks of an audit to protocols; each task lists its attacks (`tasks.audit_plan`)."""
 
 from robustbench_kpca.protocols.scenario import Attack, Override
-from robustbench_kpca.records.audit import Budget
+from robustbench_kpca.records.audit import Budget, Level
 from robustbench_kpca.tasks.audit_plan import AuditPlan
 from robustbench_kpca.tasks.prepare import prepare
+
+QUICK = ("fgsm", "pgd", "huge-eps")
+"""The attacks of a quick audit."""
+
+
+def attacks_of(plan: AuditPlan, level: Level) -> list[str]:
+    """Return the attacks of an audit of this level."""
+    return [name for name in plan.attacks if level == "full" or name in QUICK]
 
 
 def budget(plan: AuditPlan, name: str, eps: str | float) -> tuple[str, Attack]:
@@ -15,7 +23,7 @@ def budget(plan: AuditPlan, name: str, eps: str | float) -> tuple[str, Attack]:
     return label, scenario
 
 
-def resolved(plan: AuditPlan, eps: str | float) -> dict[str, Budget]:
-    """Return the budget of every attack of the audit, as the record of the audit stores it."""
-    found = {name: budget(plan, name, eps) for name in plan.attacks}
+def resolved(plan: AuditPlan, eps: str | float, level: Level = "full") -> dict[str, Budget]:
+    """Return the budget of every attack of an audit of this level, as the record of the audit stores it."""
+    found = {name: budget(plan, name, eps) for name in attacks_of(plan, level)}
     return {name: Budget(protocol=label, digest=scenario.digest()) for name, (label, scenario) in found.items()}

@@ -188,10 +188,18 @@ CHECKS: dict[str, Callable[[AuditContext], Check]] = {
 }
 
 
+QUICK = ("preflight", "huge-eps", "one-step", "gradients", "slope", "ascent", "neighbours", "finite")
+"""The checks of a quick audit, which need only the attacks of `budgets.QUICK`, of at most 20 steps. Left out are those
+that compare strong attacks with stronger ones, and with attacks without gradients (`docs/audit.md`)."""
+
+
 def run_checks(context: AuditContext) -> list[Check]:
-    """Run every check; one that raises an exception has no values, and the check `runs` flags it."""
+    """Run every check of the level; one that raises an exception has no values, and the check `runs` flags it."""
     found = []
     for name, run in CHECKS.items():
+        if context.level == "quick" and name not in QUICK:
+            continue
+        context.meter.stage = name
         check = context.attempt(name, partial(run, context))
         found.append(check or does_not_apply(name, f"could not be run: {context.failures[name]}"))
     return [*found, runs(context)]

@@ -13,11 +13,13 @@ from robustbench_kpca.attack_loop.follow import PlainQuery, run_to_end
 from robustbench_kpca.attack_loop.success import Success
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.attacks.shared.losses import pixelwise_cross_entropy
-from robustbench_kpca.audit.budgets import budget
+from robustbench_kpca.audit.budgets import attacks_of, budget
+from robustbench_kpca.audit.meter import Meter, again
 from robustbench_kpca.inference.runner import Runner, frozen
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.randomness import sample_key
+from robustbench_kpca.records.audit import Level
 from robustbench_kpca.tasks.task import Task
 from robustbench_kpca.types import IGNORE, Images, Keys, Labels, Logits, Mask, PerSample
 
@@ -65,6 +67,8 @@ class AuditContext:
     threat: Threat
     seed: int
     sibling: nn.Module | None = None
+    level: Level = "full"
+    meter: Meter = field(default_factory=Meter)
     failures: dict[str, str] = field(default_factory=dict)
     _remaining: dict[str, Tensor] = field(default_factory=dict)
 
@@ -88,7 +92,8 @@ class AuditContext:
     @property
     def attacks(self) -> list[str]:
         """The attacks that can be run."""
-        return [name for name in self.task.compute.audit.attacks if not (name == "apgd-dlr" and self.few_classes)]
+        names = attacks_of(self.task.compute.audit, self.level)
+        return [name for name in names if not (name == "apgd-dlr" and self.few_classes)]
 
     @property
     def keys(self) -> Keys:
@@ -115,8 +120,11 @@ class AuditContext:
         sink = partial(_keep, found)
         engine = Engine(runner, self._scenario(name), self.success, ids, self.seed, sink)
         parts = (part.split(size) for part in (torch.tensor(numbers), images.cpu(), labels.cpu()))
+        part = name if name in self.meter.most else again(name)
+        source = ((rows.tolist(), x, y) for rows, x, y in zip(*parts, strict=True))
         with frozen(self.model):
-            engine.run((rows.tolist(), x, y) for rows, x, y in zip(*parts, strict=True))
+            engine.run(source, partial(self.meter.during, part, runner))
+        self.meter.after(part, runner)
         return torch.stack([self._remaining_of(found[number]) for number in numbers]).to(labels.device)
 
     def attempt(self, what: str, work: Callable[[], T]) -> T | None:
@@ -136,8 +144,9 @@ class AuditContext:
     def trajectory(self, name: str, model: nn.Module | None = None) -> Trajectory:
         """Run an attack to the end of its budget on the correct samples, against `model` (default: the audited one)."""
         scenario, rows = self._scenario(name), self.correct.nonzero()[:, 0]
-        runner = self.runner if model is None else _runner_like(self.runner, model)
+        runner = _runner_like(self.runner, self.model if model is None else model)
         parts = [self._trajectory(runner, scenario, part) for part in rows.split(self.runner.batch_size)]
+        self.meter.after(again(name), runner)
         images = torch.cat([part.images for part in parts])
         assert bool((distance(images, self.images[rows], "linf") <= self.threat.eps + 1e-6).all())
         assert bool(((images >= 0) & (images <= 1)).all())

@@ -1,7 +1,8 @@
 """`audit`: check whether attacks on a model are effective, so that its robust accuracy can be trusted."""
 
+import math
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,19 @@ from robustbench_kpca.audit.budgets import resolved
 from robustbench_kpca.audit.checks import run_checks
 from robustbench_kpca.audit.context import AuditContext
 from robustbench_kpca.audit.limits import limits
+from robustbench_kpca.audit.meter import Meter, costs, speed_of
 from robustbench_kpca.audit.model_identity import subject_of
 from robustbench_kpca.audit.preflight import preflight
-from robustbench_kpca.data.load import as_dataset
+from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.environment import revision, version
 from robustbench_kpca.inference.runner import Runner, device_for, is_stochastic
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
+from robustbench_kpca.models.mixing import rpc_layers
+from robustbench_kpca.models.source import class_names_of, is_differentiable, stated_classes
+from robustbench_kpca.progress import Progress, spell
 from robustbench_kpca.protocols.threat import Threat, parse_fraction
-from robustbench_kpca.records.audit import Audit, Check, Plan, Subject, audit_path, load_audit
+from robustbench_kpca.records.audit import Audit, Check, Level, Plan, Subject, audit_path, load_audit
 from robustbench_kpca.tasks import task_named
 
 EPS = "8/255"
@@ -41,6 +46,9 @@ def audit(
     allow: Collection[str] | None = None,
     out: Path | None = None,
     fresh: bool = False,
+    level: Level = "full",
+    announce: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Audit:
     """Audit a model: run checks whose results are known if attacks on the model are effective (docs/audit.md).
 
@@ -57,13 +65,19 @@ def audit(
         sibling: another model of the same task; its adversarial images are tried on this model.
         sibling_name: name of the sibling; default: the name of its class.
         allow: if given, a failed preflight check is refused as in `evaluate`, except these; if None, it is a flag.
-        out: folder that stores the audit. A stored audit of the same code, model, images and plan is returned.
+        out: folder that stores the audit. A stored audit of the same code, model, images and plan is returned; where a
+            quick one is asked for, a full one, too.
         fresh: make a new audit even if a stored one exists.
+        level: `full`, or `quick` for the checks of `audit.checks.QUICK`.
+        announce: told what a new audit will cost, before it begins; not called if a stored one is returned.
+        progress: told of the passes done, and of the most that are still possible.
 
     Raises:
         BadInputError: the images cannot be used, or the model fails on clean images.
 
     """
+    if not is_differentiable(model):
+        raise BadInputError("an audit of a model without gradients", expected="a model in torch")
     data = as_dataset(images, labels)
     task = task_named(data.task)
     compute, chosen = task.compute, task.compute.audited(data, limit)
@@ -72,27 +86,38 @@ def audit(
     x, y = (part.to(where) for part in compute.tensors(chosen))
     started = time.perf_counter()
     other = None if sibling is None else (sibling_name or type(sibling).__name__)
-    plan = Plan(
-        norm="linf", eps=parse_fraction(eps), images=len(chosen), seed=seed, batch_size=size,
-        attacks=resolved(compute.audit, eps), limits=limits(len(chosen), compute.audit.limits), sibling=other,
-    )  # fmt: skip
+    plans = {
+        which: Plan(
+            norm="linf", eps=parse_fraction(eps), images=len(chosen), seed=seed, batch_size=size,
+            attacks=resolved(compute.audit, eps, which),
+            limits=limits(len(chosen), compute.audit.limits), sibling=other, level=which,
+        )
+        for which in ("full", level)
+    }  # fmt: skip
+    plan = plans[level]
     name = name or type(model).__name__
     presentation = compute.presentation(model, attacked=True)
     runner = None if is_stochastic(model) else Runner(model.to(where), size, where, presentation=presentation)
-    if runner is not None:
-        compute.require_classes(runner.logits(x[:size]).shape[1], chosen)
+    classes = stated_classes(model) if runner is None else runner.logits(x[:size]).shape[1]
+    if classes is not None:
+        whole, (chosen, _) = chosen, compute.match_classes(chosen, classes, class_names_of(model))
+        y = y if chosen is whole else compute.tensors(chosen)[1].to(where)
     if runner is not None and allow is not None:
         preflight(runner, x[:size], y[:size], allow)
     subject = subject_of(runner, model, name, chosen, compute.first_inputs(model, chosen, None, size).to(where))
     code = version("robustbench-kpca"), revision()
-    kept = None if out is None or fresh else _kept(out, subject, plan)
-    if kept is not None and (kept.version, kept.revision) == code:
-        return kept
+    for one in plans.values():
+        kept = None if out is None or fresh else _kept(out, subject, one)
+        if kept is not None and (kept.version, kept.revision) == code:
+            return kept
     if runner is None:
+        if announce is not None:
+            announce(f"{level} audit: the model draws noise, so nothing is attacked")
         checks = [_stochastic()]
     else:
         before = _state(model)
-        context = AuditContext(task, model, runner, x, y, eps, Threat("linf", plan.eps), seed, sibling)
+        context = AuditContext(task, model, runner, x, y, eps, Threat("linf", plan.eps), seed, sibling, level)
+        context.meter = _metered(context, size, announce, progress)
         checks = [*run_checks(context), _untouched(before, _state(model))]
     done = Audit(
         subject=subject, plan=plan, plan_digest=plan.digest(), checks=tuple(checks), version=code[0],
@@ -101,6 +126,26 @@ def audit(
     if out is not None:
         done.save(out)
     return done
+
+
+def _metered(
+    context: AuditContext, size: int, announce: Callable[[str], None] | None, progress: Progress | None
+) -> Meter:
+    """Announce what an audit will cost: the passes of samples that withstand, times the measured time of a pass."""
+    if announce is None and progress is None:
+        return Meter()
+    layers = bool(rpc_layers(context.model)) and context.level == "full"
+    transfers = 2 * layers + (context.sibling is not None and context.level == "full")
+    parts = costs(
+        context.task.compute.audit, context.eps, context.attacks, context.runner.classes or 2, transfers=transfers
+    )
+    rows = math.ceil(len(context) / size) * size  # a batch that is not full costs as much as a full one
+    most = {name: rows * (part.forwards + part.backwards) for name, part in parts.items()}
+    pace = speed_of(context.runner, context.images[:size])
+    seconds = None if pace is None else rows * sum(map(pace.seconds, parts.values()))
+    if announce is not None:
+        announce(f"{context.level} audit: at most {sum(most.values()):,} passes, about {spell(seconds)} or less")
+    return Meter(most, progress)
 
 
 def _stochastic() -> Check:

@@ -4,12 +4,16 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
+from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
+
+from robustbench_kpca.progress import Heartbeat, Line, Progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,35 +22,41 @@ out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty()
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-class _Rate(ProgressColumn):
-    """Column of the speed in images per second."""
+class _News(ProgressColumn):
+    """Column of what a `Line` says, but for its title, which stands before the bar."""
 
     def render(self, task: Task) -> Text:
-        return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
+        return Text(task.fields["line"].news)
 
 
 @contextmanager
-def progress(*, quiet: bool) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
-    """Show one progress bar per job, with speed and remaining time; yields `start(title) -> update(done, total)`."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(24),
-        MofNCompleteColumn(),
-        _Rate(),
-        TimeRemainingColumn(elapsed_when_finished=True),
-    )
-    with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as bars:
+def progress(*, quiet: bool) -> Iterator[Callable[[str], Progress]]:
+    """Show how far each job is; yields `start(title) -> Progress`.
 
-        def start(title: str) -> Callable[[int, int], None]:
-            for task in bars.tasks:
-                bars.remove_task(task.id)
-            task_id = bars.add_task(title, total=None)
+    A terminal shows one line with a bar. Elsewhere, as in a log, a line a minute is printed.
+    """
+    bars = Bars(
+        TextColumn("{task.description}"), BarColumn(20), _News(),
+        console=err, disable=quiet or not err.is_terminal, transient=True,
+    )  # fmt: skip
+    heart = Heartbeat(partial(note, quiet=quiet))
 
-            def update(done: int, total: int) -> None:
-                bars.update(task_id, completed=done, total=total)
+    def start(title: str) -> Progress:
+        for task in bars.tasks:
+            bars.remove_task(task.id)
+        line = Line(title)
+        shown = bars.add_task(title, total=1.0, line=line)
 
-            return update
+        def update(done: int, total: int, /, **news: Any) -> None:
+            line(done, total, **news)
+            if err.is_terminal:
+                bars.update(shown, completed=line.share)
+            else:
+                heart.beat(line)
 
+        return update
+
+    with bars:
         yield start
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from robustbench_kpca.diagnostics.diagnosis import Diagnosis
     from robustbench_kpca.diagnostics.procedures import Procedure
     from robustbench_kpca.evaluation.requests import ModelRequest
+    from robustbench_kpca.progress import Progress
 
 TEXT = "transformers:"
 
@@ -43,9 +44,7 @@ class Asked:
         return same and (self.claims is None or set(self.claims) == set(done.claims))
 
 
-def measured(
-    request: "ModelRequest", asked: Asked, progress: Callable[[str], Callable[[int, int], None]]
-) -> "Diagnosis":
+def measured(request: "ModelRequest", asked: Asked, progress: "Callable[[str], Progress]") -> "Diagnosis":
     """Load a model and its data, and measure."""
     import torch
 

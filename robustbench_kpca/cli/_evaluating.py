@@ -9,6 +9,7 @@ from robustbench_kpca.errors import BadInputError
 
 if TYPE_CHECKING:
     from robustbench_kpca.evaluation.plan import Plan
+    from robustbench_kpca.progress import Progress
     from robustbench_kpca.records.audit import Audit
     from robustbench_kpca.records.record import Record
 
@@ -18,17 +19,22 @@ _NO_OPTIONS = ("name", "checkpoint", "untrained", "ema", "resize_positions")
 class ConsoleReporter:
     """Shows the progress of a plan on the terminal."""
 
-    def __init__(self, start: Callable[[str], Callable[[int, int], None]], *, quiet: bool) -> None:
+    def __init__(self, start: "Callable[[str], Progress]", *, quiet: bool) -> None:
         self.start, self.quiet = start, quiet
         self.begun = datetime.now(UTC).isoformat(timespec="seconds")
 
-    def audited(self, audit: "Audit") -> None:
-        """Print the flags of an audit."""
-        say_flags(audit, quiet=self.quiet)
+    def announce(self, text: str) -> None:
+        """Print a remark."""
+        _console.note(text, quiet=self.quiet)
+
+    def audited(self, audit: "Audit", *, kept: bool) -> None:
+        """Print the flags of an audit, and its running time, or "kept" if it existed before."""
+        say_flags(audit, quiet=self.quiet, kept=kept)
 
     def recorded(self, record: "Record") -> None:
-        """Print the metrics of a record, and its running time, or "kept" if it existed before."""
+        """Print the metrics of a record, its running time ("kept" if it existed before), and its flags."""
         from robustbench_kpca.metrics import metric_for
+        from robustbench_kpca.report.agreement import agreement_of_record, in_short
         from robustbench_kpca.tasks import task_named
 
         names = task_named(record.spec.data.task).pages.headline(record)
@@ -36,6 +42,11 @@ class ConsoleReporter:
         how = "kept" if record.created < self.begun else f"{record.seconds:.1f} s"
         spec = record.spec
         _console.note(f"{spec.model.name}  {spec.protocol.name}  {numbers}  ({how})", quiet=self.quiet)
+        for flag in record.flags:
+            _console.note(f"  {flag}", quiet=self.quiet)
+        agreement = agreement_of_record(record)
+        if agreement is not None:  # said even if quiet: the numbers are not to be read without it
+            _console.note(f"  {spec.protocol.name} {in_short(agreement)}", quiet=False)
 
 
 def carry_out(plan: "Plan", *, quiet: bool) -> list["Record"]:
@@ -53,10 +64,11 @@ def best_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def say_flags(audit: "Audit", *, quiet: bool) -> None:
+def say_flags(audit: "Audit", *, quiet: bool, kept: bool = False) -> None:
     """Print the names of the flags of an audit, or "no flags"."""
     flags = ", ".join(check.name for check in audit.flags) or "no flags"
-    _console.note(f"{audit.subject.model}  audit  {flags}  ({audit.seconds:.1f} s)", quiet=quiet)
+    how = "kept" if kept else f"{audit.seconds:.1f} s"
+    _console.note(f"{audit.subject.model}  {audit.plan.level} audit  {flags}  ({how})", quiet=quiet)
 
 
 def split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -3,7 +3,7 @@
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, cast
 
 import typer
 
@@ -41,8 +41,26 @@ Frost = Annotated[
         help="Folder of the original frost images (frost1.png to frost5.jpg); by default frost images are generated."
     ),
 ]
+MODEL = (
+    "a name of `rbk list models`, timm:NAME, torchvision:NAME, hf:OWNER/NAME or hf:FOLDER, FILE.onnx, or your own "
+    "FILE.py:FACTORY or MODULE:FACTORY, whose code is run"
+)
 Data = Annotated[
-    str, typer.Option(help="Data set: a name of `rbk list data`, NAME:FOLDER for a stored one, or a folder of images.")
+    str | None,
+    typer.Option(
+        help="Data set: a name of `rbk list data`, NAME:FOLDER for a stored one, or a folder of images. By default the "
+        "set that the model is named after, such as digits for vit_digits.",
+        show_default=False,
+    ),
+]
+Size = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        show_default=False,
+        help="Side in pixels at which the model is shown pictures: others are resized, and the record says how. By "
+        "default the model's own; pictures in memory of another size are then refused.",
+    ),
 ]
 Split = Annotated[
     str | None,
@@ -64,8 +82,23 @@ Allow = Annotated[
     typer.Option(help="Name of a preflight check that may fail, such as batch; it becomes a flag. Repeatable."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
+Log = Annotated[
+    list[str],
+    typer.Option(
+        help="Send results to a tracker of experiments: mlflow:URI, wandb:PROJECT or tensorboard:FOLDER. Repeatable."
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no remarks.")]
 Device = Annotated[str | None, typer.Option(help="Device, such as cpu or cuda; by default cuda if available.")]
+GridWorkers = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        show_default=False,
+        help="Number of processes that load and corrupt images while the model runs; 0: this process. By default one a "
+        "core, at most 8, for grids of at least 512 corrupted images, else 0.",
+    ),
+]
 Compile = Annotated[
     str | None,
     typer.Option(
@@ -90,6 +123,25 @@ ResizePositions = Annotated[
         "--resize-positions", help="Resize position embeddings to the model's image size (bicubic, antialiased)."
     ),
 ]
+
+
+class AuditLevel(StrEnum):
+    """How thoroughly a model is audited before its first attack."""
+
+    full = "full"
+    quick = "quick"
+    none = "none"
+
+    @property
+    def level(self) -> Literal["full", "quick"] | None:
+        """The same as `evaluation.plan` calls it."""
+        return None if self is AuditLevel.none else cast('Literal["full", "quick"]', self.value)
+
+
 Audited = Annotated[
-    bool, typer.Option("--audit/--no-audit", help="Audit every model before its first attack (docs/audit.md).")
+    AuditLevel,
+    typer.Option(
+        "--audit",
+        help="Audit models before their first attack: all checks, the quick ones, or none (docs/audit.md).",
+    ),
 ]

@@ -8,6 +8,7 @@ import typer
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._evaluating import best_device, say_flags, split_settings
 from robustbench_kpca.cli._options import (
+    MODEL,
     Checkpoint,
     Data,
     Device,
@@ -17,19 +18,21 @@ from robustbench_kpca.cli._options import (
     Quiet,
     ResizePositions,
     Seed,
+    Size,
     Untrained,
 )
 
 
 def audit(
-    model: Annotated[str, typer.Argument(help="Model: a name of `rbk list models`, timm:NAME or module.path:factory.")],
-    data: Data = "digits",
+    model: Annotated[str, typer.Argument(help=f"Model: {MODEL}.")],
+    data: Data = None,
     split: Annotated[
         str | None,
         typer.Option(
             help="Split of a named data set; by default test, or val for images with masks.", show_default=False
         ),
     ] = None,
+    size: Size = None,
     eps: Annotated[str, typer.Option(help="Radius of the L-infinity ball, in pixel values of [0, 1].")] = "8/255",
     images: Annotated[
         int | None,
@@ -48,6 +51,9 @@ def audit(
     name: Annotated[str | None, typer.Option(help="Name of the model in the audit; by default MODEL.")] = None,
     set_: Annotated[list[str], typer.Option("--set", help="model.KEY=VALUE: set a model option. Repeatable.")] = [],  # noqa: B006 (typer reads the default)
     untrained: Untrained = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only the checks that need no long attack (docs/audit.md).")
+    ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for the audit; by default it is not saved.")
     ] = None,
@@ -71,7 +77,7 @@ def audit(
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
     from robustbench_kpca.files import require_writable
-    from robustbench_kpca.models.loading import input_view, load_model
+    from robustbench_kpca.models.loading import load_model
     from robustbench_kpca.strict import parse_assignments
 
     options, others = split_settings(parse_assignments(set_))
@@ -79,14 +85,22 @@ def audit(
         raise BadInputError(f"'{next(iter(others))}' cannot be set", expected="model.KEY=VALUE")
     request = ModelRequest(model, checkpoint, ema, resize_positions, untrained, name, options)
     loaded = request.load()
-    samples = DataRequest(data, split).load(input_view(loaded))
+    samples = DataRequest(data, split, size=size).of([model]).load_for(loaded)
     if out is not None:
         require_writable(out)
-    done = ask(
-        loaded, samples, eps=eps, limit=images, seed=seed, batch_size=batch_size,
-        device=device or best_device(), name=request.label,
-        sibling=None if sibling is None else load_model(sibling), sibling_name=sibling, out=out,
-    )  # fmt: skip
+    announced: list[str] = []
+
+    def announce(text: str) -> None:
+        announced.append(text)
+        _console.note(f"{request.label}  {text}", quiet=quiet or json)
+
+    with _console.progress(quiet=quiet or json) as start:
+        done = ask(
+            loaded, samples, eps=eps, limit=images, seed=seed, batch_size=batch_size,
+            device=device or best_device(), name=request.label,
+            sibling=None if sibling is None else load_model(sibling), sibling_name=sibling, out=out,
+            level="quick" if quick else "full", announce=announce, progress=start(f"{request.label}  audit"),
+        )  # fmt: skip
     if json:
         _console.show_json(done.model_dump(mode="json"))
     else:
@@ -94,5 +108,5 @@ def audit(
         _console.show_table("", ("Check", "", "What was seen"), rows)
         for check in done.flags:
             _console.note(f"{check.name}: {check.why}", quiet=quiet)
-        say_flags(done, quiet=quiet)
+        say_flags(done, quiet=quiet, kept=not announced)
     return 1 if done.flags else 0

@@ -40,7 +40,7 @@ def demo(
     _console.note(f"{len(spec.models)} models x {len(spec.evaluations)} protocols on {spec.data}", quiet=quiet or json)
     plan = make_plan(
         [Job(ModelRequest(model), [needed.protocol for needed in spec.evaluations]) for model in spec.models],
-        DataRequest(spec.data, spec.split), RunOptions(spec.seed, 64, device=device, out=records), audited=False,
+        DataRequest(spec.data, spec.split), RunOptions(spec.seed, 64, device=device, out=records), audit=None,
     )  # fmt: skip
     carry_out(plan, quiet=quiet or json)
     board = load_board("digits", find_records(records))

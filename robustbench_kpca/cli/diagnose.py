@@ -13,7 +13,6 @@ from robustbench_kpca.cli._diagnosing import TEXT, Asked, measured, numbers, wri
 from robustbench_kpca.cli._evaluating import split_settings
 from robustbench_kpca.cli._options import (
     Checkpoint,
-    Data,
     Device,
     Ema,
     Json,
@@ -47,7 +46,7 @@ def diagnose(
             "loss by epoch, on several splits with --split train,test."
         ),
     ] = None,
-    data: Data = "digits",
+    data: Annotated[str, typer.Option(help="Data set, as in `rbk eval`; its labels are not used.")] = "digits",
     split: Split = None,
     images: Annotated[int, typer.Option(min=1, help="Number of images (evenly spread over the set) or texts.")] = 100,
     protocol: Annotated[
@@ -240,8 +239,8 @@ def _compare(
 
 def _is_run(model: str) -> bool:
     """Tell whether `model` is a folder of checkpoints; the name of a model takes precedence over a folder."""
+    from robustbench_kpca.models.bundle import bundled
     from robustbench_kpca.models.families import ARCHITECTURES
-    from robustbench_kpca.models.loading import bundled
 
     return Path(model).is_dir() and model not in {*ARCHITECTURES, *bundled()}
 

@@ -3,7 +3,7 @@
 import re
 import shutil
 import sys
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 
 from robustbench_kpca.cli import _console
@@ -44,7 +44,7 @@ def _machine() -> list[tuple[str, str, str]]:
     import torch
 
     from robustbench_kpca.inference.environment import processor, revision
-    from robustbench_kpca.models.loading import bundled
+    from robustbench_kpca.models.bundle import bundled
 
     cuda = torch.cuda.is_available()
     return [
@@ -57,11 +57,15 @@ def _machine() -> list[tuple[str, str, str]]:
 
 def _requirements() -> list[str]:
     """Return the names of the required packages, without optional extras."""
+    from importlib import metadata
+
     lines = metadata.requires("robustbench-kpca") or []
     return [re.split(r"[^A-Za-z0-9_.-]", line)[0] for line in lines if "extra ==" not in line]
 
 
 def _version(package: str) -> str | None:
+    from importlib import metadata
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

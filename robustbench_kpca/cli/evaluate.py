@@ -8,8 +8,10 @@ import typer
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._evaluating import best_device, carry_out, split_settings
 from robustbench_kpca.cli._options import (
+    MODEL,
     Allow,
     Audited,
+    AuditLevel,
     BadImages,
     Checkpoint,
     Compile,
@@ -17,16 +19,18 @@ from robustbench_kpca.cli._options import (
     Device,
     Ema,
     Frost,
+    GridWorkers,
     Json,
     Limit,
+    Log,
     Presets,
     Quiet,
     ResizePositions,
     Seed,
     Settings,
+    Size,
     Tf32,
     Untrained,
-    Workers,
 )
 
 if TYPE_CHECKING:
@@ -36,15 +40,13 @@ if TYPE_CHECKING:
 def evaluate(
     model: Annotated[
         list[str],
-        typer.Option(
-            "--model", "-m", help="Model: a name of `rbk list models`, timm:NAME or module.path:factory. Repeatable."
-        ),
+        typer.Option("--model", "-m", help=f"Model: {MODEL}. Repeatable."),
     ],
     protocol: Annotated[
         list[str],
         typer.Option("--protocol", "-p", help="Protocol: a name of `rbk list protocols`, or a TOML file. Repeatable."),
     ],
-    data: Data = "digits",
+    data: Data = None,
     split: Annotated[
         str | None,
         typer.Option(
@@ -82,12 +84,19 @@ def evaluate(
     bad_images: Annotated[
         BadImages, typer.Option(help="What to do with unreadable images: fail, or skip them and flag the record.")
     ] = BadImages.fail,
+    size: Size = None,
     cache: Annotated[
         Path | None, typer.Option(help="Folder for decoded images, so that each is decoded once; by default none.")
     ] = None,
     frost: Frost = None,
     allow: Allow = [],  # noqa: B006 (typer reads the default)
-    audited: Audited = True,
+    audited: Audited = AuditLevel.full,
+    keep_adversarial: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Number of samples whose adversarial images are kept beside the record of an attack; 0: none."
+        ),
+    ] = 0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate and audit again even if records exist.")] = False,
     seed: Seed = 0,
     batch_size: Annotated[
@@ -99,10 +108,11 @@ def evaluate(
             "exceed 256 MiB.",
         ),
     ] = None,
-    workers: Workers = 0,
+    workers: GridWorkers = None,
     device: Device = None,
     compile_: Compile = None,
     tf32: Tf32 = False,
+    log: Log = [],  # noqa: B006 (typer reads the default)
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
     quiet: Quiet = False,
@@ -117,6 +127,7 @@ def evaluate(
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
     from robustbench_kpca.inference.acceleration import Acceleration
     from robustbench_kpca.protocols.threat import parse_fraction
+    from robustbench_kpca.report.loggers import open_loggers
     from robustbench_kpca.strict import parse_assignments
 
     if len(model) > 1 and (checkpoint is not None or name is not None):
@@ -144,9 +155,14 @@ def evaluate(
         tuple(allow),
         frost,
         Acceleration(compile_, tf32),
+        keep_adversarial,
     )
-    request = DataRequest(data, split, limit, against, subset, bad_images.value, cache)
-    records = carry_out(make_plan(jobs, request, options, audited=audited), quiet=quiet or json)
+    request = DataRequest(data, split, limit, against, subset, bad_images.value, cache, size)
+    loggers = open_loggers(log)
+    records = carry_out(make_plan(jobs, request, options, audit=audited.level), quiet=quiet or json)
+    for record in records:
+        loggers.record(record)
+    loggers.close()
     if json:
         _console.show_json([record.model_dump(mode="json") for record in records])
         return

@@ -83,7 +83,7 @@ def _model(name: str, task: str, weights: str, scores: str = "", density: str = 
 
 def _models() -> list[dict[str, Any]]:
     from robustbench_kpca.models import ARCHITECTURES, bundled
-    from robustbench_kpca.models.checkpoint import read_header
+    from robustbench_kpca.models.bundle import read_header
     from robustbench_kpca.models.families import is_stochastic, task_of
     from robustbench_kpca.tasks import task_named
 

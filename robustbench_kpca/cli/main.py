@@ -2,11 +2,14 @@
 
 import sys
 import traceback
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
 from robustbench_kpca.cli import (
     audit,
+    board_index,
     board_plan,
     board_render,
     check,
@@ -17,7 +20,14 @@ from robustbench_kpca.cli import (
     evaluate,
     listing,
     picture,
+    records_card,
+    records_curve,
+    records_export,
+    records_recheck,
+    records_rerun,
     records_show,
+    records_view,
+    report,
     reproduce,
     sweep,
     train,
@@ -30,11 +40,28 @@ app = typer.Typer(
     help="The adversarial-robustness benchmark for kernel-machine attention.\n\n"
     "Exit codes: 0 success; 1 `check` found a regression, `audit` raised a flag, or `verify` found the native attack "
     "weaker; 2 bad input or usage; 3 an evaluation could not finish.",
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        print(f"robustbench-kpca {metadata.version('robustbench-kpca')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
 app.command("demo")(demo.demo)
 app.command("eval")(evaluate.evaluate)
 app.command("sweep")(sweep.sweep)
@@ -42,6 +69,7 @@ app.command("audit")(audit.audit)
 app.command("diagnose")(diagnose.diagnose)
 app.command("check")(check.check)
 app.command("verify")(verify.verify)
+app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)
 app.command("train")(train.train)
 app.command("list")(listing.listing)
@@ -49,13 +77,20 @@ app.command("corrupt")(corrupt.corrupt)
 app.command("doctor")(doctor.doctor)
 app.add_typer(picture.app, name="picture")
 
-_records = typer.Typer(help="Print and check records.", rich_markup_mode=None)
+_records = typer.Typer(help="Print, check, export and view records, and make them again.", rich_markup_mode=None)
 _records.command("show")(records_show.show)
+_records.command("curve")(records_curve.curve)
+_records.command("rerun")(records_rerun.rerun)
+_records.command("recheck")(records_recheck.recheck)
+_records.command("view")(records_view.view)
+_records.command("export")(records_export.export)
+_records.command("card")(records_card.card)
 app.add_typer(_records, name="records")
 
-_board = typer.Typer(help="Render a board, or list its missing runs.", rich_markup_mode=None)
+_board = typer.Typer(help="Render a board, list its missing runs, or index all boards.", rich_markup_mode=None)
 _board.command("render")(board_render.render)
 _board.command("plan")(board_plan.plan)
+_board.command("index")(board_index.index)
 app.add_typer(_board, name="board")
 
 

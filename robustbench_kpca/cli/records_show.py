@@ -1,5 +1,6 @@
 """`rbk records show`: print records, and check their metrics by computing them again from the outcomes."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,12 +53,34 @@ def _chance(record: "Record", name: str) -> str:
     return "" if chance is None else f", chance {chance(record.outcomes):.4f}"
 
 
+def _command(record: "Record") -> str:
+    """Return the command that remakes the record, or the call from Python."""
+    if not record.command:
+        return "not recorded"
+    return shlex.join(record.command) if len(record.command) > 1 else record.command[0]
+
+
+def _audit(record: "Record") -> str:
+    """Say which audit the record holds, and its flags."""
+    if record.audit is None:
+        return "none"
+    flags = ", ".join(check.name for check in record.audit.flags) or "no flags"
+    return f"{record.audit.plan.level}, {len(record.audit.checks)} checks: {flags}"
+
+
 def _pictures(scenario: "Scenario") -> list[tuple[str, str]]:
     from robustbench_kpca.protocols.scenario import Corruption
 
     if isinstance(scenario, Corruption):
         return [("pictures", f"{scenario.made}, {scenario.mode}")]
     return []
+
+
+def _agreement(record: "Record") -> list[tuple[str, str]]:
+    from robustbench_kpca.report.agreement import agreement_of_record, in_full
+
+    agreement = agreement_of_record(record)
+    return [] if agreement is None else [("agreement", in_full(agreement))]
 
 
 def _rows(record: "Record") -> list[tuple[str, str]]:
@@ -70,6 +93,7 @@ def _rows(record: "Record") -> list[tuple[str, str]]:
         ("model", f"{model.name} ({model.parameters:,} parameters, sha256 {model.parameters_sha256[:16]})"),
         ("data", f"{data.name} {data.split}, n = {data.n}, digest {data.digest[:16]}"),
         ("protocol", f"{spec.protocol.name}: {scenario.title}, digest {spec.protocol.digest[:16]}"),
+        *_agreement(record),
         *_pictures(scenario),
         *([("threat", f"{scenario.threat} in {scenario.space} space")] if isinstance(scenario, Attack) else []),
         ("seed, batch", f"{spec.seed}, {spec.batch_size}"),
@@ -79,6 +103,8 @@ def _rows(record: "Record") -> list[tuple[str, str]]:
         ),
         ("passes", f"{passes.forwards:,} forward, {passes.backwards:,} backward"),
         ("outcomes", f"{table.file}, {table.rows} rows; metrics computed again from them: equal"),
+        ("command", _command(record)),
+        *([("audit", _audit(record))] if record.kind == "attack" else []),
         ("made", f"{record.created} in {record.seconds:.1f} s on {environment.processor}, {environment.device}"),
         ("versions", ", ".join(f"{name} {version}" for name, version in environment.packages.items())),
         ("revision", environment.revision or "installed package"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Audited, Device, Json, Presets, Quiet, Workers
+from robustbench_kpca.cli._options import Audited, AuditLevel, Device, GridWorkers, Json, Presets, Quiet
 
 if TYPE_CHECKING:
     from robustbench_kpca.reproduction.pack import Item, ScaleName
@@ -39,8 +39,8 @@ def reproduce(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder of results; by default reproduced/PACK.")
     ] = None,
-    audited: Audited = True,
-    workers: Workers = 0,
+    audited: Audited = AuditLevel.full,
+    workers: GridWorkers = None,
     device: Device = None,
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
@@ -78,7 +78,7 @@ def reproduce(
     require_writable(roles.out)
     with _console.progress(quiet=quiet or json) as start:
         reporter = ConsoleReporter(start, quiet=quiet or json)
-        after = run(steps, roles, Settings(where, seconds, audited, workers=workers), reporter)
+        after = run(steps, roles, Settings(where, seconds, audited.level, workers=workers), reporter)
     page = write_pages(items, after, roles)
     if json:
         _console.show_json([_row(one) for one in after])
@@ -144,7 +144,8 @@ def _more(failed: "Sequence[Planned]") -> str:
 
 def _show(steps: "Sequence[Planned]", roles: "Roles", device: str, *, json: bool) -> None:
     """Print the steps with their estimates."""
-    from robustbench_kpca.reproduction.estimate import Estimator, spell
+    from robustbench_kpca.progress import spell
+    from robustbench_kpca.reproduction.estimate import Estimator
     from robustbench_kpca.reproduction.steps import reasons
 
     estimator = Estimator(roles, device)

@@ -10,10 +10,12 @@ from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._evaluating import best_device, carry_out
 from robustbench_kpca.cli._options import (
     Audited,
+    AuditLevel,
     Checkpoint,
     Data,
     Device,
     Ema,
+    GridWorkers,
     Json,
     Limit,
     Presets,
@@ -21,7 +23,6 @@ from robustbench_kpca.cli._options import (
     Seed,
     Split,
     Untrained,
-    Workers,
 )
 
 
@@ -44,7 +45,7 @@ def sweep(
             help="Protocol, or several with commas: names of `rbk list protocols`, or TOML files. Repeatable.",
         ),
     ],
-    data: Data = "digits",
+    data: Data = None,
     split: Split = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for records, sweep.md and sweep.csv.")] = Path(
         "runs"
@@ -53,12 +54,12 @@ def sweep(
     ema: Ema = False,
     untrained: Untrained = False,
     limit: Limit = None,
-    audited: Audited = True,
+    audited: Audited = AuditLevel.full,
     seed: Seed = 0,
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Batch size of the model, in images; by default 64.", show_default=False)
     ] = None,
-    workers: Workers = 0,
+    workers: GridWorkers = None,
     device: Device = None,
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
@@ -75,17 +76,18 @@ def sweep(
 
     protocols = list(dict.fromkeys(name.strip() for names in protocol for name in names.split(",")))
     chosen = combinations(set_)
+    request = DataRequest(data, split, limit).of([model])
     jobs = [
         Job(ModelRequest(model, checkpoint, ema, untrained=untrained, options=options), protocols) for options in chosen
     ]
     how = RunOptions(seed, batch_size, workers, device or best_device(), out)
-    records = carry_out(make_plan(jobs, DataRequest(data, split, limit), how, audited=audited), quiet=quiet or json)
+    records = carry_out(make_plan(jobs, request, how, audit=audited.level), quiet=quiet or json)
     measured = list(zip([options for options in chosen for _ in protocols], records, strict=True))
     words = ["rbk", "sweep", "-m", model, *(word for one in set_ for word in ("--set", one)), "-p", ",".join(protocols)]
-    words += ["--data", data, *([] if split is None else ["--split", split]), "--seed", str(seed)]
+    words += ["--data", str(request.data), *([] if split is None else ["--split", split]), "--seed", str(seed)]
     words += [] if checkpoint is None else ["--checkpoint", Path(checkpoint).name, *(["--ema"] if ema else [])]
     words += [] if limit is None else ["--limit", str(limit)]
-    words += [] if audited else ["--no-audit"]
+    words += [] if audited is AuditLevel.full else ["--audit", audited.value]
     words += [] if batch_size is None else ["--batch-size", str(batch_size)]
     pages = write_sweep(measured, out, shlex.join(words))
     if json:

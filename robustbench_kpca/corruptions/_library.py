@@ -27,11 +27,12 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from robustbench_kpca.corruptions.shared.kernels import Pixels
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.registry import unknown_name
 
+Pixels = NDArray[np.uint8]
 PREFIX = "imagecorruptions:"
 PROFILE = "imagecorruptions"
 OTHER_DRAWS = ("impulse_noise",)

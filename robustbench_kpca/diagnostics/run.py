@@ -20,6 +20,7 @@ from robustbench_kpca.diagnostics.taps import Tap, find_taps
 from robustbench_kpca.diagnostics.totals import Totals, block_orders, draws_for
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.model_info import model_info
+from robustbench_kpca.progress import Progress
 from robustbench_kpca.records.record import Environment
 
 
@@ -36,7 +37,7 @@ def diagnose(
     block: int = BLOCK,
     seed: int = 0,
     device: str = "cpu",
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Diagnosis:
     """Measure the kernel-PCA claims on a model.
 

@@ -4,19 +4,20 @@ Only classes whose computation is known exactly are supported. A layer with rota
 has projections with the same names, but a hook on them would not read the inputs of its softmax.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from timm.models.vision_transformer import Attention
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.attention.kep_svgp import KEPSVGPAttention
 from robustbench_kpca.attention.primal import PrimalAttention
 from robustbench_kpca.attention.scaled import ScaledAttention
+from robustbench_kpca.attention.softmax import SoftmaxAttention
 from robustbench_kpca.attention.symmetric import SymmetricAttention, split_heads
 from robustbench_kpca.errors import BadInputError, BenchmarkError
 from robustbench_kpca.models.fan import TokenMix
@@ -133,8 +134,8 @@ _HookPlan = tuple[dict[str, nn.Module], Callable[[dict[str, Tensor]], Reading]]
 
 
 def _tap(module: Any) -> _HookPlan | None:
-    if isinstance(module, Attention):
-        return _timm(module)
+    if isinstance(module, (SoftmaxAttention, *_timms_attention())):
+        return _softmax(module)
     if isinstance(module, SymmetricAttention):
         return _symmetric(module)
     if isinstance(module, TokenMix):
@@ -148,10 +149,15 @@ def _tap(module: Any) -> _HookPlan | None:
     return None
 
 
-def _timm(module: Any) -> _HookPlan:
-    """Read timm's attention and its subclasses, scaled and asymmetric RPC attention."""
-    plain = type(module) is Attention
-    watched = {"qkv": module.qkv, "<out": module.norm if plain else module.proj}
+def _timms_attention() -> tuple[type[nn.Module], ...]:
+    """Return timm's attention, if timm was imported; else no model has it."""
+    timms = sys.modules.get("timm.models.vision_transformer")
+    return () if timms is None else (timms.Attention,)
+
+
+def _softmax(module: Any) -> _HookPlan:
+    """Read softmax, scaled and asymmetric RPC attention, and timm's, which normalises before `proj`."""
+    watched = {"qkv": module.qkv, "<out": module.norm if type(module) in _timms_attention() else module.proj}
     normed = {key: norm for key, norm in (("q", module.q_norm), ("k", module.k_norm)) if _is_used(norm)}
     heads: int = module.num_heads
 

@@ -19,7 +19,8 @@ from robustbench_kpca.diagnostics.taps import find_taps
 from robustbench_kpca.diagnostics.totals import Totals, block_orders
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.build import create_model
-from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_header, read_state
+from robustbench_kpca.models.bundle import read_header
+from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_state
 from robustbench_kpca.models.loading import input_view
 
 _EPOCH = re.compile(r"(?P<name>.+)\.epoch-(?P<epoch>\d+)\.safetensors")

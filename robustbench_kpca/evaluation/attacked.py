@@ -6,10 +6,11 @@ from itertools import groupby
 from robustbench_kpca.attack_loop.engine import Engine
 from robustbench_kpca.attack_loop.pool import Sample
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.evaluation.options import Progress
+from robustbench_kpca.evaluation.watch import Watch
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.tasks import task_named
@@ -37,7 +38,7 @@ def attack_all(
         seed: seed of all randomness.
         workers: number of processes that load samples.
         journal: stores the progress, so that an interrupted run can resume.
-        progress: called with (samples finished, samples in total).
+        progress: told of finished samples, passes, stage and the time left (`progress.Progress`).
         keep: called with each sample when it is finished.
         smaller: the outcomes at the next smaller budget of `below`; computed first if None.
 
@@ -51,7 +52,7 @@ def attack_all(
     if protocol.below and smaller is None:
         part = journal.part(f"{protocol.smaller().eps:g}") if journal else None
         smaller = attack_all(
-            runner, data, protocol.smaller(), seed=seed, workers=workers, journal=part, keep=keep
+            runner, data, protocol.smaller(), seed=seed, workers=workers, journal=part, keep=keep, progress=progress
         )  # fmt: skip
         if part:
             found = dict(enumerate(_by_sample(smaller)))
@@ -65,15 +66,25 @@ def attack_all(
         rows[sample.index] = task.compute.combined(own, before[sample.index]) if before else own
         if keep is not None:
             keep(sample)
-        if progress is not None:
-            progress(len(rows), len(data))
+        if watch is not None:
+            watch.sample(sample)
 
     engine = Engine(runner, protocol, task.compute.success, data.ids, seed, sink)
-    _run(engine, rows, data, workers, journal)
+    watch = None if progress is None else Watch(engine, len(data), data.classes, progress)
+    _run(engine, rows, data, workers, journal, watch)
+    if watch is not None:
+        watch.report()
     return Outcomes.from_rows(table, [row for index in range(len(data)) for row in rows[index]])
 
 
-def _run(engine: Engine, rows: dict[int, list[Row]], data: Dataset, workers: int, journal: Journal | None) -> None:
+def _run(
+    engine: Engine,
+    rows: dict[int, list[Row]],
+    data: Dataset,
+    workers: int,
+    journal: Journal | None,
+    watch: Watch | None,
+) -> None:
     """Attack the samples that have no rows yet; resume from the journal if there is one.
 
     Unfinished samples of the journal have images of one size. They run first, unless all other samples have that size
@@ -87,16 +98,21 @@ def _run(engine: Engine, rows: dict[int, list[Row]], data: Dataset, workers: int
         engine.restore(saved["undecided"])
         undecided = {entry["sample"]["index"] for entry in saved["undecided"]}
 
-    def save_if_due() -> None:
+    if watch is not None:
+        watch.begin(len(rows), sum(compute.is_settled(own) for own in rows.values()))
+
+    def on_batch() -> None:
+        if watch is not None:
+            watch.batch()
         if journal and journal.due():
             journal.write({"undecided": engine.snapshot(), "rows": rows, "batch_size": runner.batch_size})
 
     groups = compute.groups(data, [index for index in range(len(data)) if index not in rows])
     if len(groups) != 1:
-        engine.run(iter(()), save_if_due)
+        engine.run(iter(()), on_batch)
     for group in groups:
         fresh = [index for index in group if index not in undecided]
-        engine.run(compute.batches(data, fresh, runner.batch_size, workers), save_if_due)
+        engine.run(compute.batches(data, fresh, runner.batch_size, workers), on_batch)
 
 
 def _by_sample(outcomes: Outcomes) -> list[list[Row]]:

@@ -1,20 +1,24 @@
 """Execute a plan: run its steps one after the other in this process."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.measure import audit_for, measure_attack, measure_together
-from robustbench_kpca.evaluation.options import Progress
 from robustbench_kpca.evaluation.plan import AttackModel, AuditModel, Measure, Plan
-from robustbench_kpca.evaluation.trial import NamedModel
+from robustbench_kpca.evaluation.trial import NamedModel, require_gradients
 from robustbench_kpca.files import require_writable
 from robustbench_kpca.inference.acceleration import accelerated
-from robustbench_kpca.models.loading import input_view
-from robustbench_kpca.records.audit import Audit
+from robustbench_kpca.models.source import class_names_of, is_differentiable, stated_classes, stated_view
+from robustbench_kpca.progress import Progress
+from robustbench_kpca.records.audit import Audit, Level
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.tasks import task_named
 
 
 class Reporter(Protocol):
@@ -24,8 +28,12 @@ class Reporter(Protocol):
         """Begin a progress bar; return the function to call with (done, total)."""
         ...
 
-    def audited(self, audit: Audit) -> None:
-        """Show a new or stored audit."""
+    def announce(self, text: str) -> None:
+        """Show a remark, such as what comes next and what it will cost."""
+        ...
+
+    def audited(self, audit: Audit, *, kept: bool) -> None:
+        """Show a new audit, or a stored one that was kept."""
         ...
 
     def recorded(self, record: Record) -> None:
@@ -50,7 +58,13 @@ def run_serially(plan: Plan, reporter: Reporter) -> list[Record]:
     models = [NamedModel(request.load(), request.label, request.source) for request in plan.models]
     if plan.options.out is not None:
         require_writable(plan.options.out)
+    for step in plan.steps:
+        if isinstance(step, AttackModel):
+            for _, scenario, *_ in step.budgets:
+                require_gradients(models[step.model].model, scenario)
     data = _load_data(plan, models, reporter)
+    for named, samples in zip(models, data, strict=True):
+        _say(named, samples, reporter)
     with accelerated([named.model for named in models], plan.options.acceleration):
         return _run(plan, models, data, reporter)
 
@@ -62,9 +76,10 @@ def _run(plan: Plan, models: list[NamedModel], data: list[Dataset], reporter: Re
         match step:
             case Measure():
                 made = _measure(step, plan, models, data, reporter)
-            case AuditModel(number):
-                audits[number] = audit_for(models[number], data[number], plan.options)
-                reporter.audited(audits[number])
+            case AuditModel(number, level):
+                if not is_differentiable(models[number].model):
+                    continue
+                audits[number] = _audit(level, plan, models[number], data[number], reporter)
                 continue
             case AttackModel(number):
                 made = _attack(step, plan, models[number], data[number], audits.get(number), reporter)
@@ -74,16 +89,31 @@ def _run(plan: Plan, models: list[NamedModel], data: list[Dataset], reporter: Re
     return [record for place in plan.order for record in records[place]]
 
 
+def _say(named: NamedModel, data: Dataset, reporter: Reporter) -> None:
+    """Say how pictures are resized, and how classes are matched unless they are just counted alike."""
+    if data.resized:
+        reporter.announce(f"{named.name}: pictures of {data.name} are resized: {data.resized}")
+    classes = stated_classes(named.model)
+    if classes is not None:
+        how = ""
+        with contextlib.suppress(BadInputError):  # refused when the first batch is shown, after what else may be wrong
+            _, how = task_named(data.task).compute.match_classes(data, classes, class_names_of(named.model))
+        if how and not how.endswith("by number"):
+            reporter.announce(f"{named.name}: {how}")
+
+
 def _load_data(plan: Plan, models: list[NamedModel], reporter: Reporter) -> list[Dataset]:
-    """Load the samples with the input view of each model; models with the same view share them."""
-    views: dict[View, Dataset] = {}
+    """Load the samples as each model takes them; models that take them alike share them."""
+    views: dict[View | None, Dataset] = {}
     known: dict[str, Dataset] = {}
     found = []
     for named in models:
-        view = input_view(named.model)
+        view = stated_view(named.model)
         if view not in views:
-            loaded = plan.data.load(view, reporter.start(f"decoding {plan.data.data}")).in_order()
+            loaded = plan.data.load_for(named.model, reporter.start(f"decoding {plan.data.data}")).in_order()
             views[view] = known.setdefault(loaded.digest(), loaded)
+            if loaded.skipped:
+                reporter.announce(f"{loaded.name}: {len(loaded.skipped)} images cannot be used and were skipped")
         found.append(views[view])
     return found
 
@@ -100,19 +130,34 @@ def _measure(
         made = measure_together(
             [models[number] for number in numbers], data[numbers[0]], step.label, step.scenario, options,
             reporter.start(f"{shown}  {step.protocol}"),
+            [Command(plan.models[number], plan.data, step.protocol, step.overrides, options) for number in numbers],
         )  # fmt: skip
         yield from zip(numbers, made, strict=True)
+
+
+def _audit(level: Level, plan: Plan, named: NamedModel, data: Dataset, reporter: Reporter) -> Audit:
+    announced: list[str] = []
+
+    def announce(text: str) -> None:
+        announced.append(text)
+        reporter.announce(f"{named.name}  {text}")
+
+    audit = audit_for(named, data, plan.options, level, announce, reporter.start(f"{named.name}  audit"))
+    reporter.audited(audit, kept=not announced)
+    return audit
 
 
 def _attack(
     step: AttackModel, plan: Plan, named: NamedModel, data: Dataset, audit: Audit | None, reporter: Reporter
 ) -> Iterator[tuple[int, Record]]:
     record: Record | None = None
-    for label, scenario in step.budgets:
+    level = None if audit is None else audit.plan.level
+    for label, scenario, overrides in step.budgets:
         below = scenario.smaller().digest() if scenario.below else ""
         record = measure_attack(
-            named, data, label, scenario, plan.options, audit=audit or False,
+            named, data, label, scenario, plan.options, audit=audit,
             smaller=record if record and record.spec.protocol.digest == below else None,
             progress=reporter.start(f"{named.name}  {step.protocol}"),
+            command=Command(plan.models[step.model], plan.data, step.protocol, overrides, plan.options, level),
         )  # fmt: skip
         yield step.model, record

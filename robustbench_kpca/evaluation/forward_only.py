@@ -6,8 +6,9 @@ from contextlib import contextmanager
 
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.errors import BenchmarkError
-from robustbench_kpca.evaluation.options import Progress
-from robustbench_kpca.protocols.scenario import Scenario, cells_of
+from robustbench_kpca.inference.loader import workers_for
+from robustbench_kpca.progress import Progress
+from robustbench_kpca.protocols.scenario import Corruption, Scenario, cells_of
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.results import ModelResults
 
@@ -19,7 +20,7 @@ def show_all(
     *,
     batch_size: int,
     seed: int,
-    workers: int,
+    workers: int | None,
     frost: str,
     progress: Progress | None,
 ) -> None:
@@ -31,32 +32,36 @@ def show_all(
         protocol: a protocol that is not an attack.
         batch_size: number of samples that are loaded together.
         seed: seed of the corruptions.
-        workers: number of processes that load and corrupt samples.
+        workers: number of processes that load and corrupt samples; None: see `workers_for`.
         frost: result of `inference.corrupted.frost_of`.
-        progress: called with (samples done, samples in total).
+        progress: called with the samples that are done in all cells, and their number.
 
     """
     compute = task_named(data.task).compute
-    places = cells_of(protocol)
-    begun, total = min(one.begun for one in results), len(places) * len(data)
-    for number, place in enumerate(places):
-        start = number * len(data)
-        fresh = range(min(max(begun - start, 0), len(data)), len(data))
+    cells = cells_of(protocol)
+    rows = range(min(one.begun for one in results), len(cells) * len(data))
+    made = time.perf_counter()
+    for numbers, batch in compute.shown(
+        data, protocol, rows, batch_size=batch_size, seed=seed, frost=frost,
+        workers=workers_for(len(rows), isinstance(protocol, Corruption)) if workers is None else workers,
+    ):  # fmt: skip
+        share = (time.perf_counter() - made) / len(results)
+        for one in results:
+            one.seconds += share
+            with _named(one, results):
+                one.show(numbers[0], batch)
         made = time.perf_counter()
-        for numbers, batch in compute.shown(
-            data, protocol, place, fresh, batch_size=batch_size, workers=workers, seed=seed, frost=frost
-        ):
-            share = (time.perf_counter() - made) / len(results)
-            for one in results:
-                one.seconds += share
-                with _named(one, results):
-                    one.show(start + numbers[0], batch)
-            made = time.perf_counter()
-            if progress is not None:
-                progress(start + numbers[-1] + 1, total)
+        if progress is not None:
+            last = numbers[-1]
+            progress(last + 1, rows.stop, stage=_cell(cells[last // len(data)]))
     for one in results:
         with _named(one, results):
             one.finish()
+
+
+def _cell(place: tuple[str, int]) -> str:
+    """Name a cell of a grid; nothing for the samples as they are."""
+    return f"{place[0]} {place[1]}" if place[1] else ""
 
 
 @contextmanager

@@ -2,20 +2,26 @@
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from robustbench_kpca.audit.preflight import preflight
 from robustbench_kpca.audit.run import audit as audit_model
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.attacked import attack_all
+from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.forward_only import show_all
-from robustbench_kpca.evaluation.options import Progress, RunOptions
+from robustbench_kpca.evaluation.kept import Keeper
+from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, Trial
 from robustbench_kpca.inference.corrupted import frost_of
+from robustbench_kpca.inference.input_space import InputSpace
+from robustbench_kpca.inference.precision import remark
 from robustbench_kpca.inference.runner import frozen
+from robustbench_kpca.models.source import is_differentiable
+from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Attack, Scenario
-from robustbench_kpca.records.audit import Audit
+from robustbench_kpca.records.audit import Audit, Level
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record, Spec
 from robustbench_kpca.tasks import task_named
@@ -30,37 +36,53 @@ def measure_attack(
     scenario: Attack,
     options: RunOptions,
     *,
-    audit: Audit | bool,
+    audit: Audit | Level | None,
     smaller: Record | None = None,
     progress: Progress | None = None,
+    command: Command | tuple[str] | None = None,
 ) -> Record:
     """Attack one model; return its record. Arguments as in `evaluate`; `data` must be sorted (`Dataset.in_order`)."""
-    if audit is True:
+    if isinstance(audit, str) and not is_differentiable(named.model):
+        audit = None
+    if isinstance(audit, str):
         finished = Trial.begin(named, data, label, scenario, options).finished
-        if finished is not None and finished.audit is not None:
+        if finished is not None and finished.audit is not None and finished.audit.serves(audit):
             return finished
-        audit = audit_for(named, data, options)
-    trial = Trial.begin(named, data, label, scenario, options, audit or None)
+        audit = audit_for(named, data, options, audit)
+    trial = Trial.begin(named, data, label, scenario, options, audit, command)
     if trial.finished is not None:
         return trial.finished
     known = None if smaller is None else _smaller_outcomes(trial.spec, scenario, smaller)
-    findings = preflight(
-        trial.runner, *first_batch(task_named(data.task).compute, data, trial.runner), options.allow
-    )  # fmt: skip
+    first = first_batch(task_named(data.task).compute, trial.data, trial.runner)
+    findings = preflight(trial.runner, *first, options.allow)
+    keeper = None
+    if options.keep_adversarial and options.out is not None:
+        space = InputSpace.of(named.model, scenario.space)
+        keeper = Keeper(trial.data, space, options.keep_adversarial, first[0][0].numel(), trial.journal)
     started = time.perf_counter()
     with frozen(named.model):
+        slower = remark(trial.runner, *first)
         outcomes = attack_all(
-            trial.runner, data, scenario, seed=options.seed, workers=options.workers, journal=trial.journal,
-            progress=progress, smaller=known,
+            trial.runner, trial.data, scenario, seed=options.seed, workers=options.workers or 0, journal=trial.journal,
+            progress=progress, smaller=known, keep=None if keeper is None else keeper.add,
         )  # fmt: skip
-    return trial.finish(outcomes, time.perf_counter() - started, len(data), findings, smaller)
+    notes = [f"preflight, allowed: {finding}" for finding in findings] + ([slower] if slower else [])
+    images = None if keeper is None else keeper.result()
+    return trial.finish(outcomes, time.perf_counter() - started, len(data), notes, smaller, images)
 
 
-def audit_for(named: NamedModel, data: Dataset, options: RunOptions) -> Audit:
+def audit_for(
+    named: NamedModel,
+    data: Dataset,
+    options: RunOptions,
+    level: Level,
+    announce: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
+) -> Audit:
     """Audit a model for its attack records on these data; an existing audit in the output folder is used again."""
     return audit_model(
         named.model, data, seed=options.seed, batch_size=options.batch_size, device=options.device, name=named.name,
-        allow=options.allow, out=options.out, fresh=options.fresh,
+        allow=options.allow, out=options.out, fresh=options.fresh, level=level, announce=announce, progress=progress,
     )  # fmt: skip
 
 
@@ -71,14 +93,32 @@ def measure_together(
     scenario: Scenario,
     options: RunOptions,
     progress: Progress | None = None,
+    commands: Sequence[Command | tuple[str] | None] = (),
 ) -> list[Record]:
-    """Evaluate models on the same samples; return one record per model. `data` must be sorted (`Dataset.in_order`)."""
-    trials = [Trial.begin(named, data, label, scenario, options) for named in models]
+    """Evaluate models on the same samples; return one record per model. `data` must be sorted (`Dataset.in_order`).
+
+    `commands` remake the records: none, or one per model.
+    """
+    trials = [
+        Trial.begin(named, data, label, scenario, options, None, command)
+        for named, command in zip(models, commands or [None] * len(models), strict=True)
+    ]
     waiting = [trial for trial in trials if trial.finished is None]
     if waiting:
-        made = iter(_measure(waiting, options, progress))
-        return [next(made) if trial.finished is None else trial.finished for trial in trials]
+        made: dict[int, Record] = {}
+        for together in _alike(waiting):
+            found = _measure(together, options, progress)
+            made |= {id(trial): record for trial, record in zip(together, found, strict=True)}
+        return [made[id(trial)] if trial.finished is None else trial.finished for trial in trials]
     return [trial.finished for trial in trials if trial.finished is not None]
+
+
+def _alike(trials: Sequence[Trial]) -> list[list[Trial]]:
+    """Group trials by their samples: the labels of models that number classes in another way are others."""
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(trial.data.digest(), []).append(trial)
+    return list(groups.values())
 
 
 def _measure(trials: Sequence[Trial], options: RunOptions, progress: Progress | None) -> list[Record]:

@@ -1,14 +1,11 @@
 """Options of a run that do not depend on the models, data or protocols: seed, batch size, device, folders."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.acceleration import PLAIN, Acceleration
-
-Progress = Callable[[int, int], None]
-"""Called with (samples done, samples in total)."""
 
 LIMITS = {"seed": (0, 2**63 - 1), "batch_size": (1, 65_536)}
 """Smallest and largest value; a larger batch is a slip of the keyboard."""
@@ -22,7 +19,8 @@ class RunOptions:
         seed: seed of all randomness.
         batch_size: batch size of the model; None: the default of the task. It is part of the record, because another
             batch size can change the result of a sample by rounding.
-        workers: number of processes that load and corrupt samples; does not change results.
+        workers: number of processes that load and corrupt samples; does not change results. None: one a core for grids
+            of at least 512 corrupted samples (`inference.loader.workers_for`), else 0.
         device: such as "cuda"; None: the device of the model.
         out: folder of the records. With a folder, an interrupted run can be resumed, and a finished record of the same
             specification is used again.
@@ -30,6 +28,7 @@ class RunOptions:
         allow: checks of `audit.preflight` that may fail; each failed one is a flag of the record.
         frost_folder: folder of the original frost images, for protocols with `frost = "original"`.
         acceleration: whether models are compiled, and TF32; part of the record's environment.
+        keep_adversarial: number of samples whose images are kept beside the record of an attack; 0: none.
 
     Raises:
         BadInputError: the seed or the batch size is not an integer in its range.
@@ -38,13 +37,14 @@ class RunOptions:
 
     seed: int = 0
     batch_size: int | None = None
-    workers: int = 0
+    workers: int | None = None
     device: str | None = None
     out: Path | None = None
     fresh: bool = False
     allow: tuple[str, ...] = ()
     frost_folder: Path | None = None
     acceleration: Acceleration = PLAIN
+    keep_adversarial: int = 0
 
     def __post_init__(self) -> None:
         for name, value in (("seed", self.seed), ("batch_size", 1 if self.batch_size is None else self.batch_size)):
@@ -57,14 +57,17 @@ class RunOptions:
         cls,
         seed: int,
         batch_size: int | None,
-        workers: int,
+        workers: int | None,
         device: str | None,
         out: Path | str | None,
         fresh: bool,
         allow: Collection[str],
         frost_folder: Path | str | None,
         acceleration: Acceleration = PLAIN,
+        keep_adversarial: int = 0,
     ) -> "RunOptions":
         """Build options from the arguments of a call; paths may be strings."""
         record_folder, frost = (None if folder is None else Path(folder) for folder in (out, frost_folder))
-        return cls(seed, batch_size, workers, device, record_folder, fresh, tuple(allow), frost, acceleration)
+        return cls(
+            seed, batch_size, workers, device, record_folder, fresh, tuple(allow), frost, acceleration, keep_adversarial
+        )

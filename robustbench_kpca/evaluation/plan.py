@@ -1,6 +1,6 @@
 """Plan evaluations before they run: which model under which protocol, in which order, with which audits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +9,7 @@ from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
 from robustbench_kpca.protocols.loading import along_curve
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Scenario
+from robustbench_kpca.records.audit import Level
 from robustbench_kpca.tasks.prepare import prepare
 
 
@@ -44,6 +45,7 @@ class Measure:
     label: str
     protocol: str
     scenario: Scenario
+    overrides: Mapping[str, Override]
     uses_frost_folder: bool
 
 
@@ -51,12 +53,13 @@ class Measure:
 class AttackModel:
     """A step: attack one model under one protocol, at each budget of a curve, in ascending order.
 
-    A budget whose protocol lists others in `below` starts from the record before it.
+    A budget is a label, the protocol, and the fields that were replaced in it. A budget whose protocol lists others in
+    `below` starts from the record before it.
     """
 
     model: int
     protocol: str
-    budgets: tuple[tuple[str, Attack], ...]
+    budgets: tuple[tuple[str, Attack, Mapping[str, Override]], ...]
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class AuditModel:
     """A step: audit one model; its attack records will contain the audit."""
 
     model: int
+    level: Level
 
 
 Step = Measure | AuditModel | AttackModel
@@ -89,18 +93,18 @@ class Plan:
     order: tuple[tuple[int, str], ...]
 
 
-def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, audited: bool) -> Plan:
+def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, audit: Level | None) -> Plan:
     """Plan jobs: first the evaluations by forward passes, protocol by protocol; then the attacks, model by model.
 
     Args:
         jobs: one per model.
         data: the data of all models.
         options: the options of all steps.
-        audited: whether each model is audited before its first attack.
+        audit: how thoroughly each model is audited before its first attack; None: not at all.
 
     Raises:
         BadInputError: an unknown protocol or option; two models with the same name; a curve without an attack; a folder
-            of frost images that no protocol uses.
+            of frost images that no protocol uses; no data, where the models are of no data set of their own.
 
     """
     _require_names(jobs)
@@ -110,52 +114,59 @@ def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, au
         attacks = [name for name in job.protocols if isinstance(resolved[number, name][0][1], Attack)]
         if job.curve and not attacks:
             raise BadInputError("--curve needs an attack protocol", fix="see: rbk list protocols")
-    steps = [*_measurements(resolved, options), *_attacks(resolved, audited=audited)]
+    steps = [*_measurements(resolved, options), *_attacks(resolved, audit=audit)]
     if options.frost_folder is not None and not any(isinstance(s, Measure) and s.uses_frost_folder for s in steps):
         raise BadInputError(
             f"--frost {options.frost_folder} is not used by any protocol", fix="add --set frost=original"
         )
-    return Plan(tuple(job.model for job in jobs), data, options, tuple(steps), tuple(resolved))
+    models = tuple(job.model for job in jobs)
+    return Plan(models, data.of(one.model for one in models), options, tuple(steps), tuple(resolved))
 
 
-Resolved = dict[tuple[int, str], list[tuple[str, Scenario]]]
-"""(model, protocol) -> label and resolved protocol of each evaluation; a curve has several."""
+Resolved = dict[tuple[int, str], list[tuple[str, Scenario, Mapping[str, Override]]]]
+"""(model, protocol) -> label, resolved protocol and replaced fields of each evaluation; a curve has several."""
 
 
-def _resolve(job: Job, protocol: str) -> list[tuple[str, Scenario]]:
-    asked = prepare(protocol, job.overrides)
-    if not job.curve or not isinstance(asked[1], Attack):
-        return [asked]
-    return [prepare(protocol, job.overrides | budget) for budget in along_curve(job.curve, independent=job.independent)]
+def _resolve(job: Job, protocol: str) -> list[tuple[str, Scenario, Mapping[str, Override]]]:
+    label, scenario = prepare(protocol, job.overrides)
+    if not job.curve or not isinstance(scenario, Attack):
+        return [(label, scenario, job.overrides)]
+    every = [job.overrides | budget for budget in along_curve(job.curve, independent=job.independent)]
+    return [(*prepare(protocol, overrides), overrides) for overrides in every]
 
 
 def _measurements(resolved: Resolved, options: RunOptions) -> list[Step]:
     """Return one step per protocol that is not an attack, for all its models."""
     found: dict[str, dict[str, Any]] = {}
-    for (number, protocol), [(label, scenario), *_] in resolved.items():
+    for (number, protocol), [(label, scenario, overrides), *_] in resolved.items():
         if not isinstance(scenario, Attack):
-            known = found.setdefault(protocol, {"label": label, "scenario": scenario, "models": []})
+            known = found.setdefault(
+                protocol, {"label": label, "scenario": scenario, "overrides": overrides, "models": []}
+            )
             known["models"].append(number)
     return [
-        Measure(tuple(step["models"]), step["label"], protocol, step["scenario"], _uses(step["scenario"], options))
+        Measure(
+            tuple(step["models"]), step["label"], protocol, step["scenario"], step["overrides"],
+            _uses(step["scenario"], options),
+        )
         for protocol, step in found.items()
-    ]
+    ]  # fmt: skip
 
 
 def _uses(scenario: Scenario, options: RunOptions) -> bool:
     return options.frost_folder is not None and isinstance(scenario, Corruption) and scenario.frost == "original"
 
 
-def _attacks(resolved: Resolved, *, audited: bool) -> list[Step]:
+def _attacks(resolved: Resolved, *, audit: Level | None) -> list[Step]:
     """Return the steps that audit and attack each model."""
     steps: list[Step] = []
     seen: set[int] = set()
     for (number, protocol), evaluations in resolved.items():
-        budgets = tuple((label, scenario) for label, scenario in evaluations if isinstance(scenario, Attack))
+        budgets = tuple((label, one, overrides) for label, one, overrides in evaluations if isinstance(one, Attack))
         if not budgets:
             continue
-        if audited and number not in seen:
-            steps.append(AuditModel(number))
+        if audit is not None and number not in seen:
+            steps.append(AuditModel(number, audit))
         seen.add(number)
         steps.append(AttackModel(number, protocol, budgets))
     return steps

@@ -8,19 +8,23 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from robustbench_kpca.attack_loop.engine import build_attack
 from robustbench_kpca.audit.model_identity import require_subject
-from robustbench_kpca.audit.preflight import Finding
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.model_info import model_info
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.files import require_writable, sha256
+from robustbench_kpca.files import require_writable, sha256, write_atomic
 from robustbench_kpca.inference.environment import environment
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner, device_for
 from robustbench_kpca.metrics import measure
+from robustbench_kpca.models.source import class_names_of, is_differentiable
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit
+from robustbench_kpca.records.images import SUFFIX as IMAGES
+from robustbench_kpca.records.images import KeptImages, load_images
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import (
     SUFFIX,
@@ -64,6 +68,7 @@ class Trial:
     out: Path | None
     journal: Journal | None
     finished: Record | None
+    command: tuple[str, ...] = ()
 
     @classmethod
     def begin(
@@ -74,8 +79,9 @@ class Trial:
         scenario: Scenario,
         options: RunOptions,
         audit: Audit | None = None,
+        command: Command | tuple[str] | None = None,
     ) -> "Trial":
-        """Identify model, data and protocol, and look for a finished record.
+        """Identify model, data and protocol, and look for a finished record; `command` is what remakes it.
 
         Raises:
             BadInputError: the model cannot be run; the folder is not writable; the audit is of another model or other
@@ -85,6 +91,7 @@ class Trial:
         task, model, out = task_named(data.task), named.model, options.out
         task.table(scenario.kind)
         task.compute.require_data(data, scenario)
+        require_gradients(model, scenario)
         size = task.compute.batch_size(model, data, scenario) if options.batch_size is None else options.batch_size
         where = device_for(model, options.device)
         if out is not None:
@@ -92,21 +99,23 @@ class Trial:
         runner = runner_for(model, data, scenario, size, where)
         first = task.compute.first_inputs(model, data, scenario, size)
         logits = runner.logits(first.to(where))
-        task.compute.require_classes(logits.shape[1], data)
+        data, matched = task.compute.match_classes(data, logits.shape[1], class_names_of(model))
         spec = Spec(
             model=model_info(model, named.name, named.source, logits),
-            data=_data_info(data),
+            data=_data_info(data, matched),
             protocol=ProtocolInfo(name=label, digest=scenario.digest(), resolved=scenario.model_dump(mode="json")),
             seed=options.seed,
             batch_size=size,
         )
         if audit is not None:
             require_subject(audit, runner, data)
-        trial = cls(runner, data, scenario, spec, environment(where), audit, out, None, None)
+        words = command.at_batch_size(size).words() if isinstance(command, Command) else command or ()
+        trial = cls(runner, data, scenario, spec, environment(where), audit, out, None, None, words)
         if out is not None:
-            trial.finished = None if options.fresh else trial._find(out)
+            kept = min(options.keep_adversarial, len(data)) if isinstance(scenario, Attack) else 0
+            trial.finished = None if options.fresh else trial._find(out, kept)
             if trial.finished is None:
-                key = sha256((spec.digest() + trial.surroundings.model_dump_json()).encode())
+                key = sha256((spec.digest() + trial.surroundings.model_dump_json() + "images" * bool(kept)).encode())
                 trial.journal = Journal(out / f".{spec.stem()}.partial", key)
         return trial
 
@@ -115,8 +124,9 @@ class Trial:
         outcomes: Outcomes,
         seconds: float,
         shown: int,
-        allowed: Sequence[Finding] = (),
+        remarks: Sequence[str] = (),
         smaller: Record | None = None,
+        images: KeptImages | None = None,
     ) -> Record:
         """Build the record, save it if there is a folder, and delete the journal.
 
@@ -124,13 +134,16 @@ class Trial:
             outcomes: outcomes of all samples.
             seconds: running time of this attempt.
             shown: number of inputs evaluated without an attack.
-            allowed: failed preflight checks that were allowed.
+            remarks: flags that are known already, such as failed preflight checks that were allowed.
             smaller: the record at the next smaller budget, if its outcomes were used.
+            images: the adversarial images to keep beside the record.
 
         """
         attacked = isinstance(self.scenario, Attack)
-        notes = [f"preflight, allowed: {finding}" for finding in allowed]
+        notes = [*remarks]
         notes += task_named(self.data.task).compute.flags(outcomes) if attacked else []
+        if attacked and not is_differentiable(self.runner.model):
+            notes.append("not audited: the checks of an audit need gradients, which the model does not have")
         notes += [*_missing(self.data), *_halved(self.runner, self.spec.batch_size, smaller)]
         record = Record(
             spec=self.spec,
@@ -145,35 +158,65 @@ class Trial:
             flags=tuple(notes),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=round(seconds + (self.journal.seconds_before if self.journal else 0.0), 3),
+            command=self.command,
         ).attach(outcomes)
         record = record if self.audit is None else record.audited(self.audit)
         if self.out is not None:
+            if images is not None:
+                content = images.to_file()
+                record = record.keeping(images.describe(self.spec.stem(), content))
+                write_atomic(self.out / f"{self.spec.stem()}{IMAGES}", content)
             record.save(self.out)
         if self.journal is not None:
             self.journal.remove()
         return record
 
-    def _find(self, out: Path) -> Record | None:
+    def _find(self, out: Path, kept: int) -> Record | None:
         """Return the stored record of this specification, with the given audit, or None if there is no valid one.
 
-        A record whose table lacks a column of today is evaluated again.
+        A quick audit does not replace a full one.
+        A record whose table lacks a column of today is evaluated again; so is one with the images of fewer than `kept`
+        samples.
         """
         path = out / f"{self.spec.stem()}{SUFFIX}"
         if not path.is_file():
             return None
         try:
             record = load_record(path)
+            images = () if not kept or record.images_file is None else load_images(out, record.images_file).samples
         except NewerSchemaError:
             raise
         except BadInputError:  # damaged: evaluate again
             return None
+        if len(images) < kept:
+            return None
         current = task_named(self.data.task).table(self.scenario.kind).columns
         if record.spec.digest() != self.spec.digest() or record.outcomes_file.columns != current:
             return None
-        if self.audit is not None and record.audit != self.audit:
+        better = record.audit is not None and self.audit is not None and not self.audit.serves(record.audit.plan.level)
+        if self.audit is not None and record.audit != self.audit and not better:
             record = record.audited(self.audit)
             record.save(out)
         return record
+
+
+def require_gradients(model: nn.Module, scenario: Scenario) -> None:
+    """Refuse attacks by gradients on a model that has none, such as an ONNX file.
+
+    Raises:
+        BadInputError: such an attack.
+
+    """
+    if is_differentiable(model) or not isinstance(scenario, Attack):
+        return
+    for stage in scenario.stage:
+        passes = build_attack(stage).most_passes(2)
+        if passes is None or passes[1]:
+            raise BadInputError(
+                f"attack '{stage.attack}' of protocol '{scenario.title}' needs gradients, but this model has none",
+                expected="an attack by queries alone",
+                fix="choose square-linf-8_255, spsa-linf-8_255, hopskipjump-linf-8_255 or noise-linf-8_255",
+            )
 
 
 def runner_for(model: nn.Module, data: Dataset, scenario: Scenario, batch_size: int, device: torch.device) -> Runner:
@@ -185,10 +228,10 @@ def runner_for(model: nn.Module, data: Dataset, scenario: Scenario, batch_size: 
     return Runner(model.to(device), batch_size, device, scenario.draws, search, presentation)
 
 
-def _data_info(data: Dataset) -> DataInfo:
+def _data_info(data: Dataset, matched: str) -> DataInfo:
     return DataInfo(
         name=data.name, split=data.split, n=len(data), classes=data.classes, digest=data.digest(), known=data.known,
-        class_names=data.class_names, task=data.task,
+        class_names=data.class_names, task=data.task, matched=matched or None, resized=data.resized or None,
     )  # fmt: skip
 
 

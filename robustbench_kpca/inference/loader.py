@@ -1,5 +1,6 @@
 """Load samples in order, in worker processes."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
@@ -10,6 +11,21 @@ from robustbench_kpca.errors import BadInputError
 
 Item = TypeVar("Item")
 Batch = TypeVar("Batch")
+
+
+_WORTH, _MOST = 512, 8
+
+
+def workers_for(rows: int, generated: bool) -> int:
+    """Return the default number of processes that load samples while the model runs.
+
+    One a core that this process may use, at most 8, where at least 512 samples are corrupted or read from a stored
+    grid; else 0, since starting a process takes longer than it saves.
+    """
+    if not generated or rows < _WORTH:
+        return 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, _MOST) if cores > 1 else 0
 
 
 class _Fetch(Dataset[Item | BadInputError], Generic[Item]):

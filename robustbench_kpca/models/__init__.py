@@ -1,11 +1,32 @@
-"""The models of the benchmark. They map images in [0, 1] to logits."""
+"""The models of the benchmark. They map images in [0, 1] to logits.
 
-from robustbench_kpca.models.build import create_model
-from robustbench_kpca.models.families import ARCHITECTURES
-from robustbench_kpca.models.loading import bundled, load_model
-from robustbench_kpca.models.placement import place
-from robustbench_kpca.models.registration import register_with_timm
+Names are imported on first use: the table of architectures needs no torch.
+"""
 
-__all__ = ["ARCHITECTURES", "bundled", "create_model", "load_model", "place"]
+import importlib
+from typing import TYPE_CHECKING, Any
 
-register_with_timm()
+if TYPE_CHECKING:
+    from robustbench_kpca.models.build import create_model
+    from robustbench_kpca.models.bundle import bundled
+    from robustbench_kpca.models.families import ARCHITECTURES
+    from robustbench_kpca.models.loading import load_model
+    from robustbench_kpca.models.placement import place
+    from robustbench_kpca.models.registration import register_with_timm
+
+__all__ = ["ARCHITECTURES", "bundled", "create_model", "load_model", "place", "register_with_timm"]
+
+_MODULES = {
+    "ARCHITECTURES": "families",
+    "bundled": "bundle",
+    "create_model": "build",
+    "load_model": "loading",
+    "place": "placement",
+    "register_with_timm": "registration",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

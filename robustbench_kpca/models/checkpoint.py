@@ -2,9 +2,9 @@
 
 import argparse
 import hashlib
-import json
 import logging
 import math
+import os
 import pickle
 import re
 import warnings
@@ -21,11 +21,13 @@ from torch import Tensor, nn
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import sha256, write_atomic
+from robustbench_kpca.models.transformer import resample_positions
 
 HUB = "hf-hub:"
 _PLAIN, _EMA = ("model", "state_dict"), ("model_ema", "state_dict_ema")
 _PREFIXES = ("module.", "_orig_mod.")  # of DataParallel and of torch.compile
 _POSITIONS = "pos_embed"
+_FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
 
 def read_state(checkpoint: Path | str, *, ema: bool = False) -> dict[str, Tensor]:
@@ -87,6 +89,20 @@ def _fetch(checkpoint: str) -> Any:
 
 
 @contextmanager
+def only_weights() -> Iterator[None]:
+    """Let no library unpickle anything but tensors and plain values, whatever it asks `torch.load` for."""
+    before = os.environ.get(_FORCE)
+    os.environ[_FORCE] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_FORCE]
+        else:
+            os.environ[_FORCE] = before
+
+
+@contextmanager
 def silent_hub() -> Iterator[None]:
     """Switch off logging, so that the hub client does not log its retries."""
     disabled = logging.root.manager.disable
@@ -120,14 +136,6 @@ def _is_entry(name: Any, value: Any) -> bool:
     return isinstance(name, str) and isinstance(value, Tensor) and value.layout is torch.strided and not value.is_meta
 
 
-def read_header(path: Path) -> dict[str, str]:
-    """Read the metadata of a safetensors file without reading its tensors."""
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        metadata: dict[str, str] = json.loads(file.read(size)).get("__metadata__", {})
-    return metadata
-
-
 @dataclass(frozen=True)
 class Adapted:
     """The tensors of a model that `load_strictly` did not take over as they were.
@@ -155,8 +163,8 @@ def load_strictly(
         state: the weights by name.
         where: they are from, for errors.
         resize_positions: resample `pos_embed` where only the size of its square grid of patches differs; class tokens
-            are kept. Models with `resample_positions` do it themselves (Segmenter: bilinear), else timm's
-            `resample_abs_pos_embed` does it (bicubic, antialiased).
+            are kept. Models with `resample_positions` do it themselves (Segmenter: bilinear); for others it is bicubic
+            and antialiased, as in timm.
         own_head: keep the model's own values of tensors that differ in the number of classes alone.
 
     Returns:
@@ -262,13 +270,9 @@ def _resizable(model: nn.Module, state: dict[str, Tensor], own: dict[str, Tensor
 
 
 def _resized(model: nn.Module, positions: Tensor) -> Tensor:
-    from timm.layers import resample_abs_pos_embed
-
     model = getattr(model, "encoder", model)
     patches: Any = model.patch_embed
-    bicubic = partial(
-        resample_abs_pos_embed, num_prefix_tokens=_prefix_tokens(model), interpolation="bicubic", antialias=True
-    )
+    bicubic = partial(resample_positions, prefix=_prefix_tokens(model), mode="bicubic", antialias=True)
     resized: Tensor = getattr(model, "resample_positions", bicubic)(positions, list(patches.grid_size))
     return resized
 

@@ -1,13 +1,16 @@
-"""The table of architectures: a backbone and its size, the attention of its blocks, and another one in some blocks."""
+"""The table of architectures: a backbone and its size, the attention of its blocks, and another one in some blocks.
 
-from collections.abc import Callable, Mapping, Sequence
+The table needs no torch: a backbone's module is imported when a model is built.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from robustbench_kpca.attention import ATTENTIONS
+from robustbench_kpca.data import DATASETS
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.models import fan, segmenter, sequence, vit
-from robustbench_kpca.models.normalisation import NORMALISATIONS
+from robustbench_kpca.models import shapes
 from robustbench_kpca.registry import unknown_name
 
 
@@ -17,7 +20,7 @@ class Backbone:
 
     Attributes:
         sizes: name of a size -> its shape, a dataclass.
-        build: takes the name of an attention and a shape; returns the model.
+        builder: where the function is that builds it, as `module:function`; see `build`.
         crop: share of an image file that its authors' evaluation keeps.
         task: what it is for: the name of a task.
         images: whether its inputs are images, which it normalises; other inputs come as they are.
@@ -25,16 +28,26 @@ class Backbone:
     """
 
     sizes: Mapping[str, Any]
-    build: Callable[[str, dict[str, Any]], Any]
+    builder: str
     crop: float
     task: str = "classification"
     images: bool = True
 
+    def build(self, attention: str, shape: dict[str, Any]) -> Any:
+        """Return a model of this shape with this attention in every block."""
+        module, _, function = self.builder.partition(":")
+        return getattr(importlib.import_module(f"{__package__}.{module}"), function)(attention, shape)
 
-VIT = Backbone(vit.SIZES, vit.build_vit, crop=0.875)
-FAN = Backbone(fan.SIZES, fan.build_fan, crop=1.0)
-SEQUENCE = Backbone(sequence.SIZES, sequence.build_sequence, crop=1.0, images=False)
-SEGMENTER = Backbone(segmenter.SIZES, segmenter.build_segmenter, crop=1.0, task="segmentation")
+
+VIT = Backbone(shapes.VIT, "vit:build_vit", crop=0.875)
+FAN = Backbone(shapes.FAN, "fan:build_fan", crop=1.0)
+SEQUENCE = Backbone(shapes.SEQUENCE, "sequence:build_sequence", crop=1.0, images=False)
+SEGMENTER = Backbone(shapes.SEGMENTER, "segmenter:build_segmenter", crop=1.0, task="segmentation")
+NORMALISATIONS: dict[str, tuple[Sequence[float], Sequence[float]]] = {
+    "deit": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),  # of ImageNet
+    "vit": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+}
+"""Mean and standard deviation of each channel. The names are those of Segmenter's authors."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +60,7 @@ class Family:
         special: attention of the chosen blocks, None where all blocks have the same.
         layers: the chosen blocks: `first`, `last`, `all` or their numbers.
         options: of the special attention.
+        stochastic: whether the special attention draws noise at test time.
 
     """
 
@@ -55,6 +69,7 @@ class Family:
     special: str | None = None
     layers: str = "first"
     options: dict[str, Any] = field(default_factory=dict)
+    stochastic: bool = False
 
     def backbone(self, size: str) -> Backbone:
         """Return the backbone that has this size."""
@@ -66,6 +81,7 @@ def _rpc(iterations: int, lam: float) -> dict[str, Any]:
 
 
 _PRIMAL = {"rank": 20, "rank_multi": 10}
+_KEP_SVGP = {"rank": 10, "rank_multi": 10, "form": "concatenate"}
 
 _ANY_LENGTH = (VIT, SEGMENTER)  # for attentions whose parameters do not depend on the number of tokens
 FAMILIES = {
@@ -78,9 +94,7 @@ FAMILIES = {
     "identity_symvit": Family(_ANY_LENGTH, "symmetric", "identity", "first"),
     "scaled_vit": Family((VIT,), "softmax", "scaled", "all", {"form": "alpha"}),
     "primal_vit": Family((VIT,), "softmax", "primal", "last", _PRIMAL),
-    "kep_svgp_vit": Family(
-        (VIT,), "softmax", "kep_svgp", "last", {"rank": 10, "rank_multi": 10, "form": "concatenate"}
-    ),
+    "kep_svgp_vit": Family((VIT,), "softmax", "kep_svgp", "last", _KEP_SVGP, stochastic=True),
     "fan": Family((FAN,), "softmax"),
     "symfan": Family((FAN,), "symmetric"),
     "rpc_fan": Family((FAN,), "symmetric", "rpc", "first", _rpc(4, 4.0)),
@@ -113,6 +127,12 @@ def parts_of(name: str) -> tuple[Family, Backbone]:
     return FAMILIES[family], FAMILIES[family].backbone(size)
 
 
+def data_of(name: str) -> str | None:
+    """Return the data set that an architecture is named after, such as `digits`; None if there is none."""
+    size = ARCHITECTURES[name][1] if name in ARCHITECTURES else ""
+    return size if size in DATASETS.names() else None
+
+
 def task_of(name: str) -> str:
     """Return the name of the task that an architecture is for.
 
@@ -128,10 +148,7 @@ def is_stochastic(name: str) -> bool:
 
     Attacks on such models average gradients over the noise (expectation over transformation).
     """
-    family, _ = parts_of(name)
-    return any(
-        getattr(ATTENTIONS.get(used), "stochastic", False) for used in (family.attention, family.special) if used
-    )
+    return parts_of(name)[0].stochastic
 
 
 def shape_of(name: str, options: Mapping[str, Any]) -> dict[str, Any]:

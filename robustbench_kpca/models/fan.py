@@ -2,18 +2,15 @@
 
 Zhou et al. (2022), "Understanding the Robustness in Vision Transformers", arXiv:2204.12451, and its symmetric version,
 the baseline of RPC-FAN: Teo & Nguyen (2024), arXiv:2406.13762, appendix. State-dict keys are the authors'; the stem,
-the positional encoding and the class attention are XCiT's (El-Nouby et al., 2021, arXiv:2106.09681), from timm.
+the positional encoding and the class attention are XCiT's (`xcit.py`).
 """
 
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from timm.layers import DropPath
-from timm.models.xcit import LPI, ClassAttentionBlock, PositionalEncodingFourier, conv3x3
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
@@ -26,13 +23,14 @@ from robustbench_kpca.attention.symmetric import (
     split_heads,
 )
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.models.vit import ViTShape
+from robustbench_kpca.models.transformer import DropPath, LayerNorm, initialise
+from robustbench_kpca.models.xcit import ClassBlock, FourierPositions, LocalPatchInteraction, halving_convolution
 
 TokenGrid = tuple[int, int]
 """Height and width of an image, in tokens."""
 PATCH_SIZES = (4, 8, 16)
 
-_LayerNorm = partial(nn.LayerNorm, eps=1e-6)
+_initialise = partial(initialise, draw=partial(nn.init.trunc_normal_, std=0.02))
 
 
 def _heads(x: Tokens, heads: int) -> Heads:
@@ -52,7 +50,7 @@ class Stem(nn.Module):
         widths = [3, *(dim >> step for step in reversed(range(steps)))]
         layers: list[nn.Module] = []
         for before, after in pairwise(widths):
-            layers += [conv3x3(before, after, 2), nn.GELU()]
+            layers += [halving_convolution(before, after), nn.GELU()]
         self.proj = nn.Sequential(*layers[:-1])
 
     def forward(self, images: Float[Tensor, "batch 3 h w"]) -> Float[Tensor, "batch dim height width"]:
@@ -84,7 +82,7 @@ class ConvMlp(nn.Module):
     def __init__(self, dim: int, hidden: int) -> None:
         super().__init__()
         self.fc1 = nn.Linear(dim, hidden)
-        self.dwconv = LPI(hidden)
+        self.dwconv = LocalPatchInteraction(hidden)
         self.gamma = nn.Parameter(torch.ones(hidden))
         self.fc2 = nn.Linear(hidden, dim)
 
@@ -107,7 +105,7 @@ class ChannelAttention(nn.Module):
         self.num_heads = num_heads
         self.temperature = nn.Parameter(torch.ones(num_heads, 1, 1))
         self.mlp_v = ConvMlp(dim, int(dim * mlp_ratio))
-        self.norm_v = _LayerNorm(dim)
+        self.norm_v = LayerNorm(dim)
         self.q = nn.Linear(dim, dim)
 
     def forward(self, x: Tokens, grid: TokenGrid) -> Tokens:
@@ -124,13 +122,13 @@ class Block(nn.Module):
 
     def __init__(self, dim: int, num_heads: int, mlp_ratio: float, *, symmetric: bool, drop_path: float) -> None:
         super().__init__()
-        self.norm1 = _LayerNorm(dim)
+        self.norm1 = LayerNorm(dim)
         self.attn: nn.Module = (
             SymmetricAttention(dim, num_heads, qkv_bias=True, projection="kv")
             if symmetric
             else TokenMix(dim, num_heads)
         )
-        self.norm2 = _LayerNorm(dim)
+        self.norm2 = LayerNorm(dim)
         self.mlp = ChannelAttention(dim, num_heads, mlp_ratio)
         self.gamma1, self.gamma2 = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.ones(dim))
         self.drop_path = DropPath(drop_path)
@@ -159,27 +157,11 @@ class SymmetricClassAttention(nn.Module):
         return out
 
 
-def _class_block(dim: int, num_heads: int, mlp_ratio: float, *, symmetric: bool) -> nn.Module:
-    block: nn.Module = ClassAttentionBlock(
-        dim, num_heads, mlp_ratio, qkv_bias=True, norm_layer=_LayerNorm, eta=1.0, tokens_norm=True
-    )
+def _class_block(dim: int, num_heads: int, mlp_ratio: float, *, symmetric: bool) -> ClassBlock:
+    block = ClassBlock(dim, num_heads, mlp_ratio)
     if symmetric:
         block.attn = SymmetricClassAttention(dim, num_heads)
     return block
-
-
-@dataclass(frozen=True)
-class FANShape(ViTShape):
-    """Shape of a FAN."""
-
-    cls_layers: int = 2
-
-
-SIZES = {
-    "digits": FANShape(32, 8, embed_dim=24, depth=3, num_heads=2, num_classes=10, mlp_ratio=2.0, cls_layers=1),
-    "cifar": FANShape(32, 4, embed_dim=192, depth=12, num_heads=4, num_classes=10),
-    "tiny": FANShape(224, 16, embed_dim=192, depth=12, num_heads=4, num_classes=1000),
-}
 
 
 class FAN(nn.Module):
@@ -214,11 +196,11 @@ class FAN(nn.Module):
         self.num_classes, self.num_features = num_classes, embed_dim
         shape = embed_dim, num_heads, mlp_ratio
         self.patch_embed = Stem(img_size, patch_size, embed_dim)
-        self.pos_embed = PositionalEncodingFourier(dim=embed_dim)
+        self.pos_embed = FourierPositions(embed_dim)
         self.blocks = nn.ModuleList(Block(*shape, symmetric=symmetric, drop_path=drop_path_rate) for _ in range(depth))
         self.cls_token = nn.Parameter(torch.zeros(1, 1, embed_dim))
         self.cls_attn_blocks = nn.ModuleList(_class_block(*shape, symmetric=symmetric) for _ in range(cls_layers))
-        self.norm = _LayerNorm(embed_dim)
+        self.norm = LayerNorm(embed_dim)
         self.head = nn.Linear(embed_dim, num_classes)
         nn.init.trunc_normal_(self.cls_token, std=0.02)
         self.apply(_initialise)
@@ -236,7 +218,7 @@ class FAN(nn.Module):
         """Return the normalised tokens before the head, the class token first."""
         features = self.patch_embed(images)
         batch, _, height, width = features.shape
-        x = (features + self.pos_embed(1, height, width)).flatten(2).transpose(1, 2)
+        x = (features + self.pos_embed(height, width)).flatten(2).transpose(1, 2)
         for block in self.blocks:
             x = block(x, (height, width))
         x = torch.cat([self.cls_token.expand(batch, -1, -1), x], 1)
@@ -266,9 +248,3 @@ def _require_shape(img_size: int, patch_size: int, embed_dim: int, num_heads: in
             f"patch_size = {patch_size} with img_size = {img_size}", expected="4, 8 or 16, and a divisor of img_size"
         )
     require_heads(embed_dim, num_heads)
-
-
-def _initialise(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear):
-        nn.init.trunc_normal_(module.weight, std=0.02)
-        nn.init.zeros_(module.bias)

@@ -4,19 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from timm.data.constants import (
-    IMAGENET_DEFAULT_MEAN,
-    IMAGENET_DEFAULT_STD,
-    IMAGENET_INCEPTION_MEAN,
-    IMAGENET_INCEPTION_STD,
-)
 from torch import nn
-
-NORMALISATIONS: dict[str, tuple[Sequence[float], Sequence[float]]] = {
-    "deit": (IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD),
-    "vit": (IMAGENET_INCEPTION_MEAN, IMAGENET_INCEPTION_STD),
-}
-"""Mean and standard deviation of each channel. The names are those of Segmenter's authors; `vit` is 0.5 for all."""
 
 
 def normalise_inside(model: nn.Module, mean: Sequence[float], std: Sequence[float]) -> nn.Module:

@@ -6,21 +6,18 @@ State-dict keys are the authors'.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from timm.layers import resample_abs_pos_embed
-from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.attention.symmetric import Tokens
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.models.vit import ViT, ViTShape
+from robustbench_kpca.models.transformer import Block, ViT, initialise, resample_positions
 
 PixelLogits = Float[Tensor, "batch classes height width"]
 DECODERS = ("mask", "linear")
@@ -28,54 +25,23 @@ _CLASSIFIER = ("head.weight", "head.bias", "head_dist.weight", "head_dist.bias")
 _RENAMED = {"dist_token": "reg_token"}
 
 _LayerNorm = partial(nn.LayerNorm, eps=1e-5)
-
-
-@dataclass(frozen=True)
-class SegmenterShape(ViTShape):
-    """Shape of a Segmenter.
-
-    Attributes:
-        img_size: side of the windows that it is trained on.
-        decoder: `mask`, the mask transformer, or `linear`.
-        decoder_depth: number of blocks of the mask transformer.
-        decoder_dropout: in these blocks.
-        prefix_tokens: tokens before the patches: 1 is the class token, 2 adds DeiT's distillation token.
-        normalisation: `deit`: ImageNet's mean and standard deviation; `vit`: 0.5 for both.
-
-    """
-
-    decoder: str = "mask"
-    decoder_depth: int = 2
-    decoder_dropout: float = 0.1
-    prefix_tokens: int = 1
-    normalisation: str = "deit"
-
-
-_ADE20K = partial(SegmenterShape, 512, 16, num_classes=150)
-SIZES = {
-    "segmenter_tiny": _ADE20K(embed_dim=192, depth=12, num_heads=3),
-    "segmenter_small": _ADE20K(embed_dim=384, depth=12, num_heads=6),
-    "segmenter_base": _ADE20K(embed_dim=768, depth=12, num_heads=12),
-    "camvid": SegmenterShape(160, 8, embed_dim=96, depth=4, num_heads=2, num_classes=11, mlp_ratio=3.0),
-    "shapes": SegmenterShape(
-        64, 4, embed_dim=64, depth=3, num_heads=2, num_classes=8, mlp_ratio=2.0, decoder_depth=1, decoder_dropout=0.0
-    ),
-}
+_initialise = partial(initialise, draw=partial(nn.init.trunc_normal_, std=0.02))
 
 
 class Encoder(ViT):
     """A ViT without a head, for images of any size; its position embedding is interpolated where necessary."""
 
     def __init__(self, **shape: Any) -> None:
-        super().__init__(**shape, num_classes=0, global_pool="", dynamic_img_size=True, norm_layer=_LayerNorm)
+        super().__init__(**shape, num_classes=0, any_size=True, norm=_LayerNorm)
         nn.init.trunc_normal_(self.cls_token, std=0.02)
 
     def resample_positions(self, positions: Tensor, grid: Sequence[int]) -> Tensor:
         """Interpolate a position embedding, (1, prefix + n * n, C), to (height, width) patches; the prefix is kept."""
-        resampled: Tensor = resample_abs_pos_embed(
-            positions, list(grid), num_prefix_tokens=self.num_prefix_tokens, interpolation="bilinear", antialias=False
-        )
-        return resampled
+        return resample_positions(positions, grid, prefix=self.num_prefix_tokens, mode="bilinear", antialias=False)
+
+    def positions(self, grid: Sequence[int]) -> Tokens:
+        """Return the position embedding of height x width patches, interpolated where they are not those trained on."""
+        return self.resample_positions(self.pos_embed, grid)
 
     @staticmethod
     def own_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -85,16 +51,6 @@ class Encoder(ViT):
         token here.
         """
         return {_RENAMED.get(name, name): value for name, value in state.items() if name not in _CLASSIFIER}
-
-    def _pos_embed(self, x: Float[Tensor, "batch height width dim"]) -> Tokens:
-        batch, height, width, _ = x.shape
-        positions = self.pos_embed
-        if (height, width) != self.patch_embed.grid_size:
-            positions = self.resample_positions(positions, (height, width))
-        prefix = [self.cls_token, self.reg_token] if self.reg_token is not None else [self.cls_token]
-        tokens: Tensor = torch.cat([*(token.expand(batch, -1, -1) for token in prefix), x.flatten(1, 2)], 1)
-        placed: Tensor = tokens + positions
-        return placed
 
 
 class LinearDecoder(nn.Module):
@@ -123,12 +79,9 @@ class MaskDecoder(nn.Module):
     ) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(
-            Block(
-                dim, num_heads, mlp_ratio, qkv_bias=True, norm_layer=_LayerNorm, attn_layer=ATTENTIONS.get(attention),
-                attn_drop=dropout, proj_drop=dropout,
-            )
+            Block(dim, num_heads, mlp_ratio, attention=ATTENTIONS.get(attention), norm=_LayerNorm, drop=dropout)
             for _ in range(depth)
-        )  # fmt: skip
+        )
         self.cls_emb = nn.Parameter(torch.empty(1, classes, dim))
         self.proj_dec = nn.Linear(dim, dim)
         self.proj_patch = nn.Parameter(dim**-0.5 * torch.randn(dim, dim))
@@ -204,7 +157,7 @@ def build_segmenter(attention: str, shape: dict[str, Any]) -> Segmenter:
         raise BadInputError(f"decoder = {decoder!r}", expected=" or ".join(f"'{known}'" for known in DECODERS))
     if shape["img_size"] % shape["patch_size"]:
         raise BadInputError(f"img_size = {shape['img_size']}", expected=f"a multiple of {shape['patch_size']}")
-    encoder = Encoder(**shape, reg_tokens=prefix - 1, attn_layer=ATTENTIONS.get(attention))
+    encoder = Encoder(**shape, reg_tokens=prefix - 1, attention=ATTENTIONS.get(attention))
     dim = shape["embed_dim"]
     head: nn.Module = LinearDecoder(dim, classes)
     if decoder == "mask":
@@ -213,9 +166,3 @@ def build_segmenter(attention: str, shape: dict[str, Any]) -> Segmenter:
             attention=attention, dropout=dropout,
         )  # fmt: skip
     return Segmenter(encoder, head, classes=classes, window=shape["img_size"], patch_size=shape["patch_size"])
-
-
-def _initialise(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear):
-        nn.init.trunc_normal_(module.weight, std=0.02)
-        nn.init.zeros_(module.bias)

@@ -1,55 +1,20 @@
 """Transformer encoders for signals and for sequences of tokens, with any attention; one length, one label a sequence.
 
-Blocks are timm's (pre-normalisation). Every place of the sequence is a token; there is no class token: the classifier
-sees the mean over the places that are not padding.
+Blocks are the ViT's (pre-normalisation). Every place of the sequence is a token; there is no class token: the
+classifier sees the mean over the places that are not padding.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from timm.layers import trunc_normal_
-from timm.models.vision_transformer import Attention, Block
 from torch import Tensor, nn
 
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.attention.symmetric import Tokens
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.models.shapes import SequenceShape
+from robustbench_kpca.models.transformer import Block, truncated_normal_
 from robustbench_kpca.types import PAD, Images, Logits
-
-
-@dataclass(frozen=True)
-class SequenceShape:
-    """Shape of an encoder of sequences.
-
-    Attributes:
-        length: of a sequence, with its padding.
-        channels: of a signal; tokens have 1.
-        vocabulary: number of words; 0 for signals.
-        patch_size: places of a signal that become one token; 1 for tokens.
-
-    The others are named as in timm's ViT.
-
-    """
-
-    length: int
-    channels: int
-    vocabulary: int
-    patch_size: int
-    embed_dim: int
-    depth: int
-    num_heads: int
-    num_classes: int
-    mlp_ratio: float = 2.0
-    drop_path_rate: float = 0.0
-
-
-SIZES = {
-    "listops": SequenceShape(32, 1, 17, 1, embed_dim=64, depth=2, num_heads=2, num_classes=10),
-    "texts": SequenceShape(128, 1, 20_000, 1, embed_dim=64, depth=2, num_heads=2, num_classes=2),
-    "waves": SequenceShape(32, 2, 0, 4, embed_dim=32, depth=2, num_heads=2, num_classes=4),
-}
-"""Width 64, 2 layers and 2 heads are those of the Long Range Arena in Chen et al. (2023)."""
 
 
 class SequenceTransformer(nn.Module):
@@ -74,10 +39,10 @@ class SequenceTransformer(nn.Module):
             self.embed = nn.Embedding(shape.vocabulary, width, padding_idx=PAD)
         else:
             self.embed = nn.Conv2d(shape.channels, width, (1, shape.patch_size), stride=(1, shape.patch_size))
-        self.pos_embed = nn.Parameter(trunc_normal_(torch.empty(1, self.tokens, width), std=0.02))
+        self.pos_embed = nn.Parameter(truncated_normal_(torch.empty(1, self.tokens, width)))
         rates = [shape.drop_path_rate * index / max(shape.depth - 1, 1) for index in range(shape.depth)]
         self.blocks = nn.ModuleList(
-            Block(width, shape.num_heads, shape.mlp_ratio, True, drop_path=rate, attn_layer=ATTENTIONS.get(attention))
+            Block(width, shape.num_heads, shape.mlp_ratio, attention=ATTENTIONS.get(attention), drop_path=rate)
             for rate in rates
         )
         self.norm = nn.LayerNorm(width)
@@ -114,7 +79,7 @@ class SequenceTransformer(nn.Module):
 
 
 def _takes_mask(attention: Any) -> bool:
-    return getattr(attention, "takes_key_mask", type(attention) is Attention)
+    return bool(getattr(attention, "takes_key_mask", False))
 
 
 def build_sequence(attention: str, shape: dict[str, Any]) -> SequenceTransformer:

@@ -4,10 +4,18 @@ Singh, Croce & Hein (2023), "Revisiting Adversarial Training for ImageNet", arXi
 adversarially trained ViTs more robust, most of all against norms that they were not trained for.
 """
 
-from timm.layers import LayerNorm2d
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from robustbench_kpca.errors import BadInputError
+
+
+class ChannelNorm(nn.LayerNorm):
+    """Layer norm over the channels of (batch, channels, height, width)."""
+
+    def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch channels height width"]:
+        """Normalise each place by itself."""
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 def conv_stem(patch_size: int, width: int) -> nn.Sequential:
@@ -32,6 +40,6 @@ def conv_stem(patch_size: int, width: int) -> nn.Sequential:
     channels = 3
     for step in range(halvings):
         wider = width // 2 ** (halvings - 1 - step)
-        layers += [nn.Conv2d(channels, wider, 3, stride=2, padding=1), LayerNorm2d(wider), nn.GELU()]
+        layers += [nn.Conv2d(channels, wider, 3, stride=2, padding=1), ChannelNorm(wider, eps=1e-6), nn.GELU()]
         channels = wider
     return nn.Sequential(*layers, nn.Conv2d(channels, width, 1))

@@ -42,8 +42,15 @@ class Budget(BaseModel):
     digest: str
 
 
+Level = Literal["full", "quick"]
+"""How much an audit asks: every check, or those of `audit.checks.QUICK`."""
+
+
 class Plan(BaseModel):
-    """Everything the audit was told; equal digests mean the same questions."""
+    """Everything the audit was told; equal digests mean the same questions.
+
+    `level` is part of the digest unless it is `full`: so digests of audits made before there were levels still hold.
+    """
 
     model_config = STRICT
     norm: Literal["linf"]
@@ -54,10 +61,12 @@ class Plan(BaseModel):
     attacks: dict[str, Budget]
     limits: dict[str, float]
     sibling: str | None
+    level: Level = "full"
 
     def digest(self) -> str:
         """SHA-256 of the plan."""
-        return sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode())
+        content = self.model_dump(mode="json", exclude={"level"} if self.level == "full" else None)
+        return sha256(json.dumps(content, sort_keys=True).encode())
 
 
 class Subject(BaseModel):
@@ -98,6 +107,10 @@ class Audit(BaseModel):
         if self.plan_digest != self.plan.digest():
             raise BadInputError(f"the audit of '{self.subject.model}': its digest does not follow from its plan")
         return self
+
+    def serves(self, level: Level) -> bool:
+        """Whether this audit is enough where one of this level is asked for: a full one always is."""
+        return self.plan.level in ("full", level)
 
     @property
     def flags(self) -> tuple[Check, ...]:

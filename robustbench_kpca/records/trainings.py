@@ -13,7 +13,6 @@ too wide, never too narrow.
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
 
 from robustbench_kpca.records.estimate import CONFIDENCE, Estimate
 
@@ -26,6 +25,8 @@ def over_trainings(estimates: Sequence[Estimate]) -> Estimate:
     k = len(estimates)
     if k < 2:
         raise ValueError("one training has no spread")
+    from scipy import stats  # importing it takes a second
+
     values = np.array([estimate.value for estimate in estimates])
     mean = float(values.mean())
     t = float(stats.t.ppf((1 + CONFIDENCE) / 2, k - 1)) * float(values.std(ddof=1)) / np.sqrt(k)
@@ -51,6 +52,8 @@ def recipes_differ(first: Sequence[float], second: Sequence[float], samples_erro
     """
     if min(len(first), len(second)) < 2:
         raise ValueError("one training has no spread")
+    from scipy import stats  # importing it takes a second
+
     parts = [float(np.var(values, ddof=1)) / len(values) for values in (first, second)]
     variance = sum(parts) + samples_error**2
     difference = float(np.mean(first) - np.mean(second))

@@ -2,9 +2,9 @@
 
 import math
 
+from robustbench_kpca.attack_loop.cost import Passes, Speed, most_passes, speed
 from robustbench_kpca.attack_loop.engine import build_attack
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.evaluation.cost import Passes, Speed, most_passes, speed
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.models.loading import input_view
 from robustbench_kpca.protocols.scenario import Stage
@@ -69,14 +69,3 @@ def _attack_passes(recipe: Recipe, classes: int) -> Passes:
     assert recipe.adversarial is not None
     stage = Stage(attack=recipe.adversarial.attack, restarts=1, **recipe.adversarial.options)
     return Passes(*(build_attack(stage).most_passes(classes) or (0, 0)))
-
-
-def spell(seconds: float | None) -> str:
-    """Write a duration: `40 s`, `12 min`, `3.5 h`, `6 d`; `?` where it is not known."""
-    if seconds is None:
-        return "?"
-    if seconds < 100:
-        return f"{max(seconds, 1):.0f} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} d"

@@ -11,7 +11,7 @@ from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.files import name_with_seed
-from robustbench_kpca.models.loading import bundled
+from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.report.matching import Content
 from robustbench_kpca.reproduction.pack import Arm, Pack, Samples, Scale, ScaleName
 from robustbench_kpca.training.recipe import load_recipe

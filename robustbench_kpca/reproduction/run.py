@@ -20,7 +20,9 @@ from robustbench_kpca.evaluation.plan import Job, make_plan
 from robustbench_kpca.evaluation.requests import DataRequest
 from robustbench_kpca.inference.environment import environment, revision
 from robustbench_kpca.models.loading import input_view
-from robustbench_kpca.reproduction.estimate import Estimator, spell
+from robustbench_kpca.progress import spell
+from robustbench_kpca.records.audit import Level
+from robustbench_kpca.reproduction.estimate import Estimator
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.steps import Diagnose, Evaluate, Follow, Planned, Train
 from robustbench_kpca.reproduction.tables import SEED
@@ -35,7 +37,7 @@ class Settings:
     Attributes:
         device: such as "cpu".
         budget: seconds; a step that would exceed them by its estimate is not begun. None: no limit.
-        audited: whether models are audited before they are attacked.
+        audit: how thoroughly models are audited before they are attacked; None: not at all.
         batch_size: see `RunOptions`.
         workers: see `RunOptions`.
         execute: executes the plan of an evaluation.
@@ -44,9 +46,9 @@ class Settings:
 
     device: str = "cpu"
     budget: float | None = None
-    audited: bool = True
+    audit: Level | None = "full"
     batch_size: int | None = None
-    workers: int = 0
+    workers: int | None = None
     execute: Executor = run_serially
 
 
@@ -131,8 +133,8 @@ def _evaluate(steps: Sequence[Evaluate], roles: Roles, settings: Settings, repor
     data = DataRequest(roles.source(wanted.data), wanted.split, wanted.limit, against)
     options = RunOptions(SEED, settings.batch_size, settings.workers, settings.device, roles.out / "records")
     samples = roles.load(wanted.data, wanted.split)
-    audited = settings.audited and not isinstance(samples, str) and samples.form.box  # audits are for images
-    settings.execute(make_plan(jobs, data, options, audited=audited), reporter)
+    images = not isinstance(samples, str) and samples.form.box  # audits are for images
+    settings.execute(make_plan(jobs, data, options, audit=settings.audit if images else None), reporter)
 
 
 def _diagnose(step: Diagnose, roles: Roles, settings: Settings, reporter: Reporter) -> None:

@@ -10,6 +10,7 @@ from robustbench_kpca.attack_loop.engine import CleanBatch
 from robustbench_kpca.attack_loop.pool import Sample
 from robustbench_kpca.attack_loop.success import Success
 from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.journal import Journal
@@ -24,8 +25,6 @@ from robustbench_kpca.types import Images, Labels
 
 BATCH_SIZE = 64
 Row = dict[str, Any]
-Place = tuple[str, int]
-"""A cell of a grid: (corruption, severity)."""
 Data = TypeVar("Data", bound=Dataset)
 
 
@@ -54,13 +53,28 @@ class Compute(ABC, Generic[Data]):
 
         """
 
-    def require_classes(self, classes: int, data: Data) -> None:
-        """Refuse a model whose number of classes differs from that of the data, if they must be equal.
+    def match_classes(self, data: Data, classes: int, names: Sequence[str] | None) -> tuple[Data, str]:  # noqa: ARG002
+        """Return the data with the model's numbers as labels, and in words how the classes were matched.
+
+        Args:
+            data: the samples.
+            classes: number of classes of the model.
+            names: of these classes, None if unknown.
 
         Raises:
-            BadInputError: the numbers differ.
+            BadInputError: the classes of data and model do not match.
 
         """
+        return data, ""
+
+    def at_size(self, data: Data, view: View, *, asked: bool) -> Data:  # noqa: ARG002
+        """Return the data at the size that a model takes; `asked`: the user named this size.
+
+        Raises:
+            BadInputError: the pictures have another size, and nobody asked for resizing.
+
+        """
+        return data
 
     @abstractmethod
     def presentation(self, model: nn.Module, *, attacked: bool) -> Presentation:
@@ -82,10 +96,13 @@ class Compute(ABC, Generic[Data]):
 
     @abstractmethod
     def shown(
-        self, data: Data, protocol: Scenario, place: Place, indices: Sequence[int], *,
+        self, data: Data, protocol: Scenario, rows: Sequence[int], *,
         batch_size: int, workers: int, seed: int, frost: str,
     ) -> Iterator[tuple[list[int], Any]]:  # fmt: skip
-        """Yield the samples at `indices` in one cell, as (indices, a batch for `ModelResults.show`)."""
+        """Yield rows of the grid, as (row numbers, a batch for `ModelResults.show`).
+
+        Row c * n + i is sample i of n in cell c of `cells_of(protocol)`. A batch may hold rows of several cells.
+        """
 
     @abstractmethod
     def results(

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
 from robustbench_kpca.protocols.threat import Norm
-from robustbench_kpca.records.outcomes import COUNTS, Outcomes
+from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.table import COUNTS
 
 Rule = Callable[[Record, Scenario], str | None]
 Rows = NDArray[np.bool_]

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.records.outcomes import Table
+from robustbench_kpca.records.table import Table
 
 if TYPE_CHECKING:
     from robustbench_kpca.tasks.compute import Compute

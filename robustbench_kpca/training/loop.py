@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.files import require_writable
 from robustbench_kpca.models.build import create_model
+from robustbench_kpca.progress import Progress
 from robustbench_kpca.training.generators import epoch_seed, own_generators, seed_generators
 from robustbench_kpca.training.ledger import Epoch, Ledger
 from robustbench_kpca.training.machine import Machine, difference, own_threads, this_machine
@@ -39,7 +40,6 @@ class Options:
         fresh: start again, whatever is there under this name.
         data: folder of image files or scenes, for recipes that read them.
         keep_every: keep the weights of every so many epochs, as `<name>.epoch-010.safetensors`; 0 keeps the last only.
-        tensorboard: also write curves for TensorBoard.
         revision: of the code, for the provenance.
         on_epoch: called after every epoch.
         on_step: called after every step with the numbers of images that are done, and of all images of the run.
@@ -51,10 +51,9 @@ class Options:
     fresh: bool = False
     data: Path | None = None
     keep_every: int = 0
-    tensorboard: bool = False
     revision: str | None = None
     on_epoch: Callable[[Epoch], None] | None = None
-    on_step: Callable[[int, int], None] | None = None
+    on_step: Progress | None = None
     on_note: Callable[[str], None] | None = None
 
 
@@ -89,10 +88,7 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
             gradient_accumulation_steps=1,
             dynamo_backend="no",
         )
-        tensorboard = options.tensorboard and accelerator.is_main_process
-        ledger = Ledger(
-            name, text, folder, revision=options.revision, keep_every=options.keep_every, tensorboard=tensorboard
-        )
+        ledger = Ledger(name, text, folder, revision=options.revision, keep_every=options.keep_every)
         replaced = ledger.replaced() if options.fresh else []
         if ledger.finished(resume=options.resume, fresh=options.fresh):
             return ledger.weights_path()
@@ -120,7 +116,7 @@ def require_free(folder: Path, runs: Mapping[str, str], *, resume: bool) -> None
 
     """
     for name, text in runs.items():
-        Ledger(name, text, folder, revision=None, keep_every=0, tensorboard=False).check(resume=resume)
+        Ledger(name, text, folder, revision=None, keep_every=0).check(resume=resume)
 
 
 class _Run:
@@ -187,7 +183,10 @@ class _Run:
             sums += torch.stack([losses.sum(), torch.full_like(hits, len(batch.y)), hits, labels]).to(sums)
             if self.options.on_step is not None:
                 done = int(sums[1]) * self.accelerator.num_processes
-                self.options.on_step(number * self.source.length + done, self.recipe.epochs * self.source.length)
+                self.options.on_step(
+                    number * self.source.length + done, self.recipe.epochs * self.source.length,
+                    stage=f"epoch {number + 1}/{self.recipe.epochs}",
+                )  # fmt: skip
         self.model.eval()
         total, count, right, labelled = self.accelerator.reduce(sums).tolist()
         if not count:

@@ -1,6 +1,6 @@
 """`verify` for corruptions: our pictures beside those of the installed library `imagecorruptions`, cell by cell."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ from scipy import stats
 from robustbench_kpca.corruptions import OTHER_DRAWS, PREFIX, PROFILE, Cell, Mode, corrupt_one, frost_pictures
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import CLEAN_CELL, Corruption, Override
 
@@ -98,7 +99,7 @@ def pictures_of(data: Dataset) -> Images:
 
 
 def compare_pictures(
-    protocol: Corruption, images: Images, seed: int = 0, progress: Callable[[int, int], None] | None = None
+    protocol: Corruption, images: Images, seed: int = 0, progress: Progress | None = None
 ) -> list[CellAgreement]:
     """Compare every cell of a protocol with the library's, on the same images.
 

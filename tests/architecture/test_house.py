@@ -1,6 +1,7 @@
 """The house keeps its promises: halves, wheel, sizes, start-up."""
 
 import ast
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -32,16 +33,28 @@ def python(code: str, **options) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("board", ["digits-attacks", pytest.param("digits", marks=pytest.mark.slow)])
 def test_the_report_half_runs_where_torch_cannot_be_imported(board, tmp_path):
+    copy = tmp_path / "leaderboards" / board
+    copy.mkdir(parents=True)
+    for name in ("board.toml", "records"):
+        source = ROOT / "leaderboards" / board / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)
     done = python(
         BLOCKER
         + f"""
+import os
+os.environ["RBK_PRESETS"] = {str(tmp_path)!r}
 from robustbench_kpca.cli.main import main
-assert main(["board", "render", {board!r}, "--out", {str(tmp_path)!r}, "--quiet"]) == 0
+assert main(["board", "render", {board!r}, "--quiet"]) == 0
+del os.environ["RBK_PRESETS"]
 assert main(["board", "plan", {board!r}]) == 0
 records = {str(ROOT / "leaderboards" / board / "records")!r}
 assert main(["check", records, "--baseline", records, "--fail", "robust_accuracy:-2pp"]) == 0
 import pathlib
 assert main(["records", "show", str(next(pathlib.Path(records).glob("*pgd*.record.json")))]) == 0
+one = str(next(pathlib.Path(records).glob("*pgd*.record.json")))
+assert main(["report", one, "--out", {str(tmp_path / "own")!r}, "--quiet"]) == 0
+assert main(["records", "view", one, "--out", {str(tmp_path / "samples.html")!r}]) == 0
+assert main(["records", "card", one]) == main(["records", "export", one, "--to", "latex"]) == 0
 assert main(["list", "boards"]) == main(["list", "metrics"]) == main(["list", "protocols"]) == 0
 try:
     import torch
@@ -51,8 +64,8 @@ except ModuleNotFoundError:
     )
     assert done.returncode == 0, done.stderr
     assert "no torch here" in done.stdout
-    for page in ("README.md", "index.html"):
-        assert (tmp_path / page).read_text() == (ROOT / "leaderboards" / board / page).read_text(), (
+    for page in ("README.md", "index.html", "board.csv", "board.json"):
+        assert (copy / page).read_text() == (ROOT / "leaderboards" / board / page).read_text(), (
             f"leaderboards/{board}/{page} is not what its records say: rbk board render {board}"
         )
 
@@ -125,7 +138,7 @@ def test_the_wheel_works_without_the_checkout(wheel, tmp_path):
         import robustbench_kpca
         assert robustbench_kpca.__file__.startswith({str(tmp_path)!r}), robustbench_kpca.__file__
         from robustbench_kpca.cli.main import main
-        few = ["--limit", "9", "--no-audit", "-o", "runs"]
+        few = ["--limit", "9", "--audit", "none", "-o", "runs"]
         assert main(["eval", "-m", "vit_digits", "-p", "fgsm-linf-8_255", *few]) == 0
         assert main(["board", "plan", "shapes"]) == 0
         from robustbench_kpca import load_record

@@ -17,7 +17,7 @@ from attack_checks import USUAL
 from PIL import Image
 
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.models.loading import WEIGHTS
+from robustbench_kpca.models.bundle import WEIGHTS
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.training import RECIPES
 
@@ -138,20 +138,22 @@ BAD = [
     ([*EVAL, "-m", "symvit_digits"], "'symvit_digits' ... twice"),
     ([*EVAL, "--set", "model.depht=3"], "'depht' ... did you mean 'depth'"),
     (
-        ["eval", "-m", "vit_tiny_patch16_224", "-p", "clean", "-o", "out"],
+        ["eval", "-m", "vit_tiny_patch16_224", "--data", "digits", "-p", "clean", "-o", "out"],
         "--checkpoint",
     ),
-    (["eval", "-m", "timm:vit_tiny_patch16_24", "-p", "clean", "-o", "out"], "vit_tiny_patch16_24"),
-    (["eval", "-m", "no.module:f", "-p", "clean", "-o", "out"], "no.module"),
+    (["eval", "-m", "timm:vit_tiny_patch16_24", "--data", "digits", "-p", "clean", "-o", "out"], "vit_tiny_patch16_24"),
+    (["eval", "-m", "no.module:f", "--data", "digits", "-p", "clean", "-o", "out"], "no.module"),
     (["eval", "-m", "symvit_digits", "-p", "clean", "-o", "file/out"], "file/out"),
     (["eval", "-m", "symvit_digits"], "Missing option '--protocol'"),
     ([*EVAL, "--set", "model.untrained=true"], "'model.untrained'"),
     ([*EVAL, "--set", "model.img_size=64"], "ViT"),
     (
-        ["eval", "-m", "timm:vit_tiny_patch16_224", "--untrained", "-p", "clean", "-o", "out"],
-        "of shape",
+        ["eval", "-m", "timm:vit_tiny_patch16_224", "--untrained", "--data", "digits", "-p", "clean", "-o", "out"],
+        "32 x 32 ... 224 x 224 ... --size",
     ),
-    (["eval", "-m", "wrong:f", "-p", "clean", "-o", "out"], "wrong"),
+    (["eval", "-m", "wrong:f", "-p", "clean", "-o", "out"], "no data"),
+    (["eval", "-m", "resnet18", "-p", "clean", "-o", "out"], "timm:resnet18 or torchvision:resnet18"),
+    (["eval", "-m", "wrong:f", "--data", "digits", "-p", "clean", "-o", "out"], "wrong"),
     ([*EVAL, "--data", "latin"], "labels.csv"),
     (["eval", "-m", "symvit_digits", "-p", "strict.toml", "-o", "out"], "steps = '2'"),
     (["eval", "-m", "symvit_digits", "-p", "lazy.toml", "-o", "out"], "step_size = 0"),
@@ -206,7 +208,7 @@ def test_eval_show_leaderboard_and_plan(tmp_path, capsys):
         "--batch-size",
         "40",
     ]
-    assert rbk("eval", *arguments, "--no-audit", "-o", "runs", "--json") == 0
+    assert rbk("eval", *arguments, "--audit", "none", "-o", "runs", "--json") == 0
     records = json.loads(capsys.readouterr().out)
     assert [record["spec"]["model"]["name"] for record in records] == ["symvit_digits"] * 2 + ["symvit_digits_adv"] * 2
     files = find_records("runs")
@@ -249,7 +251,18 @@ def test_a_folder_of_images_and_a_users_model(pictures, tmp_path, monkeypatch, c
         "    return Net()\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    mine = ["-m", "mymodel:build", "--data", str(pictures), "-p", "pgd20-linf-1_255", "--batch-size", "6", "--no-audit"]
+    mine = [
+        "-m",
+        "mymodel:build",
+        "--data",
+        str(pictures),
+        "-p",
+        "pgd20-linf-1_255",
+        "--batch-size",
+        "6",
+        "--audit",
+        "none",
+    ]
     assert rbk("eval", *mine, "-o", "runs", "-q") == 0
     record = load_record(find_records("runs")[0])
     assert record.spec.data.n == 6
@@ -261,7 +274,18 @@ def test_a_folder_of_images_and_a_users_model(pictures, tmp_path, monkeypatch, c
 def test_a_checkpoint_and_overrides_show_in_the_record(tmp_path, capsys):
     shutil.copy(WEIGHTS / "symvit_digits_adv.safetensors", tmp_path / "mine.safetensors")
     arguments = ["-m", "rpc_symvit_digits", "--checkpoint", "mine.safetensors", "--set", "model.iterations=2"]
-    arguments += ["-p", "pgd20-linf-8_255", "--set", "eps=3/255", "--limit", "4", "--batch-size", "4", "--no-audit"]
+    arguments += [
+        "-p",
+        "pgd20-linf-8_255",
+        "--set",
+        "eps=3/255",
+        "--limit",
+        "4",
+        "--batch-size",
+        "4",
+        "--audit",
+        "none",
+    ]
     assert rbk("eval", *arguments, "-o", "r", "-q") == 0
     record = load_record(find_records("r")[0])
     config = record.spec.model.config
@@ -297,7 +321,7 @@ def test_pictures(pictures, capsys):
 
 def test_a_killed_evaluation_leaves_whole_files_only_and_goes_on(tmp_path):
     arguments = ["-m", "rpc_symvit_all_digits_adv", "-p", "clean", "-p", "pgd20-linf-8_255", "-p", "fgsm-linf-4_255"]
-    arguments += ["--limit", "40", "--batch-size", "8", "--no-audit", "-o", "runs", "-q"]
+    arguments += ["--limit", "40", "--batch-size", "8", "--audit", "none", "-o", "runs", "-q"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen([*RBK, "eval", *arguments], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
@@ -338,7 +362,19 @@ def test_a_bug_is_not_mistaken_for_a_regression(monkeypatch, capsys):
 
 
 def test_the_gate_on_planted_regressions(tmp_path, capsys):
-    common = ["-p", "pgd20-linf-4_255", "--limit", "40", "--batch-size", "40", "--name", "model", "--no-audit", "-q"]
+    common = [
+        "-p",
+        "pgd20-linf-4_255",
+        "--limit",
+        "40",
+        "--batch-size",
+        "40",
+        "--name",
+        "model",
+        "--audit",
+        "none",
+        "-q",
+    ]
     assert rbk("eval", "-m", "symvit_digits_adv", *common, "-o", "old") == 0
     assert rbk("eval", "-m", "symvit_digits", *common, "-o", "new") == 0
     gate = ["--baseline", "old", "--fail", "robust_accuracy:-2pp"]
@@ -353,7 +389,19 @@ def test_the_gate_on_planted_regressions(tmp_path, capsys):
 
 
 def test_a_curve_is_one_record_per_budget(tmp_path, capsys):
-    arguments = ["eval", "-m", "symvit_digits", "-p", "pgd20-linf-1_255", "-p", "clean", "--limit", "8", "--no-audit"]
+    arguments = [
+        "eval",
+        "-m",
+        "symvit_digits",
+        "-p",
+        "pgd20-linf-1_255",
+        "-p",
+        "clean",
+        "--limit",
+        "8",
+        "--audit",
+        "none",
+    ]
     arguments += ["--batch-size", "8"]
     assert main([*arguments, "--curve", "4/255,1/255", "--out", str(tmp_path), "--json"]) == 0
     records = json.loads(capsys.readouterr().out)

@@ -12,8 +12,8 @@ from robustbench_kpca import create_model
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.diagnostics.epochs import TERMS, load_trajectory
+from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.models.checkpoint import save_checkpoint
-from robustbench_kpca.models.loading import bundled
 
 FOUR = ("eigenvalues", "gamma", "projection_loss", "value_vectors")
 RBK_DATA = Path(os.environ.get("RBK_DATA", "nowhere"))
@@ -224,7 +224,7 @@ def test_memory_does_not_grow_with_the_images():
 
 def test_images_that_a_model_cannot_take(capsys):
     assert rbk("vit_tiny_patch16_224", "--untrained", "--data", "digits", "--images", 2, "-q") == 2
-    assert "AssertionError: Input height (32)" in capsys.readouterr().err
+    assert "images of 32 x 32 pixels; expected 224 x 224" in capsys.readouterr().err
 
 
 def test_a_comparison_can_be_read_by_machines(tmp_path, capsys):

@@ -58,7 +58,7 @@ def test_corrupted_scenes_and_the_gate(capsys):
 
 
 def test_an_attack_on_scenes(capsys):
-    attack = ["-p", "segpgd20-linf-2_255", "--set", "steps=2", "--batch-size", "6", "--no-audit"]
+    attack = ["-p", "segpgd20-linf-2_255", "--set", "steps=2", "--batch-size", "6", "--audit", "none"]
     assert rbk(*UNTRAINED, *attack, "--name", "m") == 0
     assert "robust_miou" in capsys.readouterr().out
     assert rbk("records", "show", "out") == 0
@@ -75,7 +75,7 @@ def test_an_attack_on_scenes(capsys):
             ["eval", "-m", "vit_digits", "-p", "segmentation", "--data", "shapes", "--set", "window=32"],
             "logits",
         ),
-        (["eval", "-m", "symvit_shapes", "--untrained", "-p", "clean"], "logits"),
+        (["eval", "-m", "symvit_shapes", "--untrained", "-p", "clean", "--data", "digits"], "64 x 64"),
         (
             [*UNTRAINED, "-p", "segmentation", "--set", "model.num_classes=5"],
             "5 classes",

@@ -60,7 +60,7 @@ def test_a_problem_from_files(tmp_path, capsys):
     weights = trained(tmp_path, "softmax_waves", f"data=uea:{tmp_path}", *options)
     model = [part for key, value in shape.items() for part in ("--set", f"model.{key}={value}")]
     asked = ["eval", "-m", "softmax_seq_waves", "--checkpoint", weights, "--data", f"uea:{tmp_path}", *model]
-    asked += ["-o", str(tmp_path / "runs"), "--no-audit"]
+    asked += ["-o", str(tmp_path / "runs"), "--audit", "none"]
     assert main([*asked, "-p", "signal-corruptions", "-p", "signal-pgd20-linf-1_10"]) == 0
     found = records(tmp_path / "runs")
     assert len(found["signal-corruptions"].outcomes) == 8 * 21

@@ -15,7 +15,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.models.checkpoint import read_header
+from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.training.generators import own_generators, seed_generators
 from robustbench_kpca.training.image_files import ImageFileSource, _posterize
 from robustbench_kpca.training.loop import Options, train

@@ -323,7 +323,7 @@ def test_records_of_attacks_on_scenes_keep_the_audit(tmp_path):
 def test_an_evaluation_audits_segmenters(tmp_path):
     command = ["eval", "-m", "symvit_shapes", "--data", "shapes", "--limit", "2", "-p", "seg-pgd20-linf-1_255"]
     command += ["--set", "steps=1", "--batch-size", "2", "-q"]
-    assert main([*command, "-o", str(tmp_path / "bare"), "--no-audit"]) == 0
+    assert main([*command, "-o", str(tmp_path / "bare"), "--audit", "none"]) == 0
     assert not list(tmp_path.rglob("*.audit.json"))
     assert main([*command, "-o", str(tmp_path / "runs")]) == 0
     assert len(list(tmp_path.rglob("*.audit.json"))) == 1

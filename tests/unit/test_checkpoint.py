@@ -19,8 +19,8 @@ from robustbench_kpca import create_model, load_model
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.files import write_atomic
+from robustbench_kpca.models.bundle import WEIGHTS
 from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_state, save_checkpoint
-from robustbench_kpca.models.loading import WEIGHTS
 from robustbench_kpca.records.record import find_records, load_record
 
 pytestmark = pytest.mark.usefixtures("few_resamples")

@@ -17,7 +17,7 @@ from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.inference.sliding_window.tiles import through_windows
 from robustbench_kpca.inference.sliding_window.windows import segment
-from robustbench_kpca.records.outcomes import COUNTS
+from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks import task_named
 
 CPU = torch.device("cpu")

@@ -16,7 +16,7 @@ from robustbench_kpca.diagnostics.sources import ImageSource, TextSource
 from robustbench_kpca.diagnostics.taps import call, find_taps, listening
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.environment import environment
-from robustbench_kpca.models.loading import bundled
+from robustbench_kpca.models.bundle import bundled
 
 pytestmark = pytest.mark.usefixtures("fork")
 FOUR = ("eigenvalues", "gamma", "projection_loss", "value_vectors")

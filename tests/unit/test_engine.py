@@ -8,6 +8,7 @@ from torch import nn
 from robustbench_kpca import attack, evaluate, load_data, load_model
 from robustbench_kpca.attack_loop.engine import Engine
 from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.evaluation import watch
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner
@@ -285,8 +286,9 @@ def test_an_interrupted_evaluation_goes_on_in_mid_attack(tmp_path, monkeypatch, 
     whole = evaluate(model, data, **how, audit=False).outcomes
     needed = len(calls)
     monkeypatch.setattr(Journal, "due", lambda self: True)
+    monkeypatch.setattr(watch, "EVERY", 0.0)
 
-    def stop(done, total):
+    def stop(done, total, **news):
         if done >= total // 2:
             raise KeyboardInterrupt
 
@@ -311,7 +313,7 @@ def test_a_journal_of_another_run_is_ignored(tmp_path, monkeypatch):
     monkeypatch.setattr(Journal, "due", lambda self: True)
     data = load_data("digits", limit=40)
 
-    def stop(done, total):
+    def stop(done, total, **news):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from robustbench_kpca.records.estimate import bootstrap_mean, holm, mcnemar, mean, paired_p_value, proportion, sign_flip
 
@@ -19,6 +20,12 @@ def test_wilson_closed_form(pair):
     assert found.low == pytest.approx(max(0, centre - half), abs=1e-9)
     assert found.high == pytest.approx(min(1, centre + half), abs=1e-9)
     assert found.low <= found.value <= found.high
+
+
+@given(st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_is_scipys_to_the_bit(pair):
+    found, scipys = proportion(*pair), stats.binomtest(*pair).proportion_ci(0.95, method="wilson")
+    assert (found.low, found.high) == (scipys.low, scipys.high)
 
 
 def test_wilson_published_example():

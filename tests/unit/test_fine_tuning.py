@@ -9,7 +9,8 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import create_model, load_data, load_model
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.models.checkpoint import read_header, save_checkpoint, state_sha256
+from robustbench_kpca.models.bundle import read_header
+from robustbench_kpca.models.checkpoint import save_checkpoint, state_sha256
 from robustbench_kpca.training.loop import Options, train
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.training.start import start

@@ -6,6 +6,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import create_model, load_data, load_model
 from robustbench_kpca.attention.rpc import Iterate, Pursuit
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.mixing import (
     at_most,
     attention_weights,
@@ -132,7 +133,7 @@ def test_the_trace_is_that_of_the_layers_own_keys(digits):
 
 def test_observers_go_even_after_a_failure(fork):
     model = create_model("rpc_symvit_digits")
-    with pytest.raises(AssertionError, match="Input height"):
+    with pytest.raises(BadInputError, match="16 x 16"):
         trace_model(model, torch.zeros(1, 3, 16, 16))
     assert all(layer.observer is None for layer in rpc_layers(model))
 

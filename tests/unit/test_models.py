@@ -7,7 +7,7 @@ from timm.models.vision_transformer import VisionTransformer
 
 from robustbench_kpca import create_model, evaluate, load_model
 from robustbench_kpca.errors import BadInputError, UnknownNameError
-from robustbench_kpca.models import ARCHITECTURES
+from robustbench_kpca.models import ARCHITECTURES, register_with_timm
 from robustbench_kpca.models.loading import bundled, input_view
 
 
@@ -44,7 +44,7 @@ def test_the_api_example(fork):
         ("rpc_symvit_digits", {"layers": "frist"}, "'first', 'last', 'all' .*0 to 3"),
         ("rpc_symvit_digits", {"layers": [4]}, "0 to 3"),
         ("rpc_symvit_digits", {"lam": -1}, "lam > 0"),
-        ("vit_digits", {"num_heads": 5}, "cannot be built"),
+        ("vit_digits", {"num_heads": 5}, "width 48 with 5 heads"),
         ("vit_digits", {"depth": 0}, "depth = 0"),
         ("rpc_symvit_digits", {"iterations": 2.5}, "iterations = 2.5"),
     ],
@@ -96,7 +96,12 @@ def layout(model):
     return {name: value.shape for name, value in model.state_dict().items()}
 
 
-def test_timm_builds_our_models(fork, images):
+@pytest.fixture(scope="module")
+def registered():
+    register_with_timm()
+
+
+def test_timm_builds_our_models(fork, registered, images):
     name = "rpc_symvit_tiny_patch16_224"
     model = timm.create_model(name, num_classes=5)
     assert layout(model) == layout(create_model(name, num_classes=5))
@@ -106,14 +111,14 @@ def test_timm_builds_our_models(fork, images):
         timm.create_model("rpc_symvit_digits", iteration=2)
 
 
-def test_timm_gives_the_bundled_weights(images):
+def test_timm_gives_the_bundled_weights(registered, images):
     ours, theirs = load_model("rpc_symvit_digits"), timm.create_model("rpc_symvit_digits", pretrained=True)
     assert torch.equal(ours(images), theirs(images))
     with pytest.raises(BadInputError, match="weights"):
         timm.create_model("rpc_symvit_cifar", pretrained=True)
 
 
-def test_timm_keeps_its_own_names(fork):
+def test_timm_keeps_its_own_names(fork, registered):
     model = timm.create_model("vit_tiny_patch16_224", depth=1)
     assert type(model) is VisionTransformer
     assert model.pretrained_cfg["mean"] == (0.5, 0.5, 0.5)
@@ -121,7 +126,7 @@ def test_timm_keeps_its_own_names(fork):
 
 
 @pytest.mark.parametrize(("name", "size", "crop"), [("rpc_symvit_digits", 32, 0.875), ("rpc_fan_cifar", 32, 1.0)])
-def test_timms_data_pipeline_hands_over_pixels_in_0_1(fork, name, size, crop):
+def test_timms_data_pipeline_hands_over_pixels_in_0_1(fork, registered, name, size, crop):
     config = timm.data.resolve_model_data_config(timm.create_model(name))
     assert config["mean"] == (0.0, 0.0, 0.0)
     assert config["std"] == (1.0, 1.0, 1.0)
@@ -155,7 +160,7 @@ def test_timm_models_are_normalised_by_their_own_constants(images):
 
 
 def test_bundled_models_are_small_and_say_where_they_come_from():
-    from robustbench_kpca.models.checkpoint import read_header
+    from robustbench_kpca.models.bundle import read_header
     from robustbench_kpca.training.recipe import load_recipe
 
     assert len(bundled()) == 16

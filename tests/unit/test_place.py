@@ -19,7 +19,7 @@ def model(fork):
 def test_every_attention_in_chosen_layers(model, name):
     before = {key: value.clone() for key, value in model.state_dict().items()}
     assert place(model, name, [0, 2]) is model
-    assert [type(block.attn) is ATTENTIONS.get(name) for block in model.blocks] == [True, name == "softmax", True]
+    assert [type(block.attn) is ATTENTIONS.get(name) for block in model.blocks] == [True, False, True]
     assert model(torch.rand(2, 3, 32, 32)).shape == (2, 5)
     after = model.state_dict()
     assert torch.equal(after["blocks.2.attn.proj.weight"], before["blocks.2.attn.proj.weight"])

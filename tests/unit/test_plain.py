@@ -9,8 +9,8 @@ from torch import nn
 
 from robustbench_kpca import evaluate, evaluate_together, load_data, load_model
 from robustbench_kpca.corruptions import Cell
+from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.data.imagenet_classes import imagenet_classes
-from robustbench_kpca.data.load import as_dataset
 from robustbench_kpca.data.pair import Pair
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.journal import Journal
@@ -30,11 +30,10 @@ def digits():
 
 def shown_images(samples, cell, storage, *, batch_size, workers=0):
     """The images of one cell, as the loader gives them to models."""
-    fields = {"corruptions": [cell.corruption], "severities": [cell.severity], "storage": storage}
+    fields = {"corruptions": [cell.corruption], "severities": [cell.severity], "storage": storage, "clean": False}
     protocol = load_scenario("common-corruptions-32px", fields)[1]
-    place = (cell.corruption, cell.severity)
     found = task_named("classification").compute.shown(
-        samples, protocol, place, range(len(samples)), batch_size=batch_size, workers=workers, seed=cell.seed,
+        samples, protocol, range(len(samples)), batch_size=batch_size, workers=workers, seed=cell.seed,
         frost=cell.frost,
     )  # fmt: skip
     return torch.cat([images for _, (images, _) in found])

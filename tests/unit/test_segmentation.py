@@ -349,10 +349,10 @@ def test_a_scene_too_small_for_a_corruption_is_named_before_anything_is_measured
     with pytest.raises(BadInputError, match=r"'tiny'.*pixelate .*1 x 1"):
         evaluate(model, tiny, **asked, audit=False)
     assert model.calls == 1, "the probe's"
-    protocol = load_scenario("shapes-c", {"corruptions": ["pixelate"], "severities": [5]})[1]
+    protocol = load_scenario("shapes-c", {"corruptions": ["pixelate"], "severities": [5], "clean": False})[1]
     how = {"batch_size": 1, "workers": 0, "seed": 0, "frost": "generated"}
     with pytest.raises(BadInputError, match=r"'tiny'.*pixelate"):
-        list(COMPUTE.shown(tiny, protocol, ("pixelate", 5), [0, 1, 2], **how))
+        list(COMPUTE.shown(tiny, protocol, [0, 1, 2], **how))
 
 
 def test_what_was_left_out_is_flagged_with_its_reason(tmp_path, scenes):

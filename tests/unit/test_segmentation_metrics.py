@@ -13,7 +13,8 @@ from robustbench_kpca.metrics import measure, metric_for
 from robustbench_kpca.metrics.shared.bootstrap import bootstrap
 from robustbench_kpca.metrics.shared.pixels import PixelCounts
 from robustbench_kpca.protocols.loading import load_scenario
-from robustbench_kpca.records.outcomes import COUNTS, Outcomes
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks.segmentation import TASK
 from robustbench_kpca.tasks.segmentation.counts import pixel_counts
 

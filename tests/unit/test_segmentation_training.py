@@ -16,7 +16,8 @@ from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.errors import BadInputError, UnknownNameError
 from robustbench_kpca.metrics.shared.pixels import miou
-from robustbench_kpca.models.checkpoint import read_header, save_checkpoint
+from robustbench_kpca.models.bundle import read_header
+from robustbench_kpca.models.checkpoint import save_checkpoint
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.segmentation.counts import pixel_counts
 from robustbench_kpca.training import scene_files

@@ -214,12 +214,12 @@ def test_tiny_takes_512_by_683(fork):
 def test_rates_of_dropping_are_the_authors(fork):
     """Encoder: drop path 0 to 0.1 and no dropout; decoder: dropout 0.1 wherever there is one; RPC keeps it."""
     model = create_model("rpc_symvit_segmenter_tiny", drop_path_rate=0.1)
-    paths = [getattr(block.drop_path1, "drop_prob", 0.0) for block in model.encoder.blocks]
+    paths = [block.drop_path1.rate for block in model.encoder.blocks]
     assert paths == pytest.approx([0.1 * index / 11 for index in range(12)])
     for block in model.decoder.blocks:
         assert block.attn.attn_drop == 0.1
-        assert block.attn.proj_drop.p == block.mlp.drop1.p == block.mlp.drop2.p == 0.1
-        assert not hasattr(block.drop_path1, "drop_prob")
+        assert block.attn.proj_drop.p == block.mlp.drop.p == 0.1
+        assert block.drop_path1.rate == 0
     assert all(block.attn.attn_drop == block.attn.proj_drop.p == 0 for block in model.encoder.blocks)
 
 

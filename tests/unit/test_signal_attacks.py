@@ -114,7 +114,7 @@ def test_out_of_distribution_detection_is_for_images(signals):
 
 
 def test_an_audit_of_signals_says_how_to_go_on(model, signals):
-    with pytest.raises(BadInputError, match="--no-audit"):
+    with pytest.raises(BadInputError, match="--audit none"):
         evaluate(model, signals, protocol="signal-fgsm-linf-1_10")
 
 

@@ -76,7 +76,7 @@ def test_the_command_line_takes_lists_and_stored_sets(imagenet_c, tmp_path, monk
     assert "mean_corruption_error" in capsys.readouterr().out
     assert main([*common, "-p", "imagenet-c-generated"]) == 2
     assert "mode = 'stored'" in capsys.readouterr().err
-    assert main([*common, "-p", "fgsm-linf-1_255", "--no-audit"]) == 2
+    assert main([*common, "-p", "fgsm-linf-1_255", "--audit", "none"]) == 2
 
 
 def test_a_set_is_not_evaluated_as_another(imagenet_c):

@@ -12,7 +12,7 @@ from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report.sweep import combinations
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
-SWEEP = ["sweep", "-m", "rpc_symvit_digits", "--limit", "8", "--no-audit", "-q"]
+SWEEP = ["sweep", "-m", "rpc_symvit_digits", "--limit", "8", "--audit", "none", "-q"]
 
 
 def test_combinations_are_the_product_in_order():

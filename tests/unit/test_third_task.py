@@ -78,7 +78,19 @@ def test_its_models_are_audited_like_others():
 
 
 def test_the_command_line_evaluates_shows_checks_and_ranks_it(tmp_path, capsys):
-    asked = ["eval", "-m", "toy_task:exact", "-m", "toy_task:shifted", "--data", "toy-tags", "-o", "runs", "--no-audit"]
+    asked = [
+        "eval",
+        "-m",
+        "toy_task:exact",
+        "-m",
+        "toy_task:shifted",
+        "--data",
+        "toy-tags",
+        "-o",
+        "runs",
+        "--audit",
+        "none",
+    ]
     assert main([*asked, "-p", "clean", "-p", "pgd20-linf-8_255", "-q"]) == 0
     assert main(["records", "show", "runs"]) == 0
     assert main(["check", "runs", "--baseline", "runs", "--fail", "robust_sequences:-2pp"]) == 0

@@ -2,7 +2,6 @@
 
 import errno
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,9 +16,9 @@ from robustbench_kpca.data.io.lock import locked
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.files import unwritable
+from robustbench_kpca.progress import Progress
 
 CHUNK = 256  # number of images per journal entry: 38 MB at 224 px
-Progress = Callable[[int, int], None]
 """Called with (images done, images in total)."""
 
 
@@ -60,6 +59,8 @@ class CachedSamples(Samples):
         super().__init__(source.name, source.split, source.ids, source.strata, source.classes)
         self.source, self.path = source, path
         self.skipped, self.expected, self.known_classes = source.skipped, source.expected, source.known_classes
+        self.class_names, self.resized = source.class_names, source.resized
+        self.counted, self.held = source.counted, source.held
         self.rows = _rows(source)
         self.map: NDArray[np.uint8] | None = None
         held, first = self._open(), np.asarray(source.image(0))

@@ -23,11 +23,11 @@ from robustbench_kpca.data.io.reading import image_files, no_images, read_rgb
 from robustbench_kpca.data.request import BadImages, View
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
 from robustbench_kpca.files import replace_file, sha256
+from robustbench_kpca.progress import Progress
 
 Pixels = NDArray[np.uint8]
 Make = Callable[[Pixels, str, str], bytes]
 """Makes the bytes of one file from (pixels, folder, relative path of the source, which names the random stream)."""
-Progress = Callable[[int, int], None]
 """Called with (sources done, sources in total)."""
 
 

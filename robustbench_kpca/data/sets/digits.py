@@ -9,12 +9,17 @@ The split is fixed and stratified: within each class, in the bundled order, posi
 digit, so the same writers occur in every part: the accuracy is that on known writers.
 """
 
+import gzip
+import importlib.util
+from functools import cache
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
+from robustbench_kpca.errors import BadInputError
 
 SPLITS = {"test": (0, 5), "val": (1,), "train": (2, 3, 4, 6, 7, 8, 9)}
 SCALE = 4
@@ -29,6 +34,25 @@ def enlarge(digits: NDArray[np.float64]) -> NDArray[np.uint8]:
     return np.repeat(large[..., None], 3, axis=-1)
 
 
+@cache
+def _digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return all digits, (1797, 8, 8), and their labels.
+
+    The file is read where scikit-learn has it: importing scikit-learn takes longer than everything else here.
+
+    Raises:
+        BadInputError: scikit-learn or its file is missing.
+
+    """
+    spec = importlib.util.find_spec("sklearn")
+    path = Path(str(spec.origin if spec else "sklearn")).parent / "datasets" / "data" / "digits.csv.gz"
+    if not path.is_file():
+        raise BadInputError(f"scikit-learn's digits are not at {path}", fix="pip install scikit-learn")
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        table = np.loadtxt(file, delimiter=",")
+    return table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
+
+
 def load(request: Request) -> ArraySamples:
     """Return one part of the split: `test` (the default), `val` or `train`.
 
@@ -38,15 +62,14 @@ def load(request: Request) -> ArraySamples:
     """
     request.refuse_folder("digits")
     split = request.split_of("digits", list(SPLITS))
-    bunch = load_digits()
-    labels = bunch.target.astype(int)
+    digits, labels = _digits()
     position = np.empty(len(labels), dtype=int)
     for label in range(10):
         members = np.flatnonzero(labels == label)
         position[members] = np.arange(len(members)) % 10
     chosen = np.flatnonzero(np.isin(position, SPLITS[split]))
     return ArraySamples(
-        enlarge(bunch.images[chosen]),
+        enlarge(digits[chosen]),
         labels[chosen].tolist(),
         name="digits",
         split=split,

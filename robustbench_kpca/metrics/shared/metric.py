@@ -12,10 +12,8 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics.shared.bootstrap import Weights, bootstrap, paired_difference
 from robustbench_kpca.metrics.shared.unit import Unit
 from robustbench_kpca.protocols.scenario import Scenario
-from robustbench_kpca.records.estimate import Estimate, Values, mean, paired_p_value
+from robustbench_kpca.records.estimate import Estimate, Values, Z, mean, paired_p_value
 from robustbench_kpca.records.outcomes import Outcomes
-
-Z = 1.959963984540054  # half the width of a normal 95 % interval, in standard errors
 
 
 @dataclass(frozen=True)

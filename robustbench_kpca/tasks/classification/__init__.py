@@ -1,6 +1,6 @@
 """Image classification: one label per image."""
 
-from robustbench_kpca.records.outcomes import COUNTS, ColumnType, Table
+from robustbench_kpca.records.table import COUNTS, ColumnType, Table
 from robustbench_kpca.tasks.task import Task
 
 _RANKED: dict[str, ColumnType] = {

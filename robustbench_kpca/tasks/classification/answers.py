@@ -12,7 +12,8 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.scenario import Ood, Scenario, Shift, cells_of
-from robustbench_kpca.records.outcomes import Column, Outcomes, Table
+from robustbench_kpca.records.outcomes import Column, Outcomes
+from robustbench_kpca.records.table import Table
 from robustbench_kpca.tasks.classification.rank import rank_of
 from robustbench_kpca.tasks.classification.requirements import IMAGENET_CLASSES, classes_of
 from robustbench_kpca.tasks.results import ModelResults

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from robustbench_kpca.attack_loop.engine import CleanBatch
 from robustbench_kpca.attack_loop.pool import Sample
 from robustbench_kpca.attacks.shared.ball import distance
-from robustbench_kpca.corruptions import Cell
+from robustbench_kpca.data.base import Image
 from robustbench_kpca.data.cells import CellSamples
+from robustbench_kpca.data.io.memory import Remembered
+from robustbench_kpca.data.request import View
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.corrupted import cell_of, corrupted
@@ -18,15 +20,17 @@ from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.loader import in_batches
 from robustbench_kpca.inference.runner import Presentation, Runner, call
-from robustbench_kpca.protocols.scenario import Corruption, Scenario
-from robustbench_kpca.records.outcomes import COUNTS, Outcomes
+from robustbench_kpca.protocols.scenario import Corruption, Scenario, cells_of
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks.audit_plan import SHARED_ATTACKS, SHARED_WHITE_BOX, AuditPlan
 from robustbench_kpca.tasks.classification import TASK
 from robustbench_kpca.tasks.classification.answers import Answers
-from robustbench_kpca.tasks.classification.requirements import first_cell, require_images
+from robustbench_kpca.tasks.classification.classes import match_classes
+from robustbench_kpca.tasks.classification.requirements import at_size, first_cell, require_images
 from robustbench_kpca.tasks.classification.success import Misclassified
 from robustbench_kpca.tasks.classification.training import ClassificationTraining
-from robustbench_kpca.tasks.compute import Compute, Place, Row
+from robustbench_kpca.tasks.compute import Compute, Row
 from robustbench_kpca.types import Images, Labels
 
 Item = tuple[int, Tensor, int]
@@ -61,6 +65,14 @@ class Classification(Compute[Samples]):
         """Refuse images on which the protocol cannot be evaluated: see `require_images`."""
         require_images(data, protocol)
 
+    def match_classes(self, data: Samples, classes: int, names: Sequence[str] | None) -> tuple[Samples, str]:
+        """Match by name, by WordNet id or by number: see `match_classes`."""
+        return match_classes(data, classes, names)
+
+    def at_size(self, data: Samples, view: View, *, asked: bool) -> Samples:
+        """Resize pictures of another size than the model's only if asked: see `at_size`."""
+        return at_size(data, view, asked=asked)
+
     def presentation(self, model: nn.Module, *, attacked: bool) -> Presentation:  # noqa: ARG002
         """Show images whole."""
         return _ONE_ROW
@@ -72,17 +84,12 @@ class Classification(Compute[Samples]):
         return images
 
     def shown(
-        self, data: Samples, protocol: Scenario, place: Place, indices: Sequence[int], *,
+        self, data: Samples, protocol: Scenario, rows: Sequence[int], *,
         batch_size: int, workers: int, seed: int, frost: str,
     ) -> Iterator[tuple[list[int], tuple[Images, Labels]]]:  # fmt: skip
         """Yield batches of images with their labels."""
-        source, cell, storage = data, None, "none"
-        if isinstance(data, CellSamples):
-            source = data.cell(*place)
-        elif isinstance(protocol, Corruption):
-            cell, storage = cell_of(protocol, place, seed, frost), protocol.storage
-        fetch = partial(_fetch, source, cell, storage)
-        for numbers, images, labels in in_batches(fetch, _collate, indices, batch_size=batch_size, workers=workers):
+        fetch = _Grid(data, protocol, seed, frost)
+        for numbers, images, labels in in_batches(fetch, _collate, rows, batch_size=batch_size, workers=workers):
             yield numbers, (images, labels)
 
     def results(self, name: str, runner: Runner, data: Samples, protocol: Scenario, journal: Journal | None) -> Answers:
@@ -92,7 +99,7 @@ class Classification(Compute[Samples]):
     def batches(self, data: Samples, indices: Sequence[int], batch_size: int, workers: int = 0) -> Iterator[CleanBatch]:
         """Yield images with their labels."""
         if indices:
-            fetch = partial(_fetch, data, None, "none")
+            fetch = partial(_fetch, data)
             yield from in_batches(fetch, _collate, indices, batch_size=batch_size, workers=workers)
 
     def rows(self, sample: Sample, space: InputSpace) -> list[Row]:
@@ -115,7 +122,7 @@ class Classification(Compute[Samples]):
         if not data.form.box:
             raise BadInputError(
                 f"an audit on data '{data.name}', which are {data.form.name}", expected="images in [0, 1]",
-                fix="add --no-audit",
+                fix="add --audit none",
             )  # fmt: skip
         return super().audited(data, count)
 
@@ -137,13 +144,36 @@ class Classification(Compute[Samples]):
 COMPUTE = Classification()
 
 
-def _fetch(samples: Samples, cell: Cell | None, storage: str, index: int) -> Item:
-    image, form = samples.image(index), samples.form
+def _fetch(samples: Samples, index: int) -> Item:
+    return index, samples.form.tensor(_checked(samples, samples.image(index))), samples.labels[index]
+
+
+def _checked(samples: Samples, image: Image) -> Image:
     if isinstance(image, Tensor):
-        form.check(image[None])
-    if cell is not None:
-        image = corrupted(form.array(image), cell, samples.ids[index], storage)
-    return index, form.tensor(image), samples.labels[index]
+        samples.form.check(image[None])
+    return image
+
+
+class _Grid:
+    """Makes rows of the grid: row c * n + i is sample i of n in cell c."""
+
+    def __init__(self, data: Samples, protocol: Scenario, seed: int, frost: str) -> None:
+        self.data, self.protocol, self.seed, self.frost = data, protocol, seed, frost
+        self.places = cells_of(protocol)
+        self.clean = Remembered(data.image)
+
+    def __call__(self, row: int) -> Item:
+        data, form = self.data, self.data.form
+        (cell, index), protocol = divmod(row, len(data)), self.protocol
+        place = self.places[cell]
+        if isinstance(data, CellSamples):
+            return row, *_fetch(data.cell(*place), index)[1:]
+        image = _checked(data, self.clean(index))
+        if isinstance(protocol, Corruption):
+            made = cell_of(protocol, place, self.seed, self.frost)
+            if made is not None:
+                image = corrupted(form.array(image), made, data.ids[index], protocol.storage)
+        return row, form.tensor(image), data.labels[index]
 
 
 def _collate(items: list[Item]) -> CleanBatch:

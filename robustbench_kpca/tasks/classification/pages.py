@@ -23,6 +23,7 @@ from robustbench_kpca.tasks.pages import Pages
 class ClassificationPages(Pages):
     """Top-1 accuracy and top-1 error."""
 
+    hub_task = "image-classification"
     quantity = "accuracy"
     error = "top-1 error"
     rules = RULES
@@ -63,8 +64,8 @@ class ClassificationPages(Pages):
         return clean | {level: mean(1 - grid.wrong[:, averaged, at].mean(axis=1)) for at, level in levels}
 
     def headline(self, record: Record) -> list[str]:
-        """Return all metrics except the clean accuracy, unless it is the only one."""
-        return [name for name in record.metrics if name != "clean_accuracy"] or list(record.metrics)
+        """Return all metrics, the clean accuracy first."""
+        return sorted(record.metrics, key=lambda name: name != "clean_accuracy")
 
 
 PAGES = ClassificationPages()

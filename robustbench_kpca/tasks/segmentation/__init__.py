@@ -1,6 +1,6 @@
 """Semantic segmentation: images of any size with a label for every pixel ("scenes")."""
 
-from robustbench_kpca.records.outcomes import COUNTS, ColumnType, Table
+from robustbench_kpca.records.table import COUNTS, ColumnType, Table
 from robustbench_kpca.tasks.task import Task
 
 _PIXELS: dict[str, ColumnType] = {

@@ -10,7 +10,7 @@ from robustbench_kpca.attack_loop.pool import Sample
 from robustbench_kpca.attack_loop.success import Answer
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.inference.input_space import InputSpace
-from robustbench_kpca.records.outcomes import COUNTS
+from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks.compute import Row
 from robustbench_kpca.tasks.segmentation.counts import WHOLE, pixel_counts
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from robustbench_kpca.attack_loop.engine import CleanBatch
 from robustbench_kpca.attack_loop.pool import Sample
-from robustbench_kpca.corruptions import Cell
+from robustbench_kpca.data.io.memory import Remembered
 from robustbench_kpca.data.samples import to_tensor
 from robustbench_kpca.data.scenes import Mask, Pixels, Scenes
 from robustbench_kpca.errors import BadInputError
@@ -27,9 +27,9 @@ from robustbench_kpca.inference.sliding_window.windows import (
     first_window,
     own_window,
 )
-from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
+from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario, cells_of
 from robustbench_kpca.tasks.audit_plan import GAIN, SHARED_ATTACKS, SHARED_WHITE_BOX, SLACK, AuditPlan
-from robustbench_kpca.tasks.compute import BATCH_SIZE, Compute, Place, Row
+from robustbench_kpca.tasks.compute import BATCH_SIZE, Compute, Row
 from robustbench_kpca.tasks.drawing import Drawing
 from robustbench_kpca.tasks.form import require_form
 from robustbench_kpca.tasks.segmentation import TASK
@@ -68,13 +68,14 @@ class Segmentation(Compute[Scenes]):
                 expected="mode = 'fast' or 'exact', and reference = 'none' for segmentation",
             )
 
-    def require_classes(self, classes: int, data: Scenes) -> None:
+    def match_classes(self, data: Scenes, classes: int, names: Sequence[str] | None) -> tuple[Scenes, str]:  # noqa: ARG002
         """Refuse a segmenter whose number of classes differs from that of the data."""
         if classes != data.classes:
             raise BadInputError(
                 f"the model has {classes} classes, but data '{data.name}' has {data.classes}",
                 fix="choose a segmenter that was trained on these classes",
             )
+        return data, f"{classes} classes, by number"
 
     def presentation(self, model: nn.Module, *, attacked: bool) -> Presentation:
         """Under attack, divide images into windows of the model's size; otherwise the inputs are windows already."""
@@ -103,16 +104,13 @@ class Segmentation(Compute[Scenes]):
         return min(range(len(data)), key=lambda index: sorted(data.size(index)))
 
     def shown(
-        self, data: Scenes, protocol: Scenario, place: Place, indices: Sequence[int], *,
+        self, data: Scenes, protocol: Scenario, rows: Sequence[int], *,
         batch_size: int, workers: int, seed: int, frost: str,  # noqa: ARG002 (windows of all scenes share batches)
     ) -> Iterator[tuple[list[int], tuple[Pixels, Mask]]]:  # fmt: skip
         """Yield images one by one, corrupted at full resolution, with their masks."""
-        cell, storage = None, "none"
-        if isinstance(protocol, Corruption):
-            cell, storage = cell_of(protocol, place, seed, frost), protocol.storage
-        fetch = partial(_fetch, data, cell, storage)
-        for index, image, mask in in_batches(fetch, _only, indices, batch_size=1, workers=workers):
-            yield [index], (image, mask)
+        fetch = _Grid(data, protocol, seed, frost)
+        for row, image, mask in in_batches(fetch, _only, rows, batch_size=1, workers=workers):
+            yield [row], (image, mask)
 
     def results(
         self, name: str, runner: Runner, data: Scenes, protocol: Scenario, journal: Journal | None
@@ -123,7 +121,7 @@ class Segmentation(Compute[Scenes]):
     def batches(self, data: Scenes, indices: Sequence[int], batch_size: int, workers: int = 0) -> Iterator[CleanBatch]:
         """Yield images of one size with their masks."""
         if indices:
-            fetch = partial(_fetch, data, None, "none")
+            fetch = partial(_fetch, data)
             yield from in_batches(fetch, _stack, indices, batch_size=batch_size, workers=workers)
 
     def groups(self, data: Scenes, indices: Sequence[int]) -> list[list[int]]:
@@ -160,13 +158,34 @@ def _show_windows(window: int, model: nn.Module, x: Images) -> Images:
     return through_windows(model, x, window)
 
 
-def _fetch(scenes: Scenes, cell: Cell | None, storage: str, index: int) -> Picture:
-    image, mask, name = scenes.image(index), scenes.mask(index), scenes.ids[index]
+def _fetch(scenes: Scenes, index: int) -> Picture:
+    return index, *_matching(scenes.ids[index], scenes.image(index), scenes.mask(index))
+
+
+def _matching(name: str, image: Pixels, mask: Mask) -> tuple[Pixels, Mask]:
     if mask.shape != image.shape[:2]:
         raise BadInputError(
             f"the mask of '{name}' is {mask.shape}", expected=f"{image.shape[:2]}, the size of its image"
         )
-    return index, corrupted(image, cell, name, storage), mask
+    return image, mask
+
+
+class _Grid:
+    """Makes rows of the grid: row c * n + i is scene i of n in cell c, corrupted at full resolution."""
+
+    def __init__(self, data: Scenes, protocol: Scenario, seed: int, frost: str) -> None:
+        self.data, self.protocol, self.seed, self.frost = data, protocol, seed, frost
+        self.places = cells_of(protocol)
+        self.images, self.masks = Remembered(data.image), Remembered(data.mask)
+
+    def __call__(self, row: int) -> Picture:
+        (cell, index), protocol = divmod(row, len(self.data)), self.protocol
+        name = self.data.ids[index]
+        image, mask = _matching(name, self.images(index), self.masks(index))
+        if isinstance(protocol, Corruption):
+            made = cell_of(protocol, self.places[cell], self.seed, self.frost)
+            image = corrupted(image, made, name, protocol.storage)
+        return row, image, mask
 
 
 def _only(items: list[Picture]) -> Picture:

@@ -13,7 +13,8 @@ from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.inference.sliding_window.windows import Prediction, Stream, Windowing
 from robustbench_kpca.protocols.scenario import Clean, Corruption, Scenario, cells_of
-from robustbench_kpca.records.outcomes import Outcomes, Table
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.table import Table
 from robustbench_kpca.tasks.results import ModelResults
 
 Counts = NDArray[np.int64]

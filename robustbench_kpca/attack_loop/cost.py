@@ -20,6 +20,10 @@ class Passes:
     forwards: int
     backwards: int
 
+    def times(self, number: int) -> "Passes":
+        """Return so many times as many passes."""
+        return Passes(number * self.forwards, number * self.backwards)
+
 
 @dataclass(frozen=True)
 class Speed:

@@ -1,0 +1,34 @@
+"""Keep decoded images in memory, for grids that show every image many times."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Remembered:
+    """Calls `read` once an index while the results fit; they must not be changed.
+
+    What was read first is kept: a grid shows the images in one order again and again, and of more images than fit, the
+    most recent ones would always be gone before their turn comes.
+
+    Attributes:
+        read: returns item number i, an array or a tensor.
+        limit: bytes that are kept, in each process.
+
+    """
+
+    read: Callable[[int], Any]
+    limit: int = 2**28
+    kept: dict[int, Any] = field(default_factory=dict)
+    size: int = 0
+
+    def __call__(self, index: int) -> Any:
+        """Return item number `index`."""
+        if index in self.kept:
+            return self.kept[index]
+        item = self.read(index)
+        if self.size + item.nbytes <= self.limit:
+            self.kept[index] = item
+            self.size += item.nbytes
+        return item

@@ -1,0 +1,158 @@
+"""The command that remakes a record: written from what was asked for, and read back.
+
+One table lists the options in both directions, so that what is written can be read. `rbk eval` understands the same
+words.
+"""
+
+import json
+import os
+from argparse import ArgumentError, ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
+from robustbench_kpca.inference.acceleration import Acceleration
+from robustbench_kpca.protocols import presets
+from robustbench_kpca.protocols.scenario import Override
+from robustbench_kpca.records.audit import Level
+from robustbench_kpca.strict import parse_assignments
+
+START = ("rbk", "eval")
+_MODEL, _DATA, _RUN = (
+    {
+        "model": "--model", "checkpoint": "--checkpoint", "ema": "--ema", "resize_positions": "--resize-positions",
+        "untrained": "--untrained", "name": "--name",
+    },
+    {
+        "data": "--data", "split": "--split", "limit": "--limit", "against": "--against", "subset": "--subset",
+        "bad_images": "--bad-images", "size": "--size",
+    },
+    {"seed": "--seed", "batch_size": "--batch-size", "device": "--device", "frost_folder": "--frost"},
+)  # fmt: skip
+_KINDS = {"limit": int, "subset": int, "seed": int, "batch_size": int, "frost_folder": Path}
+_FLAGS = ("ema", "resize_positions", "untrained")
+
+
+@dataclass(frozen=True)
+class Command:
+    """What one record was asked with.
+
+    Attributes:
+        model: the model.
+        data: the data.
+        protocol: name or TOML file.
+        overrides: fields replaced in the protocol.
+        audit: how thoroughly the model is audited; None: not at all.
+        options: of the run; folder, workers and `fresh` are no part of the command, since they change no outcome.
+        presets: folder of the user's own protocols.
+
+    """
+
+    model: ModelRequest
+    data: DataRequest
+    protocol: str
+    overrides: Mapping[str, Override] = field(default_factory=dict)
+    options: RunOptions = field(default_factory=RunOptions)
+    audit: Level | None = "full"
+    presets: str | None = field(default_factory=lambda: os.environ.get(presets.ENVIRONMENT_VARIABLE))
+
+    def words(self) -> tuple[str, ...]:
+        """Return the command as a list of words; what has its default is left out."""
+        found = list(START)
+        for request, table, usual in (
+            (self.model, _MODEL, ModelRequest("")), (self.data, _DATA, DataRequest("")), (self.options, _RUN, None),
+        ):  # fmt: skip
+            for name, option in table.items():
+                value = getattr(request, name)
+                if value is not None and (usual is None or value != getattr(usual, name)):
+                    found += [option] if value is True else [option, str(value)]
+        settings = {f"model.{key}": value for key, value in self.model.options.items()} | dict(self.overrides)
+        how = self.options.acceleration
+        found += [*(["--compile", how.compile] if how.compile else []), *(["--tf32"] if how.tf32 else [])]
+        found += ["--protocol", str(self.protocol)]
+        found += [word for key, value in settings.items() for word in ("--set", f"{key}={_spelt(value)}")]
+        found += [word for name in self.options.allow for word in ("--allow", name)]
+        found += [] if self.audit == "full" else ["--audit", self.audit or "none"]
+        return (*found, *(["--presets", self.presets] if self.presets else []))
+
+    def at_batch_size(self, size: int) -> "Command":
+        """Return the command with the batch size that was used, whatever the default will be."""
+        return replace(self, options=replace(self.options, batch_size=size))
+
+
+def parse(words: Sequence[str]) -> Command:
+    """Read a command that `Command.words` wrote.
+
+    Raises:
+        BadInputError: it is no such command.
+
+    """
+    if tuple(words[: len(START)]) != START:
+        raise BadInputError("the record does not say which command made it", fix="evaluate again with rbk eval")
+    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for name, option in (_MODEL | _DATA | _RUN).items():
+        if name in _FLAGS:
+            parser.add_argument(option, dest=name, action="store_true")
+        else:
+            parser.add_argument(option, dest=name, type=_KINDS.get(name, str))
+    for option in ("--protocol", "--presets", "--compile"):
+        parser.add_argument(option)
+    parser.add_argument("--tf32", action="store_true")
+    parser.add_argument("--audit", choices=("full", "quick", "none"), default="full")
+    for option in ("--set", "--allow"):
+        parser.add_argument(option, action="append", default=[])
+    try:
+        found, unknown = parser.parse_known_args(list(words[len(START) :]))
+    except ArgumentError as error:
+        raise BadInputError(f"the command of the record cannot be read ({error})", fix="evaluate again") from None
+    if unknown or None in (found.model, found.data, found.protocol):
+        raise BadInputError(
+            f"the command of the record cannot be read ({' '.join(unknown) or 'a word is missing'})",
+            fix="upgrade robustbench-kpca, or evaluate again",
+        )
+    return _command(found)
+
+
+def _command(found: Namespace) -> Command:
+    settings = parse_assignments(found.set)
+    options = {key.removeprefix("model."): value for key, value in settings.items() if key.startswith("model.")}
+    return Command(
+        ModelRequest(**_given(found, _MODEL), options=options),
+        DataRequest(**_given(found, _DATA)),
+        found.protocol,
+        {key: value for key, value in settings.items() if not key.startswith("model.")},
+        RunOptions(
+            **_given(found, _RUN), allow=tuple(found.allow), acceleration=Acceleration(found.compile, found.tf32)
+        ),
+        None if found.audit == "none" else found.audit,
+        found.presets,
+    )
+
+
+def _given(found: Namespace, table: Mapping[str, str]) -> dict[str, Any]:
+    return {name: getattr(found, name) for name in table if getattr(found, name) is not None}
+
+
+def _spelt(value: Any) -> str:
+    """Write a value so that `--set` reads the same: as plain text where that is enough, else as TOML."""
+    if isinstance(value, str):
+        return value if parse_assignments([f"key={value}"])["key"] == value else _quoted(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_quoted(one) if isinstance(one, str) else _spelt(one) for one in value)}]"
+    return repr(value)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def call(model: str, data: str, protocol: str, **arguments: Any) -> tuple[str]:
+    """Return a call from Python in short: names in place of objects, and the arguments that change outcomes."""
+    given = "".join(f", {name}={value!r}" for name, value in arguments.items() if value not in (None, ()))
+    return (f"evaluate({model}, {data}, protocol={str(protocol)!r}{given})",)

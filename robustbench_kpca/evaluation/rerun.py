@@ -1,0 +1,203 @@
+"""Remake a record, or a random choice of its samples, and compare the outcomes row by row."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from robustbench_kpca.audit.preflight import CHECKS
+from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.data.given import as_dataset
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.command import parse
+from robustbench_kpca.evaluation.measure import measure_attack, measure_together
+from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.trial import NamedModel, Trial
+from robustbench_kpca.inference.acceleration import accelerated
+from robustbench_kpca.inference.environment import FOREIGN, environment
+from robustbench_kpca.models.loading import input_view
+from robustbench_kpca.progress import Progress
+from robustbench_kpca.protocols.scenario import Attack, Scenario, parse_scenario
+from robustbench_kpca.records.differences import Difference, chance_of_finding, differences, only
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.record import Environment, Record, Spec
+
+FORGED = 0.1  # of all samples: the share whose discovery is stated
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """A record beside what its command gives now.
+
+    Attributes:
+        samples: the ids that were evaluated again.
+        total: number of samples of the record.
+        seed: of the choice of samples; None if all were evaluated.
+        exact: whether every column had to be equal; otherwise see `records.differences.ROUNDING`.
+        why: what differs between the two machines, if the comparison was not exact.
+        rows: number of rows compared.
+        differing: the rows that differ.
+
+    """
+
+    samples: tuple[str, ...]
+    total: int
+    seed: int | None
+    exact: bool
+    why: tuple[str, ...]
+    rows: int
+    differing: tuple[Difference, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether no row differs."""
+        return not self.differing
+
+    @property
+    def power(self) -> float:
+        """Probability that this choice holds a forged sample, had a tenth of all samples been forged."""
+        return chance_of_finding(max(1, round(FORGED * self.total)), self.total, len(self.samples))
+
+
+def rerun(
+    record: Record,
+    model: nn.Module | None = None,
+    images: Any = None,
+    labels: Any = None,
+    *,
+    samples: int | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    workers: int = 0,
+    other_versions: bool = False,
+    progress: Progress | None = None,
+) -> Rerun:
+    """Remake a record and compare it sample by sample.
+
+    The outcome of a sample does not depend on the other samples, so a part of them, evaluated in batches of the same
+    size, must give exactly the rows of the record, on the same machine with the same versions.
+
+    Args:
+        record: the record.
+        model: the model; default: the one that the command of the record names.
+        images: the data, as in `evaluate`; default: those that the command names.
+        labels: as in `evaluate`.
+        samples: evaluate only so many samples, chosen at random; default: all.
+        seed: of the choice; default: a new one, so that nobody can know beforehand which samples are looked at.
+        device: such as "cuda"; default: the one of the command.
+        workers: see `RunOptions`.
+        other_versions: go on although packages have other versions than the record names.
+        progress: see `evaluate`.
+
+    Raises:
+        BadInputError: the record cannot be remade: no command, no weights, no data, other weights or data than those of
+            the record, or other versions of packages.
+
+    """
+    known = record.environment
+    spec = record.spec
+    scenario = parse_scenario(dict(spec.protocol.resolved), spec.protocol.name)
+    if scenario.digest() != spec.protocol.digest:
+        raise BadInputError(f"the protocol in {spec.stem()} is not the one that its digest names", fix="evaluate again")
+    versions = _versions(known, environment(torch.device("cpu")), scenario)
+    if versions and not other_versions:
+        raise BadInputError(
+            f"the record was made with {', '.join(versions)}",
+            fix="install those versions, or add --other-versions: rows are then compared with a rounding policy",
+        )
+    named, data, options = _asked(record, model, images, labels)
+    options = replace(options, device=device or options.device, workers=workers, allow=tuple(CHECKS))
+    with accelerated([named.model], options.acceleration):
+        trial = Trial.begin(named, data, spec.protocol.name, scenario, options)
+        why = [*versions, *_machine(known, trial.surroundings)]
+        _require_same(spec, trial.spec, exact=not why)
+        part, seed = _choice(data, samples, seed)
+        made = _outcomes(named, part, spec.protocol.name, scenario, options, progress)
+        found = differences(only(record.outcomes, part.ids), made, exact=not why)
+    return Rerun(tuple(part.ids), len(data), seed, not why, tuple(why), len(made), tuple(found))
+
+
+def _asked(record: Record, model: nn.Module | None, images: Any, labels: Any) -> tuple[NamedModel, Dataset, RunOptions]:
+    """Return model, data and options: those given, else those that the command of the record names."""
+    spec, options = record.spec, RunOptions()
+    source, command = spec.model.source, None
+    if model is None or images is None:
+        if record.command and record.command[0] != "rbk":
+            raise BadInputError(
+                f"the record was made from Python: {record.command[0]}", fix="call rerun(record, model, images)"
+            )
+        command = parse(record.command)
+        options = command.options
+    if model is None:
+        assert command is not None
+        model, source = command.model.load(), command.model.source
+    named = NamedModel(model, spec.model.name, source)
+    if images is not None:
+        data = as_dataset(images, labels)
+    else:
+        assert command is not None
+        data = command.data.load(input_view(model))
+    return named, data.in_order(), replace(options, seed=spec.seed, batch_size=spec.batch_size)
+
+
+def _versions(then: Environment, now: Environment, scenario: Scenario) -> list[str]:
+    """Say which packages have another version; libraries of attacks matter only where the protocol uses them."""
+    uses = isinstance(scenario, Attack) and any(":" in stage.attack for stage in scenario.stage)
+    return [
+        f"{name} {version} (here {now.packages.get(name, 'missing')})"
+        for name, version in then.packages.items()
+        if now.packages.get(name, "missing") != version and (uses or name not in FOREIGN)
+    ]
+
+
+def _machine(then: Environment, now: Environment) -> list[str]:
+    """Say what else can change the last digits."""
+    return [
+        f"{name} {getattr(then, name)} (here {getattr(now, name)})"
+        for name in ("processor", "device", "threads", "compiled", "float32")
+        if getattr(then, name) != getattr(now, name)
+    ]
+
+
+def _require_same(then: Spec, now: Spec, *, exact: bool) -> None:
+    """Refuse to compare with another model or with other samples.
+
+    Raises:
+        BadInputError: weights, answers on the first batch, or samples differ.
+
+    """
+    if now.model.parameters_sha256 != then.model.parameters_sha256:
+        raise BadInputError(f"the weights of '{then.model.name}' are not those of the record", fix="find the old ones")
+    if now.data.digest != then.data.digest:
+        raise BadInputError(
+            f"the samples of '{then.data.name}' ({now.data.n}) are not those of the record ({then.data.n})",
+            fix="restore the data, and run in the folder in which the record was made",
+        )
+    if exact and now.model.probe_sha256 != then.model.probe_sha256:
+        raise BadInputError(
+            f"'{then.model.name}' has the weights of the record, and answers otherwise on the first batch",
+            fix="check out the code with which the record was made",
+        )
+
+
+def _choice(data: Dataset, samples: int | None, seed: int | None) -> tuple[Dataset, int | None]:
+    """Return a random part of the data, and the seed of the choice."""
+    if samples is None or samples >= len(data):
+        return data, None
+    if samples < 1:
+        raise BadInputError(f"{samples} samples", expected="at least 1")
+    seed = secrets.randbelow(2**32) if seed is None else seed
+    chosen: Sequence[int] = np.random.default_rng(seed).choice(len(data), samples, replace=False).tolist()
+    return data.take(sorted(chosen)), seed
+
+
+def _outcomes(
+    named: NamedModel, part: Dataset, label: str, scenario: Scenario, options: RunOptions, progress: Progress | None
+) -> Outcomes:
+    if isinstance(scenario, Attack):
+        return measure_attack(named, part, label, scenario, options, audit=None, progress=progress).outcomes
+    return measure_together([named], part, label, scenario, options, progress)[0].outcomes

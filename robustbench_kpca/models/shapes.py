@@ -1,0 +1,109 @@
+"""The sizes that models come in. Nothing here needs torch."""
+
+from dataclasses import dataclass
+from functools import partial
+
+
+@dataclass(frozen=True)
+class ViTShape:
+    """Shape of a plain ViT; the names are timm's."""
+
+    img_size: int
+    patch_size: int
+    embed_dim: int
+    depth: int
+    num_heads: int
+    num_classes: int
+    mlp_ratio: float = 4.0
+    drop_path_rate: float = 0.0
+
+
+@dataclass(frozen=True)
+class ViTWithStem(ViTShape):
+    """Shape of a ViT whose stem can be chosen: `patch`, one convolution as usual, or `conv`, several (`stem.py`)."""
+
+    stem: str = "patch"
+
+
+@dataclass(frozen=True)
+class FANShape(ViTShape):
+    """Shape of a FAN."""
+
+    cls_layers: int = 2
+
+
+@dataclass(frozen=True)
+class SegmenterShape(ViTShape):
+    """Shape of a Segmenter.
+
+    Attributes:
+        img_size: side of the windows that it is trained on.
+        decoder: `mask`, the mask transformer, or `linear`.
+        decoder_depth: number of blocks of the mask transformer.
+        decoder_dropout: in these blocks.
+        prefix_tokens: tokens before the patches: 1 is the class token, 2 adds DeiT's distillation token.
+        normalisation: `deit`: ImageNet's mean and standard deviation; `vit`: 0.5 for both.
+
+    """
+
+    decoder: str = "mask"
+    decoder_depth: int = 2
+    decoder_dropout: float = 0.1
+    prefix_tokens: int = 1
+    normalisation: str = "deit"
+
+
+@dataclass(frozen=True)
+class SequenceShape:
+    """Shape of an encoder of sequences.
+
+    Attributes:
+        length: of a sequence, with its padding.
+        channels: of a signal; tokens have 1.
+        vocabulary: number of words; 0 for signals.
+        patch_size: places of a signal that become one token; 1 for tokens.
+
+    The others are named as in timm's ViT.
+
+    """
+
+    length: int
+    channels: int
+    vocabulary: int
+    patch_size: int
+    embed_dim: int
+    depth: int
+    num_heads: int
+    num_classes: int
+    mlp_ratio: float = 2.0
+    drop_path_rate: float = 0.0
+
+
+VIT = {
+    "digits": ViTWithStem(32, 8, embed_dim=48, depth=4, num_heads=3, num_classes=10, mlp_ratio=3.0),
+    "cifar": ViTWithStem(32, 4, embed_dim=192, depth=12, num_heads=3, num_classes=10),
+    "tiny_patch16_224": ViTWithStem(224, 16, embed_dim=192, depth=12, num_heads=3, num_classes=1000),
+    "small_patch16_224": ViTWithStem(224, 16, embed_dim=384, depth=12, num_heads=6, num_classes=1000),
+    "base_patch16_224": ViTWithStem(224, 16, embed_dim=768, depth=12, num_heads=12, num_classes=1000),
+}
+FAN = {
+    "digits": FANShape(32, 8, embed_dim=24, depth=3, num_heads=2, num_classes=10, mlp_ratio=2.0, cls_layers=1),
+    "cifar": FANShape(32, 4, embed_dim=192, depth=12, num_heads=4, num_classes=10),
+    "tiny": FANShape(224, 16, embed_dim=192, depth=12, num_heads=4, num_classes=1000),
+}
+_ADE20K = partial(SegmenterShape, 512, 16, num_classes=150)
+SEGMENTER = {
+    "segmenter_tiny": _ADE20K(embed_dim=192, depth=12, num_heads=3),
+    "segmenter_small": _ADE20K(embed_dim=384, depth=12, num_heads=6),
+    "segmenter_base": _ADE20K(embed_dim=768, depth=12, num_heads=12),
+    "camvid": SegmenterShape(160, 8, embed_dim=96, depth=4, num_heads=2, num_classes=11, mlp_ratio=3.0),
+    "shapes": SegmenterShape(
+        64, 4, embed_dim=64, depth=3, num_heads=2, num_classes=8, mlp_ratio=2.0, decoder_depth=1, decoder_dropout=0.0
+    ),
+}
+SEQUENCE = {
+    "listops": SequenceShape(32, 1, 17, 1, embed_dim=64, depth=2, num_heads=2, num_classes=10),
+    "texts": SequenceShape(128, 1, 20_000, 1, embed_dim=64, depth=2, num_heads=2, num_classes=2),
+    "waves": SequenceShape(32, 2, 0, 4, embed_dim=32, depth=2, num_heads=2, num_classes=4),
+}
+"""Width 64, 2 layers and 2 heads are those of the Long Range Arena in Chen et al. (2023)."""

@@ -1,0 +1,104 @@
+"""The line about a long piece of work, and the line a minute where there is no terminal."""
+
+import re
+
+import pytest
+from stand_ins import short_audits
+
+from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca.cli import _console
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.evaluation import watch
+from robustbench_kpca.progress import Heartbeat, Line, spell
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_without_better_news_the_time_left_is_a_straight_line():
+    clock = Clock()
+    line = Line("decoding", clock)
+    assert line.left is None
+    for done in (1, 20):
+        clock.now = 100 + done
+        line(done, 100)
+    assert line.left == pytest.approx(80)
+    clock.now += 5  # no news since
+    assert line.left == pytest.approx(75)
+    assert str(line) == "decoding  20/100  75 s left"
+
+
+def test_what_an_earlier_run_did_took_no_time_today():
+    clock = Clock()
+    line = Line("resumed", clock)
+    clock.now = 101
+    line(900, 1000)  # found done
+    clock.now = 111
+    line(910, 1000)
+    assert line.left == pytest.approx(90)
+
+
+def test_the_line_of_an_attack():
+    clock = Clock()
+    line = Line("vit  autoattack", clock)
+    line(3, 10, passes=(250, 1000), stage="apgd (1 of 4)", result="80.0 % of 5 stand", left=600.0)
+    assert str(line) == (
+        "vit  autoattack  apgd (1 of 4)  3/10, 250 of at most 1,000 passes  80.0 % of 5 stand  10 min left"
+    )
+    assert line.share == 0.25
+
+
+def test_a_line_a_minute():
+    clock, said = Clock(), []
+    heart, line = Heartbeat(said.append, clock), Line("long", clock)
+    for second in range(1, 181):
+        clock.now = 100 + second
+        line(second, 1000)
+        heart.beat(line)
+    assert said == ["long  60/1,000  16 min left", "long  120/1,000  15 min left", "long  180/1,000  14 min left"]
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(None, "?"), (0, "1 s"), (99, "99 s"), (100, "2 min"), (7200, "2.0 h")])
+def test_durations(seconds, text):
+    assert spell(seconds) == text
+
+
+def test_what_an_attack_reports(monkeypatch):
+    """Passes done are those of the record in the end, the possible ones a bound before, and the stages are named."""
+    monkeypatch.setattr(watch, "EVERY", 0.0)
+    told = []
+    record = evaluate(
+        load_model("vit_digits"), load_data("digits", limit=12), protocol="pgd20-linf-2_255", batch_size=8, audit=False,
+        progress=lambda done, total, **news: told.append((done, total, news)),
+    )  # fmt: skip
+    possible = [news["passes"][1] for *_, news in told]
+    assert 0 < possible[-1] <= max(possible) <= 12 * (21 + 20 + 1)  # a broken sample can cost a confirming pass more
+    done, total, news = told[-1]
+    assert (done, total) == (12, 12)
+    assert news["passes"] == (news["passes"][1],) * 2
+    assert news["passes"][0] == sum(record.outcomes[name].sum() for name in ("forwards", "backwards"))
+    standing = 100 * (record.outcomes["broken_by"] == "").mean()
+    assert news["result"] == f"{standing:.1f} % of 12 stand"
+    assert all(news["stage"] == "pgd" for *_, news in told)
+
+
+def test_a_log_gets_lines_and_the_result_line_has_the_clean_accuracy(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(_console, "Heartbeat", lambda say: Heartbeat(say, every=0.0))
+    monkeypatch.setattr(watch, "EVERY", 0.0)
+    command = ["eval", "-m", "vit_digits", "-p", "pgd20-linf-2_255", "--limit", "8", "--batch-size", "8"]
+    with short_audits():
+        assert main([*command, "-o", str(tmp_path)]) == 0
+        first = capsys.readouterr().err
+        assert main([*command, "-o", str(tmp_path)]) == 0
+        second = capsys.readouterr().err
+    assert re.search(r"vit_digits  full audit: at most [\d,]+ passes, about \d+ s or less", first)
+    assert re.search(r"pgd20-linf-2_255  pgd  \d/8, \d+ of at most \d+ passes  [\d.]+ % of 8 stand", first)
+    assert re.search(r"vit_digits  pgd20-linf-2_255  clean_accuracy [\d.]+ %, robust_accuracy [\d.]+ %  \(", first)
+    assert re.search(r"vit_digits  full audit  .*\(kept\)", second)
+    assert "at most" not in second

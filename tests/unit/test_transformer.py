@@ -1,0 +1,138 @@
+"""The transformer, its parts and the stem against timm's: the same bits."""
+
+import inspect
+
+import pytest
+import timm.layers
+import torch
+from timm.data import constants
+from timm.models import xcit as theirs
+from timm.models.vision_transformer import Attention, VisionTransformer
+
+from robustbench_kpca.attention import ATTENTIONS
+from robustbench_kpca.attention.softmax import SoftmaxAttention
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.models import xcit as ours
+from robustbench_kpca.models.families import FAMILIES, NORMALISATIONS
+from robustbench_kpca.models.stem import ChannelNorm
+from robustbench_kpca.models.transformer import ViT, resample_positions
+
+SHAPE = {
+    "img_size": 16, "patch_size": 4, "embed_dim": 12, "depth": 3, "num_heads": 2, "num_classes": 5, "mlp_ratio": 2.5
+}  # fmt: skip
+
+
+def built(kind, *arguments, **options):
+    torch.manual_seed(3)
+    return kind(*arguments, **options)
+
+
+def require_same_state(first, second):
+    first, second = first.state_dict(), second.state_dict()
+    assert list(first) == list(second)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def passed(model, inputs, *arguments):
+    """Output, gradient by the inputs, and gradients by the parameters, under one seed."""
+    torch.manual_seed(5)
+    x = inputs.clone().requires_grad_()
+    out = model(x, *arguments)
+    out.square().sum().backward()
+    return [out, x.grad, *(value.grad for _, value in sorted(model.named_parameters()))]
+
+
+def require_same_passes(first, second, *arguments):
+    for a, b in zip(passed(first, *arguments), passed(second, *arguments), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("options", [{}, {"drop_path_rate": 0.4, "reg_tokens": 1}])
+@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
+def test_the_vit_is_timms_bit_for_bit(fork, training, options):
+    first, second = built(ViT, **SHAPE, **options), built(VisionTransformer, **SHAPE, **options)
+    require_same_state(first, second)
+    require_same_passes(first.train(training), second.train(training), torch.rand(4, 3, 16, 16))
+    x = torch.rand(4, 3, 16, 16)
+    assert torch.equal(first.eval().forward_features(x), second.eval().forward_features(x))
+    assert first.no_weight_decay() == second.no_weight_decay() - {"dist_token"}
+
+
+def test_images_of_another_size_are_refused(fork):
+    with pytest.raises(BadInputError, match="16 x 20 pixels; expected 16 x 16"):
+        ViT(**SHAPE)(torch.rand(1, 3, 16, 20))
+
+
+@pytest.mark.parametrize("options", [{}, {"qk_norm": True, "norm_layer": torch.nn.LayerNorm}])
+def test_softmax_attention_is_timms_bit_for_bit(fork, options):
+    first, second = (built(kind, 12, 3, qkv_bias=True, **options) for kind in (SoftmaxAttention, Attention))
+    require_same_state(first, second)
+    require_same_passes(first, second, torch.rand(2, 7, 12))
+    mask = torch.arange(7)[None, None, None] < torch.tensor([4, 7])[:, None, None, None]
+    require_same_passes(first, second, torch.rand(2, 7, 12), mask)
+    require_same_passes(first, second, torch.rand(2, 7, 12), None, True)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "inputs"),
+    [
+        pytest.param(
+            lambda: ours.ClassBlock(8, 2, 2.0),
+            lambda: theirs.ClassAttentionBlock(
+                8, 2, 2.0, qkv_bias=True, norm_layer=timm.layers.LayerNorm, eta=1.0, tokens_norm=True
+            ),
+            (torch.rand(2, 6, 8),), id="class attention",
+        ),
+        pytest.param(
+            lambda: ours.LocalPatchInteraction(8), lambda: theirs.LPI(8), (torch.rand(2, 6, 8), 2, 3), id="local"
+        ),
+        pytest.param(
+            lambda: ours.halving_convolution(3, 8), lambda: theirs.conv3x3(3, 8, 2), (torch.rand(2, 3, 6, 6),),
+            id="convolution",
+        ),
+        pytest.param(
+            lambda: ChannelNorm(8, eps=1e-6), lambda: timm.layers.LayerNorm2d(8), (torch.rand(2, 8, 3, 3),), id="norm"
+        ),
+    ],
+)  # fmt: skip
+def test_parts_are_timms_bit_for_bit(fork, first, second, inputs):
+    first, second = built(first), built(second)
+    require_same_state(first, second)
+    require_same_passes(first, second, *inputs)
+    require_same_passes(first.eval(), second.eval(), *inputs)
+
+
+def test_fourier_positions_are_timms_bit_for_bit(fork):
+    first, second = built(ours.FourierPositions, 8), built(theirs.PositionalEncodingFourier, dim=8)
+    require_same_state(first, second)
+    assert torch.equal(first(3, 5), second(1, 3, 5))
+
+
+@pytest.mark.parametrize(
+    ("grid", "options"), [((3, 5), {}), ((4, 4), {}), ((2, 6), {"mode": "bilinear", "antialias": False})]
+)
+def test_positions_are_resampled_as_in_timm(fork, grid, options):
+    positions = torch.rand(1, 2 + 16, 6)
+    named = {"interpolation" if key == "mode" else key: value for key, value in options.items()}
+    expected = timm.layers.resample_abs_pos_embed(positions, list(grid), num_prefix_tokens=2, **named)
+    assert torch.equal(resample_positions(positions, grid, prefix=2, **options), expected)
+
+
+def test_the_normalisations_are_timms():
+    assert NORMALISATIONS == {
+        "deit": (constants.IMAGENET_DEFAULT_MEAN, constants.IMAGENET_DEFAULT_STD),
+        "vit": (constants.IMAGENET_INCEPTION_MEAN, constants.IMAGENET_INCEPTION_STD),
+    }
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_table_says_which_families_are_stochastic(name):
+    family = FAMILIES[name]
+    used = [ATTENTIONS.get(part) for part in (family.attention, family.special) if part]
+    assert family.stochastic == any(getattr(part, "stochastic", False) for part in used)
+
+
+def test_timm_passes_nothing_else_to_an_attention():
+    known = inspect.signature(SoftmaxAttention).parameters
+    extra = set(inspect.signature(Attention).parameters) - set(known)
+    assert extra <= {"attn_head_dim", "dim_out", "gated"}
