@@ -10,13 +10,12 @@ On trial: Triton's interpreter has run it against the plain form; no GPU has yet
 Online softmax: Milakov & Gimelshein (2018), arXiv:1805.02867; recomputed scores: Dao et al. (2022), arXiv:2205.14135.
 """
 
-from typing import Any
+from typing import Any, no_type_check
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from robustbench_kpca.errors import BadInputError
 
@@ -77,8 +76,9 @@ class _Pursue(torch.autograd.Function):
         return lows[-1].clone()  # what is returned is the caller's to change
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # torch's `once_differentiable` leaves out a part of what `grad` is asked for
+            raise BadInputError("second derivatives through fused = true", fix="leave fused out")
         iterations, dual_sign, causal = ctx.settings
         k, v, query, bound, *kept = ctx.saved_tensors
         lows, sums = kept[:iterations], kept[iterations:]
@@ -155,9 +155,11 @@ def _constants(k: Tensor, first: bool, asymmetric: bool, causal: bool, dual_sign
 
 
 # --- kernels: one program for a block of tokens of one head. Tensors are contiguous: (batch * heads, N, D) -----------
+# `no_type_check`: Triton reads their source, so nothing may be wrapped around them (RBK_TYPECHECK=1).
 
 
 @triton.jit
+@no_type_check
 def _place(n, BLOCK: tl.constexpr):  # noqa: N803
     """Return which head, of all samples, and which block of its tokens a program has."""
     blocks = tl.cdiv(n, BLOCK)
@@ -165,6 +167,7 @@ def _place(n, BLOCK: tl.constexpr):  # noqa: N803
 
 
 @triton.jit
+@no_type_check
 def _rows(x, head, tokens, n, d, WIDTH: tl.constexpr):  # noqa: N803
     """Load tokens of a head; what is outside is 0."""
     columns = tl.arange(0, WIDTH)
@@ -173,6 +176,7 @@ def _rows(x, head, tokens, n, d, WIDTH: tl.constexpr):  # noqa: N803
 
 
 @triton.jit
+@no_type_check
 def _store(x, value, head, tokens, n, d, WIDTH: tl.constexpr):  # noqa: N803
     columns = tl.arange(0, WIDTH)
     inside = (tokens[:, None] < n) & (columns[None, :] < d)
@@ -180,6 +184,7 @@ def _store(x, value, head, tokens, n, d, WIDTH: tl.constexpr):  # noqa: N803
 
 
 @triton.jit
+@no_type_check
 def _split(
     k, low, dual, bound, head, tokens, n, d, bounds,
     FIRST: tl.constexpr, SIGN: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,  # noqa: N803
@@ -202,6 +207,7 @@ def _split(
 
 
 @triton.jit
+@no_type_check
 def _inner(
     k, low, dual, bound, head, tokens, n, d, bounds,
     FIRST: tl.constexpr, SIGN: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,  # noqa: N803
@@ -212,6 +218,7 @@ def _inner(
 
 
 @triton.jit
+@no_type_check
 def _forward(
     k, low, dual, v, query, bound, out, out_dual, log_sum, n, d, bounds, scale,
     FIRST: tl.constexpr, ASYMMETRIC: tl.constexpr, CAUSAL: tl.constexpr, SIGN: tl.constexpr,  # noqa: N803
@@ -252,6 +259,7 @@ def _forward(
 
 
 @triton.jit
+@no_type_check
 def _backward(
     k, low, dual, v, query, bound, log_sum, of_out, delta, of_dual,
     of_k, of_v, of_query, of_bound, of_low, of_earlier_dual, n, d, bounds, scale, LAST: tl.constexpr,  # noqa: N803

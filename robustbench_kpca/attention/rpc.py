@@ -13,7 +13,6 @@ from typing import Any, Literal, get_args
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.attention.symmetric import Heads, KeyMask, SymmetricAttention
@@ -71,9 +70,7 @@ class Pursuit:
         dual_sign: of Y / mu in the L step: -1 (released code and paper as printed) or +1 (textbook ADMM).
         fused: run each iteration as one Triton kernel (`_fused.py`), on CUDA devices only; the results differ by
             rounding. With an observer, padding or dropout the plain form runs. On trial: so far only Triton's
-            interpreter has run the kernel, no GPU. Before you rely on it, run `benchmarks/gpu.sh` on yours.
-
-    Gradients are of first order only: to differentiate them again is an error.
+            interpreter has run the kernel, no GPU; run `benchmarks/gpu.sh` on yours first. No second derivatives.
 
     """
 
@@ -235,7 +232,6 @@ class _Carried(torch.autograd.Function):
         return clipped.clone() if low_rank is None else low_rank + clipped
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         inside, outside, of_bound = _through_clip(gradients[0], *ctx.saved_tensors)
         return (inside, None, None, of_bound) if ctx.first else (inside, outside, inside, of_bound)
@@ -258,7 +254,6 @@ class _CarriedAndInner(torch.autograd.Function):
         return carried, torch.sub(carried, dual, alpha=2)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         of_carried, of_inner = gradients
         if of_inner is None:  # nothing depends on L, so nothing on C
@@ -277,7 +272,10 @@ def _clipped(k: Tensor, low_rank: Tensor | None, dual: Tensor | None, bound: Ten
 
 
 def _through_clip(gradient: Tensor, clipped: Tensor, bound: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradient where c = K - L + U, the gradient elsewhere, and that of t."""
+    """Return the gradient where c = K - L + U, the gradient elsewhere, and that of t.
+
+    Where and with which sign it is clipped is constant almost everywhere, so this may itself be differentiated.
+    """
     inside = gradient.masked_fill(clipped.abs() >= bound, 0.0)
     outside = gradient - inside
     return inside, outside, (outside * clipped.sign()).sum_to_size(bound.shape)

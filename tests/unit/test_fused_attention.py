@@ -139,3 +139,9 @@ def test_it_is_refused_elsewhere(fused, monkeypatch):
     k, v = (torch.zeros(SHAPE) for _ in range(2))
     with pytest.raises(BadInputError, match="fused = true on cpu"):
         Pursuit(2, fused=True)(k, v)
+
+
+def test_second_derivatives_are_refused():
+    k, v, _ = given((1, 1, 8, 16))
+    with pytest.raises(BadInputError, match="second derivatives"):
+        torch.autograd.grad(Pursuit(1, fused=True)(k, v).sum(), k, create_graph=True)
