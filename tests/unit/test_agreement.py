@@ -85,7 +85,9 @@ def presets_of_its_own(tmp_path, monkeypatch):
 
 def test_it_is_shown_beside_the_numbers(presets_of_its_own, tmp_path, capsys):
     records, board = tmp_path / "records", tmp_path / "mine"
-    assert main([*["eval", "-m", "vit_digits", "-p", "quick", "--limit", "4", "--audit", "none", "-o"], str(records)]) == 0
+    assert (
+        main([*["eval", "-m", "vit_digits", "-p", "quick", "--limit", "4", "--audit", "none", "-o"], str(records)]) == 0
+    )
     assert in_short(measured(PART)) in " ".join(capsys.readouterr().err.split())
     assert main(["records", "show", str(records)]) == 0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").replace("|", " ").split())
