@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import sha256
 from robustbench_kpca.records.table import COUNTS as COUNTS
 from robustbench_kpca.records.table import ColumnType as ColumnType

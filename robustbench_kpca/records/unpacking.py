@@ -8,7 +8,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.records.table import Table
 
 NUMBER, TEXT = 32, 1024
-"""Bytes that one number and one text of a row may take, on average over the rows: generous (a sample's id is a path)."""
+"""Bytes that a number and a text of a row may take, on average over the rows: generous (an id may be a path)."""
 SPARE = 2**16
 MOST = 2**30
 """Bytes of any table: 50,000 images under 76 corruptions take about 0.4 of it."""
