@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.data.imagenet_classes import imagenet_indices, imagenet_wnids
+from robustbench_kpca.data.io.own_name import own_name
 from robustbench_kpca.data.io.reading import image_files, no_images, read_rgb, sub_folders, unreadable
 from robustbench_kpca.data.request import BadImages, View
 from robustbench_kpca.data.samples import Samples
@@ -107,8 +108,9 @@ class Folder(ImageFiles):
         whole, part = root.resolve(), "all"
         if whole.name in PARTS:
             whole, part = whole.parent, whole.name
+        name = own_name(whole)
         super().__init__(
-            root, found.files, found.labels, found.classes, name=whole.name, split=part, view=view,
+            root, found.files, found.labels, found.classes, name=name, split=part, view=view,
             bad_images=bad_images,
         )  # fmt: skip
         self.class_names, self.held, self.counted = found.names, found.held, found.counted
