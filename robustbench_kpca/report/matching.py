@@ -30,7 +30,8 @@ def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
 
     A record fills a cell only if model, data, split and seed are the board's and its protocol digest is that of the
     protocol as it reads today. Where the board states a digest of its data, they must be of these, too. Records of an
-    older schema fill none; their cells are stale. Every metric that the board shows is computed again from the outcomes of its records.
+    older schema fill none; their cells are stale. Every metric that the board shows is computed again from the outcomes
+    of its records.
     """
     path = board_path(name)
     spec = validate(BoardSpec, load_toml(path), f"board {path}").located(path.parent)
