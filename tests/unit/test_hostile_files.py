@@ -38,16 +38,16 @@ def encoded(form, pixels=PIXELS, **options):
 
 def folder(root, name="x.png", data=None):
     """A folder of two classes; the first has an image of the given content."""
-    for part in "ab":
+    for part in "01":
         (root / part).mkdir(parents=True)
         (root / part / "0.png").write_bytes(encoded("PNG"))
     if data is not None:
-        (root / "a" / name).write_bytes(data)
+        (root / "0" / name).write_bytes(data)
     return root
 
 
 def eval_of(source):
-    return ["eval", "-m", "vit_digits", "--data", str(source), "-p", "clean", "--audit", "none"]
+    return ["eval", "-m", "vit_digits", "--data", str(source), "-p", "clean", "--audit", "none", "--quiet"]
 
 
 def refused(capsys, words):
@@ -96,8 +96,8 @@ def test_what_is_no_ordinary_file_is_refused_without_waiting(kind, tmp_path, mon
 
 @pytest.mark.parametrize("kind", ["a FIFO", "a socket", "a device", "symbolic links"])
 def test_commands_name_it_in_one_line(kind, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(folder(tmp_path / "d") / "a")
-    ODD[kind]((tmp_path / "d" / "a" / "1.png").relative_to(tmp_path / "d" / "a"))
+    monkeypatch.chdir(folder(tmp_path / "d") / "0")
+    ODD[kind]((tmp_path / "d" / "0" / "1.png").relative_to(tmp_path / "d" / "0"))
     for words in (eval_of(tmp_path / "d"), ["corrupt", tmp_path / "d", tmp_path / "out", "--corruption", "fog"]):
         line = refused(capsys, words)
         assert "1.png" in line
@@ -105,21 +105,21 @@ def test_commands_name_it_in_one_line(kind, tmp_path, monkeypatch, capsys):
 
 
 def test_a_fifo_is_skipped_on_request(tmp_path):
-    make_fifo(folder(tmp_path / "d") / "a" / "1.png")
-    assert load_data(str(tmp_path / "d"), bad_images="skip").skipped == ("a/1.png",)
+    make_fifo(folder(tmp_path / "d") / "0" / "1.png")
+    assert load_data(str(tmp_path / "d"), bad_images="skip").skipped == ("0/1.png",)
 
 
 def test_a_folder_that_links_to_itself_is_no_folder(tmp_path):
     for name in ("up", "again"):  # two such links: 2^40 paths
-        (folder(tmp_path / name) / "a" / name).symlink_to(tmp_path / name)
-        (tmp_path / name / "a" / "other").symlink_to(tmp_path / name)
+        (folder(tmp_path / name) / "0" / name).symlink_to(tmp_path / name)
+        (tmp_path / name / "0" / "other").symlink_to(tmp_path / name)
         with pytest.raises(BadInputError, match="is a link to a folder that it lies in"):
             image_files(tmp_path / name)
 
 
 def test_a_link_to_another_folder_is_followed(tmp_path):
-    (folder(tmp_path / "d") / "c").symlink_to(tmp_path / "d" / "a")
-    assert image_files(tmp_path / "d") == ["a/0.png", "b/0.png", "c/0.png"]
+    (folder(tmp_path / "d") / "c").symlink_to(tmp_path / "d" / "0")
+    assert image_files(tmp_path / "d") == ["0/0.png", "1/0.png", "c/0.png"]
 
 
 @pytest.mark.parametrize("form", ["GIF", "TIFF", "PPM", "ICO", "TGA", "PCX"])
@@ -139,22 +139,16 @@ def test_the_content_says_the_format_not_the_name(form, tmp_path):
 @pytest.mark.parametrize("words", [eval_of, lambda d: ["corrupt", d, d.parent / "out", "--corruption", "fog"]])
 def test_one_limit_of_pixels_for_every_command(words, tmp_path, monkeypatch, capsys):
     (tmp_path / "d").mkdir()
-    source = folder(tmp_path / "d" / "e", data=encoded("PNG", np.zeros((40, 40, 3), np.uint8)))
-    monkeypatch.setenv("RBK_MAX_PIXELS", "1500")
-    assert "x.png has more than 1,500 pixels; shrink or remove it, or set RBK_MAX_PIXELS" in refused(
+    source = folder(tmp_path / "d" / "e", data=encoded("PNG", np.zeros((60, 60, 3), np.uint8)))
+    monkeypatch.setenv("RBK_MAX_PIXELS", "3000")
+    assert "x.png has more than 3,000 pixels; shrink or remove it, or set RBK_MAX_PIXELS" in refused(
         capsys, words(source)
     )
 
 
-def header_of(width, height):
-    """A PNG of so many pixels, that holds none of them."""
-    body = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + body + struct.pack(">I", zlib.crc32(body))
-
-
 @pytest.mark.parametrize("side", [9_460, 14_000, 60_000])  # Pillow warns of the first two and refuses the third
 def test_the_limit_is_that_of_pillow_unless_set(side, tmp_path):
-    (tmp_path / "x.png").write_bytes(header_of(side, side))
+    (tmp_path / "x.png").write_bytes(closed_after(0, side, side))
     with pytest.raises(BadInputError, match="more than 89,478,485 pixels"):
         read_rgb(tmp_path / "x.png")
 
@@ -212,9 +206,10 @@ def closed_after(rows, height=20, width=30, depth=8, colour=2, interlaced=0):
 def test_missing_rows_are_not_black_ones(rows, tmp_path):
     """Pillow returns such a picture without an error; its last rows are zeros."""
     (tmp_path / "x.png").write_bytes(closed_after(rows))
-    with Image.open(tmp_path / "x.png") as image:
-        assert not np.asarray(image)[-1].any()
-    with pytest.raises(BadInputError, match="rows are missing"):
+    if rows:
+        with Image.open(tmp_path / "x.png") as image:
+            assert not np.asarray(image)[-1].any()
+    with pytest.raises(BadInputError, match=r"rows are missing|truncated"):
         read_rgb(tmp_path / "x.png")
 
 
@@ -272,7 +267,8 @@ def test_a_table_with_long_names_fits():
 def record(tmp_path, few_resamples):
     from robustbench_kpca import evaluate, load_model
 
-    evaluate(load_model("vit_digits"), "digits", protocol="clean", limit=4, name="m", out=tmp_path / "o", audit=False)
+    data = load_data("digits", limit=4)
+    evaluate(load_model("vit_digits"), data, protocol="clean", name="m", out=tmp_path / "o", audit=False)
     (path,) = (tmp_path / "o").glob("*.record.json")
     return path, next((tmp_path / "o").glob("*.gz"))
 
@@ -304,7 +300,7 @@ def test_records_that_misbehave(record, tmp_path, capsys):
     assert "is no record" in line()
     path.unlink()
     make_loop(path)
-    assert "o" in refused(capsys, ["records", "show", path])
+    assert path.name in line()
     path.unlink()
     path.write_text(text)
     assert main(["records", "show", str(path)]) == 0
@@ -352,8 +348,8 @@ ROWS = {
     "an escape": ("file,label\n\x1b[2Jx.png,3\n", r"line 2 of .* is '\\x1b"),
     "a name too long for a file": (f"file,label\n{'x' * 600},3\n", "which does not exist"),
     "a name too long": (f"file,label\n{'x' * 2000},3\n", "at most 1024 bytes"),
-    "a number too long": (f"file,label\na/0.png,{'1' * 5000}\n", "at most 1024 bytes"),
-    "a cell too long": (f"file,label\na/0.png,{'1' * 200_000}\n", "field larger than"),
+    "a number too long": (f"file,label\n0/0.png,{'1' * 5000}\n", "at most 1024 bytes"),
+    "a cell too long": (f"file,label\n0/0.png,{'1' * 200_000}\n", "field larger than"),
     "nothing": ("", "columns"),
 }
 
