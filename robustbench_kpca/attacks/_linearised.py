@@ -4,8 +4,9 @@ import math
 
 import torch
 
-from robustbench_kpca.attacks.shared.ball import per_sample
+from robustbench_kpca.attacks.shared.ball import finite
 from robustbench_kpca.attacks.shared.losses import difference
+from robustbench_kpca.attacks.shared.rows import choose
 from robustbench_kpca.protocols.threat import Norm
 from robustbench_kpca.types import Images, Labels, PerSample, Query
 
@@ -16,8 +17,8 @@ def linearise(x: Images, y: Labels, target: Labels, query: Query) -> tuple[PerSa
     FAB then moves part of the way back to the clean image.
     """
     value, gradient = query.gradient(x, lambda logits: difference(logits, y, target), outside=True)
-    usable = torch.isfinite(value) & torch.isfinite(gradient).flatten(1).all(1)
-    return torch.where(usable, value, 0).to(x.dtype), torch.where(per_sample(usable, x), gradient, 0)
+    usable = torch.isfinite(value) & finite(gradient)
+    return torch.where(usable, value, 0).to(x.dtype), choose(usable, gradient, torch.zeros_like(gradient))
 
 
 def boundary_distance(value: PerSample, normal: Images, norm: Norm) -> PerSample:

@@ -12,9 +12,10 @@ from pydantic.dataclasses import dataclass
 
 from robustbench_kpca.attacks._auto_steps import checkpoints, halve, initial_state, move, record
 from robustbench_kpca.attacks._targets import aim, require_one_target, runs_of, target_of_run
-from robustbench_kpca.attacks.shared.ball import per_sample, project, require_norm, require_untargeted
+from robustbench_kpca.attacks.shared.ball import project, require_norm, require_untargeted
 from robustbench_kpca.attacks.shared.draws import on_sphere
 from robustbench_kpca.attacks.shared.losses import LossName, objective
+from robustbench_kpca.attacks.shared.rows import choose
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
@@ -110,9 +111,10 @@ class APGD:
         over = state["iteration"] > self.steps
         run = state["run"] + over
         finished = over & (run >= self.runs_of(state))
-        x = torch.where(per_sample(finished, state["x"]), state["best"], state["x"])
+        x = choose(finished, state["best"], state["x"])
         again = over & ~finished
         if bool(again.any()):
+            x = x.clone()
             x[again] = on_sphere(state["clean"][again], threat, state["key"][again], run[again])
         iteration = torch.where(over, 0, state["iteration"])
         return state | {"x": x, "run": run, "iteration": iteration, "finished": finished}

@@ -15,8 +15,9 @@ from robustbench_kpca.attacks._closest import record_closest
 from robustbench_kpca.attacks._hyperplane import to_hyperplane
 from robustbench_kpca.attacks._linearised import boundary_distance, linearise
 from robustbench_kpca.attacks._targets import aim, runs_of, target_of_run
-from robustbench_kpca.attacks.shared.ball import distance, per_sample, require_box, require_untargeted
+from robustbench_kpca.attacks.shared.ball import distance, length, per_sample, require_box, require_untargeted
 from robustbench_kpca.attacks.shared.draws import on_sphere
+from robustbench_kpca.attacks.shared.rows import choose
 from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, PerSample, Query, State
@@ -96,8 +97,11 @@ class FAB:
         iteration = state["iteration"] + 1
         over = iteration >= self.steps
         run = state["run"] + over
-        point = torch.where(per_sample(wrong, moved), backward, moved)
-        if bool(over.any()):
+        point = choose(wrong, backward, moved)
+        if not self.random_start:
+            point = choose(over, clean, point)
+        elif bool(over.any()):
+            point = point.clone()
             point[over] = self._start_points(clean[over], threat, state["key"][over], run[over])
         return record_closest(state, closer, moved, reach, threat) | {
             "point": point,
@@ -147,7 +151,7 @@ class FAB:
         value_at_clean = value + (normal * (clean - x)).flatten(1).sum(1)
         own = to_hyperplane(x, normal, value, norm)
         theirs = to_hyperplane(clean, normal, value_at_clean, norm)
-        lengths = [distance(way, torch.zeros_like(way), norm).clamp_min(1e-8) for way in (own, theirs)]
+        lengths = [length(way, norm).clamp_min(1e-8) for way in (own, theirs)]
         alpha = (lengths[0] / (lengths[0] + lengths[1])).clamp(max=self.alpha_max)
         alpha = per_sample(alpha.to(x.dtype), x)
         return ((1 - alpha) * (x + self.eta * own) + alpha * (clean + self.eta * theirs)).clamp(0, 1)
@@ -162,7 +166,7 @@ def _closest_boundary(x: Images, y: Labels, classes: int, norm: Norm, query: Que
         reach = boundary_distance(other_value, other, norm)
         closer = reach < least
         value, least = torch.where(closer, other_value, value), torch.where(closer, reach, least)
-        normal = torch.where(per_sample(closer, x), other, normal)
+        normal = choose(closer, other, normal)
     return value, normal
 
 

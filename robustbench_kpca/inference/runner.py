@@ -232,7 +232,7 @@ class Runner:
                 raise
             raise _failure("the model cannot be differentiated", error, "make its operations differentiable") from error
         self.backwards += self.batch_size
-        return gradient
+        return gradient.contiguous()  # a convolution may lay channels last, which slows down all that follows
 
     @contextmanager
     def _noise(self, x: Images, draw: int) -> Iterator[None]:

@@ -7,8 +7,8 @@ import pytest
 import torch
 from plain_query import PlainQuery
 
+from robustbench_kpca.attack_loop.checks import check_box, check_proposal
 from robustbench_kpca.attack_loop.engine import build_attack
-from robustbench_kpca.attack_loop.query import check_box, check_proposal
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.corruptions import ALL, CORRUPTIONS, corrupt, corruption_for
