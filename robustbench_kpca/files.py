@@ -4,12 +4,57 @@ import errno
 import hashlib
 import os
 import re
+import stat
 import tempfile
 from pathlib import Path
 
 from robustbench_kpca.errors import BadInputError, EvaluationError
 
 _DISK_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
+
+
+_KINDS = {
+    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}  # fmt: skip
+
+
+def require_file(path: Path, what: str = "file") -> None:
+    """Check that `path` is an ordinary file, or a link to one, before it is opened: opening a FIFO waits for a writer.
+
+    Raises:
+        BadInputError: there is none, or it is a folder, FIFO, socket or device, or a link that leads nowhere.
+
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, what, error) from None
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "no file")
+        raise BadInputError(f"{what} {path} cannot be read (it is {kind})", expected="an ordinary file")
+
+
+def read_file(path: Path, what: str = "file") -> bytes:
+    """Return the content of an ordinary file; `what` it is, in errors.
+
+    Raises:
+        BadInputError: as `require_file`, or it cannot be read.
+
+    """
+    require_file(path, what)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, what, error) from None
+
+
+def _unreadable(path: Path, what: str, error: OSError | ValueError) -> BadInputError:
+    shown = str(path)
+    shown = shown if len(shown) <= 200 and shown.isprintable() else f"{shown[:80]!r}..."
+    return BadInputError(
+        f"{what} {shown} cannot be read ({getattr(error, 'strerror', None) or error})", fix="check the path"
+    )
 
 
 def write_atomic(path: Path, data: bytes) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import read_file
 
 if TYPE_CHECKING:
     from pydantic import ConfigDict, ValidationError
@@ -53,11 +54,13 @@ def load_toml(path: Path) -> dict[str, Any]:
 
     """
     try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"cannot read {path} ({error})", fix="check the path") from None
+        return tomllib.loads(read_file(path).decode())
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"cannot read {path} ({error})", expected="text in UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise BadInputError(f"{path} is not valid TOML ({error})", fix="correct that line") from None
+    except RecursionError:
+        raise BadInputError(f"{path} is nested too deeply", expected="a few levels of tables and lists") from None
 
 
 def parse_assignments(items: list[str]) -> dict[str, Any]:
@@ -76,6 +79,8 @@ def parse_assignments(items: list[str]) -> dict[str, Any]:
             parsed[key.strip()] = tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:
             parsed[key.strip()] = value.strip()
+        except RecursionError:
+            raise BadInputError(f"'{key.strip()[:60]}=…' is nested too deeply", expected="a number or a word") from None
     return parsed
 
 

@@ -31,6 +31,8 @@ def plan(
     _console.out.print(f"{len(loaded.runs) - len(open_runs)} of {len(loaded.runs)} runs are finished.")
     if not open_runs:
         return
+    if loaded.left_out:
+        _console.out.print(loaded.left_out)
     rows = [(run.model, run.evaluation.data, run.evaluation.protocol, run.state) for run in open_runs]
     _console.show_table("", ("Model", "Data", "Protocol", "State"), rows)
     folder = board_folder(board) / "records" if records is None else records

@@ -41,5 +41,7 @@ def render(
     missing = sum(run.record is None for run in loaded.runs)
     if missing:
         _console.note(f"{missing} of {len(loaded.runs)} runs are missing: {loaded.missing}", quiet=quiet)
+    if loaded.left_out:
+        _console.note(loaded.left_out, quiet=quiet)
     for page in pages:
         _console.out.print(str(page), markup=False)

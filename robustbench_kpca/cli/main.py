@@ -1,5 +1,6 @@
 """The command `rbk`: run a subcommand; print errors as one line and return an exit code. Help does not import torch."""
 
+import errno
 import sys
 import traceback
 from importlib import metadata
@@ -94,6 +95,7 @@ _board.command("index")(board_index.index)
 app.add_typer(_board, name="board")
 
 
+_BAD_PATHS = (errno.ENAMETOOLONG, errno.ELOOP)
 _INTERRUPTED = 130  # typer's exit code for Ctrl-C
 
 
@@ -111,6 +113,8 @@ def main(arguments: list[str]) -> int:
     except typer.Abort:
         code = _INTERRUPTED
     except Exception as error:  # noqa: BLE001
+        if isinstance(error, OSError) and error.errno in _BAD_PATHS:
+            return _fail(f"{str(error.filename)[:80]!r} cannot be used as a path ({error.strerror})", 2)
         if hasattr(error, "format_message"):  # a usage error of click
             return _fail(f"{error.format_message()} (see: rbk --help)", 2)
         traceback.print_exc()  # a bug: its report needs the traceback

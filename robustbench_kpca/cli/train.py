@@ -50,12 +50,15 @@ def train(
     rbk picture curves NAME... draws the curves of one or several runs.
     To train with several processes: accelerate launch -m robustbench_kpca train RECIPE.
     """
+    from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.files import safe_name
     from robustbench_kpca.report.loggers import open_loggers
     from robustbench_kpca.strict import parse_assignments
     from robustbench_kpca.training.loop import require_free
     from robustbench_kpca.training.seeds import runs_of
 
+    if data is not None and not data.exists():
+        raise BadInputError(f"no data at {data}", fix="check --data")
     overrides = parse_assignments(set_ or []) | ({} if threads is None else {"threads": threads})
     runs = runs_of(recipe, overrides, seeds, safe_name(name) if name else "")
     if not fresh:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-import numpy as np
 from PIL import Image as Pillow
 
+from robustbench_kpca.data.io.reading import pixel_limit
 from robustbench_kpca.errors import BadInputError
 
 BadImages = Literal["fail", "skip"]
@@ -76,7 +76,7 @@ class View:
             return image.resize((self.size, self.size), Pillow.Resampling[self.interpolation.upper()])
         short, long = sorted(image.size)
         stretched = int(self.short_side * long / short)
-        if self.short_side * stretched > (Pillow.MAX_IMAGE_PIXELS or np.inf):
+        if self.short_side * stretched > pixel_limit():
             raise BadInputError(f"an image of {image.width} x {image.height}", expected="a less extreme aspect ratio")
         size = (self.short_side, stretched) if image.width <= image.height else (stretched, self.short_side)
         image = image.resize(size, Pillow.Resampling[self.interpolation.upper()])

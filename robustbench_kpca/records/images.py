@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import sha256
+from robustbench_kpca.files import require_file, sha256
 from robustbench_kpca.strict import STRICT
 
 LIMIT = 2**29  # bytes of images of one record, before compression
@@ -76,6 +76,7 @@ def load_images(folder: Path, stated: ImagesFile) -> KeptImages:
     try:
         if Path(stated.file).name != stated.file or path.stat().st_size > LIMIT:
             raise BadInputError(f"{path} is no file of images", expected=f"a file of at most {LIMIT:,} bytes")
+        require_file(path, "file of images")
         content = path.read_bytes()
     except OSError as error:
         raise BadInputError(f"cannot read {path} ({error.strerror})", fix="restore it, or evaluate again") from None

@@ -3,7 +3,6 @@
 import csv
 import gzip
 import io
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from sys import intern
@@ -12,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import sha256
 from robustbench_kpca.records.table import COUNTS as COUNTS
 from robustbench_kpca.records.table import ColumnType as ColumnType
 from robustbench_kpca.records.table import Table as Table
+from robustbench_kpca.records.unpacking import MOST, damaged, unpack
 
 Column = NDArray[Any]
-_DAMAGE = (OSError, EOFError, ValueError, IndexError, StopIteration, OverflowError, csv.Error, zlib.error)
+_DAMAGE = (OSError, EOFError, ValueError, IndexError, StopIteration, OverflowError, csv.Error)
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ class Outcomes:
             BadInputError: truncated, or another table.
 
         """
-        return cls.from_text(unpack(data, where), table, where)
+        return cls.from_text(unpack(data, MOST, where), table, where)
 
     @classmethod
     def from_text(cls, text: bytes, table: Table, where: str) -> "Outcomes":
@@ -110,7 +109,7 @@ class Outcomes:
                 raise ValueError
             return cls.from_columns(table, dict(zip(header, cells, strict=True)))
         except _DAMAGE as error:
-            raise _damaged(where, error) from None
+            raise damaged(where, error) from None
 
 
 def _parse(text: str) -> tuple[tuple[str, ...], list[Sequence[str]]]:
@@ -125,23 +124,6 @@ def _parse(text: str) -> tuple[tuple[str, ...], list[Sequence[str]]]:
         raise ValueError
     cells = rest.replace("\n", ",").split(",")[:-1]
     return header, [cells[place :: len(header)] for place in range(len(header))]
-
-
-def unpack(data: bytes, where: str) -> bytes:
-    """Return the text of a stored file.
-
-    Raises:
-        BadInputError: truncated, or no such file.
-
-    """
-    try:
-        return gzip.decompress(data)
-    except _DAMAGE as error:
-        raise _damaged(where, error) from None
-
-
-def _damaged(where: str, error: BaseException) -> BadInputError:
-    return BadInputError(f"{where} is no whole outcomes table ({type(error).__name__})", fix="evaluate again")
 
 
 def _column(values: Sequence[Any] | Column, kind: ColumnType) -> Column:

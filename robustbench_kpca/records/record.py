@@ -10,13 +10,14 @@ from typing import Any, Literal
 from pydantic import BaseModel, PrivateAttr, model_validator
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import safe_name, sha256, write_atomic
+from robustbench_kpca.files import read_file, safe_name, sha256, write_atomic
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.images import ImagesFile
-from robustbench_kpca.records.outcomes import Outcomes, unpack
+from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.schema_2 import from_schema_2
 from robustbench_kpca.records.table import ColumnType, Table
+from robustbench_kpca.records.unpacking import most_bytes, unpack
 from robustbench_kpca.strict import STRICT, validate_json
 
 SCHEMA_VERSION = 3
@@ -231,18 +232,22 @@ class Record(BaseModel):
 
         Args:
             outcomes: the table.
-            digest: of the text that it was read from; if that is not the recorded one, the table's own decides.
+            digest: of the text that it was read from; by default the table's own.
 
         Raises:
             BadInputError: it is another table.
 
         """
-        same = digest == self.outcomes_file.sha256 or outcomes.digest() == self.outcomes_file.sha256
-        if not same or len(outcomes) != self.outcomes_file.rows:
-            raise BadInputError(
-                f"{self.outcomes_file.file} is not the table its record was made from (SHA-256 differs)",
-                fix="restore both files, or evaluate again",
-            )
+        stated = self.outcomes_file
+        if (digest or outcomes.digest()) != stated.sha256 or len(outcomes) != stated.rows:
+            raise self.other_table()
+
+    def other_table(self) -> BadInputError:
+        """Return the error for a table that the record was not made from."""
+        return BadInputError(
+            f"{self.outcomes_file.file} is not the table its record was made from (SHA-256 or number of rows differs)",
+            fix="restore both files, or evaluate again",
+        )
 
     def audited(self, audit: Audit) -> "Record":
         """Return this record with the audit of its model.
@@ -317,10 +322,7 @@ def load_record(path: Path | str) -> Record:
 
     """
     path = Path(path)
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise BadInputError(f"cannot read record {path} ({error.strerror})", fix="check the path") from None
+    text = read_file(path, "record")
     record = validate_json(Record, _current(text, path), str(path))
     object.__setattr__(record, "_path", path)
     object.__setattr__(record, "_outcomes", _read_table(record, path))
@@ -332,21 +334,21 @@ def load_record(path: Path | str) -> Record:
 def _read_table(record: Record, path: Path) -> Outcomes:
     """Read the table beside the record at `path`, and check that it is the one that the record was made from."""
     table = path.parent / safe_file(record.outcomes_file.file)
-    try:
-        data = table.read_bytes()
-    except OSError:
-        raise BadInputError(f"{table} is missing beside {path.name}", fix="restore it, or evaluate again") from None
+    if not table.exists():
+        raise BadInputError(f"{table} is missing beside {path.name}", fix="restore it, or evaluate again")
     columns = Table(record.spec.data.task, record.kind, record.outcomes_file.columns)
-    text = unpack(data, str(table))
+    text = unpack(read_file(table, "table"), most_bytes(columns, record.outcomes_file.rows), str(table))
+    if sha256(text) != record.outcomes_file.sha256:  # before anything in it is parsed
+        raise record.other_table()
     outcomes = Outcomes.from_text(text, columns, str(table))
-    record.require_table(outcomes, sha256(text))
+    record.require_table(outcomes, record.outcomes_file.sha256)
     return outcomes
 
 
 def safe_file(name: str) -> str:
     """Refuse a file name from a record that would leave the record's folder."""
-    if Path(name).name != name or name in ("", ".", ".."):
-        raise BadInputError(f"a record names the outcomes file '{name}'", expected="a plain file name")
+    if Path(name).name != name or name in ("", ".", "..") or not name.isprintable() or len(name.encode()) > 255:
+        raise BadInputError(f"a record names the outcomes file {name[:80]!r}", expected="a plain file name")
     return name
 
 
@@ -372,7 +374,7 @@ def _current(text: bytes, path: Path) -> bytes:
     try:
         content = json.loads(text)
         version = content["schema_version"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise BadInputError(f"{path} is no record", expected="a JSON file written by rbk eval") from None
     if not isinstance(version, int) or version > SCHEMA_VERSION:
         raise NewerSchemaError(

@@ -12,12 +12,15 @@ from robustbench_kpca.report import rows
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation, Row
 from robustbench_kpca.report.ranking import ALPHA, ranks
 
+OTHER_DATA = "other data"
+
 
 @dataclass(frozen=True)
 class Run:
-    """One evaluation of one model that a board needs: `ready`, `missing`, or `stale`.
+    """One evaluation of one model that a board needs: `ready`, `missing`, `stale`, or `other data`.
 
-    A stale one was made under another version of its protocol, or its record is of an older schema.
+    A stale one was made under another version of its protocol, or its record is of an older schema. `other data`: there
+    is a record, but not of the samples whose digest the board states.
     """
 
     model: str
@@ -40,6 +43,12 @@ class Board:
     """The command that renders it."""
     missing: str
     """The command that lists the runs that are missing."""
+
+    @property
+    def left_out(self) -> str:
+        """A sentence about records that are of other data than the board's; empty if there are none."""
+        count = sum(run.state == OTHER_DATA for run in self.runs)
+        return f"Records of {count} runs are of other data than those whose digest the board states." if count else ""
 
     def record(self, model: str, evaluation: Evaluation) -> Record | None:
         """Return the record of an evaluation, if it is there and current."""

@@ -13,6 +13,7 @@ from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.strict import STRICT
 
 Limit = Annotated[int, Field(ge=1)] | None
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Evaluation:
     limit: the number of samples, spread over the split; None: any number.
     against: the data of no known class, for out-of-distribution detection.
     eps: the budget of an attack, where it is not the protocol's own.
+    digest: of the samples; None: any samples of that name, split and number.
     """
 
     protocol: str
@@ -30,6 +32,7 @@ class Evaluation:
     limit: int | None = None
     against: str | None = None
     eps: str | None = None
+    digest: str | None = None
 
     @property
     def overrides(self) -> dict[str, str]:
@@ -61,6 +64,7 @@ class Column(BaseModel):
     corruption: only this corruption of the protocol's.
     reference: the model whose errors a corruption error is divided by, in place of AlexNet's where that is a choice.
     against: the data of no known class, for out-of-distribution detection.
+    digest: of the column's own samples, where `data`, `limit` or `against` is stated; see `BoardSpec`.
     """
 
     model_config = STRICT
@@ -74,15 +78,26 @@ class Column(BaseModel):
     corruption: str | None = None
     reference: str | None = None
     against: str | None = None
+    digest: Digest = None
 
     @model_validator(mode="after")
     def _check_samples(self) -> "Column":
+        if self.digest is not None and not self.has_own_samples:
+            raise BadInputError(
+                f"column '{self.title}' has a digest, but the samples of the board",
+                expected="a digest beside `data`, `limit` or `against`, or that of the board",
+            )
         if (self.data is None) != (self.split is None):
             raise BadInputError(
                 f"column '{self.title}': data = {self.data!r} with split = {self.split!r}",
                 expected="both, or none for those of the board",
             )
         return self
+
+    @property
+    def has_own_samples(self) -> bool:
+        """Whether it states samples, in place of those of the board."""
+        return not (self.data is None and self.limit is None and self.against is None)
 
     @property
     def protocols(self) -> tuple[str, ...]:
@@ -137,7 +152,8 @@ class BoardSpec(BaseModel):
     """What `board.toml` says. Rows are sorted by the column titled `rank_by`, best first.
 
     `models` are rows of one model each. `data`, `split` and `limit` hold for columns that do not state their own.
-    With a `limit`, every number is of so many images, spread over the split.
+    With a `limit`, every number is of so many images, spread over the split. With a `digest`, records of other samples
+    fill no cell, whatever they call their data: it is the `digest` of the data in a record of `rbk eval`.
     """
 
     model_config = STRICT
@@ -147,6 +163,7 @@ class BoardSpec(BaseModel):
     split: str
     seed: int
     limit: Limit = None
+    digest: Digest = None
     models: tuple[str, ...] = ()
     row: tuple[Row, ...] = ()
     model: tuple[Described, ...] = ()
@@ -218,7 +235,11 @@ class BoardSpec(BaseModel):
         """Return the evaluations that a column needs of each model, one per protocol."""
         data, split = (self.data, self.split) if column.data is None else (column.data, column.split or "")
         limit = column.limit if column.data is not None or column.limit is not None else self.limit
-        return [Evaluation(protocol, data, split, limit, column.against, column.eps) for protocol in column.protocols]
+        digest = column.digest if column.has_own_samples else self.digest
+        return [
+            Evaluation(protocol, data, split, limit, column.against, column.eps, digest)
+            for protocol in column.protocols
+        ]
 
     @property
     def evaluations(self) -> list[Evaluation]:

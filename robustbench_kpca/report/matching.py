@@ -12,7 +12,7 @@ from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import board_folder, board_path, find
 from robustbench_kpca.protocols.scenario import Corruption
 from robustbench_kpca.records.record import SUFFIX, OlderSchemaError, Record
-from robustbench_kpca.report.board import Board, Run
+from robustbench_kpca.report.board import OTHER_DATA, Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.strict import load_toml, validate
@@ -29,8 +29,9 @@ def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
     """Read a board and match it with records (by default those beside its `board.toml`).
 
     A record fills a cell only if model, data, split and seed are the board's and its protocol digest is that of the
-    protocol as it reads today. Records of an older schema fill none; their cells are stale. Every metric that the
-    board shows is computed again from the outcomes of its records.
+    protocol as it reads today. Where the board states a digest of its data, they must be of these, too. Records of an
+    older schema fill none; their cells are stale. Every metric that the board shows is computed again from the outcomes
+    of its records.
     """
     path = board_path(name)
     spec = validate(BoardSpec, load_toml(path), f"board {path}").located(path.parent)
@@ -179,11 +180,12 @@ def _run(
 ) -> Run:
     label, digest = protocol
     wanted = [(model, name, evaluation.split, label, seed) for name in evaluation.recorded_data]
-    found = [one for key in wanted for one in contents.get(key, ()) if evaluation.limit in (None, _size(one))]
+    named = [one for key in wanted for one in contents.get(key, ()) if evaluation.limit in (None, _size(one))]
+    found = [one for one in named if evaluation.digest in (None, _digest(one))]
     current = [one for one in found if isinstance(one, Record) and one.spec.protocol.digest == digest]
     if current:
         return Run(model, evaluation, "ready", max(current, key=lambda record: record.created))
-    return Run(model, evaluation, "stale" if found else "missing", None)
+    return Run(model, evaluation, "stale" if found else OTHER_DATA if named else "missing", None)
 
 
 def _key(content: Content) -> Key:
@@ -199,6 +201,11 @@ def _key(content: Content) -> Key:
     except (KeyError, TypeError, IndexError):
         return ()
     return key
+
+
+def _digest(content: Content) -> Any:
+    """Return the digest of the samples."""
+    return content.spec.data.digest if isinstance(content, Record) else content["spec"]["data"].get("digest")
 
 
 def _size(content: Content) -> Any:

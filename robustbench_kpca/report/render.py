@@ -43,6 +43,7 @@ def markdown(board: Board) -> str:
     lines += ["", TRAININGS] if single else []
     if missing:
         lines += ["", f"{missing} of {len(board.runs)} runs are missing: `{board.missing}`."]
+        lines[-1] += f" {board.left_out}".rstrip()
     if single:
         table = pd.DataFrame(single, columns=single_heads(board))
         lines += ["", "## Single trainings", "", table.to_markdown(index=False, disable_numparse=True)]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from robustbench_kpca.data.known import KNOWN
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
 from robustbench_kpca.protocols.threat import Norm
 from robustbench_kpca.records.outcomes import Outcomes
@@ -131,6 +132,25 @@ def audited_fully(record: Record, scenario: Scenario) -> str | None:  # noqa: AR
     return None if len(set(names)) == len(names) else "its audit has a check twice"
 
 
+def known_data(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
+    """Check that a whole split of a set of the package has the digest that it has everywhere.
+
+    Of a part of a split nothing is known here; a board pins it by `digest` in its `board.toml`.
+    """
+    data = record.spec.data
+    known = KNOWN.get((data.name, data.split))
+    if known is None or data.n < known.n:
+        return None
+    if data.n > known.n:
+        return f"{data.n} samples of {data.name} ({data.split}), which has {known.n}"
+    if data.digest == known.digest:
+        return None
+    return (
+        f"all {data.n} samples of {data.name} ({data.split}) have the digest {known.digest[:12]}, "
+        f"but those of the record have {data.digest[:12]}"
+    )
+
+
 COMMON: Mapping[str, Rule] = {
     "one-row-each": one_row_each,
     "every-cell": every_cell,
@@ -138,4 +158,5 @@ COMMON: Mapping[str, Rule] = {
     "inside-the-ball": inside_the_ball,
     "reaches-eps": reaches_eps,
     "audited-fully": audited_fully,
+    "known-data": known_data,
 }

@@ -17,6 +17,7 @@ from timm.data.distributed_sampler import RepeatAugSampler
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler
 
+from robustbench_kpca.data.io.reading import open_image
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.families import shape_of
@@ -27,8 +28,6 @@ from robustbench_kpca.training.source import EVALUATION_BATCH, Batch, Source
 from robustbench_kpca.types import Images, Labels
 
 FOLDER = "folder"
-_UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, Pillow.DecompressionBombError)
-"""What Pillow raises for a file that is not an image."""
 _Item = tuple[Tensor, int, int, list[str]]
 
 
@@ -169,9 +168,9 @@ class Readable(Dataset[_Item]):
             place = (index + offset) % len(self)
             try:
                 file, label = self.reader[place]
-                with file, Pillow.open(file) as opened:
+                with file, open_image(file) as opened:
                     image = opened.convert("RGB")
-            except _UNREADABLE:
+            except (OSError, BadInputError):
                 bad.append(str(self.reader.filename(place)))
                 continue
             return self.transform(image), int(label), place, bad

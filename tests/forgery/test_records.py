@@ -11,13 +11,20 @@ import numpy as np
 import pytest
 
 from robustbench_kpca.cli.main import main
+from robustbench_kpca.data.known import KNOWN
+from robustbench_kpca.data.load import load_data
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import OutcomesFile, Passes, ProtocolInfo, load_record
+from robustbench_kpca.report.board_spec import BoardSpec
 from robustbench_kpca.report.consistency import load_consistent
+from robustbench_kpca.report.matching import load_board
+from robustbench_kpca.report.render import markdown
+from robustbench_kpca.strict import load_toml, validate
 from robustbench_kpca.tasks import task_named
+from robustbench_kpca.tasks.rules import known_data
 
 BOARDS = Path(__file__).parents[2] / "leaderboards"
 PGD = "digits/records/vit_digits__*__pgd20-linf-8_255__*.record.json"
@@ -156,6 +163,94 @@ def test_an_audit_without_checks(tmp_path):
     path = forge(record, tmp_path, audit=record.audit.model_copy(update={"checks": ()}))
     with pytest.raises(BadInputError, match="'audited-fully': its audit has no checks"):
         load_consistent(path)
+
+
+def of_data(record, **changes):
+    """The same record of other data: name, digest or number of samples."""
+    spec = record.spec
+    data = spec.data.model_copy(update=changes)
+    return record.model_copy(update={"spec": spec.model_copy(update={"data": data})}).attach(record.outcomes)
+
+
+EASIEST = "e" * 64
+"""Digest of the easiest training images, in a folder that is named `digits/test`."""
+
+
+def renamed(record, folder, **changes):
+    """Save a record of other data, with the name of its table as it would be."""
+    forged, outcomes = of_data(record, **changes), record.outcomes
+    metrics = measure(outcomes, parse_scenario(record.spec.protocol.resolved, "forged"))
+    update = {"outcomes_file": OutcomesFile.of(outcomes, forged.spec), "metrics": metrics}
+    return forged.model_copy(update=update).attach(outcomes).save(folder)
+
+
+@pytest.mark.parametrize("pattern", [CLEAN, GRID])
+def test_other_images_are_not_the_bundled_ones(pattern, tmp_path):
+    path = renamed(honest(pattern), tmp_path, digest=EASIEST)
+    with pytest.raises(BadInputError, match=r"'known-data': all 364 samples of digits \(test\).* 3066c18d15dc"):
+        load_consistent(path)
+
+
+def test_a_set_has_no_more_samples_than_it_has(tmp_path):
+    (path,) = BOARDS.glob("shapes/records/symvit_shapes__*__segmentation__*.record.json")
+    record = load_record(path)
+    assert known_data(of_data(record, n=201), None) == "201 samples of shapes (val), which has 200"
+    assert known_data(record, None) is None, "of a part nothing is known"
+
+
+def test_images_of_another_name_are_anybodys(tmp_path):
+    load_consistent(renamed(honest(CLEAN), tmp_path, name="mine", digest=EASIEST))
+
+
+@pytest.mark.parametrize(("name", "split"), [key for key in KNOWN if key[1] != "train"])
+def test_the_known_digests_are_those_of_the_sets(name, split):
+    data = load_data(name, split)
+    assert (len(data), data.digest()) == KNOWN[name, split]
+
+
+def test_a_board_takes_only_the_data_that_it_names(tmp_path, capsys):
+    """Part of a split has no known digest; the board has one."""
+    (path,) = BOARDS.glob("digits-attacks/records/vit_digits__*__clean__*.record.json")
+    forged = renamed(load_record(path), tmp_path / "records", digest=EASIEST)
+    load_consistent(forged)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    text = (BOARDS / "digits-attacks" / "board.toml").read_text()
+    (mine / "board.toml").write_text(text)
+    runs = load_board(str(mine), [path]).runs
+    assert {run.state for run in runs if run.record} == {"ready"}
+    board = load_board(str(mine), [path, forged])
+    assert [run.record.spec.data.digest for run in board.runs if run.record] == [load_record(path).spec.data.digest]
+    other = load_board(str(mine), [forged])
+    assert [run.state for run in other.runs if run.model == "vit_digits"].count("other data") == 1
+    assert "Records of 1 runs are of other data" in markdown(other)
+    assert main(["board", "plan", str(mine), "--records", str(forged.parent)]) == 0
+    shown = capsys.readouterr().out
+    assert "Records of 1 runs are of other data" in shown
+    assert "other data" in shown
+    (mine / "board.toml").write_text(re.sub(r"digest = .*\n", "", text))
+    assert {run.state for run in load_board(str(mine), [forged]).runs} == {"ready", "missing"}
+
+
+@pytest.mark.parametrize("digest", ["abc", "G" * 64, "a" * 65, "a" * 64 + " "])
+def test_a_digest_that_is_none(digest, tmp_path):
+    text = (BOARDS / "digits" / "board.toml").read_text()
+    (tmp_path / "board.toml").write_text(re.sub(r'digest = ".*"', f'digest = "{digest}"', text))
+    with pytest.raises(BadInputError, match="digest = "):
+        load_board(str(tmp_path), [])
+
+
+def test_a_digest_belongs_to_the_samples(tmp_path):
+    text = (BOARDS / "digits" / "board.toml").read_text()
+    (tmp_path / "board.toml").write_text(f'{text}digest = "{EASIEST}"\n')  # of the last column
+    with pytest.raises(BadInputError, match="has a digest, but the samples of the board"):
+        load_board(str(tmp_path), [])
+
+
+@pytest.mark.parametrize("board", sorted(path.parent.name for path in BOARDS.glob("*/board.toml")))
+def test_every_board_names_its_data(board):
+    spec = validate(BoardSpec, load_toml(BOARDS / board / "board.toml"), board)
+    assert all(wanted.digest for wanted in spec.evaluations)
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_ten_folders_are_not_ten_digits(tmp_path):
         data = load_data(folder(tmp_path / names[0], dict.fromkeys(names, 0.5), size=32), view=View(32, 1.0))
         with pytest.raises(BadInputError, match="10 classes of data"):
             evaluate(model, data, protocol="clean")
-    data = load_data(folder(tmp_path / "digits", dict.fromkeys("379", 0.5), size=32), view=View(32, 1.0))
+    data = load_data(folder(tmp_path / "some-digits", dict.fromkeys("379", 0.5), size=32), view=View(32, 1.0))
     assert evaluate(model, data, protocol="clean").outcomes["label"].tolist() == [3, 7, 9]
 
 

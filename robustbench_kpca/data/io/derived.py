@@ -22,7 +22,7 @@ from robustbench_kpca.data.io.manifest import (
 from robustbench_kpca.data.io.reading import image_files, no_images, read_rgb
 from robustbench_kpca.data.request import BadImages, View
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
-from robustbench_kpca.files import replace_file, sha256
+from robustbench_kpca.files import read_file, replace_file, sha256
 from robustbench_kpca.progress import Progress
 
 Pixels = NDArray[np.uint8]
@@ -184,9 +184,11 @@ class _Work(Dataset[_Outcome | str | BenchmarkError]):
     def _item(self, file: str) -> _Outcome | str:
         source = self.plan.source / file
         try:
-            digest = sha256(source.read_bytes())
-        except OSError as error:
-            raise BadInputError(f"image {source} cannot be read ({error})", fix="replace or remove it") from None
+            digest = sha256(read_file(source, "image"))
+        except BadInputError:
+            if self.plan.bad_images == "skip":
+                return file
+            raise
         todo = [(folder, path) for folder, path in self.plan.outputs(file) if not self._is_made(path, digest)]
         if not todo:
             return _Outcome([], len(self.plan.folders))

@@ -1,7 +1,6 @@
 """Read a folder of images: one sub-folder per class, or a `labels.csv` with columns `file` and `label`."""
 
 import csv
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.data.imagenet_classes import imagenet_indices, imagenet_wnids
+from robustbench_kpca.data.io.own_name import own_name
 from robustbench_kpca.data.io.reading import image_files, no_images, read_rgb, sub_folders, unreadable
 from robustbench_kpca.data.request import BadImages, View
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import read_file, sha256
 
 PARTS = {"train", "val", "validation", "test"}
+LONGEST = 1024
+"""Bytes of a file name or label in a `labels.csv`."""
 
 
 class ImageFiles(Samples):
@@ -84,7 +87,7 @@ class ImageFiles(Samples):
 
     def fingerprint(self, index: int) -> str:
         """Return the hash of the file and the parameters of resizing."""
-        digest = hashlib.sha256((self.root / self.files[index]).read_bytes()).hexdigest()
+        digest = sha256(read_file(self.root / self.files[index], "image"))
         if self.stored:
             return f"{digest} as stored"
         return f"{digest} {self.view.how}"
@@ -105,8 +108,9 @@ class Folder(ImageFiles):
         whole, part = root.resolve(), "all"
         if whole.name in PARTS:
             whole, part = whole.parent, whole.name
+        name = own_name(whole)
         super().__init__(
-            root, found.files, found.labels, found.classes, name=whole.name, split=part, view=view,
+            root, found.files, found.labels, found.classes, name=name, split=part, view=view,
             bad_images=bad_images,
         )  # fmt: skip
         self.class_names, self.held, self.counted = found.names, found.held, found.counted
@@ -169,9 +173,18 @@ def _from_table(table: Path) -> _Found:
 def _require_row(table: Path, number: int, file: str | None, label: str | None) -> None:
     if not file or not (label or "").strip():
         raise BadInputError(f"line {number} of {table} is not complete", expected="a file and its label")
+    if not file.isprintable() or len(file.encode()) > LONGEST or len(label or "") > LONGEST:
+        raise BadInputError(
+            f"line {number} of {table} is {file[:60]!a}, {(label or '')[:60]!a}",
+            expected=f"printable text of at most {LONGEST} bytes a cell",
+        )
     if Path(file).is_absolute() or ".." in Path(file).parts:
         raise BadInputError(f"{table} lists '{file}'", expected="paths inside its folder")
-    if not (table.parent / file).is_file():
+    try:
+        there = (table.parent / file).is_file()
+    except OSError:  # a part of the name is too long
+        there = False
+    if not there:
         raise BadInputError(f"{table} lists '{file}', which does not exist", fix="restore the file")
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image as Pillow
 
-from robustbench_kpca.data.io.reading import UNREADABLE
+from robustbench_kpca.data.io.reading import open_image, require_whole
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.types import IGNORE
 
@@ -74,20 +73,18 @@ class Labelling:
         return mask
 
     def _stored(self, path: Path) -> tuple[NDArray[np.generic], bool]:
-        try:
-            with Pillow.open(path) as file:
-                by_colour = file.mode in COLOURS and (file.mode not in IDS or bool(self.colours))
-                if by_colour and not self.colours:
-                    raise BadInputError(
-                        f"mask {path} contains colours ({file.mode})", expected="ids, or r, g and b in classes.csv"
-                    )
-                if not by_colour and file.mode not in IDS:
-                    raise BadInputError(f"mask {path} has mode {file.mode}", expected="ids (grey) or colours (RGB)")
-                if by_colour and file.mode != "RGB":
-                    return np.asarray(file.convert("RGBA").convert("RGB")), True
-                return np.asarray(file), by_colour
-        except UNREADABLE as error:
-            raise BadInputError(f"mask {path} cannot be read ({error})", fix="replace or remove it") from None
+        with open_image(path, what="mask") as file:
+            require_whole(file, path)
+            by_colour = file.mode in COLOURS and (file.mode not in IDS or bool(self.colours))
+            if by_colour and not self.colours:
+                raise BadInputError(
+                    f"mask {path} contains colours ({file.mode})", expected="ids, or r, g and b in classes.csv"
+                )
+            if not by_colour and file.mode not in IDS:
+                raise BadInputError(f"mask {path} has mode {file.mode}", expected="ids (grey) or colours (RGB)")
+            if by_colour and file.mode != "RGB":
+                return np.asarray(file.convert("RGBA").convert("RGB")), True
+            return np.asarray(file), by_colour
 
 
 def _packed(colour: tuple[int, int, int]) -> int:

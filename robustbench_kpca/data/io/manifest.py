@@ -30,7 +30,7 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInputError(f"{path} cannot be read ({error})", fix="restore it, or make the folder again") from None
     if not isinstance(content, dict):
         raise BadInputError(f"{path} is not a manifest", fix="restore it, or make the folder again")

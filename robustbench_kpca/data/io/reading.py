@@ -2,22 +2,81 @@
 
 import os
 import struct
+import warnings
+import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from PIL import Image as Pillow
 from PIL import UnidentifiedImageError
 
+from robustbench_kpca.data.io.png import is_whole
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import require_file
 
 SUFFIXES = {".bmp", ".jpeg", ".jpg", ".png", ".webp"}
+FORMATS = ("BMP", "JPEG", "PNG", "WEBP")
+"""The decoders that a file may choose by its content, whatever its name. Pillow has forty others: more to attack."""
+PIXELS = "RBK_MAX_PIXELS"
 UNREADABLE = (
-    OSError, UnidentifiedImageError, SyntaxError, ValueError, EOFError, IndexError, struct.error,
-    Pillow.DecompressionBombError,
+    OSError, UnidentifiedImageError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error,
 )  # fmt: skip
 """Exceptions of Pillow for files that are not images or are incomplete."""
+_TOO_MANY = (Pillow.DecompressionBombError, Pillow.DecompressionBombWarning)
+_OURS = Pillow.MAX_IMAGE_PIXELS or 89_478_485
+warnings.filterwarnings("error", category=Pillow.DecompressionBombWarning)  # Pillow's first limit is the limit
+
+
+def pixel_limit() -> int:
+    """Return the most pixels that an image may have: RBK_MAX_PIXELS, or Pillow's 89,478,485.
+
+    Raises:
+        BadInputError: RBK_MAX_PIXELS is no positive number.
+
+    """
+    text = os.environ.get(PIXELS, "")
+    if not text:
+        return _OURS
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:20]) < 2**40):
+        raise BadInputError(f"{PIXELS} = {text[:40]!r}", expected="a number of pixels, such as 200000000")
+    if int(text) > _OURS:
+        Pillow.MAX_IMAGE_PIXELS = int(text)
+    return int(text)
+
+
+@contextmanager
+def open_image(source: Path | BinaryIO, name: str | None = None, what: str = "image") -> Iterator[Pillow.Image]:
+    """Open an image for decoding, in the `with` statement, after a look at what kind of file it is and at its size.
+
+    Args:
+        source: an ordinary file, or one that is open.
+        name: what it is called in errors; by default `source`.
+        what: it is.
+
+    Raises:
+        BadInputError: the file is missing, no ordinary file, damaged, incomplete, of another format than `FORMATS`, or
+            of more pixels than `pixel_limit`; also where the decoder fails in the body of the `with` statement.
+
+    """
+    met, limit = f"{what} {name or source}", pixel_limit()
+    if isinstance(source, Path):
+        require_file(source, what)
+    try:
+        with Pillow.open(source, formats=FORMATS) as image:
+            if image.width * image.height > limit:
+                raise Pillow.DecompressionBombError
+            yield image
+    except _TOO_MANY:
+        raise BadInputError(
+            f"{met} has more than {limit:,} pixels", fix=f"shrink or remove it, or set {PIXELS}"
+        ) from None
+    except UNREADABLE as error:
+        why = "no BMP, JPEG, PNG or WebP" if isinstance(error, UnidentifiedImageError) else error
+        raise BadInputError(f"{met} cannot be read ({why})", fix="replace or remove it") from None
 
 
 def read_rgb(path: Path) -> Pillow.Image:
@@ -28,28 +87,37 @@ def read_rgb(path: Path) -> Pillow.Image:
     (Pillow would clip it at 255); 16-bit colour keeps its upper byte.
 
     Raises:
-        BadInputError: the file is missing, damaged, incomplete or not an image.
+        BadInputError: see `open_image`.
 
     """
-    try:
-        with Pillow.open(path) as file:
-            return _to_rgb(file)
-    except UNREADABLE as error:
-        raise BadInputError(f"image {path} cannot be read ({error})", fix="replace or remove it") from None
+    with open_image(path) as file:
+        require_whole(file, path)
+        return _to_rgb(file)
+
+
+def require_whole(image: Pillow.Image, path: Path) -> None:
+    """Decode an open image, and refuse a PNG whose last rows are missing, which Pillow shows as zeros.
+
+    Raises:
+        ValueError: rows are missing. As the other exceptions of the decoder, it is for `open_image`.
+
+    """
+    image.load()
+    last = np.asarray(image.crop((0, image.height - 1, image.width, image.height)))
+    interlaced = bool(image.info.get("interlace"))
+    if image.format == "PNG" and (interlaced or not last.any()) and not is_whole(path.read_bytes()):
+        raise ValueError("image file is truncated: rows are missing")
 
 
 def image_size(path: Path) -> tuple[int, int]:
     """Read width and height in pixels from the header of a file.
 
     Raises:
-        BadInputError: the file is missing or not an image.
+        BadInputError: see `open_image`.
 
     """
-    try:
-        with Pillow.open(path) as file:
-            return file.size
-    except UNREADABLE as error:
-        raise BadInputError(f"image {path} cannot be read ({error})", fix="replace or remove it") from None
+    with open_image(path) as file:
+        return file.size
 
 
 def _to_rgb(image: Pillow.Image) -> Pillow.Image:
@@ -101,7 +169,16 @@ def _walk(folder: Path) -> Iterator[str]:
     def refuse(error: OSError) -> None:
         raise _closed(error)
 
+    within: dict[str, frozenset[tuple[int, int]]] = {}  # folder -> what it lies in, itself included
     for top, folders, files in os.walk(folder, onerror=refuse, followlinks=True):
+        try:
+            about = Path(top).stat()
+        except OSError as error:
+            raise _closed(error) from None
+        here, above = (about.st_dev, about.st_ino), within.get(str(Path(top).parent), frozenset())
+        if here in above:
+            raise BadInputError(f"folder {top} is a link to a folder that it lies in", fix="remove the link")
+        within[str(Path(top))] = above | {here}
         folders[:] = [name for name in folders if not name.startswith(".")]
         start = Path(top).relative_to(folder).as_posix()
         prefix = "" if start == "." else f"{start}/"

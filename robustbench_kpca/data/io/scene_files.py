@@ -1,6 +1,5 @@
 """Read images and masks from two folders: an image and a mask with the same name and size are a scene."""
 
-import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -13,6 +12,7 @@ from robustbench_kpca.data.io.reading import image_files, image_size, read_rgb, 
 from robustbench_kpca.data.request import BadImages
 from robustbench_kpca.data.scenes import Mask, Pixels, Scenes
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import read_file, sha256
 
 LOSSLESS = {".bmp", ".png"}
 """Suffixes of masks; lossy formats would change ids and colours."""
@@ -133,7 +133,7 @@ class SceneFiles(Scenes):
 
     def fingerprint(self, index: int) -> str:
         """Return the hashes of both files and of the meaning of the mask values."""
-        image, mask = (hashlib.sha256(path.read_bytes()).hexdigest() for path in self.files[index])
+        image, mask = (sha256(read_file(path)) for path in self.files[index])
         return f"{image} {mask} {self.meaning}"
 
     def _unusable(self, pairs: Pairs) -> dict[str, str]:

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image as Pillow
 
 from robustbench_kpca.data.io.place import ENVIRONMENT_VARIABLE
+from robustbench_kpca.data.io.reading import open_image
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
 from robustbench_kpca.errors import BadInputError
@@ -91,6 +91,6 @@ def _jpeg(path: Path, part: str) -> _Part:
         labels, names = arrays["y"].astype(np.int64), [f"{part}/{name}" for name in arrays["name"].tolist()]
     images = np.empty((len(labels), 32, 32, 3), np.uint8)
     for index, (start, stop) in enumerate(itertools.pairwise(offset)):
-        with Pillow.open(io.BytesIO(data[start:stop])) as file:
+        with open_image(io.BytesIO(data[start:stop]), f"{index} of {path}") as file:
             images[index] = np.asarray(file.convert("RGB"))
     return images, labels, names, "cifar10-jpeg"

@@ -7,6 +7,7 @@ The two folders contain files with the same names (except for the suffix), at an
 
 from robustbench_kpca.data.io.folder import PARTS
 from robustbench_kpca.data.io.labelling import read_table
+from robustbench_kpca.data.io.own_name import own_name
 from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.io.reading import sub_folders
 from robustbench_kpca.data.io.scene_files import Place, SceneFiles
@@ -30,7 +31,7 @@ def load(request: Request) -> SceneFiles:
     labelling = read_table(root / TABLE)
     masks = next((root / name for name in ("masks", "annotations") if (root / name).is_dir()), root / "masks")
     place, part = _part(Place(root / "images", masks), request.split or DEFAULT)
-    name = root.resolve().name
+    name = own_name(root.resolve())
     return SceneFiles(place, labelling, name=name, split=part, bad_images=request.bad_images)
 
 

@@ -1,0 +1,26 @@
+"""The name under which a folder of the user's is recorded: its last part, unless a set of the package has that name."""
+
+from pathlib import Path
+
+from robustbench_kpca.data import DATASETS
+from robustbench_kpca.errors import BadInputError
+
+
+def own_name(folder: Path) -> str:
+    """Return the name of a folder, for records of what is in it.
+
+    Boards find records by the name of their data. So no folder may be called `digits`, nor as a JPEG copy of a set
+    or a pair of two sets is: `digits-jpeg`, `digits-against-photos`.
+
+    Raises:
+        BadInputError: the name is that of a data set of the package.
+
+    """
+    name = folder.name
+    taken = name.casefold().partition("-against-")[0].removesuffix("-jpeg")
+    if taken in DATASETS.names():
+        raise BadInputError(
+            f"images of folder {folder} would be recorded as '{name}', as those of the data set {taken} are",
+            fix="rename the folder, or ask for the set itself (see: rbk list data)",
+        )
+    return name

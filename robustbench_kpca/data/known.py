@@ -1,0 +1,30 @@
+"""Digests of the sets that the package draws or has with it. Nothing here needs torch or numpy.
+
+They are the same on every machine: digits, shapes and listops are computed in whole numbers or exact fractions, and
+waves in double precision, rounded to single. Not here: `photos`, whose pixels depend on the JPEG decoder.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Known(NamedTuple):
+    """A whole split: its number of samples, and its digest as `Dataset.digest` computes it."""
+
+    n: int
+    digest: str
+
+
+KNOWN: Mapping[tuple[str, str], Known] = {
+    ("digits", "train"): Known(1250, "dee4930e0910c3460c0ac3466714b69b50580458f968b6db8c80c9e94b675fa4"),
+    ("digits", "val"): Known(183, "01cf3e9d0b44db07f269c061cb415c2274a0d9f9faba35514a0fb79bb1bd5242"),
+    ("digits", "test"): Known(364, "3066c18d15dc2d62fc19a715d9f0f14cc19bd84d6679abb1936a77bfe38fd475"),
+    ("shapes", "train"): Known(1500, "ea26a1a15e029ca503817adacdf42c92e113445265ae748e1c07853a7441d4aa"),
+    ("shapes", "val"): Known(200, "3ab2bc0052f93a282111aef6746a5db0850388c184855d09bca6af57f974a50a"),
+    ("listops", "train"): Known(20000, "22ccd3d7b911b60c94f847a3e53beaec06a0c705b609cf827f87875e80d1fa70"),
+    ("listops", "val"): Known(500, "1f4123dc28073d3611eedb3e675333ffb996bee8680bc98dcc0a01ef013bd2e0"),
+    ("listops", "test"): Known(1000, "6ac21729936b3bb6b8f299ca7a0bcc1479030984f71daa63bfd78794e1b67085"),
+    ("waves", "train"): Known(4000, "bdb2edab91e853e043bc84b7ea15ac6fefcdd4a1636135538b9e172f856bbb6e"),
+    ("waves", "val"): Known(500, "723cc5928ad24fafdeb000c748ba1184f6050ed3bad66d3008b9a30656aa3617"),
+    ("waves", "test"): Known(1000, "fa610e1c0b0f4cc17942d9409c1cfcc64d2004421edd05a68d571744587f6244"),
+}
