@@ -1,19 +1,25 @@
 """Compare our attack engine with torchattacks, the reference AutoAttack, and the time of its own passes.
 
-Three tables, all measured in one process; times are process CPU time, medians of interleaved runs.
+Four tables, all measured in one process; times are process CPU time, medians of interleaved runs.
 
 - cost: each attack on a model that is never misclassified. The ratio is the time of the whole `evaluate` call over
   (passes x time of a pass): 1 means no overhead beyond the passes.
 - versus: the same model, images and settings, ours and the library's, both called as users do: `evaluate`, with
   digests, checks and the record, and the library's attack plus the passes that classify its result (the reference
   AutoAttack does this itself). Parameters require gradients, as after loading.
+- waits: how often a usual step looks at the values of tensors, for which a program must wait on a GPU. A count.
 - bf16: the protocol that searches in bfloat16 and verifies in single precision, compared with the exact one.
+- gradients: one gradient in single precision, in bfloat16 with weights converted in every pass, and converted once.
 
 Rows shown are all images that the model processed, counted at the model: including empty rows of our batches, rows
 shown ahead of their turn, our checks of the first images, and the checks of the reference AutoAttack. Rows needed are
 the passes of the record: what the same search would have spent one image at a time, and one pass of each clean image.
 
-    python benchmarks/attacks.py [--only cost] [--images 16] [--repeats 3] [--threads 1]
+Rows of `peer` are on a network that this project did not train, and images that it did not make: `--peers FILE` names
+a Python file with `cifar10_robust()`, which returns a model of images in [0, 1], and `cifar10(PART)`, which returns
+images and labels. Without it they are left out.
+
+    python benchmarks/attacks.py [--only cost] [--images 16] [--repeats 3] [--threads 1] [--peers FILE]
 """
 
 import argparse
@@ -21,22 +27,29 @@ import logging
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from importlib.util import find_spec
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from typing import Any
 
 import timm
 import torch
 from _shared import header, interleaved
+from _waits import waits
 from tabulate import tabulate
 from torch import Tensor, nn
 
 from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca.attack_loop.engine import Engine
 from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.inference.runner import frozen
+from robustbench_kpca.inference.runner import Runner, frozen
+from robustbench_kpca.protocols.loading import load_scenario
+from robustbench_kpca.protocols.scenario import Attack as AttackProtocol
+from robustbench_kpca.tasks import task_named
 
 BATCH_SIZE = 32
+REFERENCE_BATCH_SIZE = 128  # of the reference AutoAttack, whose time depends little on it
 REFERENCE = Callable[[nn.Module, Tensor, Tensor], Tensor]
 """Maps (model, images, labels) to a boolean per image: whether the model is robust."""
 
@@ -162,15 +175,15 @@ def torchattacks(name: str, reach: float | None = None, **options: Any) -> REFER
     return run
 
 
-def reference_autoattack(eps: float, only: str | None = None) -> REFERENCE:
+def reference_autoattack(eps: float, only: str | None = None, norm: str = "Linf") -> REFERENCE:
     """Run the authors' ensemble, or one of its attacks with its settings there."""
 
     def run(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         import pyautoattack as library  # type: ignore[import-untyped]
 
-        attack = library.AutoAttack(model, norm="Linf", eps=eps, version="standard", seed=0)
+        attack = library.AutoAttack(model, norm=norm, eps=eps, version="standard", seed=0)
         attack.attacks_to_run = attack.attacks_to_run if only is None else [only]
-        _, answers = attack.run_standard_evaluation(images, labels, batch_size=BATCH_SIZE)
+        _, answers = attack.run_standard_evaluation(images, labels, batch_size=REFERENCE_BATCH_SIZE)
         robust: Tensor = answers == labels
         return robust
 
@@ -179,13 +192,14 @@ def reference_autoattack(eps: float, only: str | None = None) -> REFERENCE:
 
 @dataclass(frozen=True)
 class Duel:
-    """A row of the second table. `few`: a slow row, run only on `--images` images."""
+    """A row of the second table. `few`: a slow row, run only on `--images` images, and not warmed up."""
 
     model: str
     protocol: str
     reference: REFERENCE
     overrides: dict[str, Any] = field(default_factory=dict)
     few: bool = False
+    batch_size: int = BATCH_SIZE
 
 
 def _pgd(model: str, eps: int) -> Duel:
@@ -197,7 +211,7 @@ def _ensemble(model: str, eps: int, protocol: str, only: str | None = None, *, f
     return Duel(model, protocol, reference_autoattack(eps / 255, only), {"eps": f"{eps}/255"}, few)
 
 
-STANDARD, ROBUST = "vit_digits", "vit_digits_adv"
+STANDARD, ROBUST, PEER = "vit_digits", "vit_digits_adv", "peer"
 PARTS = {"APGD-CE": "apgd-ce", "APGD-T": "apgd-t", "FAB-T": "fab-t", "Square": "square"}
 VERSUS = {
     "AutoAttack, 12/255, standard": _ensemble(STANDARD, 12, "autoattack-linf-8_255", few=False),
@@ -215,7 +229,33 @@ VERSUS = {
         for name, part in PARTS.items()
     },
     "AutoAttack, 8/255, robust": _ensemble(ROBUST, 8, "autoattack-linf-8_255", few=True),
+    "FGSM, 8/255, robust": Duel(ROBUST, "fgsm-linf-8_255", torchattacks("FGSM", eps=8 / 255)),
+    "APGD-L2, 0.5, robust": Duel(
+        ROBUST, "apgd-ce-linf-8_255", reference_autoattack(0.5, "apgd-ce", norm="L2"), {"norm": "l2", "eps": 0.5}
+    ),
+    "PGD-40, 2/255, peer": replace(_pgd(PEER, 2), few=True, batch_size=64),
+    "FAB, untargeted, 2/255, peer": Duel(
+        PEER,
+        "fab-t-linf-8_255",
+        torchattacks("FAB", norm="Linf", eps=2 / 255, steps=20, n_classes=10),
+        {"eps": "2/255", "targets": 0, "steps": 20},
+        few=True,
+        batch_size=64,
+    ),
+    "AutoAttack, 2/255, peer": replace(_ensemble(PEER, 2, "autoattack-linf-8_255", few=True), batch_size=64),
 }
+
+
+@cache
+def peer(path: str) -> tuple[nn.Module, Tensor, Tensor]:
+    """Return the network of a file of peers, with all images and labels."""
+    spec = spec_from_file_location("peers", path)
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"{path} is no Python file")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    images, labels = module.cifar10("test_jpeg")
+    return module.cifar10_robust(), images.contiguous(), labels
 
 
 def subset(count: int | None) -> Samples:
@@ -224,18 +264,22 @@ def subset(count: int | None) -> Samples:
     return samples if count is None else samples.take(range(min(count, len(samples))))
 
 
-def duel(name: str, images: int, repeats: int) -> list[Any]:
+def duel(name: str, images: int, repeats: int, peers: str) -> list[Any]:
     """Measure one row of the second table."""
     row = VERSUS[name]
-    model, samples = load_model(row.model), subset(images if row.few else None)
-    x, y = samples.tensors()
-    batch_size = min(BATCH_SIZE, len(x))
+    if row.model == PEER:
+        model, x, y = peer(peers)
+        x, y = x[:images], y[:images]
+    else:
+        model = load_model(row.model)
+        x, y = subset(images if row.few else None).tensors()
+    batch_size = min(row.batch_size, len(x))
     verdicts: list[float] = [0.0, 0.0]
     needed = [0, 0]
 
     def ours() -> None:
         how: dict[str, Any] = {"protocol": row.protocol, "batch_size": batch_size}
-        record = evaluate(model, samples, **how, **row.overrides, audit=False)
+        record = evaluate(model, x, y, **how, **row.overrides, audit=False)
         verdicts[0] = record.metrics["robust_accuracy"].value
         needed[:] = record.passes.forwards, record.passes.backwards
 
@@ -262,6 +306,33 @@ def duel(name: str, images: int, repeats: int) -> list[Any]:
     ]  # fmt: skip
 
 
+# ---- waits: on a GPU
+
+WAITS = COST | {
+    "FGSM": ("fgsm-linf-8_255", {}),
+    "APGD-CE in L2": ("apgd-ce-linf-8_255", {"norm": "l2", "eps": 0.5, "steps": 20}),
+    "APGD-T, 2 targets": ("apgd-t-linf-8_255", {"targets": 2, "steps": 10}),
+    "DDN": ("ddn-l2-128_255", {"steps": 20}),
+}
+
+
+def looks(name: str, images: int = 8) -> list[Any]:
+    """Count the waits of a usual step, with full batches of images that are never broken and with half of them."""
+    protocol, overrides = WAITS[name]
+    _, scenario = load_scenario(protocol, overrides)
+    assert isinstance(scenario, AttackProtocol)
+    model, success = Unbreakable().eval(), task_named("classification").compute.success
+    found = []
+    for batch_size in (images, 2 * images):
+        x, y = torch.rand(images, 3, 64, 64), torch.zeros(images, dtype=torch.int64)
+        runner, ids = Runner(model, batch_size, torch.device("cpu")), [str(row) for row in range(images)]
+        with frozen(model):
+            engine = Engine(runner, scenario, success, ids, 0, lambda _: None)
+            counts = waits(engine, iter([(list(range(images)), x, y)]))
+        found.append(statistics.median(count.total() for count in counts))
+    return [name, *found]
+
+
 # ---- bf16
 
 PRECISIONS = {"exact": "autoattack-linf-8_255", "bf16 search": "autoattack-bf16-search-linf-8_255"}
@@ -286,6 +357,35 @@ def precisions(images: int, repeats: int) -> list[list[Any]]:
     return rows
 
 
+# ---- gradients
+
+
+def gradients(repeats: int) -> list[list[Any]]:
+    """Measure the fourth table: milliseconds of a gradient of `BATCH_SIZE` images."""
+    rows: list[list[Any]] = []
+    large = (Unbreakable().eval(), torch.rand(BATCH_SIZE, 3, 64, 64), torch.zeros(BATCH_SIZE, dtype=torch.int64))
+    for name, (model, x, y) in {
+        ROBUST: (load_model(ROBUST), *subset(BATCH_SIZE).tensors()),
+        "DeiT-tiny, 64 px": large,
+    }.items():
+        exact, converted, each_pass = (
+            Runner(model, BATCH_SIZE, torch.device("cpu"), search=search)
+            for search in (torch.float32, torch.bfloat16, torch.bfloat16)
+        )
+        each_pass.search_weights.in_place = nullcontext  # type: ignore[method-assign]
+
+        def run(runner: Runner, x: Tensor = x, y: Tensor = y) -> None:
+            for _ in range(REFERENCE_PASSES):
+                runner.gradient(x, lambda logits: nn.functional.cross_entropy(logits, y, reduction="none"))
+
+        contenders = [lambda one=one, run=run: run(one) for one in (exact, each_pass, converted)]
+        with frozen(model):
+            interleaved(contenders, 1, time.process_time)
+            times = [statistics.median(own) for own in interleaved(contenders, repeats, time.process_time)]
+        rows.append([name, *(1e3 * seconds / REFERENCE_PASSES for seconds in times), times[0] / times[2]])
+    return rows
+
+
 COST_COLUMNS = {
     "attack": "", "forwards/image": ".0f", "backwards": ".0f", "CPU s": ".2f", "passes x time": ".2f",
     "ratio": ".3f", "least": ".3f", "most": ".3f",
@@ -296,6 +396,11 @@ VERSUS_COLUMNS = {
     "backwards/image, needed": ".1f", " shown": ".1f", " theirs": ".1f", "shown / needed": ".2f",
     "CPU s, ours": ".2f", " theirs ": ".2f", "theirs / ours": ".2f", "a pass, theirs / ours": ".2f",
 }  # fmt: skip
+GRADIENT_COLUMNS = {
+    "model": "", "ms, fp32": ".1f", "bf16, converted every pass": ".1f", "bf16, converted once": ".1f",
+    "fp32 / once": ".2f",
+}  # fmt: skip
+WAITS_COLUMNS = {"attack": "", "waits a step, full batch": ".0f", "half full": ".0f"}
 BF16_COLUMNS = {
     "eps": "", "images": "", "robust acc. (%), exact": ".2f", "bf16": ".2f", "CPU s, exact": ".2f", "bf16 ": ".2f",
     "exact / bf16": ".2f",
@@ -313,12 +418,16 @@ def main() -> None:
         description="Compare our attack engine with torchattacks and the reference AutoAttack."
     )
     parser.add_argument(
-        "--only", nargs="+", default=[], help="tables (cost, versus, bf16), or rows whose name contains a given word"
+        "--only",
+        nargs="+",
+        default=[],
+        help="tables (cost, versus, waits, bf16, gradients), or rows whose name contains a given word",
     )
     parser.add_argument(
         "--images", type=int, default=16, help="number of images for the slow rows; the others use all 364"
     )
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each; the median is shown")
+    parser.add_argument("--peers", default="", help="a Python file for the rows of 'peer'")
     parser.add_argument("--threads", type=int, default=1, help="number of torch threads")
     arguments = parser.parse_args()
     for package in ("torchattacks", "pyautoattack"):
@@ -329,16 +438,21 @@ def main() -> None:
     print(header(("torch", "timm", "torchattacks", "pyautoattack", "numpy")))
 
     def wanted(table: str, name: str) -> bool:
-        return not arguments.only or any(word == table or word in name for word in arguments.only)
+        known = bool(arguments.peers) or PEER not in name
+        return known and (not arguments.only or any(word == table or word in name for word in arguments.only))
 
     images, repeats = arguments.images, arguments.repeats
     if chosen := [name for name in COST if wanted("cost", name)]:
         show("Cost: 1 is the time of the passes alone", costs(chosen, repeats), COST_COLUMNS)
     if chosen := [name for name in VERSUS if wanted("versus", name)]:
-        rows = [duel(name, images, repeats) for name in chosen]
+        rows = [duel(name, images, repeats, arguments.peers) for name in chosen]
         show("Versus: torchattacks (PGD, C&W) and the reference AutoAttack", rows, VERSUS_COLUMNS)
+    if chosen := [name for name in WAITS if wanted("waits", "waits")]:
+        show("Waits: looks at values in a usual step", [looks(name) for name in chosen], WAITS_COLUMNS)
     if wanted("bf16", "bf16"):
         show("bf16: AutoAttack searched in bfloat16, robust model", precisions(images, repeats), BF16_COLUMNS)
+    if wanted("gradients", "gradients"):
+        show("gradients: 32 images", gradients(repeats), GRADIENT_COLUMNS)
 
 
 if __name__ == "__main__":

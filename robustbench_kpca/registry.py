@@ -6,18 +6,37 @@ import importlib.util
 import pkgutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from robustbench_kpca.errors import BadInputError, UnknownNameError
 
+_MOST = 4
 
-def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> UnknownNameError:
-    """Return the error for `name`, with the closest of the `known` names as a suggestion."""
+
+def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "", usual: str = "") -> UnknownNameError:
+    """Return the error for `name`, with the closest of the `known` names as a suggestion.
+
+    If `name` is the beginning of several, all are suggested: those that end in `usual` first, then the shortest.
+    """
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    ask = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(names) or 'none'}"
+    begun = [one for one in names if one.startswith(f"{name}-")] if name else []
+    begun.sort(key=lambda one: (not (usual and one.endswith(usual)), len(one)))
+    close = begun[:_MOST] or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    quoted = [f"'{one}'" for one in close]
+    ask = f"did you mean {' or '.join(quoted)}?" if close else f"known: {', '.join(names) or 'none'}"
     return UnknownNameError(f"there is no {kind} named '{name}'", fix=f"{ask}{' ' + hint if hint else ''}")
+
+
+@cache
+def _modules(package: str, *, folders: bool) -> tuple[str, ...]:
+    """Return the public modules of a package, or its sub-folders; the folder is listed once."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    found = pkgutil.iter_modules(list(spec.submodule_search_locations))
+    return tuple(one.name for one in found if one.ispkg == folders and not one.name.startswith("_"))
 
 
 @dataclass(frozen=True)
@@ -45,11 +64,7 @@ class Family:
 
     def names(self) -> list[str]:
         """Return the names of all members, sorted, without importing them."""
-        spec = importlib.util.find_spec(self.package)
-        assert spec is not None
-        assert spec.submodule_search_locations is not None
-        found = pkgutil.iter_modules(list(spec.submodule_search_locations))
-        modules = [one.name for one in found if one.ispkg == self.folders and not one.name.startswith("_")]
+        modules = _modules(self.package, folders=self.folders)
         return sorted([name.replace("_", self.separator) for name in modules] + list(self.added))
 
     def add(self, name: str, member: Any) -> None:

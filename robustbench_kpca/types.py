@@ -89,7 +89,10 @@ class Foreseen(Protocol):
     """What an attack adds whose proposals are mostly rejected, so that its next ones can be shown in the same batch."""
 
     def ahead(self, state: State, threat: Threat, queries: Labels) -> State:
-        """Return the states after so many steps (0 or more per row) if no proposal in between is kept, to the bit."""
+        """Return the states after so many steps (0 or more per row) if no proposal in between is kept, to the bit.
+
+        Entries that this changes in no row, nor a step, are best returned as they are: they are not copied.
+        """
         ...
 
     def kept(self, before: State, after: State) -> Mask:

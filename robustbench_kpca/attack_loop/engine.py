@@ -10,11 +10,12 @@ from typing import Any
 import torch
 
 from robustbench_kpca.attack_loop.cascade import Cascade
+from robustbench_kpca.attack_loop.checks import check_proposal
 from robustbench_kpca.attack_loop.foresight import Layout
 from robustbench_kpca.attack_loop.later_runs import LaterRuns
 from robustbench_kpca.attack_loop.pool import Candidate, Pool
 from robustbench_kpca.attack_loop.pool import Sample as Sample  # re-exported for users of the engine
-from robustbench_kpca.attack_loop.query import CountingQuery, Tally, Worst, check_clean, check_proposal
+from robustbench_kpca.attack_loop.query import CountingQuery, Tally, Worst, check_clean
 from robustbench_kpca.attack_loop.success import Success
 from robustbench_kpca.attack_loop.targets import check_budget, targets_of
 from robustbench_kpca.attacks import ATTACKS
@@ -173,7 +174,7 @@ class Engine:
         self._fill(pool)
         free = self.runner.batch_size - len(pool.active) if self.runner.draws == 1 else 0
         later = LaterRuns(pool, self.threat)
-        if free > 0 and not pool.one_by_one and isinstance(pool.attack, SeparateRuns):
+        if free > 0 and not pool.all_begun and isinstance(pool.attack, SeparateRuns):
             later.begin(free)
         before = pool.state
         if free > 0 and isinstance(pool.attack, Foreseen):
@@ -194,7 +195,9 @@ class Engine:
             self.runner, self.space, self.success, pool.name, self.threat, own["loop.clean"], own["loop.label"],
             own["loop.truth"], worst, stops=self.cascade.stops,
         )  # fmt: skip
-        return pool.attack.step(state, self.threat, query) | own, query.tally
+        state = pool.attack.step(state, self.threat, query) | own
+        query.checks.settle()
+        return state, query.tally
 
     def _step_rows(self, pool: Pool) -> Tally:
         """Take a step with every row; if it fails and some rows hold later runs, take it without them."""
@@ -210,16 +213,16 @@ class Engine:
     def _step_ahead(self, pool: Pool, attack: Foreseen) -> Tally:
         """Show several proposals of every sample, as if none were kept, and go on from the first that was."""
         layout = Layout.even(len(pool.active), self.runner.batch_size, self.runner.device)
-        before = attack.ahead(layout.spread(pool.state), self.threat, layout.ahead)
+        before = attack.ahead(layout.spread(pool.state, pool.spread), self.threat, layout.ahead)
         after, tally = self._advance(pool, before)
         over = attack.kept(before, after) | after["finished"] | (tally.broken & self.cascade.stops)
-        pool.state, tally = layout.fold(pool.state, after, tally, over, stops=self.cascade.stops)
+        pool.state, tally = layout.fold(pool.state, pool.spread, after, tally, over, stops=self.cascade.stops)
         return tally
 
     def _collect_candidates(self, pool: Pool, stopped: Mask) -> None:
         """Remove samples that seem broken (if that ends their search) or used up their budget; queue their images."""
         leaving = stopped | pool.state["finished"]
-        rows = leaving.nonzero()[:, 0].tolist()
+        rows = [row for row, leaves in enumerate(leaving.tolist()) if leaves]
         if not rows:
             return
         pool.book()

@@ -6,12 +6,19 @@ shown beyond it is dropped, and not counted.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from robustbench_kpca.attack_loop.query import Tally
+from robustbench_kpca.attacks.shared.rows import choose, none
 from robustbench_kpca.types import Labels, Mask, State
+
+WORST = ("loop.worst", "loop.margin", "loop.prediction", "loop.rank")
+Spread: TypeAlias = dict[str, tuple[Tensor, Tensor]]
+"""Name -> an entry of the samples' states, and the same for every row."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +30,7 @@ class Layout:
     first: Labels
 
     @staticmethod
+    @lru_cache(maxsize=8)
     def even(samples: int, rows: int, device: torch.device) -> "Layout":
         """Give every sample the same number of rows; the first ones get one more if some are left over."""
         each, more = divmod(rows, samples)
@@ -31,9 +39,20 @@ class Layout:
         first = count.cumsum(0) - count
         return Layout(sample, torch.arange(rows, device=device) - first[sample], first)
 
-    def spread(self, state: State) -> State:
-        """Return every row's sample state; the images of lowest margin are not copied, but left to be written."""
-        copied = {key: values[self.sample] for key, values in state.items() if key != "loop.worst"}
+    def spread(self, state: State, known: Spread) -> State:
+        """Return every row's sample state; the images of lowest margin are not copied, but left to be written.
+
+        `known` holds what was copied in the last step, and is replaced. What has not changed since, such as the clean
+        images, is not copied again.
+        """
+        copied: State = {}
+        for key, values in state.items():
+            source, rows = known.get(key, (None, values))
+            same = source is values and len(rows) == len(self.sample)
+            if key != "loop.worst":
+                copied[key] = rows if same else values.index_select(0, self.sample)
+        known.clear()
+        known |= {key: (state[key], rows) for key, rows in copied.items() if key not in WORST}
         return copied | {"loop.worst": torch.empty_like(copied["loop.clean"])}
 
     def last(self, over: Mask) -> Labels:
@@ -42,11 +61,14 @@ class Layout:
         end = torch.cat([self.first[1:], rows.new_tensor([len(over)])]) - 1
         return end.scatter_reduce(0, self.sample, torch.where(over, rows, len(over)), "amin")
 
-    def fold(self, before: State, after: State, tally: Tally, over: Mask, *, stops: bool) -> tuple[State, Tally]:
+    def fold(
+        self, before: State, known: Spread, after: State, tally: Tally, over: Mask, *, stops: bool
+    ) -> tuple[State, Tally]:
         """Return one row per sample: its state after its last row that counts, and what its rows up to there spent.
 
         Args:
             before: the samples' states, one row each.
+            known: what `spread` copied of them; entries that no step changed stay those of `before`.
             after: the states after the step of `spread`.
             tally: passes of that step.
             over: rows beyond which nothing is known.
@@ -55,13 +77,18 @@ class Layout:
         """
         last = self.last(over)
         counts = torch.arange(len(over), device=over.device) <= last[self.sample]
-        own = {key: values[last] for key, values in after.items() if not key.startswith("loop.")}
+        own = {
+            key: before[key] if key in known and known[key][1] is values else values.index_select(0, last)
+            for key, values in after.items()
+            if not key.startswith("loop.")
+        }
         best = self._lowest(torch.where(counts, after["loop.margin"], torch.inf))
         best = torch.where(tally.broken[last] & stops, last, best)
         better = (after["loop.margin"][best] < before["loop.margin"]) | (tally.broken[last] & stops)
-        worst = {key: _replaced(before[key], better, after[key], best) for key in WORST}
         kept = {key: values for key, values in before.items() if key.startswith("loop.")}
-        return own | kept | worst, tally.summed(self.sample, counts, len(last))
+        if not none(better):
+            kept |= {key: choose(better, after[key].index_select(0, best), before[key]) for key in WORST}
+        return own | kept, tally.summed(self.sample, counts, len(last))
 
     def _lowest(self, margins: Tensor) -> Labels:
         """Return the first row of lowest margin of every sample."""
@@ -69,13 +96,3 @@ class Layout:
         least = margins.new_full(self.first.shape, torch.inf).scatter_reduce(0, self.sample, margins, "amin")
         candidates = torch.where(margins == least[self.sample], rows, len(margins) - 1)
         return torch.full_like(self.first, len(margins) - 1).scatter_reduce(0, self.sample, candidates, "amin")
-
-
-WORST = ("loop.worst", "loop.margin", "loop.prediction", "loop.rank")
-
-
-def _replaced(old: Tensor, where: Mask, new: Tensor, rows: Labels) -> Tensor:
-    at = where.nonzero()[:, 0]
-    if len(at):
-        old[at] = new[rows[at]].to(old.dtype)
-    return old

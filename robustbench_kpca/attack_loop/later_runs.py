@@ -35,6 +35,7 @@ class LaterRuns:
             if number not in self.pool.later.get(one.index, {})
         ]
         if not possible:
+            pool.all_begun = all(end > 0 for end in ends)  # before, it is not known how many runs there are
             return
         chosen = sorted(possible)[:free]
         device = pool.state["run"].device
@@ -49,7 +50,7 @@ class LaterRuns:
 
     def drop(self) -> None:
         """Drop every run, and begin none any more."""
-        self.pool.one_by_one = True
+        self.pool.one_by_one = self.pool.all_begun = True
         self.pool.later.clear()
         self.pool.keep(torch.tensor([isinstance(one, Sample) for one in self.pool.active]))
 

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from robustbench_kpca.attack_loop.foresight import Spread
 from robustbench_kpca.attack_loop.query import COUNTS, Tally
 from robustbench_kpca.attack_loop.success import Answer
 from robustbench_kpca.types import Attack, State
@@ -112,7 +113,8 @@ class Pool:
 
     A waiting sample has a state to resume from, or None if its attack has not started. `state` holds the tensors of the
     attack and, with names `loop.*`, those of the engine. `later` holds the runs begun before their turn: index of the
-    sample -> number of the run -> run. With `one_by_one` none are begun.
+    sample -> number of the run -> run. With `one_by_one` none are begun; with
+    `all_begun` there is none that could be, until rows come or go. `spread` is for `foresight.Layout`.
     `steps` counts the steps so far, and `rows` is the number of rows in the last one.
     """
 
@@ -124,9 +126,11 @@ class Pool:
     waiting: deque[tuple[Sample, State | None]] = field(default_factory=deque)
     later: dict[int, dict[int, Run]] = field(default_factory=dict)
     one_by_one: bool = False
+    all_begun: bool = False
     spent: Tensor | None = None
     steps: int = 0
     rows: int = 0
+    spread: Spread = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.active) + len(self.waiting)
@@ -146,6 +150,7 @@ class Pool:
     def append(self, samples: Sequence[Sample | Run], state: State) -> None:
         """Add samples, or later runs of some, and their rows of state."""
         self.book()
+        self.all_begun = self.one_by_one
         self.state = {key: torch.cat([self.state[key], rows]) for key, rows in state.items()} if self.active else state
         self.active = [*self.active, *samples]
 
@@ -153,5 +158,6 @@ class Pool:
         """Keep the rows where `mask` is true; drop the others."""
         if not bool(mask.all()):
             self.book()
+            self.all_begun = self.one_by_one
             self.active = [sample for sample, kept in zip(self.active, mask.tolist(), strict=True) if kept]
             self.state = {key: rows[mask] for key, rows in self.state.items()}

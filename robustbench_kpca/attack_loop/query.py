@@ -8,16 +8,16 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor, nn
 
+from robustbench_kpca.attack_loop.checks import Checks, check_box, check_proposal
 from robustbench_kpca.attack_loop.counted_model import CountedModel, Counters, nonfinite_gradient
 from robustbench_kpca.attack_loop.success import Success
 from robustbench_kpca.attacks.shared.ball import distance
-from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.attacks.shared.rows import choose, waits
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Labels, Logits, Loss, Mask, PerSample
-
-SLACK = 1e-6  # allowed rounding error in single precision: absolute for eps <= 1, relative to eps above
 
 
 @dataclass
@@ -78,6 +78,7 @@ class CountingQuery:
         self.counts = labels.new_zeros((len(COUNTS), len(labels)))
         self.forwards, self.backwards, self.nonfinite, self.zero_gradients = self.counts
         self.broken = labels.new_zeros(len(labels), dtype=torch.bool)
+        self.checks = Checks()
 
     @property
     def tally(self) -> Tally:
@@ -141,10 +142,9 @@ class CountingQuery:
         self._note(rows, x, logits, outside)
         _add(self.backwards, rows, self.runner.draws)
         largest = gradient.flatten(1).abs().amax(1)
-        if not bool(torch.isfinite(largest).all()):
+        if waits(largest.device) or not bool(torch.isfinite(largest).all()):
             nonfinite = ~torch.isfinite(largest) & torch.isfinite(logits).flatten(1).all(1)
-            if bool(nonfinite.any()):
-                raise nonfinite_gradient(nonfinite, self.attack)
+            self.checks.add(nonfinite, self._refuse_nonfinite)
         _add(self.zero_gradients, rows, largest == 0)
         return losses, gradient
 
@@ -158,11 +158,15 @@ class CountingQuery:
         counters = Counters(self.forwards, self.backwards, self.nonfinite, self.zero_gradients)
         return CountedModel(answer, self.attack, counters, rows)
 
+    def _refuse_nonfinite(self, *rows: float) -> None:
+        if any(rows):
+            raise nonfinite_gradient(torch.tensor(rows) != 0, self.attack)
+
     def _check(self, rows: Rows, x: Images, outside: bool) -> None:
         if outside:
-            check_box(x, self.threat, self.attack)
+            check_box(x, self.threat, self.attack, self.checks)
         else:
-            check_proposal(x, self.clean[rows], self.threat, self.attack)
+            check_proposal(x, self.clean[rows], self.threat, self.attack, self.checks)
 
     def _note(self, rows: Rows, x: Images, logits: Logits, outside: bool) -> None:
         _add(self.forwards, rows, self.runner.draws)
@@ -177,18 +181,18 @@ class CountingQuery:
             better |= broken & ~self.broken[rows]
         self.broken[rows] |= broken
         _add(self.nonfinite, rows, self.success.unanswered(prediction))
+        if waits(x.device):
+            new = Worst(x.detach(), margins, prediction, self.success.rank(logits, self.truth[rows]))
+            for old, values in zip(vars(self.worst).values(), vars(new).values(), strict=True):
+                old[rows] = choose(better, values.to(old.dtype), old[rows])
+            return
         at = better.nonzero()[:, 0]
-        if len(at) == len(self.labels):
-            self.worst.images.copy_(x.detach())
-            self.worst.margin.copy_(margins)
-            self.worst.prediction.copy_(prediction)
-            self.worst.rank.copy_(self.success.rank(logits, self.truth))
-        elif len(at):
+        if len(at):
             where = at if isinstance(rows, slice) else rows[at]
-            self.worst.images[where] = x[at].detach()
-            self.worst.margin[where] = margins[at].to(self.worst.margin.dtype)
-            self.worst.prediction[where] = prediction[at]
-            self.worst.rank[where] = self.success.rank(logits[at], self.truth[where])
+            rank = self.success.rank(logits[at], self.truth[where])
+            new = Worst(x.detach().index_select(0, at), margins[at], prediction[at], rank)
+            for old, values in zip(vars(self.worst).values(), vars(new).values(), strict=True):
+                old.index_copy_(0, where, values.to(old.dtype))
 
 
 class _Rows:
@@ -218,38 +222,6 @@ def _add(total: Labels, rows: Rows, number: int | Mask) -> None:
         total += number
     else:
         total[rows] += number
-
-
-def check_box(x: Tensor, threat: Threat, attack: str) -> None:
-    """Refuse an image that is NaN or outside the box; this is a bug of the attack."""
-    if not _inside(threat, *(float(value) for value in x.aminmax())):
-        raise EvaluationError(
-            f"attack '{attack}' proposed values outside [0, 1] or NaN", fix="this is a bug of the attack: report it"
-        )
-
-
-def check_proposal(x: Tensor, clean: Images, threat: Threat, attack: str) -> None:
-    """Refuse a proposal outside the ball or the box; it is never clipped, because this is a bug of the attack."""
-    if threat.norm == "linf":
-        least, most, below, above = torch.stack([*x.aminmax(), *(x - clean).aminmax()]).tolist()
-        reach = max(-below, above)
-    else:
-        least, most = (float(value) for value in x.aminmax())
-        reach = float(distance(x, clean, threat.norm).max())
-    inside = _inside(threat, least, most)
-    if not (inside and reach <= threat.eps + SLACK * max(1.0, threat.eps)):
-        met = f"a distance of {reach:.6g}" if inside else "values outside [0, 1] or NaN"
-        raise EvaluationError(
-            f"attack '{attack}' proposed {met}",
-            expected=f"{threat.norm} <= {threat.eps:.6g} inside [0, 1]",
-            fix="this is a bug of the attack: report it",
-        )
-
-
-def _inside(threat: Threat, least: float, most: float) -> bool:
-    """Tell whether values from `least` to `most` lie in the box; both are NaN if any value is."""
-    low, high = (0.0, 1.0) if threat.clip else (-float("inf"), float("inf"))
-    return low <= least and most <= high
 
 
 def check_clean(logits: Tensor, labels: Tensor) -> None:

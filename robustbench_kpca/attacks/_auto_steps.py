@@ -19,6 +19,7 @@ from collections.abc import Callable
 import torch
 
 from robustbench_kpca.attacks.shared.ball import ascent_direction, per_sample
+from robustbench_kpca.attacks.shared.rows import choose
 from robustbench_kpca.protocols.threat import Norm
 from robustbench_kpca.types import Images, Labels, Mask, PerSample, State
 
@@ -57,15 +58,15 @@ def record(state: State, point: Images, loss: PerSample, gradient: Images, first
     first = state["iteration"] == 0
     better = first | (loss > state["best_loss"])
     return state | {
-        "best": torch.where(per_sample(better, point), point, state["best"]),
-        "best_gradient": torch.where(per_sample(better, point), gradient, state["best_gradient"]),
+        "best": choose(better, point, state["best"]),
+        "best_gradient": choose(better, gradient, state["best_gradient"]),
         "best_loss": torch.where(better, loss, state["best_loss"]),
         "rises": torch.where(first, 0, state["rises"] + (loss > state["loss"])),
         "loss": torch.where(first, 0, loss),  # 0, not the loss at x_0, as in the authors' program
         "step_size": torch.where(first, first_step, state["step_size"]),
         "halved": first | state["halved"],  # so the first checkpoint uses only the count of rises
         "checked_loss": torch.where(first, loss, state["checked_loss"]),
-        "previous": torch.where(per_sample(first, point), point, state["previous"]),
+        "previous": choose(first, point, state["previous"]),
     }
 
 
@@ -87,9 +88,8 @@ def move(
     state: State, point: Images, halved: Mask, gradient: Images, proj: Callable[[Images], Images], norm: Norm
 ) -> tuple[Images, Images]:
     """Step from `point`, or from the best point where `halved` is true; return the new point and the starting point."""
-    back = per_sample(halved, gradient)
-    x = torch.where(back, state["best"], point)
-    direction = ascent_direction(torch.where(back, state["best_gradient"], gradient), norm)
+    x = choose(halved, state["best"], point)
+    direction = ascent_direction(choose(halved, state["best_gradient"], gradient), norm)
     z = proj(x + per_sample(state["step_size"], x) * direction)
     share = per_sample(torch.where(state["iteration"] == 0, 1.0, 0.75), x).to(x.dtype)
     return proj(x + share * (z - x) + (1 - share) * (x - state["previous"])), x

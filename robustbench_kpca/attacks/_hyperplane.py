@@ -1,11 +1,13 @@
 """The exact projection of images onto a hyperplane within the box [0, 1], for a whole batch at once."""
 
+from itertools import count
 from typing import TypeAlias
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from robustbench_kpca.attacks.shared.rows import waits
 from robustbench_kpca.protocols.threat import Norm
 from robustbench_kpca.types import Images, PerSample
 
@@ -21,14 +23,12 @@ def to_hyperplane(x: Images, normal: Images, value: PerSample, norm: Norm) -> Im
     If the hyperplane does not meet the box, x + d is the corner nearest to it. Pixels with normal_i = 0 do not move.
     Computed in double precision.
     """
-    flat = normal.double().flatten(1) * torch.where(value < 0, -1.0, 1.0).double()[:, None]
-    target, pixels, weight = value.double().abs()[:, None], x.double().flatten(1), flat.abs()
-    room = torch.where(flat > 0, pixels, 1 - pixels) * (weight > 0)
-    if norm == "l1":
-        length = _largest_first(weight, room, target)
-    else:
-        length = _all_at_once(weight, room, target, torch.ones_like(weight) if norm == "linf" else weight)
-    return (-flat.sign() * length).view_as(x).to(x.dtype)
+    flat, pixels = normal.double().flatten(1), x.double().flatten(1)
+    target, weight, sign = value.double().abs()[:, None], flat.abs(), flat.sign()
+    sign *= torch.where(value < 0, -1.0, 1.0).double()[:, None]
+    room = (sign * pixels).add_((1 - sign).mul_(0.5))  # pixels where the sign is 1, 1 - pixels where it is -1
+    length = (_largest_first if norm == "l1" else _all_at_once if norm == "l2" else _alike)(weight, room, target)
+    return sign.neg_().mul_(length).view_as(x).to(x.dtype)
 
 
 def _largest_first(weight: Flat, room: Flat, target: Target) -> Flat:
@@ -41,8 +41,18 @@ def _largest_first(weight: Flat, room: Flat, target: Target) -> Flat:
     return torch.zeros_like(weight).scatter(1, order, length)
 
 
-def _all_at_once(weight: Flat, room: Flat, target: Target, rate: Flat) -> Flat:
-    """Solve for L-infinity (rate_i = 1) and L2 (rate_i = |normal_i|).
+def _alike(weight: Flat, room: Flat, target: Target) -> Flat:
+    """Solve for L-infinity: rate_i = 1."""
+    return torch.minimum(_time(room, weight, weight * room, target), room)
+
+
+def _all_at_once(weight: Flat, room: Flat, target: Target) -> Flat:
+    """Solve for L2: rate_i = |normal_i|. A knot is NaN, and its pixel does not move, where that and room_i are 0."""
+    return torch.minimum(_time(room / weight, weight * weight, weight * room, target) * weight, room)
+
+
+def _time(knots: Flat, slope: Flat, most: Flat, target: Target) -> Target:
+    """Return t, from the knots room_i / rate_i, |normal_i| rate_i and |normal_i| room_i.
 
     The lengths are min(t rate_i, room_i), where t >= 0 solves
 
@@ -50,15 +60,15 @@ def _all_at_once(weight: Flat, room: Flat, target: Target, rate: Flat) -> Flat:
 
     The left side is concave, increasing and linear between the knots room_i / rate_i: Newton's method from t = 0 never
     exceeds the solution and ends on the linear piece that contains it. (If there is no solution, t grows until no pixel
-    can move.)
+    can move.) Which pixels move is kept as 1 or 0: to multiply by it is much faster than `torch.where`.
     """
-    knots, slope, most = room / rate, weight * rate, weight * room  # a knot is NaN where normal_i = 0 in L2
-    t = torch.zeros_like(target)
-    while True:
-        moving = knots > t
-        left = (target - torch.where(moving, 0, most).sum(1, keepdim=True)).clamp_min(0)
-        ahead = torch.where(moving, slope, 0).sum(1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
-        new = (left / ahead).clamp(max=torch.finfo(torch.float64).max)
-        if not bool((new > t).any()):
-            return torch.minimum(t * rate, room)
+    t, some = torch.zeros_like(target), torch.empty_like(knots)
+    every = 8 if waits(t.device) else 1  # once it is found, t stays what it is
+    for iteration in count(1):
+        done = torch.le(knots, t, out=some).mul_(most).sum(1, keepdim=True)
+        ahead = torch.gt(knots, t, out=some).mul_(slope).sum(1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
+        new = ((target - done).clamp_min(0) / ahead).clamp(max=torch.finfo(torch.float64).max)
+        if iteration % every == 0 and not bool((new > t).any()):
+            break
         t = torch.where(new > t, new, t)
+    return t

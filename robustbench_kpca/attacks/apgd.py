@@ -12,9 +12,10 @@ from pydantic.dataclasses import dataclass
 
 from robustbench_kpca.attacks._auto_steps import checkpoints, halve, initial_state, move, record
 from robustbench_kpca.attacks._targets import aim, require_one_target, runs_of, target_of_run
-from robustbench_kpca.attacks.shared.ball import per_sample, project, require_norm, require_untargeted
+from robustbench_kpca.attacks.shared.ball import project, require_norm, require_untargeted
 from robustbench_kpca.attacks.shared.draws import on_sphere
 from robustbench_kpca.attacks.shared.losses import LossName, objective
+from robustbench_kpca.attacks.shared.rows import choose
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
@@ -28,10 +29,11 @@ class APGD:
     The update is that of `_auto_steps`, projected onto the ball, with initial step size 2 eps. x_0 is random on the
     sphere of radius eps, clipped to the box.
 
-    `loss` is maximised (`shared.losses.objective`): `ce`, `dlr`, `ce_targeted` or `dlr_targeted`. The ratio is replaced
-    by cross-entropy for models with too few classes: 2 for `dlr`, 2 or 3 for `dlr_targeted`. Targets are the classes
-    with the largest logits on the clean image other than the label, at most K - 1; `targets` is 1 for an untargeted
-    loss. If every pixel has a label, only `ce` and `dlr` are defined, as means over pixels.
+    `loss` is maximised (`shared.losses.objective`): `ce`, `dlr`, `pm` (the loss of PMA), `ce_targeted` or
+    `dlr_targeted`. The ratio is replaced by cross-entropy for models with too few classes: 2 for `dlr`, 2 or 3 for
+    `dlr_targeted`. Targets are the classes with the largest logits on the clean image other than the label, at most
+    K - 1; `targets` is 1 for an untargeted loss. If every pixel has a label, only `ce`, `dlr` and `pm` are defined, as
+    means over pixels.
 
     A sample that is never misclassified costs `steps` + 1 forward and backward passes per run, 1 forward pass for the
     loop's check of the last proposal (the point of highest loss of the last run), and, if targeted, 1 forward pass for
@@ -109,9 +111,10 @@ class APGD:
         over = state["iteration"] > self.steps
         run = state["run"] + over
         finished = over & (run >= self.runs_of(state))
-        x = torch.where(per_sample(finished, state["x"]), state["best"], state["x"])
+        x = choose(finished, state["best"], state["x"])
         again = over & ~finished
         if bool(again.any()):
+            x = x.clone()
             x[again] = on_sphere(state["clean"][again], threat, state["key"][again], run[again])
         iteration = torch.where(over, 0, state["iteration"])
         return state | {"x": x, "run": run, "iteration": iteration, "finished": finished}

@@ -13,9 +13,10 @@ from pydantic.dataclasses import dataclass
 
 from robustbench_kpca.attacks._l1 import nearest_in_l1
 from robustbench_kpca.attacks._targets import aim, require_one_target, runs_of, target_of_run
-from robustbench_kpca.attacks.shared.ball import per_sample, require_norm, require_untargeted
+from robustbench_kpca.attacks.shared.ball import require_norm, require_untargeted
 from robustbench_kpca.attacks.shared.draws import noise
 from robustbench_kpca.attacks.shared.losses import LossName, objective
+from robustbench_kpca.attacks.shared.rows import choose
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
@@ -145,7 +146,7 @@ class APGDL1:
         run = state["run"] + ended
         finished = ended & (run >= self.runs_of(state))
         state = state | {
-            "x": torch.where(per_sample(finished, state["x"]), state["best"], state["x"]),
+            "x": choose(finished, state["best"], state["x"]),
             "phase": torch.where(ended, 0, phase),
             "run": run,
             "iteration": torch.where(over, 0, state["iteration"]),
@@ -184,8 +185,8 @@ def _record(state: State, loss: PerSample, gradient: Images, radius: PerSample) 
     first, point = state["iteration"] == 0, state["point"]
     better = first | (loss > state["best_loss"])
     return state | {
-        "best": torch.where(per_sample(better, point), point, state["best"]),
-        "best_gradient": torch.where(per_sample(better, point), gradient, state["best_gradient"]),
+        "best": choose(better, point, state["best"]),
+        "best_gradient": choose(better, gradient, state["best_gradient"]),
         "best_loss": torch.where(better, loss, state["best_loss"]),
         "step_size": torch.where(first, radius, state["step_size"]),
         "moved": torch.where(first, _count_changed(point, state["clean"]), state["moved"]),
@@ -194,9 +195,8 @@ def _record(state: State, loss: PerSample, gradient: Images, radius: PerSample) 
 
 def _sparse_step(state: State, back: Mask, gradient: Images) -> Images:
     """Step along the largest gradient entries, from `point` or, where `back` is true, from the best point."""
-    back = per_sample(back, gradient)
-    point = torch.where(back, state["best"], state["point"])
-    flat = torch.where(back, state["best_gradient"], gradient).flatten(1)
+    point = choose(back, state["best"], state["point"])
+    flat = choose(back, state["best_gradient"], gradient).flatten(1)
     count = flat.shape[1]
     rank = ((1 - state["moved"].double() / count / 1.5) * count).long().clamp(0, count - 1)
     least = flat.abs().sort(dim=1).values.gather(1, rank[:, None])

@@ -14,6 +14,7 @@ from robustbench_kpca.attacks._auto_steps import checkpoints, halve, initial_sta
 from robustbench_kpca.attacks.shared.ball import into_box, per_sample, require_norm, require_untargeted, uniform_in_ball
 from robustbench_kpca.attacks.shared.dense_losses import DenseLossName, dense_objective
 from robustbench_kpca.attacks.shared.losses import mean
+from robustbench_kpca.attacks.shared.rows import choose
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
@@ -122,20 +123,20 @@ class ShrinkingAPGD:
             return state
         finished = over & (state["phase"] == len(_RADII) - 1)
         state = state | {
-            "x": torch.where(per_sample(finished, state["x"]), state["worst"], state["x"]),
+            "x": choose(finished, state["worst"], state["x"]),
             "phase": state["phase"] + (over & ~finished),
             "iteration": torch.where(over, 0, state["iteration"]),
             "finished": finished,
         }
         begun = _project(state["worst"], state["clean"], _radius(state, threat), threat)
-        return state | {"point": torch.where(per_sample(over, begun), begun, state["point"])}
+        return state | {"point": choose(over, begun, state["point"])}
 
 
 def _record_fewest_correct(state: State, right: PerSample) -> State:
     """Update the phase's point with the fewest correct pixels."""
     fewer = (state["iteration"] == 0) | (right <= state["right"])
     return state | {
-        "worst": torch.where(per_sample(fewer, state["point"]), state["point"], state["worst"]),
+        "worst": choose(fewer, state["point"], state["worst"]),
         "right": torch.where(fewer, right, state["right"]),
     }
 

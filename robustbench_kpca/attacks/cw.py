@@ -14,6 +14,7 @@ from robustbench_kpca.attacks._adam import adam
 from robustbench_kpca.attacks._closest import record_closest
 from robustbench_kpca.attacks.shared.ball import distance, per_sample, require_box, require_norm
 from robustbench_kpca.attacks.shared.losses import margin
+from robustbench_kpca.attacks.shared.rows import choose, none
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
@@ -98,9 +99,7 @@ class CW:
         objective = far**2 + state["const"] * gap.clamp_min(0)
         check = state["iteration"] % max(1, self.steps // 10) == 0
         over = (check & ~(objective <= 0.9999 * state["checked"])) | (state["iteration"] + 1 >= self.steps)
-        if bool(closer.any()):
-            state = record_closest(state, closer, shown, far, threat)
-        state = state | {
+        state = record_closest(state, closer, shown, far, threat) | {
             "w": state["w"] - move,
             "mean": mean,
             "square": square,
@@ -110,7 +109,7 @@ class CW:
         }
         run = state["run"] + over
         state = state | {"run": run, "finished": run >= self.binary_steps}
-        return self._next_run(state, over) if bool(over.any()) else state
+        return state if none(over) else self._next_run(state, over)
 
     def _next_run(self, state: State, over: Mask) -> State:
         """Where a run is `over`, choose the next c, reset Adam and restart from the clean image."""
@@ -120,11 +119,10 @@ class CW:
         chosen = torch.where(upper < _NEVER, (lower + upper) / 2, const * torch.where(state["succeeded"], 1, 10))
         if self.binary_steps >= 10:
             chosen = torch.where(state["run"] == self.binary_steps - 1, upper, chosen)
-        again = per_sample(over, clean)
         return state | {
-            "w": torch.where(again, _to_tanh_space(clean, state["half"]), state["w"]),
-            "mean": state["mean"].masked_fill(again, 0),
-            "square": state["square"].masked_fill(again, 0),
+            "w": choose(over, _to_tanh_space(clean, state["half"]), state["w"]),
+            "mean": choose(over, torch.zeros_like(clean), state["mean"]),
+            "square": choose(over, torch.zeros_like(clean), state["square"]),
             "const": torch.where(over, chosen, const),
             "lower": lower,
             "upper": upper,

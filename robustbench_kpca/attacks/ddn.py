@@ -11,6 +11,7 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from robustbench_kpca.attacks._closest import record_closest
 from robustbench_kpca.attacks.shared.ball import distance, per_sample, require_box, require_norm
 from robustbench_kpca.attacks.shared.draws import gaussians
 from robustbench_kpca.attacks.shared.losses import cross_entropy, margin
@@ -78,17 +79,12 @@ class DDN:
         _, gradient = query.gradient(at, loss, outside=True)
         broken, far = torch.stack(margins).mean(0) < 0, distance(at, clean, "l2")
         closer = broken & (far < state["best_distance"])
-        best = torch.where(per_sample(closer, at), at, state["best"])
-        best_distance = torch.where(closer, far, state["best_distance"])
         radius = state["radius"]
         radius = torch.where(broken, radius * (1 - self.gamma), radius * (1 + self.gamma))
         radius = torch.minimum(radius, distance(clean, (clean < 0.5).to(clean.dtype), "l2"))  # the furthest corner
-        return state | {
-            "x": torch.where(per_sample(best_distance <= threat.eps, clean), best, clean),
+        return record_closest(state, closer, at, far, threat) | {
             "at": self._next_iterate(state, gradient, radius),
             "radius": radius,
-            "best": best,
-            "best_distance": best_distance,
             "step": step + 1,
             "finished": step + 1 >= self.steps,
         }
@@ -96,7 +92,7 @@ class DDN:
     def _next_iterate(self, state: State, gradient: Images, radius: PerSample) -> Images:
         """Return the next iterate, at distance `radius` before clipping."""
         clean, step = state["clean"], state["step"]
-        flat = (gradient == 0).flatten(1).all(1)
+        flat = gradient.flatten(1).abs().amax(1) == 0
         if bool(flat.any()):
             gradient = gradient.clone()
             gradient[flat] = gaussians(state["key"][flat], step[flat] + 1, clean[flat])

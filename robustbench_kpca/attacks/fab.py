@@ -4,7 +4,6 @@ Croce & Hein (2020), "Minimally distorted Adversarial Examples with a Fast Adapt
 with targets (FAB-T): Croce & Hein (2020), arXiv:2003.01690, section 5.
 """
 
-import math
 from dataclasses import replace
 from typing import Annotated
 
@@ -14,10 +13,11 @@ from pydantic.dataclasses import dataclass
 
 from robustbench_kpca.attacks._closest import record_closest
 from robustbench_kpca.attacks._hyperplane import to_hyperplane
+from robustbench_kpca.attacks._linearised import boundary_distance, linearise
 from robustbench_kpca.attacks._targets import aim, runs_of, target_of_run
-from robustbench_kpca.attacks.shared.ball import distance, per_sample, require_box, require_untargeted
+from robustbench_kpca.attacks.shared.ball import distance, length, per_sample, require_box, require_untargeted
 from robustbench_kpca.attacks.shared.draws import on_sphere
-from robustbench_kpca.attacks.shared.losses import difference
+from robustbench_kpca.attacks.shared.rows import choose
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.strict import FORBID
@@ -96,8 +96,11 @@ class FAB:
         iteration = state["iteration"] + 1
         over = iteration >= self.steps
         run = state["run"] + over
-        point = torch.where(per_sample(wrong, moved), backward, moved)
-        if bool(over.any()):
+        point = choose(wrong, backward, moved)
+        if not self.random_start:
+            point = choose(over, clean, point)
+        elif bool(over.any()):
+            point = point.clone()
             point[over] = self._start_points(clean[over], threat, state["key"][over], run[over])
         return record_closest(state, closer, moved, reach, threat) | {
             "point": point,
@@ -141,45 +144,29 @@ class FAB:
         """Return x'."""
         x, clean, y = state["point"], state["clean"], state["y"]
         if self.targets:
-            value, normal = _linearise(x, y, target_of_run(state), query)
+            value, normal = linearise(x, y, target_of_run(state), query)
         else:
             value, normal = _closest_boundary(x, y, int(state["classes"].max()), norm, query)
         value_at_clean = value + (normal * (clean - x)).flatten(1).sum(1)
         own = to_hyperplane(x, normal, value, norm)
         theirs = to_hyperplane(clean, normal, value_at_clean, norm)
-        lengths = [distance(way, torch.zeros_like(way), norm).clamp_min(1e-8) for way in (own, theirs)]
+        lengths = [length(way, norm).clamp_min(1e-8) for way in (own, theirs)]
         alpha = (lengths[0] / (lengths[0] + lengths[1])).clamp(max=self.alpha_max)
         alpha = per_sample(alpha.to(x.dtype), x)
         return ((1 - alpha) * (x + self.eta * own) + alpha * (clean + self.eta * theirs)).clamp(0, 1)
 
 
-def _linearise(x: Images, y: Labels, target: Labels, query: Query) -> tuple[PerSample, Images]:
-    """Return z_t - z_y and its gradient; both are zero where the model gives NaN or infinite values.
-
-    The step then moves part of the way back to the clean image.
-    """
-    value, gradient = query.gradient(x, lambda logits: difference(logits, y, target), outside=True)
-    usable = torch.isfinite(value) & torch.isfinite(gradient).flatten(1).all(1)
-    return torch.where(usable, value, 0).to(x.dtype), torch.where(per_sample(usable, x), gradient, 0)
-
-
 def _closest_boundary(x: Images, y: Labels, classes: int, norm: Norm, query: Query) -> tuple[PerSample, Images]:
     """Linearise z_t - z_y for every t != y; return the one with the least |z_t - z_y| / dual norm of the gradient."""
-    value, normal = _linearise(x, y, (y + 1) % classes, query)
-    least = _boundary_distance(value, normal, norm)
+    value, normal = linearise(x, y, (y + 1) % classes, query)
+    least = boundary_distance(value, normal, norm)
     for offset in range(2, classes):
-        other_value, other = _linearise(x, y, (y + offset) % classes, query)
-        reach = _boundary_distance(other_value, other, norm)
+        other_value, other = linearise(x, y, (y + offset) % classes, query)
+        reach = boundary_distance(other_value, other, norm)
         closer = reach < least
         value, least = torch.where(closer, other_value, value), torch.where(closer, reach, least)
-        normal = torch.where(per_sample(closer, x), other, normal)
+        normal = choose(closer, other, normal)
     return value, normal
-
-
-def _boundary_distance(value: PerSample, normal: Images, norm: Norm) -> PerSample:
-    order = {"linf": 1, "l2": 2, "l1": math.inf}[norm]
-    slope: PerSample = normal.flatten(1).norm(p=order, dim=1)
-    return value.abs() / (slope + 1e-12)
 
 
 ATTACK = FAB

@@ -19,6 +19,7 @@ from robustbench_kpca.attacks.shared.ball import (
     require_untargeted,
 )
 from robustbench_kpca.attacks.shared.draws import gaussians, uniforms
+from robustbench_kpca.attacks.shared.rows import choose
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.strict import FORBID
@@ -102,7 +103,7 @@ class HopSkipJump:
         hit = query.logits(shown, outside=True).argmax(1) != state["y"]
         far = distance(shown, clean, threat.norm)
         closer = hit & (far < state["best_distance"])
-        best = torch.where(per_sample(closer, clean), shown, state["best"])
+        best = choose(closer, shown, state["best"])
         best_distance = torch.where(closer, far, state["best_distance"])
         learn = (self._find, self._blend, self._search, self._probe, self._jump)
         new = {name: rows.clone() for name, rows in state.items()}
@@ -111,7 +112,7 @@ class HopSkipJump:
                 for name, value in learn[one](_rows_of(state, rows), shown[rows], hit[rows], threat.norm).items():
                     new[name][rows] = value
         return new | {
-            "x": torch.where(per_sample(best_distance <= threat.eps, clean), best, clean),
+            "x": choose(best_distance <= threat.eps, best, clean),
             "best": best,
             "best_distance": best_distance,
             "query": state["query"] + 1,
@@ -173,7 +174,7 @@ class HopSkipJump:
         over = state["probe"] >= (self.probes * time.sqrt()).floor().clamp(max=self.max_probes)
         mean = (state["agreed"] / state["probe"]).to(u.dtype)
         mixed = state["answered"] - per_sample(mean, u) * state["drawn"]
-        v = torch.where(per_sample(mean.abs() == 1, u), state["answered"], mixed)
+        v = choose(mean.abs() == 1, state["answered"], mixed)
         far = distance(state["point"], state["clean"], norm)
         jumping = {
             "phase": torch.full_like(state["phase"], _JUMP),
@@ -192,7 +193,7 @@ def _rows_of(state: State, rows: Labels) -> State:
 
 
 def _select(mask: Mask, yes: State, no: State) -> State:
-    return {name: torch.where(mask.view(-1, *[1] * (rows.ndim - 1)), rows, no[name]) for name, rows in yes.items()}
+    return {name: choose(mask, rows, no[name]) for name, rows in yes.items()}
 
 
 def _bisect(state: State, hit: Mask) -> tuple[State, Mask]:

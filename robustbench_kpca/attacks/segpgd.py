@@ -30,6 +30,7 @@ class SegPGD:
     """
 
     many_labels: ClassVar[bool] = True
+    one_label: ClassVar[bool] = False
     steps: Annotated[int, Field(ge=1, strict=True)]
     step_size: str | float
     random_start: StrictBool

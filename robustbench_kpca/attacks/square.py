@@ -17,9 +17,10 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from robustbench_kpca.attacks._l1 import nearest_in_l1
-from robustbench_kpca.attacks.shared.ball import per_sample, project, require_box
+from robustbench_kpca.attacks.shared.ball import project, require_box
 from robustbench_kpca.attacks.shared.draws import uniforms
 from robustbench_kpca.attacks.shared.losses import margin
+from robustbench_kpca.attacks.shared.rows import choose, none
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
@@ -76,19 +77,23 @@ class Square:
         }
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
-        """Query the proposal, keep it if its margin is the lowest so far, and propose a change of the best image."""
-        x, count = state["x"], state["query"]
-        loss = (threat.sign * margin(query.logits(x), state["y"])).to(state["loss"].dtype)
-        better = loss < state["loss"]
-        best = torch.where(per_sample(better, x), x, state["best"])
-        state = state | {"best": best, "loss": torch.where(better, loss, state["loss"]), "query": count + 1}
-        return state | {"x": self._change(state, threat), "finished": count + 1 >= self.queries}
+        """Query the initial pattern or a change of the best image; keep it if its margin is the lowest so far.
 
-    def ahead(self, state: State, threat: Threat, queries: Labels) -> State:
-        """Propose the change of the best image that comes after so many more rejected ones."""
-        later = state | {"query": state["query"] + queries}
-        proposal = torch.where(per_sample(queries > 0, state["x"]), self._change(later, threat), state["x"])
-        return later | {"x": proposal}
+        `x` stays the initial pattern until the last query; then it is the change that comes next.
+        """
+        count = state["query"]
+        x = choose(count > 0, self._change(state, threat), state["x"])
+        loss = (threat.sign * margin(query.logits(x), state["y"])).to(state["loss"].dtype)
+        better, finished = loss < state["loss"], count + 1 >= self.queries
+        best, loss = choose(better, x, state["best"]), torch.where(better, loss, state["loss"])
+        state = state | {"best": best, "loss": loss, "query": count + 1, "finished": finished}
+        if none(finished):
+            return state
+        return state | {"x": choose(finished, self._change(state, threat), state["x"])}
+
+    def ahead(self, state: State, threat: Threat, queries: Labels) -> State:  # noqa: ARG002
+        """Count so many more queries, all of them rejected."""
+        return state | {"query": state["query"] + queries}
 
     def kept(self, before: State, after: State) -> Mask:
         """Tell whether the margin became lower."""
@@ -103,13 +108,20 @@ class Square:
 
     def _side(self, count: Labels, x: Images, threat: Threat) -> Labels:
         """Return the side of the next window, in pixels."""
-        halvings = torch.bucketize(count, torch.tensor(_HALVED_AFTER, device=count.device))
-        height, width = x.shape[2:]
-        side = (self.p_init * 0.5 ** halvings.double() * height * width).sqrt().round().long()
-        if threat.norm != "linf":
-            side = side.clamp_min(3)
-            side = side + (side + 1) % 2
-        return side.clamp(1, min(height, width))
+        after, sides = _sides(self.p_init, x.shape[2], x.shape[3], threat.norm == "linf", count.device)
+        return sides[torch.bucketize(count, after)]
+
+
+@lru_cache(maxsize=16)
+def _sides(p: float, height: int, width: int, linf: bool, device: torch.device) -> tuple[Labels, Labels]:
+    """Return the queries after which p is halved, and the sides of the windows before, between and after these."""
+    after = torch.tensor(_HALVED_AFTER, device=device)
+    halvings = torch.arange(len(after) + 1, device=device).double()
+    side = (p * 0.5**halvings * height * width).sqrt().round().long()
+    if not linf:
+        side = side.clamp_min(3)
+        side = side + (side + 1) % 2
+    return after, side.clamp(1, min(height, width))
 
 
 def _sign(draws: Tensor, like: Images) -> Tensor:

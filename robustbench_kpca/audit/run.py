@@ -15,12 +15,13 @@ from robustbench_kpca.audit.limits import limits
 from robustbench_kpca.audit.meter import Meter, costs, speed_of
 from robustbench_kpca.audit.model_identity import subject_of
 from robustbench_kpca.audit.preflight import preflight
-from robustbench_kpca.data.load import as_dataset
+from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.environment import revision, version
 from robustbench_kpca.inference.runner import Runner, device_for, is_stochastic
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.models.mixing import rpc_layers
+from robustbench_kpca.models.source import class_names_of, is_differentiable, stated_classes
 from robustbench_kpca.progress import Progress, spell
 from robustbench_kpca.protocols.threat import Threat, parse_fraction
 from robustbench_kpca.records.audit import Audit, Check, Level, Plan, Subject, audit_path, load_audit
@@ -75,6 +76,8 @@ def audit(
         BadInputError: the images cannot be used, or the model fails on clean images.
 
     """
+    if not is_differentiable(model):
+        raise BadInputError("an audit of a model without gradients", expected="a model in torch")
     data = as_dataset(images, labels)
     task = task_named(data.task)
     compute, chosen = task.compute, task.compute.audited(data, limit)
@@ -95,8 +98,10 @@ def audit(
     name = name or type(model).__name__
     presentation = compute.presentation(model, attacked=True)
     runner = None if is_stochastic(model) else Runner(model.to(where), size, where, presentation=presentation)
-    if runner is not None:
-        compute.require_classes(runner.logits(x[:size]).shape[1], chosen)
+    classes = stated_classes(model) if runner is None else runner.logits(x[:size]).shape[1]
+    if classes is not None:
+        whole, (chosen, _) = chosen, compute.match_classes(chosen, classes, class_names_of(model))
+        y = y if chosen is whole else compute.tensors(chosen)[1].to(where)
     if runner is not None and allow is not None:
         preflight(runner, x[:size], y[:size], allow)
     subject = subject_of(runner, model, name, chosen, compute.first_inputs(model, chosen, None, size).to(where))

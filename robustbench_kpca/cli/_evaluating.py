@@ -32,8 +32,9 @@ class ConsoleReporter:
         say_flags(audit, quiet=self.quiet, kept=kept)
 
     def recorded(self, record: "Record") -> None:
-        """Print the metrics of a record, and its running time, or "kept" if it existed before."""
+        """Print the metrics of a record, its running time ("kept" if it existed before), and its flags."""
         from robustbench_kpca.metrics import metric_for
+        from robustbench_kpca.report.agreement import agreement_of_record, in_short
         from robustbench_kpca.tasks import task_named
 
         names = task_named(record.spec.data.task).pages.headline(record)
@@ -41,6 +42,11 @@ class ConsoleReporter:
         how = "kept" if record.created < self.begun else f"{record.seconds:.1f} s"
         spec = record.spec
         _console.note(f"{spec.model.name}  {spec.protocol.name}  {numbers}  ({how})", quiet=self.quiet)
+        for flag in record.flags:
+            _console.note(f"  {flag}", quiet=self.quiet)
+        agreement = agreement_of_record(record)
+        if agreement is not None:  # said even if quiet: the numbers are not to be read without it
+            _console.note(f"  {spec.protocol.name} {in_short(agreement)}", quiet=False)
 
 
 def carry_out(plan: "Plan", *, quiet: bool) -> list["Record"]:

@@ -41,8 +41,26 @@ Frost = Annotated[
         help="Folder of the original frost images (frost1.png to frost5.jpg); by default frost images are generated."
     ),
 ]
+MODEL = (
+    "a name of `rbk list models`, timm:NAME, torchvision:NAME, hf:OWNER/NAME or hf:FOLDER, FILE.onnx, or your own "
+    "FILE.py:FACTORY or MODULE:FACTORY, whose code is run"
+)
 Data = Annotated[
-    str, typer.Option(help="Data set: a name of `rbk list data`, NAME:FOLDER for a stored one, or a folder of images.")
+    str | None,
+    typer.Option(
+        help="Data set: a name of `rbk list data`, NAME:FOLDER for a stored one, or a folder of images. By default the "
+        "set that the model is named after, such as digits for vit_digits.",
+        show_default=False,
+    ),
+]
+Size = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        show_default=False,
+        help="Side in pixels at which the model is shown pictures: others are resized, and the record says how. By "
+        "default the model's own; pictures in memory of another size are then refused.",
+    ),
 ]
 Split = Annotated[
     str | None,

@@ -8,6 +8,7 @@ import typer
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._evaluating import best_device, say_flags, split_settings
 from robustbench_kpca.cli._options import (
+    MODEL,
     Checkpoint,
     Data,
     Device,
@@ -17,19 +18,21 @@ from robustbench_kpca.cli._options import (
     Quiet,
     ResizePositions,
     Seed,
+    Size,
     Untrained,
 )
 
 
 def audit(
-    model: Annotated[str, typer.Argument(help="Model: a name of `rbk list models`, timm:NAME or module.path:factory.")],
-    data: Data = "digits",
+    model: Annotated[str, typer.Argument(help=f"Model: {MODEL}.")],
+    data: Data = None,
     split: Annotated[
         str | None,
         typer.Option(
             help="Split of a named data set; by default test, or val for images with masks.", show_default=False
         ),
     ] = None,
+    size: Size = None,
     eps: Annotated[str, typer.Option(help="Radius of the L-infinity ball, in pixel values of [0, 1].")] = "8/255",
     images: Annotated[
         int | None,
@@ -74,7 +77,7 @@ def audit(
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
     from robustbench_kpca.files import require_writable
-    from robustbench_kpca.models.loading import input_view, load_model
+    from robustbench_kpca.models.loading import load_model
     from robustbench_kpca.strict import parse_assignments
 
     options, others = split_settings(parse_assignments(set_))
@@ -82,7 +85,7 @@ def audit(
         raise BadInputError(f"'{next(iter(others))}' cannot be set", expected="model.KEY=VALUE")
     request = ModelRequest(model, checkpoint, ema, resize_positions, untrained, name, options)
     loaded = request.load()
-    samples = DataRequest(data, split).load(input_view(loaded))
+    samples = DataRequest(data, split, size=size).of([model]).load_for(loaded)
     if out is not None:
         require_writable(out)
     announced: list[str] = []

@@ -14,21 +14,25 @@ def render(
     records: Annotated[Path | None, typer.Option(help="Folder of records; by default that of the board.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder for README.md and index.html; by default that of the board."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="Folder for the pages; by default that of the board, or ./NAME for a board of the installed package.",
+        ),
     ] = None,
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Render a board as README.md and index.html from records."""
-    from robustbench_kpca.protocols.presets import board_path
+    """Render a board from records: README.md, index.html, board.csv and board.json."""
+    from robustbench_kpca.protocols.presets import board_folder
     from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.matching import load_board
     from robustbench_kpca.report.render import write_board
     from robustbench_kpca.report.table import cells, frame
 
     loaded = load_board(board, None if records is None else find_records(records))
-    pages = write_board(loaded, out or board_path(board).parent)
+    pages = write_board(loaded, out or board_folder(board))
     if json:
         _console.show_json(cells(loaded))
         return
@@ -36,6 +40,6 @@ def render(
     _console.show_frame(loaded.spec.title, table)
     missing = sum(run.record is None for run in loaded.runs)
     if missing:
-        _console.note(f"{missing} of {len(loaded.runs)} runs are missing: rbk board plan {board}", quiet=quiet)
+        _console.note(f"{missing} of {len(loaded.runs)} runs are missing: {loaded.missing}", quiet=quiet)
     for page in pages:
         _console.out.print(str(page), markup=False)

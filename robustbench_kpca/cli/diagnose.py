@@ -13,7 +13,6 @@ from robustbench_kpca.cli._diagnosing import TEXT, Asked, measured, numbers, wri
 from robustbench_kpca.cli._evaluating import split_settings
 from robustbench_kpca.cli._options import (
     Checkpoint,
-    Data,
     Device,
     Ema,
     Json,
@@ -47,7 +46,7 @@ def diagnose(
             "loss by epoch, on several splits with --split train,test."
         ),
     ] = None,
-    data: Data = "digits",
+    data: Annotated[str, typer.Option(help="Data set, as in `rbk eval`; its labels are not used.")] = "digits",
     split: Split = None,
     images: Annotated[int, typer.Option(min=1, help="Number of images (evenly spread over the set) or texts.")] = 100,
     protocol: Annotated[

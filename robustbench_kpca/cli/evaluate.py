@@ -8,6 +8,7 @@ import typer
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._evaluating import best_device, carry_out, split_settings
 from robustbench_kpca.cli._options import (
+    MODEL,
     Allow,
     Audited,
     AuditLevel,
@@ -26,6 +27,7 @@ from robustbench_kpca.cli._options import (
     ResizePositions,
     Seed,
     Settings,
+    Size,
     Tf32,
     Untrained,
 )
@@ -37,15 +39,13 @@ if TYPE_CHECKING:
 def evaluate(
     model: Annotated[
         list[str],
-        typer.Option(
-            "--model", "-m", help="Model: a name of `rbk list models`, timm:NAME or module.path:factory. Repeatable."
-        ),
+        typer.Option("--model", "-m", help=f"Model: {MODEL}. Repeatable."),
     ],
     protocol: Annotated[
         list[str],
         typer.Option("--protocol", "-p", help="Protocol: a name of `rbk list protocols`, or a TOML file. Repeatable."),
     ],
-    data: Data = "digits",
+    data: Data = None,
     split: Annotated[
         str | None,
         typer.Option(
@@ -83,6 +83,7 @@ def evaluate(
     bad_images: Annotated[
         BadImages, typer.Option(help="What to do with unreadable images: fail, or skip them and flag the record.")
     ] = BadImages.fail,
+    size: Size = None,
     cache: Annotated[
         Path | None, typer.Option(help="Folder for decoded images, so that each is decoded once; by default none.")
     ] = None,
@@ -146,7 +147,7 @@ def evaluate(
         frost,
         Acceleration(compile_, tf32),
     )
-    request = DataRequest(data, split, limit, against, subset, bad_images.value, cache)
+    request = DataRequest(data, split, limit, against, subset, bad_images.value, cache, size)
     records = carry_out(make_plan(jobs, request, options, audit=audited.level), quiet=quiet or json)
     if json:
         _console.show_json([record.model_dump(mode="json") for record in records])

@@ -9,6 +9,7 @@ import typer
 
 from robustbench_kpca.cli import (
     audit,
+    board_index,
     board_plan,
     board_render,
     check,
@@ -19,6 +20,7 @@ from robustbench_kpca.cli import (
     evaluate,
     listing,
     picture,
+    records_curve,
     records_rerun,
     records_show,
     reproduce,
@@ -71,12 +73,14 @@ app.add_typer(picture.app, name="picture")
 
 _records = typer.Typer(help="Print and check records, and make them again.", rich_markup_mode=None)
 _records.command("show")(records_show.show)
+_records.command("curve")(records_curve.curve)
 _records.command("rerun")(records_rerun.rerun)
 app.add_typer(_records, name="records")
 
-_board = typer.Typer(help="Render a board, or list its missing runs.", rich_markup_mode=None)
+_board = typer.Typer(help="Render a board, list its missing runs, or index all boards.", rich_markup_mode=None)
 _board.command("render")(board_render.render)
 _board.command("plan")(board_plan.plan)
+_board.command("index")(board_index.index)
 app.add_typer(_board, name="board")
 
 

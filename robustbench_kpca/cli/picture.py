@@ -8,6 +8,7 @@ import typer
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import (
     Checkpoint,
+    Data,
     Ema,
     Frost,
     Presets,
@@ -29,7 +30,7 @@ def adversarial(
     protocol: Annotated[
         str, typer.Option("--protocol", "-p", help="Attack protocol, by name or TOML file.")
     ] = "pgd20-linf-8_255",
-    data: Annotated[str, typer.Option(help="Data set of `rbk list data`, or a folder of images.")] = "digits",
+    data: Data = None,
     split: Split = None,
     checkpoint: Checkpoint = None,
     ema: Ema = False,
@@ -42,15 +43,15 @@ def adversarial(
     """Draw clean images, adversarial images, and their difference (scaled to full contrast)."""
     import torch
 
-    from robustbench_kpca.data.load import load_data
     from robustbench_kpca.data.samples import Samples
     from robustbench_kpca.evaluation.api import attack
+    from robustbench_kpca.evaluation.requests import DataRequest
     from robustbench_kpca.files import write_atomic
-    from robustbench_kpca.models.loading import input_view, load_model
+    from robustbench_kpca.models.loading import load_model
     from robustbench_kpca.report.pictures import grid
 
     network = load_model(model, checkpoint, ema=ema, resize_positions=resize_positions)
-    samples = Samples.require(load_data(data, split, images, view=input_view(network)))
+    samples = Samples.require(DataRequest(data, split, images).of([model]).load_for(network))
     clean, labels = samples.tensors()
     result = attack(network, clean, labels, protocol, seed=seed)
     with torch.no_grad():

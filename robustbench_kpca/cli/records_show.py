@@ -76,6 +76,13 @@ def _pictures(scenario: "Scenario") -> list[tuple[str, str]]:
     return []
 
 
+def _agreement(record: "Record") -> list[tuple[str, str]]:
+    from robustbench_kpca.report.agreement import agreement_of_record, in_full
+
+    agreement = agreement_of_record(record)
+    return [] if agreement is None else [("agreement", in_full(agreement))]
+
+
 def _rows(record: "Record") -> list[tuple[str, str]]:
     from robustbench_kpca.protocols.scenario import Attack, parse_scenario
 
@@ -86,6 +93,7 @@ def _rows(record: "Record") -> list[tuple[str, str]]:
         ("model", f"{model.name} ({model.parameters:,} parameters, sha256 {model.parameters_sha256[:16]})"),
         ("data", f"{data.name} {data.split}, n = {data.n}, digest {data.digest[:16]}"),
         ("protocol", f"{spec.protocol.name}: {scenario.title}, digest {spec.protocol.digest[:16]}"),
+        *_agreement(record),
         *_pictures(scenario),
         *([("threat", f"{scenario.threat} in {scenario.space} space")] if isinstance(scenario, Attack) else []),
         ("seed, batch", f"{spec.seed}, {spec.batch_size}"),

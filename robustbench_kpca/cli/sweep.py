@@ -45,7 +45,7 @@ def sweep(
             help="Protocol, or several with commas: names of `rbk list protocols`, or TOML files. Repeatable.",
         ),
     ],
-    data: Data = "digits",
+    data: Data = None,
     split: Split = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for records, sweep.md and sweep.csv.")] = Path(
         "runs"
@@ -76,14 +76,15 @@ def sweep(
 
     protocols = list(dict.fromkeys(name.strip() for names in protocol for name in names.split(",")))
     chosen = combinations(set_)
+    request = DataRequest(data, split, limit).of([model])
     jobs = [
         Job(ModelRequest(model, checkpoint, ema, untrained=untrained, options=options), protocols) for options in chosen
     ]
     how = RunOptions(seed, batch_size, workers, device or best_device(), out)
-    records = carry_out(make_plan(jobs, DataRequest(data, split, limit), how, audit=audited.level), quiet=quiet or json)
+    records = carry_out(make_plan(jobs, request, how, audit=audited.level), quiet=quiet or json)
     measured = list(zip([options for options in chosen for _ in protocols], records, strict=True))
     words = ["rbk", "sweep", "-m", model, *(word for one in set_ for word in ("--set", one)), "-p", ",".join(protocols)]
-    words += ["--data", data, *([] if split is None else ["--split", split]), "--seed", str(seed)]
+    words += ["--data", str(request.data), *([] if split is None else ["--split", split]), "--seed", str(seed)]
     words += [] if checkpoint is None else ["--checkpoint", Path(checkpoint).name, *(["--ema"] if ema else [])]
     words += [] if limit is None else ["--limit", str(limit)]
     words += [] if audited is AuditLevel.full else ["--audit", audited.value]

@@ -58,7 +58,7 @@ def verify(
         str | None,
         typer.Option(
             help="Data set: a name of `rbk list data`, NAME:FOLDER for a stored one, or a folder of images; by default "
-            "digits, and for corruptions photos.",
+            "that of the model's family, and for corruptions photos.",
             show_default=False,
         ),
     ] = None,
@@ -88,10 +88,8 @@ def verify(
     images unless --limit says otherwise. With the same seed, mode exact must give the same bytes; mode fast, and
     impulse noise, must have the same distribution. Needs the extra `reference`.
     """
-    from robustbench_kpca.data.load import load_data
     from robustbench_kpca.errors import BadInputError
-    from robustbench_kpca.evaluation.requests import ModelRequest
-    from robustbench_kpca.models.loading import input_view
+    from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
     from robustbench_kpca.strict import parse_assignments
     from robustbench_kpca.verification.pictures import corruption_protocol
     from robustbench_kpca.verification.run import verify as compare
@@ -106,7 +104,7 @@ def verify(
         raise BadInputError("an attack without a model", expected="rbk verify MODEL -p PROTOCOL")
     request = ModelRequest(model, checkpoint, ema, resize_positions, untrained, name, options)
     network = request.load()
-    samples = load_data(data or "digits", split, limit, view=input_view(network))
+    samples = DataRequest(data, split, limit).of([model]).load_for(network)
     with _console.progress(quiet=quiet or json) as start:
         found = compare(
             network, samples, protocol=protocol, reference=reference, out=out, overrides=overrides, seed=seed,

@@ -34,6 +34,7 @@ class Dataset(ABC):
         task: the task of these images, such as `classification`; every kind of data set defines its own.
         form: what a sample is: a picture, a signal or tokens.
         class_names: names of the classes, in their order; None if unknown.
+        resized: the rule by which pictures are resized and cropped; empty if they are shown as they are.
         skipped: items that were left out because their files cannot be used.
         expected: number of items of the published set; None if unknown, or if only a part is loaded.
 
@@ -45,6 +46,7 @@ class Dataset(ABC):
     task: ClassVar[str]
     form: Form = PICTURES
     class_names: tuple[str, ...] | None = None
+    resized: str = ""
     skipped: tuple[str, ...] = ()
     expected: int | None = None
 
@@ -154,7 +156,8 @@ class Part(Dataset):
         self.whole, self.indices = whole, [int(i) for i in indices]
         ids, strata = [whole.ids[i] for i in self.indices], [whole.strata[i] for i in self.indices]
         Dataset.__init__(self, whole.name, whole.split, ids, whole.classes, strata)
-        self.form, self.class_names, self.skipped = whole.form, whole.class_names, whole.skipped
+        self.form, self.class_names = whole.form, whole.class_names
+        self.resized, self.skipped = whole.resized, whole.skipped
         self.expected = whole.expected if len(self) == len(whole) else None
 
     def image(self, index: int) -> Any:

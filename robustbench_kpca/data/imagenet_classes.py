@@ -8,7 +8,7 @@ arXiv:1906.05849) published with their code (HobbitLong/CMC, imagenet100.txt). O
 
 import gzip
 import importlib.util
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -24,6 +24,30 @@ _SHIPPED = ("imagenet-o", "imagenet-100")
 def imagenet_wnids() -> tuple[str, ...]:
     """Return the 1,000 WordNet ids in the order of their indices, which is sorted."""
     return _from_timm("imagenet_synsets.txt")
+
+
+@cache
+def imagenet_words() -> dict[str, tuple[str, ...]]:
+    """Return WordNet id -> its words, such as `tench` and `Tinca tinca`, for the classes of ImageNet-1K."""
+    wanted = set(imagenet_wnids())
+    rows = (line.split("\t") for line in _text_of_timm("imagenet_synset_to_lemma.txt").splitlines())
+    return {wnid: tuple(words.split(", ")) for wnid, words in rows if wnid in wanted}
+
+
+def is_imagenet(names: Sequence[str]) -> bool:
+    """Tell whether these are names of the 1,000 classes in their order: WordNet ids, or (most of) them words of each.
+
+    Lists differ in the spelling of a few; the same words at 950 of the 1,000 places are the same list.
+    """
+    wnids = imagenet_wnids()
+    if len(names) != len(wnids) or tuple(names) == wnids:
+        return len(names) == len(wnids)
+    words = imagenet_words()
+    return sum(_share(name, words[wnid]) for name, wnid in zip(names, wnids, strict=True)) >= 0.95 * len(wnids)
+
+
+def _share(name: str, words: Sequence[str]) -> bool:
+    return bool({part.strip().lower() for part in name.split(",")} & {word.lower() for word in words})
 
 
 def imagenet_classes(name: str) -> list[int]:
@@ -70,10 +94,14 @@ def _shipped(name: str) -> tuple[str, ...]:
 
 
 def _from_timm(name: str) -> tuple[str, ...]:
+    return tuple(_text_of_timm(name).split())
+
+
+def _text_of_timm(name: str) -> str:
     spec = importlib.util.find_spec("timm")  # importing it would import torch
     folders = (spec and spec.submodule_search_locations) or []
     for folder in folders:
         path = Path(folder) / "data" / "_info" / name
         if path.is_file():
-            return tuple(path.read_text("utf-8").split())
+            return path.read_text("utf-8")
     raise BadInputError(f"the list {name} is missing in timm", fix="pip install 'timm>=1.0.23'")

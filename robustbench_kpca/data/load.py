@@ -1,20 +1,13 @@
-"""Load a data set by name or folder, or wrap tensors or a loader as a data set."""
+"""Load a data set by name or folder."""
 
 import inspect
-import re
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
 
 from robustbench_kpca.data import DATASETS
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.io.folder import Folder
 from robustbench_kpca.data.request import BadImages, Request, View
-from robustbench_kpca.data.samples import ArraySamples, Samples
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.registry import unknown_name
 
 
@@ -70,56 +63,3 @@ def kind_of(source: str) -> type[Dataset]:
         return Samples
     kind: type[Dataset] = inspect.get_annotations(DATASETS.get(name), eval_str=True).get("return", Dataset)
     return kind
-
-
-def as_dataset(images: Any, labels: Any = None, *, name: str = "images") -> Dataset:
-    """Convert the arguments of a call to a data set.
-
-    Args:
-        images: a `Dataset`, the name of a data set, a float tensor (batch, channels, height, width) in [0, 1], or a
-            loader of pairs of such tensors and labels.
-        labels: one integer label per image, if `images` is a tensor.
-        name: name of a data set made from tensors. Its ids are "0", "1", ... in the given order.
-
-    Raises:
-        BadInputError: images or labels of another type or shape, or as in `load_data`.
-
-    """
-    if isinstance(images, Dataset):
-        return images
-    if isinstance(images, str):
-        return load_data(images)
-    if not isinstance(images, Tensor) and labels is None and isinstance(images, Iterable):
-        images, labels = _gather(images)
-    if not isinstance(images, Tensor) or labels is None:
-        raise BadInputError(
-            f"images of type {type(images).__name__}, labels of type {type(labels).__name__}",
-            expected="tensors, a loader of (images, labels), or a data name",
-        )
-    try:
-        targets = torch.as_tensor(labels)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise BadInputError(f"labels are not a tensor ({error})", expected="one integer label per image") from None
-    if targets.ndim != 1 or targets.is_floating_point() or len(targets) != len(images):
-        raise BadInputError(
-            f"labels of shape {tuple(targets.shape)} and dtype {targets.dtype} for {len(images)} images",
-            expected="one integer label per image",
-        )
-    numbers = [int(label) for label in targets.tolist()]
-    classes = max([*numbers, 0]) + 1  # at least 1: 0 would mean images without labels
-    ids = [str(i) for i in range(len(numbers))]
-    return ArraySamples(images.detach().cpu(), numbers, name=_plain(name), split="all", ids=ids, classes=classes)
-
-
-def _gather(loader: Iterable[Any]) -> tuple[Tensor, Tensor]:
-    try:
-        pairs = [(torch.as_tensor(images), torch.as_tensor(labels)) for images, labels in loader]
-    except (TypeError, ValueError) as error:
-        raise BadInputError(f"the loader failed ({error})", expected="batches of (images, labels)") from None
-    if not pairs:
-        raise BadInputError("the loader yields no batches", expected="batches of (images, labels)")
-    return torch.cat([pair[0] for pair in pairs]), torch.cat([pair[1] for pair in pairs])
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)

@@ -33,6 +33,7 @@ class Pair(Samples):
         ids = [f"in/{name}" for name in known.ids] + [f"out/{name}" for name in unknown.ids]
         labels = [0] * len(known) + [1] * len(unknown)
         super().__init__(f"{known.name}-against-{unknown.name}", known.split, ids, labels, 2)
+        self.resized = known.resized
         self.known_classes = tuple(sorted(set(known.labels)))
         self.skipped = tuple(f"in/{name}" for name in known.skipped) + tuple(f"out/{n}" for n in unknown.skipped)
         if known.expected is not None and unknown.expected is not None:

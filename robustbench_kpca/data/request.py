@@ -1,7 +1,7 @@
 """The request for a data set: folder, split, how to resize images, and what to do with unreadable files."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -31,6 +31,8 @@ class View:
     interpolation: str = "bicubic"
     squash: bool = False
     """Resize both sides to `size`, whatever the aspect ratio, and crop nothing."""
+    library: Literal["torchvision", "transformers"] = "torchvision"
+    """Whose corner of the crop: torchvision rounds half a pixel to even, transformers rounds it down."""
 
     def __post_init__(self) -> None:
         if self.size < 1 or not 0 < self.crop <= 1:
@@ -40,6 +42,21 @@ class View:
         known = [name.lower() for name in Pillow.Resampling.__members__]
         if self.interpolation.lower() not in known:
             raise BadInputError(f"interpolation '{self.interpolation}'", expected=f"one of {', '.join(known)}")
+
+    @classmethod
+    def between(
+        cls, size: int, short_side: int, interpolation: str,
+        library: Literal["torchvision", "transformers"] = "torchvision",
+    ) -> "View":  # fmt: skip
+        """Resize the short side to `short_side`, exactly, and crop the centre to `size`."""
+        crop = size / short_side
+        if int(size / crop) != short_side:  # rounded down to one pixel less
+            crop = size / (short_side + 0.5)
+        return cls(size, crop, interpolation, library=library)
+
+    def at(self, size: int) -> "View":
+        """Return the view for another size."""
+        return replace(self, size=size)
 
     @property
     def short_side(self) -> int:
@@ -51,7 +68,7 @@ class View:
         """The resizing in words; part of the digest of image files."""
         if self.squash:
             return f"{self.interpolation} {self.size}, squashed"
-        return f"{self.interpolation} {self.size} of {self.short_side}, as torchvision"
+        return f"{self.interpolation} {self.size} of {self.short_side}, as {self.library}"
 
     def apply(self, image: Pillow.Image) -> Pillow.Image:
         """Resize and crop an image."""
@@ -63,7 +80,8 @@ class View:
             raise BadInputError(f"an image of {image.width} x {image.height}", expected="a less extreme aspect ratio")
         size = (self.short_side, stretched) if image.width <= image.height else (stretched, self.short_side)
         image = image.resize(size, Pillow.Resampling[self.interpolation.upper()])
-        left, top = (round((side - self.size) / 2) for side in size)
+        down = self.library == "transformers"
+        left, top = (rest // 2 if down else round(rest / 2) for rest in (side - self.size for side in size))
         return image.crop((left, top, left + self.size, top + self.size))
 
 

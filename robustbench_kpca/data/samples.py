@@ -31,6 +31,8 @@ class Samples(Dataset):
     Attributes:
         known_classes: for a pair (see `Pair`): the classes of its in-distribution images; `labels` then tell whether an
             image is out-of-distribution (1) or not (0). None for other sets.
+        counted: whether `classes` was only counted from the labels, so that there may be more.
+        held: of a folder with some of ImageNet-1K's 1,000 classes: which; None for other sets.
 
     Raises:
         BadInputError: no images, repeated ids, or a label outside 0 to `classes` - 1.
@@ -39,6 +41,8 @@ class Samples(Dataset):
 
     task = "classification"
     known_classes: tuple[int, ...] | None = None
+    counted: bool = False
+    held: tuple[int, ...] | None = None
 
     def __init__(self, name: str, split: str, ids: Sequence[str], labels: Sequence[int], classes: int) -> None:
         super().__init__(name, split, ids, classes, labels)
@@ -88,7 +92,7 @@ class Samples(Dataset):
 class _SamplesPart(Part, Samples):
     def __init__(self, whole: Samples, indices: Sequence[int]) -> None:
         super().__init__(whole, indices)
-        self.known_classes = whole.known_classes
+        self.known_classes, self.counted, self.held = whole.known_classes, whole.counted, whole.held
 
 
 class ArraySamples(Samples):

@@ -1,17 +1,13 @@
 """Figures of a diagnosis as self-contained SVG text; made from the diagnosis alone, without torch."""
 
-import io
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from robustbench_kpca.diagnostics.diagnosis import Diagnosis, Judged, Profile
 from robustbench_kpca.diagnostics.epochs import TERMS, Trajectory
+from robustbench_kpca.web.figures import INK, drawing, svg_of
 
-STYLE: dict[Any, Any] = {
-    "font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "rbk", "axes.grid": True,
-    "grid.alpha": 0.25,
-}  # fmt: skip
+STYLE: dict[str, Any] = {"font.size": 8, "axes.labelsize": 8, "axes.grid": True, "grid.color": INK, "grid.alpha": 0.12}
 _WIDE = 30.0  # profiles with a larger ratio of maximum to median get a logarithmic axis
 _FEW = 30  # profiles with more values are drawn without marks
 _COLUMNS = 3
@@ -190,24 +186,13 @@ def _forest(names: Sequence[str], judged: Mapping[str, Judged], key: str) -> Cal
 def _svg(
     panels: Mapping[str, Callable[[Any], None]], *, width: float = 3.0, height: float = 2.2, columns: int = _COLUMNS
 ) -> str:
-    import matplotlib as mpl
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-        FigureCanvasSVG(figure)
+    with drawing((width * columns, height * rows), **STYLE) as (figure, buffer):
         axes = figure.subplots(rows, columns, squeeze=False).flatten()
         for axis, (title, draw) in zip(axes, panels.items(), strict=False):
             draw(axis)
             axis.set_title(title, fontsize=8)
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
-        buffer = io.StringIO()
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name may use any script
-            figure.savefig(buffer, format="svg", metadata={"Date": None})
-    text = buffer.getvalue()
-    return text[text.index("<svg") :]
+    return svg_of(buffer, "; ".join(title for title in panels if title) or "figure")

@@ -1,11 +1,11 @@
 """Markdown and self-contained HTML pages of one diagnosis, and of a comparison across models; needs no torch."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from tabulate import tabulate
 
 from robustbench_kpca.diagnostics import csvs, epochs, figures, tables
@@ -15,6 +15,7 @@ from robustbench_kpca.diagnostics.epochs import Trajectory
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.web import render
 
 Kind = Literal["model", "comparison"]
 _README, _PAGE = "README.md", "index.html"
@@ -147,8 +148,9 @@ def html(diagnosis: Diagnosis) -> str:
         }
         for name, judged in diagnosis.claims.items()
     ]  # fmt: skip
-    return _render(
-        "diagnosis.html.j2", title=_title(diagnosis), intro=_intro(diagnosis), claims=claims,
+    return render(
+        "diagnosis.html.j2", "diagnostics", title=_title(diagnosis), intro=_intro(diagnosis), claims=claims,
+        totals=Counter(one.outcome for one in diagnosis.claims.values()).most_common(),
         findings_head=_FINDINGS, chance_head=tables.CHANCE,
         chance=tables.chance_rows(diagnosis), provenance=_provenance(diagnosis),
     )  # fmt: skip
@@ -183,9 +185,10 @@ def comparison_html(
     missing: Sequence[tables.Row] = (),
 ) -> str:
     """Render the HTML page across models; it loads nothing from elsewhere."""
-    return _render(
-        "comparison.html.j2", title="The kernel-PCA claims across models", names=list(named), claims=_across(named),
-        intro=_across_intro(named),
+    return render(
+        "comparison.html.j2", "diagnostics", title="The kernel-PCA claims across models", names=list(named),
+        claims=_across(named), intro=_across_intro(named),
+        totals=Counter(judged.outcome for one in named.values() for judged in one.claims.values()).most_common(),
         matrix=tables.model_matrix(named), figure=figures.across_models(named),
         profiles=figures.profiles_across_models(named),
         reasons_head=_REASONS, ablation=ablation, ablation_head=COLUMNS,
@@ -299,14 +302,6 @@ def _provenance(diagnosis: Diagnosis) -> list[str]:
         f"Limits: {limits}.",
         f"Made {diagnosis.created} in {diagnosis.seconds:.0f} s on {where.processor} ({where.device}); {versions}.",
     ]
-
-
-def _render(template: str, **values: Any) -> str:
-    environment = Environment(
-        loader=PackageLoader("robustbench_kpca.diagnostics"), autoescape=True, undefined=StrictUndefined
-    )
-    text: str = environment.get_template(template).render(**values)
-    return text
 
 
 def _mark(kind: Kind) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
@@ -11,16 +11,18 @@ from torch import Tensor, nn
 from robustbench_kpca.attack_loop.pool import Sample
 from robustbench_kpca.audit.preflight import preflight
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.data.load import as_dataset
+from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.attacked import attack_all
 from robustbench_kpca.evaluation.command import call
+from robustbench_kpca.evaluation.given import data_for, named_model
 from robustbench_kpca.evaluation.measure import measure_attack, measure_together
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, runner_for
 from robustbench_kpca.inference.acceleration import Acceleration, accelerated
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.runner import device_for, frozen
+from robustbench_kpca.models.source import class_names_of
 from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.loading import along_curve
 from robustbench_kpca.protocols.scenario import Attack, Override
@@ -54,12 +56,22 @@ class AttackResult:
     backwards: Tensor
 
 
+@overload
 def evaluate(
-    model: nn.Module,
-    images: Any,
+    model: nn.Module | str, images: Any = None, labels: Any = None, *, protocol: str, **how: Any
+) -> Record: ...
+@overload
+def evaluate(
+    model: nn.Module | str, images: Any = None, labels: Any = None, *, protocol: list[str] | tuple[str, ...], **how: Any
+) -> list[Record]: ...
+def evaluate(
+    model: nn.Module | str,
+    images: Any = None,
     labels: Any = None,
     *,
-    protocol: str,
+    protocol: str | list[str] | tuple[str, ...],
+    classes: int | None = None,
+    size: int | None = None,
     seed: int = 0,
     batch_size: int | None = None,
     workers: int | None = None,
@@ -76,16 +88,20 @@ def evaluate(
     smaller: Record | None = None,
     progress: Progress | None = None,
     **overrides: Override,
-) -> Record:
-    """Evaluate a model under a protocol.
+) -> Record | list[Record]:
+    """Evaluate a model under one protocol or several.
 
     Args:
-        model: any module in evaluation mode that maps images in [0, 1] to logits: (batch, classes) or, for
-            segmentation, (batch, classes, height, width).
-        images: float tensor (batch, channels, height, width) in [0, 1] with `labels`, a loader of such pairs, the name
-            of a data set (`"digits"`, `"shapes"`), or a `Dataset`.
-        labels: one integer per image, if `images` is a tensor.
-        protocol: name of a preset (`rbk list protocols`) or path of a TOML file.
+        model: the name of a model, as in `rbk eval --model`; or any module in evaluation mode that maps images in
+            [0, 1] to logits: (batch, classes) or, for segmentation, (batch, classes, height, width).
+        images: float tensor or array (batch, channels, height, width) in [0, 1], or uint8 array (batch, height, width,
+            3), with `labels`; a loader of such pairs; the name of a data set (`"digits"`, `"shapes"`) or a folder; a
+            `Dataset` of this package, of torch or of Hugging Face (`data.given.as_dataset`). A named model may do
+            without: it is evaluated on the set of its family.
+        labels: one integer per image, if `images` is a tensor or array.
+        protocol: name of a preset (`rbk list protocols`) or path of a TOML file; or a list of these.
+        classes: number of classes of the images, where their labels do not have all of them.
+        size: side in pixels at which the model is shown pictures; others are resized, and the record says how.
         seed: see `RunOptions`.
         batch_size: see `RunOptions`.
         workers: see `RunOptions`.
@@ -96,9 +112,9 @@ def evaluate(
         frost_folder: see `RunOptions`.
         compile: mode of `torch.compile`, such as "default" or "reduce-overhead" (CUDA graphs); None: not compiled.
         tf32: allow TF32 products on a CUDA device.
-        name: name of the model in the record; default: the name of its class.
+        name: name of the model in the record; default: its own, or the name of its class.
         source: where the model came from, for the record.
-        audit: the audit for the record of an attack: True or `"full"` makes one first, as `rbk eval` does (about a
+        audit: the audit for the records of attacks: True or `"full"` makes one first, as `rbk eval` does (about a
             minute), `"quick"` one of fewer checks; False omits it; or pass an existing audit (`audit.run.audit`).
         smaller: the record of the same evaluation at the next smaller budget of `below`; it is then not repeated.
         progress: called with the numbers of samples done and of all and, by name, what else is known
@@ -106,7 +122,8 @@ def evaluate(
         **overrides: fields of the protocol to replace, such as `eps="3/255"`.
 
     Returns:
-        The record; `record.metrics["robust_accuracy"]` has `.value`, `.low`, `.high`, `.n`.
+        The record, or one for each protocol of a list; `record.metrics["robust_accuracy"]` has `.value`, `.low`,
+        `.high`, `.n`.
 
     Raises:
         BadInputError: the input would give a meaningless result; nothing is written.
@@ -116,19 +133,26 @@ def evaluate(
     options = RunOptions.of(
         seed, batch_size, workers, device, out, fresh, allow, frost_folder, Acceleration(compile, tf32)
     )
-    label, scenario = prepare(protocol, overrides)
-    named, data = NamedModel.of(model, name, source), as_dataset(images, labels).in_order()
-    command = _called(named, data, protocol, options, overrides)
-    if not isinstance(scenario, Attack):
-        if isinstance(audit, Audit):
-            raise BadInputError(f"an audit for protocol '{label}', which is no attack", fix="leave it out")
-        with accelerated([model], options.acceleration):
-            return measure_together([named], data, label, scenario, options, progress, [command])[0]
-    with accelerated([model], options.acceleration):
-        return measure_attack(
-            named, data, label, scenario, options, smaller=smaller, progress=progress, command=command,
-            audit="full" if audit is True else audit or None,
-        )  # fmt: skip
+    asked = [protocol] if isinstance(protocol, str) else list(protocol)
+    prepared = [(one, *prepare(one, overrides)) for one in asked]
+    if isinstance(audit, Audit) and not any(isinstance(scenario, Attack) for *_, scenario in prepared):
+        raise BadInputError(f"an audit for protocol '{prepared[0][1]}', which is no attack", fix="leave it out")
+    named = named_model(model, name, source)
+    data = data_for(model, named.model, images, labels, classes, size)
+    records: list[Record] = []
+    with accelerated([named.model], options.acceleration):
+        for one, label, scenario in prepared:
+            command = _called(named, data, one, options, overrides)
+            if not isinstance(scenario, Attack):
+                records += measure_together([named], data, label, scenario, options, progress, [command])
+                continue
+            made = measure_attack(
+                named, data, label, scenario, options, smaller=smaller, progress=progress, command=command,
+                audit="full" if audit is True else audit or None,
+            )  # fmt: skip
+            records.append(made)
+            audit = made.audit or audit
+    return records[0] if isinstance(protocol, str) else records
 
 
 def evaluate_together(
@@ -256,7 +280,10 @@ def attack(
     task_named(data.task).compute.require_data(data, scenario)
     decided: dict[int, Sample] = {}
     runner = runner_for(model, data, scenario, batch_size, device_for(model, device))
-    preflight(runner, *first_batch(task_named(data.task).compute, data, runner), allow)
+    compute = task_named(data.task).compute
+    logits = runner.logits(first_batch(compute, data, runner)[0])
+    data, _ = compute.match_classes(data, logits.shape[1], class_names_of(model))
+    preflight(runner, *first_batch(compute, data, runner), allow)
     with frozen(model):
         outcomes = attack_all(
             runner, data, scenario, seed=seed, keep=lambda sample: decided.update({sample.index: sample})

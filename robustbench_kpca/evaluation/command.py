@@ -29,7 +29,7 @@ _MODEL, _DATA, _RUN = (
     },
     {
         "data": "--data", "split": "--split", "limit": "--limit", "against": "--against", "subset": "--subset",
-        "bad_images": "--bad-images",
+        "bad_images": "--bad-images", "size": "--size",
     },
     {"seed": "--seed", "batch_size": "--batch-size", "device": "--device", "frost_folder": "--frost"},
 )  # fmt: skip

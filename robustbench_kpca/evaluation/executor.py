@@ -1,21 +1,24 @@
 """Execute a plan: run its steps one after the other in this process."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.measure import audit_for, measure_attack, measure_together
 from robustbench_kpca.evaluation.plan import AttackModel, AuditModel, Measure, Plan
-from robustbench_kpca.evaluation.trial import NamedModel
+from robustbench_kpca.evaluation.trial import NamedModel, require_gradients
 from robustbench_kpca.files import require_writable
 from robustbench_kpca.inference.acceleration import accelerated
-from robustbench_kpca.models.loading import input_view
+from robustbench_kpca.models.source import class_names_of, is_differentiable, stated_classes, stated_view
 from robustbench_kpca.progress import Progress
 from robustbench_kpca.records.audit import Audit, Level
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.tasks import task_named
 
 
 class Reporter(Protocol):
@@ -55,7 +58,13 @@ def run_serially(plan: Plan, reporter: Reporter) -> list[Record]:
     models = [NamedModel(request.load(), request.label, request.source) for request in plan.models]
     if plan.options.out is not None:
         require_writable(plan.options.out)
+    for step in plan.steps:
+        if isinstance(step, AttackModel):
+            for _, scenario, *_ in step.budgets:
+                require_gradients(models[step.model].model, scenario)
     data = _load_data(plan, models, reporter)
+    for named, samples in zip(models, data, strict=True):
+        _say(named, samples, reporter)
     with accelerated([named.model for named in models], plan.options.acceleration):
         return _run(plan, models, data, reporter)
 
@@ -68,6 +77,8 @@ def _run(plan: Plan, models: list[NamedModel], data: list[Dataset], reporter: Re
             case Measure():
                 made = _measure(step, plan, models, data, reporter)
             case AuditModel(number, level):
+                if not is_differentiable(models[number].model):
+                    continue
                 audits[number] = _audit(level, plan, models[number], data[number], reporter)
                 continue
             case AttackModel(number):
@@ -78,15 +89,28 @@ def _run(plan: Plan, models: list[NamedModel], data: list[Dataset], reporter: Re
     return [record for place in plan.order for record in records[place]]
 
 
+def _say(named: NamedModel, data: Dataset, reporter: Reporter) -> None:
+    """Say how pictures are resized, and how classes are matched unless they are just counted alike."""
+    if data.resized:
+        reporter.announce(f"{named.name}: pictures of {data.name} are resized: {data.resized}")
+    classes = stated_classes(named.model)
+    if classes is not None:
+        how = ""
+        with contextlib.suppress(BadInputError):  # refused when the first batch is shown, after what else may be wrong
+            _, how = task_named(data.task).compute.match_classes(data, classes, class_names_of(named.model))
+        if how and not how.endswith("by number"):
+            reporter.announce(f"{named.name}: {how}")
+
+
 def _load_data(plan: Plan, models: list[NamedModel], reporter: Reporter) -> list[Dataset]:
-    """Load the samples with the input view of each model; models with the same view share them."""
-    views: dict[View, Dataset] = {}
+    """Load the samples as each model takes them; models that take them alike share them."""
+    views: dict[View | None, Dataset] = {}
     known: dict[str, Dataset] = {}
     found = []
     for named in models:
-        view = input_view(named.model)
+        view = stated_view(named.model)
         if view not in views:
-            loaded = plan.data.load(view, reporter.start(f"decoding {plan.data.data}")).in_order()
+            loaded = plan.data.load_for(named.model, reporter.start(f"decoding {plan.data.data}")).in_order()
             views[view] = known.setdefault(loaded.digest(), loaded)
             if loaded.skipped:
                 reporter.announce(f"{loaded.name}: {len(loaded.skipped)} images cannot be used and were skipped")

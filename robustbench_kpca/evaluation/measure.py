@@ -14,7 +14,9 @@ from robustbench_kpca.evaluation.forward_only import show_all
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, Trial
 from robustbench_kpca.inference.corrupted import frost_of
+from robustbench_kpca.inference.precision import remark
 from robustbench_kpca.inference.runner import frozen
+from robustbench_kpca.models.source import is_differentiable
 from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit, Level
@@ -38,6 +40,8 @@ def measure_attack(
     command: Command | tuple[str] | None = None,
 ) -> Record:
     """Attack one model; return its record. Arguments as in `evaluate`; `data` must be sorted (`Dataset.in_order`)."""
+    if isinstance(audit, str) and not is_differentiable(named.model):
+        audit = None
     if isinstance(audit, str):
         finished = Trial.begin(named, data, label, scenario, options).finished
         if finished is not None and finished.audit is not None and finished.audit.serves(audit):
@@ -47,16 +51,17 @@ def measure_attack(
     if trial.finished is not None:
         return trial.finished
     known = None if smaller is None else _smaller_outcomes(trial.spec, scenario, smaller)
-    findings = preflight(
-        trial.runner, *first_batch(task_named(data.task).compute, data, trial.runner), options.allow
-    )  # fmt: skip
+    first = first_batch(task_named(data.task).compute, trial.data, trial.runner)
+    findings = preflight(trial.runner, *first, options.allow)
     started = time.perf_counter()
     with frozen(named.model):
+        slower = remark(trial.runner, *first)
         outcomes = attack_all(
-            trial.runner, data, scenario, seed=options.seed, workers=options.workers or 0, journal=trial.journal,
+            trial.runner, trial.data, scenario, seed=options.seed, workers=options.workers or 0, journal=trial.journal,
             progress=progress, smaller=known,
         )  # fmt: skip
-    return trial.finish(outcomes, time.perf_counter() - started, len(data), findings, smaller)
+    notes = [f"preflight, allowed: {finding}" for finding in findings] + ([slower] if slower else [])
+    return trial.finish(outcomes, time.perf_counter() - started, len(data), notes, smaller)
 
 
 def audit_for(
@@ -93,9 +98,20 @@ def measure_together(
     ]
     waiting = [trial for trial in trials if trial.finished is None]
     if waiting:
-        made = iter(_measure(waiting, options, progress))
-        return [next(made) if trial.finished is None else trial.finished for trial in trials]
+        made: dict[int, Record] = {}
+        for together in _alike(waiting):
+            found = _measure(together, options, progress)
+            made |= {id(trial): record for trial, record in zip(together, found, strict=True)}
+        return [made[id(trial)] if trial.finished is None else trial.finished for trial in trials]
     return [trial.finished for trial in trials if trial.finished is not None]
+
+
+def _alike(trials: Sequence[Trial]) -> list[list[Trial]]:
+    """Group trials by their samples: the labels of models that number classes in another way are others."""
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(trial.data.digest(), []).append(trial)
+    return list(groups.values())
 
 
 def _measure(trials: Sequence[Trial], options: RunOptions, progress: Progress | None) -> list[Record]:

@@ -104,7 +104,7 @@ def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, au
 
     Raises:
         BadInputError: an unknown protocol or option; two models with the same name; a curve without an attack; a folder
-            of frost images that no protocol uses.
+            of frost images that no protocol uses; no data, where the models are of no data set of their own.
 
     """
     _require_names(jobs)
@@ -119,7 +119,8 @@ def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, au
         raise BadInputError(
             f"--frost {options.frost_folder} is not used by any protocol", fix="add --set frost=original"
         )
-    return Plan(tuple(job.model for job in jobs), data, options, tuple(steps), tuple(resolved))
+    models = tuple(job.model for job in jobs)
+    return Plan(models, data.of(one.model for one in models), options, tuple(steps), tuple(resolved))
 
 
 Resolved = dict[tuple[int, str], list[tuple[str, Scenario, Mapping[str, Override]]]]

@@ -11,7 +11,7 @@ from torch import nn
 
 from robustbench_kpca.audit.preflight import CHECKS
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.data.load import as_dataset
+from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.command import parse
 from robustbench_kpca.evaluation.measure import measure_attack, measure_together

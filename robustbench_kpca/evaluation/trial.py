@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from robustbench_kpca.attack_loop.engine import build_attack
 from robustbench_kpca.audit.model_identity import require_subject
-from robustbench_kpca.audit.preflight import Finding
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.command import Command
@@ -20,6 +20,7 @@ from robustbench_kpca.inference.environment import environment
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner, device_for
 from robustbench_kpca.metrics import measure
+from robustbench_kpca.models.source import class_names_of, is_differentiable
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.outcomes import Outcomes
@@ -88,6 +89,7 @@ class Trial:
         task, model, out = task_named(data.task), named.model, options.out
         task.table(scenario.kind)
         task.compute.require_data(data, scenario)
+        require_gradients(model, scenario)
         size = task.compute.batch_size(model, data, scenario) if options.batch_size is None else options.batch_size
         where = device_for(model, options.device)
         if out is not None:
@@ -95,10 +97,10 @@ class Trial:
         runner = runner_for(model, data, scenario, size, where)
         first = task.compute.first_inputs(model, data, scenario, size)
         logits = runner.logits(first.to(where))
-        task.compute.require_classes(logits.shape[1], data)
+        data, matched = task.compute.match_classes(data, logits.shape[1], class_names_of(model))
         spec = Spec(
             model=model_info(model, named.name, named.source, logits),
-            data=_data_info(data),
+            data=_data_info(data, matched),
             protocol=ProtocolInfo(name=label, digest=scenario.digest(), resolved=scenario.model_dump(mode="json")),
             seed=options.seed,
             batch_size=size,
@@ -119,7 +121,7 @@ class Trial:
         outcomes: Outcomes,
         seconds: float,
         shown: int,
-        allowed: Sequence[Finding] = (),
+        remarks: Sequence[str] = (),
         smaller: Record | None = None,
     ) -> Record:
         """Build the record, save it if there is a folder, and delete the journal.
@@ -128,13 +130,15 @@ class Trial:
             outcomes: outcomes of all samples.
             seconds: running time of this attempt.
             shown: number of inputs evaluated without an attack.
-            allowed: failed preflight checks that were allowed.
+            remarks: flags that are known already, such as failed preflight checks that were allowed.
             smaller: the record at the next smaller budget, if its outcomes were used.
 
         """
         attacked = isinstance(self.scenario, Attack)
-        notes = [f"preflight, allowed: {finding}" for finding in allowed]
+        notes = [*remarks]
         notes += task_named(self.data.task).compute.flags(outcomes) if attacked else []
+        if attacked and not is_differentiable(self.runner.model):
+            notes.append("not audited: the checks of an audit need gradients, which the model does not have")
         notes += [*_missing(self.data), *_halved(self.runner, self.spec.batch_size, smaller)]
         record = Record(
             spec=self.spec,
@@ -183,6 +187,25 @@ class Trial:
         return record
 
 
+def require_gradients(model: nn.Module, scenario: Scenario) -> None:
+    """Refuse attacks by gradients on a model that has none, such as an ONNX file.
+
+    Raises:
+        BadInputError: such an attack.
+
+    """
+    if is_differentiable(model) or not isinstance(scenario, Attack):
+        return
+    for stage in scenario.stage:
+        passes = build_attack(stage).most_passes(2)
+        if passes is None or passes[1]:
+            raise BadInputError(
+                f"attack '{stage.attack}' of protocol '{scenario.title}' needs gradients, but this model has none",
+                expected="an attack by queries alone",
+                fix="choose square-linf-8_255, spsa-linf-8_255, hopskipjump-linf-8_255 or noise-linf-8_255",
+            )
+
+
 def runner_for(model: nn.Module, data: Dataset, scenario: Scenario, batch_size: int, device: torch.device) -> Runner:
     """Return the runner of the model for these data and this protocol."""
     attacked = isinstance(scenario, Attack)
@@ -192,10 +215,10 @@ def runner_for(model: nn.Module, data: Dataset, scenario: Scenario, batch_size: 
     return Runner(model.to(device), batch_size, device, scenario.draws, search, presentation)
 
 
-def _data_info(data: Dataset) -> DataInfo:
+def _data_info(data: Dataset, matched: str) -> DataInfo:
     return DataInfo(
         name=data.name, split=data.split, n=len(data), classes=data.classes, digest=data.digest(), known=data.known,
-        class_names=data.class_names, task=data.task,
+        class_names=data.class_names, task=data.task, matched=matched or None, resized=data.resized or None,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
+from robustbench_kpca.inference.precision import SearchWeights
 from robustbench_kpca.types import Images, Logits, Loss, PerSample
 
 T = TypeVar("T")
@@ -101,7 +102,8 @@ class Runner:
     stochastic model (Athalye, Engstrom, Ilyas & Kwok 2018, arXiv:1707.07397). Torch's generator is seeded by the images
     and the number of the draw, so equal batches get equal noise and different batches get different noise.
 
-    `search` is the precision of gradients, and of logits that are requested with `search=True`.
+    `search` is the precision of gradients, and of logits that are requested with `search=True`; `search_weights` holds
+    the weights in it.
 
     `presentation` calls the model and defines the shape of its logits.
 
@@ -129,6 +131,7 @@ class Runner:
             raise BadInputError(f"batch size {batch_size}", expected="at least 1")
         self.model, self.batch_size, self.device = model, batch_size, device
         self.draws, self.search, self.presentation = draws, search, presentation
+        self.search_weights = SearchWeights(model, search)
         self.classes: int | None = None
         self.forwards = self.backwards = 0
 
@@ -229,7 +232,7 @@ class Runner:
                 raise
             raise _failure("the model cannot be differentiated", error, "make its operations differentiable") from error
         self.backwards += self.batch_size
-        return gradient
+        return gradient.contiguous()  # a convolution may lay channels last, which slows down all that follows
 
     @contextmanager
     def _noise(self, x: Images, draw: int) -> Iterator[None]:
@@ -247,7 +250,7 @@ class Runner:
         if not search or self.search == torch.float32:
             yield
             return
-        with torch.autocast(self.device.type, dtype=self.search):
+        with self.search_weights.in_place(), torch.autocast(self.device.type, dtype=self.search):
             yield
 
     def _within_memory(self, work: Callable[[], T]) -> T:

@@ -98,9 +98,12 @@ def leading(names: Collection[str]) -> str:
     return next((name for name in LEADING if name in names), next(iter(names), ""))
 
 
-def measure(outcomes: Outcomes, scenario: Scenario) -> dict[str, Estimate]:
-    """Return every metric of the outcomes' task and kind that applies to them and has a meaning under the protocol."""
-    metrics = [METRICS.get(name) for name in METRICS.names()]
+def measure(outcomes: Outcomes, scenario: Scenario, only: Collection[str] | None = None) -> dict[str, Estimate]:
+    """Return every metric of the outcomes' task and kind that applies to them and has a meaning under the protocol.
+
+    `only` these names, where they are given.
+    """
+    metrics = [METRICS.get(name) for name in METRICS.names() if only is None or name in only]
     return {
         metric.name: metric.estimate(outcomes)
         for metric in metrics

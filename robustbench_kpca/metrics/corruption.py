@@ -180,7 +180,17 @@ def _relative_mce(outcomes: Outcomes, reference: ErrorTable) -> Scores:
 def _retention(outcomes: Outcomes) -> Weighted:
     grid = CorruptionGrid.of(outcomes)
     assert grid.clean_wrong is not None
-    return Weighted(grid.samples, partial(retention, 1 - mean_error_scores(grid), ~grid.clean_wrong))
+    corrupted, clean = 1 - mean_error_scores(grid), ~grid.clean_wrong
+    return Weighted(grid.samples, partial(retention, corrupted, clean), many=partial(_retentions, corrupted, clean))
+
+
+def _retentions(corrupted: Values, clean: NDArray[np.bool_], weights: NDArray[np.int64]) -> Values:
+    """Return `retention` under each row of weights, shape (resamples, n)."""
+    counts = weights.astype(np.float64)
+    base = counts @ clean
+    if (base == 0).any():
+        raise BadInputError("a clean accuracy of 0", expected="some clean image classified correctly")
+    return np.asarray(counts @ corrupted / base)
 
 
 def _enough_clean(outcomes: Outcomes, scenario: Scenario) -> bool:

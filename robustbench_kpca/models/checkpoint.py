@@ -4,6 +4,7 @@ import argparse
 import hashlib
 import logging
 import math
+import os
 import pickle
 import re
 import warnings
@@ -26,6 +27,7 @@ HUB = "hf-hub:"
 _PLAIN, _EMA = ("model", "state_dict"), ("model_ema", "state_dict_ema")
 _PREFIXES = ("module.", "_orig_mod.")  # of DataParallel and of torch.compile
 _POSITIONS = "pos_embed"
+_FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
 
 def read_state(checkpoint: Path | str, *, ema: bool = False) -> dict[str, Tensor]:
@@ -84,6 +86,20 @@ def _fetch(checkpoint: str) -> Any:
             expected=f"{HUB}OWNER/NAME",
             fix="check the name and the network, or give --checkpoint FILE",
         ) from None
+
+
+@contextmanager
+def only_weights() -> Iterator[None]:
+    """Let no library unpickle anything but tensors and plain values, whatever it asks `torch.load` for."""
+    before = os.environ.get(_FORCE)
+    os.environ[_FORCE] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_FORCE]
+        else:
+            os.environ[_FORCE] = before
 
 
 @contextmanager

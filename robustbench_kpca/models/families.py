@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from robustbench_kpca.data import DATASETS
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models import shapes
 from robustbench_kpca.registry import unknown_name
@@ -124,6 +125,12 @@ def parts_of(name: str) -> tuple[Family, Backbone]:
         raise unknown_name("model", name, ARCHITECTURES, "(see: rbk list models)")
     family, size = ARCHITECTURES[name]
     return FAMILIES[family], FAMILIES[family].backbone(size)
+
+
+def data_of(name: str) -> str | None:
+    """Return the data set that an architecture is named after, such as `digits`; None if there is none."""
+    size = ARCHITECTURES[name][1] if name in ARCHITECTURES else ""
+    return size if size in DATASETS.names() else None
 
 
 def task_of(name: str) -> str:

@@ -1,6 +1,5 @@
-"""Load a model by name: a bundled one, an architecture with a checkpoint, `timm:NAME` or `module.path:factory`."""
+"""Load a model by name: a bundled one, an architecture with a checkpoint, `SOURCE:NAME`, or `module.path:factory`."""
 
-import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -9,13 +8,18 @@ import torch
 from torch import nn
 
 from robustbench_kpca.data.request import View
-from robustbench_kpca.errors import BadInputError, BenchmarkError
+from robustbench_kpca.errors import BadInputError, UnknownNameError
+from robustbench_kpca.models import factory
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.models.bundle import bundled, read_header
-from robustbench_kpca.models.checkpoint import load_strictly, read_state, silent_hub
-from robustbench_kpca.models.families import ARCHITECTURES
-from robustbench_kpca.models.normalisation import normalise_inside
+from robustbench_kpca.models.checkpoint import load_strictly, read_state
+from robustbench_kpca.models.families import ARCHITECTURES, data_of
+from robustbench_kpca.models.source import stated_view
+from robustbench_kpca.models.sources import SOURCES
 from robustbench_kpca.registry import unknown_name
+
+DIGITS = tuple("0123456789")
+"""The classes of bundled models of digits, so that no folder of ten other classes is taken for them."""
 
 
 def load_model(
@@ -30,9 +34,9 @@ def load_model(
     """Load a trained model in evaluation mode: images in [0, 1] to logits.
 
     Args:
-        name: a bundled model (`symvit_digits_adv`), an architecture of `rbk list models` with a `checkpoint`,
-            `timm:NAME` (normalised inside by timm's own mean and std), or `module.path:factory`, a callable that
-            returns a module.
+        name: a bundled model (`symvit_digits_adv`), an architecture of `rbk list models` with a `checkpoint`, a model
+            of a source (`timm:NAME`, `torchvision:NAME`, `hf:OWNER/NAME`, `onnx:FILE`; see `models.sources`), or
+            `module.path:factory` or `file.py:factory`, a callable that returns a module; its code is run.
         checkpoint: safetensors or torch file with the weights, or `hf-hub:OWNER/NAME`; names and shapes must fit. No
             code in it is run.
         untrained: allow an architecture without weights.
@@ -44,11 +48,14 @@ def load_model(
         BadInputError: unknown name, no weights, or weights that do not fit.
 
     """
+    prefix, colon, rest = name.partition(":")
+    if name.endswith(".onnx") and not colon:
+        prefix, colon, rest = "onnx", ":", name
     with torch.random.fork_rng():  # initial weights are random; the caller's generator stays as it is
-        if name.startswith("timm:"):
-            model = _timm(name.removeprefix("timm:"), pretrained=checkpoint is None and not untrained, options=options)
-        elif ":" in name:
-            model = _factory(name, options)
+        if colon and prefix in SOURCES.names():
+            model: nn.Module = SOURCES.get(prefix).build(rest, checkpoint is None and not untrained, dict(options))
+        elif colon:
+            model = factory.build(name, options)
         else:
             model, checkpoint = _own(name, checkpoint, untrained=untrained, options=options)
     if checkpoint is not None:
@@ -65,12 +72,28 @@ def _own(
 ) -> tuple[nn.Module, Path | str | None]:
     weights = bundled()
     if name in weights and checkpoint is None and not untrained:
-        return create_model(**_config(name) | options), weights[name]
+        model = create_model(**_config(name) | options)
+        model.class_names = DIGITS if home_data(name) == "digits" else None
+        return model, weights[name]
     if name not in ARCHITECTURES and name not in weights:
-        raise unknown_name("model", name, [*ARCHITECTURES, *weights], "(see: rbk list models)")
+        raise _refer(name)
     if checkpoint is None and not untrained:
         raise BadInputError(f"model '{name}' comes without weights", fix="add --checkpoint FILE, or --untrained")
     return create_model(**_config(name) | options), checkpoint
+
+
+def home_data(name: str) -> str | None:
+    """Return the data set of a model's own family, such as `digits` for `vit_digits_adv`; None if there is none.
+
+    Raises:
+        UnknownNameError: a name without a source that is no model of the package.
+
+    """
+    if ":" in name or name.endswith(".onnx"):
+        return None
+    if name not in ARCHITECTURES and name not in bundled():
+        raise _refer(name)
+    return data_of(str(_config(name)["name"]))
 
 
 def _config(name: str) -> dict[str, Any]:
@@ -81,43 +104,23 @@ def _config(name: str) -> dict[str, Any]:
     return config
 
 
-def _timm(name: str, *, pretrained: bool, options: dict[str, Any]) -> nn.Module:
-    import timm
-
-    if name.split(".")[0] not in timm.list_models():
-        raise unknown_name("timm model", name, timm.list_models())
-    try:
-        with silent_hub():
-            model: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
-    except Exception as error:  # noqa: BLE001 (the hub fails in many ways)
-        raise BadInputError(
-            f"timm model '{name}' could not be built ({str(error).splitlines()[0][:100]})",
-            fix="without a network connection add --checkpoint FILE",
-        ) from None
-    settings: Any = model.pretrained_cfg
-    return normalise_inside(model, settings["mean"], settings["std"])
+def _refer(name: str) -> UnknownNameError:
+    """Return the error for a name that is no model of this package: other sources that have it are named."""
+    found = [f"{prefix}:{name}" for prefix in SOURCES.names() if _offers(prefix, name)]
+    if name.endswith(".py"):
+        found = [f"{name}:FACTORY"]
+    if not found:
+        return unknown_name("model", name, [*ARCHITECTURES, *bundled()], "(see: rbk list models)")
+    return UnknownNameError(f"there is no model named '{name}'", fix=f"did you mean {' or '.join(found)}?")
 
 
-def _factory(name: str, options: dict[str, Any]) -> nn.Module:
-    module_name, _, attribute = name.partition(":")
+def _offers(prefix: str, name: str) -> bool:
     try:
-        factory = getattr(importlib.import_module(module_name), attribute)
-    except Exception as error:  # noqa: BLE001 (foreign code)
-        raise BadInputError(f"model factory '{name}' cannot be imported ({error})", fix="check PYTHONPATH") from None
-    try:
-        model = factory(**options)
-    except BenchmarkError:
-        raise
-    except Exception as error:  # foreign code
-        raise BadInputError(f"model factory '{name}' failed ({type(error).__name__}: {error})") from error
-    if not isinstance(model, nn.Module):
-        raise BadInputError(f"model factory '{name}' returned {type(model).__name__}", expected="a torch.nn.Module")
-    return model
+        return bool(SOURCES.get(prefix).has(name))
+    except BadInputError:  # its library is not installed
+        return False
 
 
 def input_view(model: nn.Module) -> View:
-    """Return how image files are resized and cropped for a model: as timm's configuration says, else as for DeiT."""
-    settings: dict[str, Any] = getattr(model, "pretrained_cfg", None) or {}
-    size: Any = getattr(getattr(model, "patch_embed", None), "img_size", None)
-    side = int(size[0]) if size is not None else int(settings.get("input_size", (3, 224, 224))[-1])
-    return View(side, settings.get("crop_pct") or View.crop, settings.get("interpolation") or View.interpolation)
+    """Return how image files are resized and cropped for a model: as it states, or as timm's configuration, or DeiT."""
+    return stated_view(model) or View()

@@ -32,6 +32,13 @@ def _auto_pgd(extra: int) -> Formula:
     return passes
 
 
+def _malt(options: Options, classes: int) -> Passes:
+    """Before its runs, one gradient for each candidate."""
+    forwards, backwards = _auto_pgd(1)(options, classes)
+    ranked = min(options["candidates"], classes - 1)
+    return forwards + ranked, backwards + ranked
+
+
 def _shrinking(options: Options, classes: int) -> Passes:  # noqa: ARG001
     return options["steps"] + 3 + _CHECK, options["steps"] + 3
 
@@ -69,7 +76,9 @@ _MOST: Mapping[str, Formula] = {
     "ddn": _steps,
     "fab": _fab,
     "fgsm": lambda options, classes: (1 + _CHECK, 1),  # noqa: ARG005
+    "fmn": _steps,
     "hopskipjump": _queries,
+    "malt": _malt,
     "mim": _steps,
     "noise": lambda options, classes: (_CHECK, 0),  # noqa: ARG005
     "pgd": _steps,

@@ -52,13 +52,22 @@ def load_protocol(name: str) -> tuple[str, dict[str, Any]]:
         return Path(name).stem, load_toml(Path(name))
     known = protocols()
     if name not in known:
-        raise unknown_name("protocol", name, known, "(see: rbk list protocols)")
+        raise unknown_name("protocol", name, known, "(see: rbk list protocols)", usual="-linf-8_255")
     return name, load_toml(known[name])
 
 
 def board_path(name: str) -> Path:
     """Return the path of `board.toml`, given the name of a board, its folder or the file itself."""
     return _folder_path("leaderboards", name, "board", "boards")
+
+
+def board_folder(name: str) -> Path:
+    """Return where a board's new records and pages belong: its folder, or one of its name in the current folder.
+
+    The second where the board came with the installed package, whose folder is not to be written to.
+    """
+    folder = board_path(name).parent
+    return Path(folder.name) if (_PACKAGE / "_presets") in folder.absolute().parents else folder
 
 
 def pack_path(name: str) -> Path:

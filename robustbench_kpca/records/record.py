@@ -13,7 +13,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import safe_name, sha256, write_atomic
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
-from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.outcomes import Outcomes, unpack
 from robustbench_kpca.records.schema_2 import from_schema_2
 from robustbench_kpca.records.table import ColumnType, Table
 from robustbench_kpca.strict import STRICT, validate_json
@@ -46,8 +46,12 @@ class DataInfo(BaseModel):
     digest: over ids, labels and contents, in any order.
     known: of a pair for out-of-distribution detection, how many samples are of known classes.
     class_names: of classes 0, 1, ..., where the data knows them.
-    task: what the samples are for, such as `classification`. Neither it nor the names are part of a specification's
-        digest: they change no outcome.
+    task: what the samples are for, such as `classification`.
+    matched: how the classes of the data were matched with those of the model, in words.
+    resized: the rule by which pictures were resized and cropped; None if they were shown as they are.
+
+    Task, names, `matched` and `resized` are not part of a specification's digest: what they change is in the digest of
+    the data.
 
     Raises:
         pydantic.ValidationError: names, but not one a class.
@@ -63,6 +67,8 @@ class DataInfo(BaseModel):
     known: int | None = None
     class_names: tuple[str, ...] | None = None
     task: str
+    matched: str | None = None
+    resized: str | None = None
 
     @model_validator(mode="after")
     def _check_names(self) -> "DataInfo":
@@ -91,8 +97,8 @@ class Spec(BaseModel):
     batch_size: int
 
     def digest(self) -> str:
-        """SHA-256 over the whole specification, but for the task and names of classes."""
-        content = self.model_dump(mode="json", exclude={"data": {"class_names", "task"}})
+        """SHA-256 over the whole specification, but for how the data are described."""
+        content = self.model_dump(mode="json", exclude={"data": {"class_names", "task", "matched", "resized"}})
         return sha256(json.dumps(content, sort_keys=True).encode())
 
     def stem(self) -> str:
@@ -168,6 +174,7 @@ class Record(BaseModel):
     command: tuple[str, ...] = ()
     audit: Audit | None = None
     _outcomes: Outcomes | None = PrivateAttr(default=None)
+    _path: Path | None = PrivateAttr(default=None)
 
     @property
     def kind(self) -> str:
@@ -176,24 +183,50 @@ class Record(BaseModel):
 
     @property
     def outcomes(self) -> Outcomes:
-        """The per-sample table this record was made from or loaded with."""
-        assert self._outcomes is not None
+        """The per-sample table this record was made from or loaded with; read again after `release`."""
+        if self._outcomes is None:
+            assert self._path is not None
+            return _read_table(self, self._path)
         return self._outcomes
+
+    @property
+    def path(self) -> Path | None:
+        """The file it was read from; None: it was made in this process."""
+        return self._path
+
+    def release(self) -> None:
+        """Forget the table of a record that was read from a file; `outcomes` reads and checks it again."""
+        if self._path is not None:
+            object.__setattr__(self, "_outcomes", None)
 
     def attach(self, outcomes: Outcomes) -> "Record":
         """Join the table to its record.
 
         Raises:
-            BadInputError: the table is not the one the record was made from.
+            BadInputError: see `require_table`.
 
         """
-        if outcomes.digest() != self.outcomes_file.sha256 or len(outcomes) != self.outcomes_file.rows:
+        self.require_table(outcomes)
+        object.__setattr__(self, "_outcomes", outcomes)
+        return self
+
+    def require_table(self, outcomes: Outcomes, digest: str = "") -> None:
+        """Refuse a table that the record was not made from.
+
+        Args:
+            outcomes: the table.
+            digest: of the text that it was read from; if that is not the recorded one, the table's own decides.
+
+        Raises:
+            BadInputError: it is another table.
+
+        """
+        same = digest == self.outcomes_file.sha256 or outcomes.digest() == self.outcomes_file.sha256
+        if not same or len(outcomes) != self.outcomes_file.rows:
             raise BadInputError(
                 f"{self.outcomes_file.file} is not the table its record was made from (SHA-256 differs)",
                 fix="restore both files, or evaluate again",
             )
-        object.__setattr__(self, "_outcomes", outcomes)
-        return self
 
     def audited(self, audit: Audit) -> "Record":
         """Return this record with the audit of its model.
@@ -269,16 +302,25 @@ def load_record(path: Path | str) -> Record:
     except OSError as error:
         raise BadInputError(f"cannot read record {path} ({error.strerror})", fix="check the path") from None
     record = validate_json(Record, _current(text, path), str(path))
+    object.__setattr__(record, "_path", path)
+    object.__setattr__(record, "_outcomes", _read_table(record, path))
+    if record.audit is not None:
+        record.require_own(record.audit)
+    return record
+
+
+def _read_table(record: Record, path: Path) -> Outcomes:
+    """Read the table beside the record at `path`, and check that it is the one that the record was made from."""
     table = path.parent / safe_file(record.outcomes_file.file)
     try:
         data = table.read_bytes()
     except OSError:
         raise BadInputError(f"{table} is missing beside {path.name}", fix="restore it, or evaluate again") from None
     columns = Table(record.spec.data.task, record.kind, record.outcomes_file.columns)
-    record.attach(Outcomes.from_file(data, columns, str(table)))
-    if record.audit is not None:
-        record.require_own(record.audit)
-    return record
+    text = unpack(data, str(table))
+    outcomes = Outcomes.from_text(text, columns, str(table))
+    record.require_table(outcomes, sha256(text))
+    return outcomes
 
 
 def safe_file(name: str) -> str:

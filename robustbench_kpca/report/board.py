@@ -10,8 +10,7 @@ from robustbench_kpca.records.estimate import Estimate, holm
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report import rows
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation, Row
-
-ALPHA = 0.05
+from robustbench_kpca.report.ranking import ALPHA, ranks
 
 
 @dataclass(frozen=True)
@@ -86,6 +85,20 @@ class Board:
         """
         return self.winners[column.title]
 
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns as they are shown: the ranked one first, then worst cases, then the rest as in `board.toml`."""
+        return tuple(sorted(self.spec.column, key=lambda one: (one.title != self.spec.rank_by, len(one.protocols) < 2)))
+
+    @cached_property
+    def ranks(self) -> dict[str, int | None]:
+        """By row title, 1 + the number of rows that are clearly better in the ranked column; None without a number.
+
+        Clearly better: the paired test against this row is below 0.05 (Holm over the rows with better values). So rows
+        share a rank where the samples do not tell them apart. See `report/ranking.py`.
+        """
+        return ranks(self)
+
     def ranked(self) -> list[str]:
         """Row titles, best first by `rank_by`; those without a number last."""
         return list(self._ranked)
@@ -96,18 +109,54 @@ class Board:
 
     def paired(self, title: str, other: str, column: Column) -> Paired | None:
         """Compare two rows in one column, on the same samples; None where they cannot be compared."""
-        metric = self.metrics[column.title]
-        if metric is None:
-            return None
-        return rows.paired(metric, column, self.trainings(title, column), self.trainings(other, column))
+        key = (title, other, column.title)
+        if key not in self._duels:
+            metric = self.metrics[column.title]
+            both = self.trainings(title, column), self.trainings(other, column)
+            self._duels[key] = None if metric is None else rows.paired(metric, column, *both)
+        return self._duels[key]
 
     def audits(self, row: Row) -> list[Audit | None]:
         """Return the audits in a row's records of attacks, each once; None stands for records without one."""
+        if row.title not in self._audits:
+            self._audits[row.title] = self._audits_of(row)
+        return self._audits[row.title]
+
+    def _audits_of(self, row: Row) -> list[Audit | None]:
         found: list[Audit | None] = []
-        for run in self.runs:
-            if run.model in row.models and run.record and run.record.kind == "attack":
-                found += [] if run.record.audit in found else [run.record.audit]
+        for model in row.models:
+            for run in self.runs_of_model(model):
+                if run.record and run.record.kind == "attack":
+                    found += [] if run.record.audit in found else [run.record.audit]
         return found
+
+    def runs_of(self, row: Row, column: Column) -> list[int]:
+        """Return the places in `runs` of the records that a cell is computed from."""
+        places = [self._places.get((model, one)) for model in row.models for one in self.spec.needed(column)]
+        return [place for place in places if place is not None]
+
+    def runs_of_model(self, model: str) -> list[Run]:
+        """Return the runs of one model."""
+        return self._of_model.get(model, [])
+
+    @cached_property
+    def _of_model(self) -> dict[str, list[Run]]:
+        found: dict[str, list[Run]] = {}
+        for run in self.runs:
+            found.setdefault(run.model, []).append(run)
+        return found
+
+    @cached_property
+    def _places(self) -> dict[tuple[str, Evaluation], int]:
+        return {(run.model, run.evaluation): place for place, run in enumerate(self.runs) if run.record is not None}
+
+    @cached_property
+    def _audits(self) -> dict[str, list[Audit | None]]:
+        return {}
+
+    @cached_property
+    def _duels(self) -> dict[tuple[str, str, str], Paired | None]:
+        return {}
 
     @cached_property
     def _rows(self) -> dict[str, Row]:
@@ -152,8 +201,11 @@ class Board:
         values = {title: found.value for title in self._rows if (found := self.estimate(title, column))}
         if len(values) < 2:
             return None
-        best = (min if metric.lower_is_better else max)(values, key=lambda title: values[title])
-        duels = [self.paired(best, title, column) for title in values if title != best]
-        met = [duel for duel in duels if duel is not None]
-        ahead = all(metric.better(duel.first, duel.second) for duel in met)
-        return best if ahead and len(met) == len(duels) and max(holm([duel.p_value for duel in met])) < ALPHA else None
+        best, *others = sorted(values, key=values.__getitem__, reverse=not metric.lower_is_better)
+        p_values = []
+        for other in others:  # nearest first: one that is not clearly worse decides
+            duel = self.paired(best, other, column)
+            if duel is None or not metric.better(duel.first, duel.second) or duel.p_value >= ALPHA:
+                return None
+            p_values.append(duel.p_value)
+        return best if max(holm(p_values)) < ALPHA else None

@@ -1,6 +1,7 @@
 """What a `board.toml` says: rows of models, and columns of metrics under protocols."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, Field, model_validator
@@ -45,10 +46,11 @@ class Evaluation:
         return self.data, self.split, self.limit, self.against
 
     @property
-    def recorded_data(self) -> str:
-        """The name of the data in a record: without folders."""
+    def recorded_data(self) -> tuple[str, ...]:
+        """The names that the data may have in a record: without folders; a JPEG copy of a set is named after it."""
         name = self.data.partition(":")[0]
-        return name if self.against is None else f"{name}-against-{self.against.partition(':')[0]}"
+        end = "" if self.against is None else f"-against-{self.against.partition(':')[0]}"
+        return f"{name}{end}", f"{name}-jpeg{end}"
 
 
 class Column(BaseModel):
@@ -96,6 +98,41 @@ class Row(BaseModel):
     models: Annotated[tuple[str, ...], Field(min_length=1)]
 
 
+class Described(BaseModel):
+    """What a board says about a model: how `rbk eval` loads it, and what its rows can be chosen by.
+
+    Attributes:
+        name: the model's name on the board and in its records.
+        source: what `rbk eval --model` is given; by default the name.
+        checkpoint: file of its weights, for `rbk eval --checkpoint`.
+        options: of the model, for `rbk eval --set model.KEY=VALUE`.
+        attention: such as `RPC`.
+        backbone: such as `ViT`.
+        training: such as `PGD-7, 8/255`.
+        adversarial: whether it was trained against attacks.
+        paper: address of the paper, or `arXiv:NUMBER`.
+
+    """
+
+    model_config = STRICT
+    name: str
+    source: str | None = None
+    checkpoint: str | None = None
+    options: dict[str, str | int | float | bool] = {}
+    attention: str | None = None
+    backbone: str | None = None
+    training: str | None = None
+    adversarial: bool | None = None
+    paper: str | None = None
+
+    @property
+    def needs_name(self) -> bool:
+        """Whether a command must give the name, since records would have another one without it."""
+        return (
+            self.source not in (None, self.name) or self.checkpoint is not None or not {":", "/"}.isdisjoint(self.name)
+        )
+
+
 class BoardSpec(BaseModel):
     """What `board.toml` says. Rows are sorted by the column titled `rank_by`, best first.
 
@@ -112,6 +149,7 @@ class BoardSpec(BaseModel):
     limit: Limit = None
     models: tuple[str, ...] = ()
     row: tuple[Row, ...] = ()
+    model: tuple[Described, ...] = ()
     rank_by: str
     column: Annotated[tuple[Column, ...], Field(min_length=1)]
 
@@ -126,9 +164,14 @@ class BoardSpec(BaseModel):
             ("models", list(self.all_models)),
             ("row titles", [row.title for row in self.rows]),
             ("column titles", titles),
+            ("tables [[model]]", [one.name for one in self.model]),
         ):
             if len(set(names)) != len(names):
                 raise BadInputError(f"{what} {names} repeat themselves", expected="each once")
+        if unknown := {one.name for one in self.model} - set(self.all_models):
+            raise BadInputError(
+                f"[[model]] tables of {', '.join(sorted(unknown))}", expected="a model of the board each"
+            )
         for column in self.column:
             metric_for(column.metric)
             if column.reference is not None and column.reference not in self.all_models:
@@ -136,6 +179,30 @@ class BoardSpec(BaseModel):
                     f"reference = '{column.reference}'", expected=f"one of {', '.join(self.all_models)}"
                 )
         return self
+
+    def located(self, folder: Path) -> "BoardSpec":
+        """Return this with the files that lie beside `board.toml` named from the current folder.
+
+        These are protocols (`mine.toml`) and checkpoints that are not found from the current folder.
+        """
+
+        def found(name: str) -> str:
+            beside = folder / name
+            return str(beside) if not Path(name).is_file() and beside.is_file() else name
+
+        columns = []
+        for column in self.column:
+            names = tuple(found(name) if name.endswith(".toml") else name for name in column.protocols)
+            columns.append(column.model_copy(update={"protocol": names if len(names) > 1 else names[0]}))
+        models = [
+            one if one.checkpoint is None else one.model_copy(update={"checkpoint": found(one.checkpoint)})
+            for one in self.model
+        ]
+        return self.model_copy(update={"column": tuple(columns), "model": tuple(models)})
+
+    def described(self, name: str) -> Described:
+        """Return what the board says about a model: its table `[[model]]`, or nothing but the name."""
+        return next((one for one in self.model if one.name == name), Described(name=name))
 
     @property
     def rows(self) -> tuple[Row, ...]:

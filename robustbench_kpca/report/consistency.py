@@ -1,18 +1,24 @@
 """A record is accepted only if everything in it follows from its own outcomes, which keep the rules of its task."""
 
+import json
 import math
+from collections.abc import Collection, Mapping
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import measure
-from robustbench_kpca.protocols.scenario import parse_scenario
+from robustbench_kpca.protocols.scenario import Scenario, parse_scenario
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import Record, load_record
 from robustbench_kpca.tasks import task_named
 
 
-def load_consistent(path: Path) -> Record:
+def load_consistent(path: Path, only: Collection[str] | None = None) -> Record:
     """Load a record; remake its metrics from its per-sample outcomes, and its protocol digest from what it resolved to.
+
+    `only` the metrics of these names are remade, where names are given: those that the caller shows.
 
     Raises:
         BadInputError: as `load_record`, or something stated does not follow.
@@ -20,7 +26,7 @@ def load_consistent(path: Path) -> Record:
     """
     record = load_record(path)
     protocol = record.spec.protocol
-    scenario = parse_scenario(dict(protocol.resolved), str(path))
+    scenario, digest = _scenario(protocol.resolved, path)
     task = task_named(record.spec.data.task)
     table = task.table(scenario.kind)
     if not table.fits(record.outcomes_file.columns):
@@ -29,11 +35,11 @@ def load_consistent(path: Path) -> Record:
             expected=f"those of {task.name} under protocols of kind '{scenario.kind}': {', '.join(table.columns)}",
             fix="evaluate again",
         )
-    remade = measure(record.outcomes, scenario)
-    for name in {*remade, *record.metrics}:
+    remade = measure(record.outcomes, scenario, only)
+    for name in {*remade, *record.metrics} if only is None else only:
         if not _same(remade.get(name), record.metrics.get(name)):
             raise _odd(path, f"{name} = {record.metrics.get(name)}", f"its outcomes ({remade.get(name)})")
-    if scenario.digest() != protocol.digest:
+    if digest != protocol.digest:
         raise _odd(path, f"protocol digest {protocol.digest[:12]}", "the protocol it resolved to")
     samples = len(set(record.outcomes["sample"].tolist()))
     if samples != record.spec.data.n:
@@ -43,6 +49,21 @@ def load_consistent(path: Path) -> Record:
         if wrong is not None:
             raise BadInputError(f"{path} breaks the rule '{name}': {wrong}", fix="evaluate again")
     return record
+
+
+def _scenario(resolved: Mapping[str, Any], path: Path) -> tuple[Scenario, str]:
+    try:
+        return _parsed(json.dumps(resolved))
+    except BadInputError:
+        parse_scenario(dict(resolved), str(path))  # the same error, with the path
+        raise
+
+
+@lru_cache(maxsize=256)
+def _parsed(resolved: str) -> tuple[Scenario, str]:
+    """Parse a protocol and compute its digest: once for all records of one protocol."""
+    scenario = parse_scenario(json.loads(resolved), "protocol")
+    return scenario, scenario.digest()
 
 
 def _same(one: Estimate | None, other: Estimate | None) -> bool:

@@ -1,25 +1,48 @@
-"""The figures of a board's corruption protocols: curves over severity, and one heat map per model."""
+"""The figures of a board's corruption protocols: curves over severity, and heat maps aligned across models."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pandas as pd
+
 from robustbench_kpca.protocols.scenario import Corruption
+from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.board import Board
-from robustbench_kpca.report.heatmap import against_severity, heatmap
+from robustbench_kpca.report.heatmap import HeatMap, heatmap
+from robustbench_kpca.report.lines import Axis, lines
 from robustbench_kpca.tasks import task_named
+from robustbench_kpca.tasks.pages import Pages
+
+DETAILED = 60
+"""Models whose errors are shown at each severity, too: the first of the ranks."""
+MOST = 200
+"""Models with errors by corruption."""
 
 
 @dataclass(frozen=True)
 class CorruptionFigures:
-    """The figures of one corruption protocol, as SVG text; `error` is what its maps show."""
+    """The figures of one corruption protocol.
+
+    Attributes:
+        title: of the protocol.
+        curves: SVG of the quantity against severity.
+        quantity: what the curves show.
+        error: what the maps show.
+        maps: errors averaged over severities, then at each severity.
+        left_out: number of models that the first map does not show.
+
+    """
 
     title: str
     curves: str
-    maps: list[tuple[str, str]]
+    quantity: str
     error: str
+    maps: list[HeatMap]
+    left_out: int
 
 
 def corruption_figures(board: Board) -> list[CorruptionFigures]:
-    """Draw every corruption protocol of a board: the quantity against severity, and each model's errors by cell."""
+    """Draw every corruption protocol of a board."""
     found = []
     models = [model for row in board.ranked_rows() for model in row.models]
     for evaluation in board.spec.evaluations:
@@ -28,14 +51,32 @@ def corruption_figures(board: Board) -> list[CorruptionFigures]:
         if not isinstance(scenario, Corruption) or not records:
             continue
         pages = task_named(next(iter(records.values())).spec.data.task).pages
-        values = {model: pages.along_severity(record) for model, record in records.items()}
-        severities = range(max(scenario.levels) + 1)
-        curves = {model: [value.get(level) for level in severities] for model, value in values.items()}
-        levels = [str(level) for level in scenario.levels]
-        maps = []
-        for model, record in records.items():
-            errors = pages.by_corruption(record)[levels] / pages.unit.scale
-            maps.append((model, heatmap(errors, model, pages.error, pages.unit)))
-        drawn = against_severity(curves, pages.quantity, pages.unit)
-        found.append(CorruptionFigures(f"{scenario.title} ({scenario.made})", drawn, maps, pages.error_title))
+        shown = dict(list(records.items())[:MOST])
+        maps = _maps({model: pages.by_corruption(record) for model, record in shown.items()}, scenario, pages)
+        title, out = f"{scenario.title} ({scenario.made})", len(records) - len(shown)
+        curves = _curves(shown, scenario, pages, title)
+        found.append(CorruptionFigures(title, curves, pages.quantity, pages.error, maps, out))
     return found
+
+
+def _curves(records: Mapping[str, Record], scenario: Corruption, pages: Pages, title: str) -> str:
+    values = {model: pages.along_severity(record) for model, record in list(records.items())[:24]}
+    severities = range(max(scenario.levels) + 1)
+    curves = {model: {float(level): value.get(level) for level in severities} for model, value in values.items()}
+    ticks = {float(level): str(level) if level else "clean" for level in severities}
+    return lines(curves, Axis("severity", pages.quantity, pages.unit, ticks), f"{pages.quantity} by severity: {title}")
+
+
+def _maps(tables: Mapping[str, pd.DataFrame], scenario: Corruption, pages: Pages) -> list[HeatMap]:
+    levels = [str(level) for level in scenario.levels]
+    means = {model: _column(table[levels].mean(axis=1), pages) for model, table in tables.items()}
+    maps = [heatmap(means, "mean over severities", pages.unit)]
+    first = dict(list(tables.items())[:DETAILED])
+    for level in levels if len(levels) > 1 else []:
+        errors = {model: _column(table[level], pages) for model, table in first.items()}
+        maps.append(heatmap(errors, f"severity {level}", pages.unit))
+    return maps
+
+
+def _column(values: "pd.Series[float]", pages: Pages) -> dict[str, float]:
+    return {str(name): float(value) / pages.unit.scale for name, value in values.items()}

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import without_seed
-from robustbench_kpca.report.plots import STYLE
 from robustbench_kpca.tasks import TASKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMATS = (".svg", ".png")
+STYLE: dict[Any, Any] = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "rbk"}
 LINES = {"train_": ("-", "training"), "val_": ("--", "validation"), "val_adv_": (":", "validation, attacked")}
 """Beginning of a column's name -> how its line is drawn, and what it is of."""
 

@@ -4,8 +4,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from robustbench_kpca.metrics import metric_for
+from robustbench_kpca.protocols.agreement import agreement_of
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Inference, parse_scenario
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.report.agreement import in_full
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column, Evaluation
 from robustbench_kpca.report.table import board_unit
@@ -28,7 +30,8 @@ def samples(board: Board) -> str:
         if record is None:
             continue
         data, split, _, against = wanted
-        text = f"{record.spec.data.n} `{data.partition(':')[0]}` images ({split})"
+        shown = record.spec.data.name if against is None else data.partition(":")[0]
+        text = f"{record.spec.data.n} `{shown}` images ({split})"
         text += "" if against is None else f" and `{against.partition(':')[0]}`"
         titles = ", ".join(column.title for column in columns)
         parts.append(text if len(sets) == 1 else f"{text}: {titles}")
@@ -68,6 +71,8 @@ def _explain_protocol(board: Board, evaluation: Evaluation) -> str:
             for stage in scenario.stage
         )
         text += f"; {_budget(scenario, record.spec.model.pixel_std)}{'; ' if stages else ''}{stages.strip()}"
+    agreement = agreement_of(protocol, scenario)
+    text += "" if agreement is None else f"; {in_full(agreement)}"
     inference = getattr(scenario, "inference", None)
     if inference is not None:
         text += f"; {_windows(inference)}"

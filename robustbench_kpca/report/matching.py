@@ -1,37 +1,56 @@
 """Match what a board asks for with records: which record fills which cell."""
 
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import Mean, answers, metric_for
 from robustbench_kpca.protocols.loading import load_scenario
-from robustbench_kpca.protocols.presets import board_path
-from robustbench_kpca.protocols.scenario import Corruption, Scenario
+from robustbench_kpca.protocols.presets import board_folder, board_path, find
+from robustbench_kpca.protocols.scenario import Corruption
 from robustbench_kpca.records.record import SUFFIX, OlderSchemaError, Record
 from robustbench_kpca.report.board import Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.strict import load_toml, validate
 
+Content = Record | dict[str, Any]
+"""A record that was checked; of an older schema what its file holds, unchecked."""
+KEPT = 1_000_000
+"""Rows of outcomes that are kept in memory; tables beyond them are read again where they are needed."""
+Key = tuple[Any, ...]
+"""Model, data, split, protocol and seed of a record."""
+
 
 def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
     """Read a board and match it with records (by default those beside its `board.toml`).
 
     A record fills a cell only if model, data, split and seed are the board's and its protocol digest is that of the
-    protocol as it reads today. Records of an older schema fill none; their cells are stale.
+    protocol as it reads today. Records of an older schema fill none; their cells are stale. Every metric that the
+    board shows is computed again from the outcomes of its records.
     """
     path = board_path(name)
-    spec = validate(BoardSpec, load_toml(path), f"board {path}")
-    files = sorted((path.parent / "records").glob(f"*{SUFFIX}")) if records is None else list(records)
+    spec = validate(BoardSpec, load_toml(path), f"board {path}").located(path.parent)
+    files = _own_records(name, path) if records is None else list(records)
+    words = name_of(path)
+    contents = read(files, only={column.metric for column in spec.column})
+    remake, missing = (f"rbk board {verb} {words}" for verb in ("render", "plan"))
+    return fill(path.parent.name, spec, contents, str(path), remake, missing)
+
+
+def _own_records(name: str, path: Path) -> list[Path]:
+    """Return the records beside a `board.toml`, and those that were made for it where new ones belong."""
+    folders = dict.fromkeys(folder / "records" for folder in (path.parent, board_folder(name)))
+    return [file for folder in folders for file in sorted(folder.rglob(f"*{SUFFIX}"))]
+
+
+def name_of(path: Path) -> str:
+    """Return what a command calls the board at this path: its name where that finds it, else its folder."""
     name = path.parent.name
-    return fill(name, spec, read(files), str(path), f"rbk board render {name}", f"rbk board plan {name}")
-
-
-Content = Record | dict[str, Any]
-"""A record that was checked; of an older schema what its file holds, unchecked."""
+    return name if find("leaderboards").get(name) == path else shlex.quote(str(path.parent))
 
 
 def fill(name: str, spec: BoardSpec, contents: Sequence[Content], where: str, remake: str, missing: str) -> Board:
@@ -43,30 +62,48 @@ def fill(name: str, spec: BoardSpec, contents: Sequence[Content], where: str, re
     """
     for column in spec.column:
         _require_metric(spec, column, where)
-    known = [(one, one.spec.model_dump()) for one in contents if isinstance(one, Record)]
-    older = [one for one in contents if isinstance(one, dict)]
-    protocols = {evaluation: evaluation.resolve() for evaluation in spec.evaluations}
+    known: dict[Key, list[Content]] = {}
+    for content in contents:
+        known.setdefault(_key(content), []).append(content)
+    resolved = {evaluation: evaluation.resolve() for evaluation in spec.evaluations}
+    protocols = {evaluation: (label, scenario.digest()) for evaluation, (label, scenario) in resolved.items()}
     runs = [
-        _run(spec.seed, model, evaluation, protocols[evaluation], known, older)
+        _run(spec.seed, model, evaluation, protocols[evaluation], known)
         for model in spec.all_models
         for evaluation in spec.evaluations
     ]
-    for samples in {run.evaluation.samples for run in runs}:
-        _require_one_data_set([run.record for run in runs if run.record and run.evaluation.samples == samples])
+    by_samples: dict[Key, list[Record]] = {}
+    for run in runs:
+        if run.record:
+            by_samples.setdefault(run.evaluation.samples, []).append(run.record)
+    for records in by_samples.values():
+        _require_one_data_set(records)
     _require_one_task(spec, where, [run.record for run in runs if run.record])
     return Board(name, spec, tuple(runs), remake, missing)
 
 
-def read(files: Iterable[Path], known: dict[tuple[Path, int], Content] | None = None) -> list[Content]:
-    """Load and check records; those in `known`, by path and time of change, are not read again."""
+def read(
+    files: Iterable[Path],
+    known: dict[tuple[Path, int], Content] | None = None,
+    only: Collection[str] | None = None,
+) -> list[Content]:
+    """Load and check records; those in `known`, by path and time of change, are not read again.
+
+    `only` the metrics of these names are computed again, where names are given.
+    """
     found = {} if known is None else known
     keys = [(file, file.stat().st_mtime_ns) for file in files]
+    rows = 0
     for key in keys:
         if key not in found:
             try:
-                found[key] = load_consistent(key[0])
+                record = load_consistent(key[0], only)
             except OlderSchemaError as error:
                 found[key] = error.content
+                continue
+            found[key], rows = record, rows + len(record.outcomes)
+            if rows > KEPT:
+                record.release()
     return [found[key] for key in keys]
 
 
@@ -137,25 +174,36 @@ def _run(
     seed: int,
     model: str,
     evaluation: Evaluation,
-    protocol: tuple[str, Scenario],
-    records: list[tuple[Record, dict[str, Any]]],
-    older: list[dict[str, Any]],
+    protocol: tuple[str, str],
+    contents: Mapping[Key, list[Content]],
 ) -> Run:
-    label, scenario = protocol
-    found = [record for record, content in records if _fills(content, model, evaluation, label, seed)]
-    current = [record for record in found if record.spec.protocol.digest == scenario.digest()]
+    label, digest = protocol
+    wanted = [(model, name, evaluation.split, label, seed) for name in evaluation.recorded_data]
+    found = [one for key in wanted for one in contents.get(key, ()) if evaluation.limit in (None, _size(one))]
+    current = [one for one in found if isinstance(one, Record) and one.spec.protocol.digest == digest]
     if current:
         return Run(model, evaluation, "ready", max(current, key=lambda record: record.created))
-    stale = found or any(_fills(content.get("spec"), model, evaluation, label, seed) for content in older)
-    return Run(model, evaluation, "stale" if stale else "missing", None)
+    return Run(model, evaluation, "stale" if found else "missing", None)
 
 
-def _fills(spec: Any, model: str, evaluation: Evaluation, label: str, seed: int) -> bool:
-    """Whether a record's specification, of whatever schema, is of this evaluation of a model."""
+def _key(content: Content) -> Key:
+    """Return what a record is of, of whatever schema; nothing where it does not say."""
+    if isinstance(content, Record):
+        spec = content.spec
+        return spec.model.name, spec.data.name, spec.data.split, spec.protocol.name, spec.seed
     try:
-        data = spec["data"]
-        met = (spec["model"]["name"], data["name"], data["split"], spec["protocol"]["name"], spec["seed"])
-        wanted = (model, evaluation.recorded_data, evaluation.split, label, seed)
-        return met == wanted and (evaluation.limit is None or (data.get("known") or data["n"]) == evaluation.limit)
+        older = content["spec"]
+        data = older["data"]
+        key = older["model"]["name"], data["name"], data["split"], older["protocol"]["name"], older["seed"]
+        hash(key)
     except (KeyError, TypeError, IndexError):
-        return False
+        return ()
+    return key
+
+
+def _size(content: Content) -> Any:
+    """Return the number of samples, of known classes where there are others."""
+    if isinstance(content, Record):
+        return content.spec.data.known or content.spec.data.n
+    data = content["spec"]["data"]
+    return data.get("known") or data.get("n")

@@ -1,20 +1,24 @@
-"""Curves over the budget of attacks, as SVG text that needs no file beside it."""
+"""Figures of attacks: accuracy against the budget, and clean against robust accuracy with the Pareto front."""
 
-import io
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from robustbench_kpca.metrics import Metric, common_unit, metric_for
+from robustbench_kpca.metrics import Metric, Unit, metric_for
 from robustbench_kpca.protocols.scenario import Attack
+from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column
+from robustbench_kpca.report.lines import COLOURS, Axis, label_ends, lines
+from robustbench_kpca.web.figures import INK, drawing, svg_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-STYLE: dict[Any, Any] = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "rbk"}
+NAMED = 30
+"""Points that are named; of more, those of the front and the first of the ranks."""
 
 
 @dataclass(frozen=True)
@@ -25,56 +29,98 @@ class Panel:
     columns: list[tuple[float, Column]]
 
 
-def against_eps(board: Board) -> str:
-    """Draw metrics of attacks against eps, one panel per attack and norm, one line with its 95 % band per model."""
-    panels = eps_panels(board)
-    if not panels:
+def against_eps(board: Board) -> dict[str, str]:
+    """Draw metrics of attacks against eps with 95 % bands; return title -> SVG, one per attack, norm and metric."""
+    figures = {}
+    for title, panel in eps_panels(board).items():
+        curves = {
+            row: {255 * eps: board.estimate(row, column) for eps, column in panel.columns} for row in board.ranked()
+        }
+        places = {255 * eps: f"{255 * eps:.3g}" for eps, _ in panel.columns}
+        axis = Axis("eps x 255", panel.metric.title, panel.metric.unit, places)
+        if svg := lines(curves, axis, f"{panel.metric.title} against eps: {title}"):
+            figures[title] = svg
+    return figures
+
+
+def clean_columns(board: Board) -> tuple[Column, Column] | None:
+    """Return the first column of an attack, as they are shown, and that of the same metric without attack."""
+    for column in board.columns:
+        wanted = metric_for(column.metric).unattacked
+        clean = next((one for one in board.spec.column if wanted and one.metric == wanted), None)
+        if clean is not None:
+            return clean, column
+    return None
+
+
+def clean_and_robust(board: Board) -> str:
+    """Draw every row's number under attack against that without, with 95 % intervals and the Pareto front."""
+    columns = clean_columns(board)
+    if columns is None:
         return ""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(4.2 * len(panels) + 2.2, 3.4), layout="constrained")
-        FigureCanvasSVG(figure)
-        one_scale = common_unit(panel.metric.unit for panel in panels.values()) is not None
-        axes = figure.subplots(1, len(panels), squeeze=False, sharey=one_scale)[0]
-        shown = ""
-        for axis, (title, panel) in zip(axes, panels.items(), strict=True):
-            _draw(axis, board, panel)
-            axis.set_title(title)
-            label = panel.metric.unit.label(panel.metric.title)
-            if label != shown:
-                axis.set_ylabel(label)
-            shown = label
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right center", frameon=False)
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    text = buffer.getvalue()
-    return text[text.index("<svg") :]
+    clean, robust = columns
+    points = {
+        row: (x, y)
+        for row in board.ranked()
+        if (x := board.estimate(row, clean)) is not None and (y := board.estimate(row, robust)) is not None
+    }
+    if len(points) < 2:
+        return ""
+    front = pareto({row: (x.value, y.value) for row, (x, y) in points.items()})
+    return _scatter(points, front, clean, robust)
 
 
-def _draw(axis: "Axes", board: Board, panel: Panel) -> None:
-    scale = panel.metric.unit.scale
-    for number, title in enumerate(board.ranked()):
-        points = [(eps, board.estimate(title, column)) for eps, column in panel.columns]
-        drawn = [(eps, estimate) for eps, estimate in points if estimate is not None]
-        if drawn:
-            x = [eps * 255 for eps, _ in drawn]
-            style = line_style(number)
-            axis.plot(x, [scale * e.value for _, e in drawn], marker="o", markersize=3, label=title, **style)  # type: ignore[arg-type]
-            axis.fill_between(
-                x, [scale * e.low for _, e in drawn], [scale * e.high for _, e in drawn],
-                color=style["color"], alpha=0.12, linewidth=0,
-            )  # fmt: skip
-    axis.set(xlabel="eps x 255", ylim=panel.metric.unit.ends)
-    axis.grid(alpha=0.25)
+def pareto(points: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Return the points than which no other is better in one value and at least as good in the other, by the first."""
+    front = [
+        name
+        for name, (x, y) in points.items()
+        if not any(a >= x and b >= y and (a > x or b > y) for a, b in points.values())
+    ]
+    return sorted(front, key=lambda name: points[name])
 
 
-def line_style(number: int) -> dict[str, str]:
-    """Give the curves colours first, then dashes: the first 40 differ."""
-    return {"color": f"C{number % 10}", "linestyle": ("-", "--", ":", "-.")[number // 10 % 4]}
+Pair = tuple[Estimate, Estimate]
+"""A row's number without attack and under it."""
+
+
+def _scatter(points: Mapping[str, Pair], front: list[str], clean: Column, robust: Column) -> str:
+    units = metric_for(clean.metric).unit, metric_for(robust.metric).unit
+    rest = [name for name in points if name not in front]
+    named = list(points) if len(points) <= NAMED else [*front, *rest][:NAMED]
+    width = 5.2 + 0.075 * max(len(name) for name in named)
+    with drawing((width, max(3.6, 0.19 * len(named) + 1))) as (figure, buffer):
+        axis = figure.subplots()
+        _points(axis, [points[name] for name in rest], units, fmt="s", markersize=3.5, color=COLOURS[0])
+        _points(axis, [points[name] for name in front], units, fmt="o", markersize=5, color=COLOURS[1])
+        places = {name: (units[0].scale * x.value, units[1].scale * y.value) for name, (x, y) in points.items()}
+        steps = [places[name] for name in front]
+        axis.plot([x for x, _ in steps], [y for _, y in steps], color=COLOURS[1], linewidth=1, linestyle="--")
+        top = units[1].ends[1]
+        if top is not None:
+            axis.set_ylim(-0.02 * top, 1.02 * top)
+        axis.set(xlabel=units[0].label(clean.title), ylabel=units[1].label(robust.title))
+        axis.grid(color=INK, alpha=0.12)
+        left, right = axis.get_xlim()
+        axis.set_xlim(left, right)
+        ends = [(*places[name], name, COLOURS[1] if name in front else "#888888") for name in named]
+        label_ends(axis, ends, right + 0.04 * (right - left))
+    return svg_of(buffer, f"{robust.title} against {clean.title}; on the Pareto front: {', '.join(front)}")
+
+
+def _points(axis: "Axes", pairs: Sequence[Pair], units: tuple[Unit, Unit], **style: Any) -> None:
+    """Draw points with their intervals."""
+    if not pairs:
+        return
+    x, y = ([unit.scale * pair[place].value for pair in pairs] for place, unit in enumerate(units))
+    reach = [
+        [
+            [unit.scale * max(0.0, pair[place].value - pair[place].low) for pair in pairs],
+            [unit.scale * max(0.0, pair[place].high - pair[place].value) for pair in pairs],
+        ]
+        for place, unit in enumerate(units)
+    ]
+    axis.errorbar(x, y, xerr=reach[0], yerr=reach[1], elinewidth=0.7, alpha=0.9, **style)
 
 
 def eps_panels(board: Board) -> dict[str, Panel]:

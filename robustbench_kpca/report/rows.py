@@ -5,8 +5,8 @@ their recipe, so both take the spread between trainings into account (`records/t
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import reduce
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, reduce
 
 import numpy as np
 
@@ -46,7 +46,7 @@ def paired(metric: Metric, column: Column, first: Sequence[Cell], second: Sequen
     if most == 1:
         return _paired_models(metric, column, cells[0][0], cells[1][0])
     if isinstance(metric, Mean):
-        error = scores_error(*([_scores(metric, column, cell) for cell in row] for row in cells))
+        error = scores_error(*([scores(metric, column, cell) for cell in row] for row in cells))
     else:
         assert isinstance(metric, Statistic)
         error = metric.difference_error(*([_outcomes(column, cell[0]) for cell in row] for row in cells))
@@ -64,7 +64,7 @@ def _measured(metric: Metric, column: Column, trainings: Sequence[Cell]) -> list
 def _single(metric: Metric, column: Column, cell: Cell) -> Estimate | None:
     """Return the number of one model; None where its record says that the metric does not apply, by lacking it."""
     if len(cell) > 1:
-        return mean(_scores(metric, column, cell).values)
+        return mean(scores(metric, column, cell).values)
     recorded = cell[0].metrics.get(metric.name)  # seen to follow from the outcomes when it was loaded
     if column.reference is None and (recorded is None or column.corruption is None):
         return recorded
@@ -73,14 +73,27 @@ def _single(metric: Metric, column: Column, cell: Cell) -> Estimate | None:
 
 def _paired_models(metric: Metric, column: Column, first: Cell, second: Cell) -> Paired:
     if isinstance(metric, Mean):
-        return metric.paired_scores(_scores(metric, column, first), _scores(metric, column, second))
+        return metric.paired_scores(scores(metric, column, first), scores(metric, column, second))
     return metric.paired(_outcomes(column, first[0]), _outcomes(column, second[0]))
 
 
-def _scores(metric: Metric, column: Column, cell: Cell) -> Scores:
-    """Per-sample scores, in the worst case of several protocols."""
+@dataclass(frozen=True)
+class _Tables:
+    """The tables of a cell; cells are alike where the digests of their tables are."""
+
+    digests: tuple[str, ...]
+    records: Cell = field(compare=False)
+
+
+def scores(metric: Metric, column: Column, cell: Cell) -> Scores:
+    """Per-sample scores, in the worst case of several protocols; the latest are kept."""
+    return _scores(metric, column.corruption, _Tables(tuple(one.outcomes_file.sha256 for one in cell), cell))
+
+
+@lru_cache(maxsize=4096)
+def _scores(metric: Metric, corruption: str | None, tables: _Tables) -> Scores:
     assert isinstance(metric, Mean)
-    return reduce(_worse, (metric.scores(_outcomes(column, record)) for record in cell))
+    return reduce(_worse, (metric.scores(_part(record, corruption)) for record in tables.records))
 
 
 def _worse(one: Scores, other: Scores) -> Scores:
@@ -89,8 +102,12 @@ def _worse(one: Scores, other: Scores) -> Scores:
 
 
 def _outcomes(column: Column, record: Record) -> Outcomes:
-    """Return the outcomes, of one corruption where the column names it; clean pictures stay with it."""
-    if column.corruption is None:
-        return record.outcomes
-    name = record.outcomes["corruption"]
-    return record.outcomes.where((name == column.corruption) | (record.outcomes["severity"] == 0))
+    return _part(record, column.corruption)
+
+
+def _part(record: Record, corruption: str | None) -> Outcomes:
+    """Return the outcomes, of one corruption where it is named; clean pictures stay with it."""
+    outcomes = record.outcomes
+    if corruption is None:
+        return outcomes
+    return outcomes.where((outcomes["corruption"] == corruption) | (outcomes["severity"] == 0))

@@ -33,24 +33,39 @@ def heading(board: Board, column: Column) -> str:
 
 
 def cells(board: Board) -> list[dict[str, Any]]:
-    """One row per row of the board: its title and, per column, value, interval, text and whether it is the best."""
+    """One row per row of the board: its rank and title and, per column, value, interval, text and whether it is best.
+
+    Columns are in the order in which they are shown: `Board.columns`.
+    """
     rows = []
-    for rank, row in enumerate(board.ranked_rows(), start=1):
-        made = [_cell(board, row, column) for column in board.spec.column]
-        rows.append({"rank": rank, "model": row.title, "marks": list(audit_marks(board, row)), "columns": made})
+    for row in board.ranked_rows():
+        made = [_cell(board, row, column) for column in board.columns]
+        marks = list(audit_marks(board, row))
+        rows.append({"rank": board.ranks[row.title], "model": row.title, "marks": marks, "columns": made})
     return rows
 
 
 def _cell(board: Board, row: Row, column: Column) -> dict[str, Any]:
     estimate, trainings = board.estimate(row.title, column), board.trainings(row.title, column)
     if estimate is None:
-        return {"text": MISSING, "value": None, "low": None, "high": None, "part": "", "flags": [], "best": False}
+        nothing: dict[str, Any] = {
+            "value": None,
+            "low": None,
+            "high": None,
+            "n": None,
+            "part": "",
+            "flags": [],
+            "best": False,
+        }
+        return {"column": column.title, "text": MISSING, **nothing}
     part = f"({len(trainings)} of {len(row.models)})" if len(trainings) < len(row.models) else ""
     return {
+        "column": column.title,
         "text": f"{spell(estimate, metric_for(column.metric).unit)} {part}".rstrip(),
         "value": estimate.value,
         "low": estimate.low,
         "high": estimate.high,
+        "n": estimate.n,
         "part": part,
         "flags": [flag for records in trainings for record in records for flag in record.flags],
         "best": board.clear_winner(column) == row.title,
@@ -60,11 +75,11 @@ def _cell(board: Board, row: Row, column: Column) -> dict[str, Any]:
 def single_trainings(board: Board) -> list[list[str]]:
     """Return the numbers of each training of the rows with several: row, model, and one text per column."""
     return [
-        [row.title, model, *(_text(board.estimate_of(model, column), column) for column in board.spec.column)]
+        [row.title, model, *(_text(board.estimate_of(model, column), column) for column in board.columns)]
         for row in board.ranked_rows()
         if len(row.models) > 1
         for model in row.models
-        if any(board.estimate_of(model, column) for column in board.spec.column)
+        if any(board.estimate_of(model, column) for column in board.columns)
     ]
 
 
@@ -74,16 +89,16 @@ def _text(estimate: Estimate | None, column: Column) -> str:
 
 def single_heads(board: Board) -> list[str]:
     """Return the headings of that table."""
-    return ["Row", "Training", *(heading(board, column) for column in board.spec.column)]
+    return ["Row", "Training", *(heading(board, column) for column in board.columns)]
 
 
 def frame(board: Board) -> pd.DataFrame:
     """Return the board as a table of text; the best value is bold only where it is a clear winner."""
     table = [
-        {"#": row["rank"], "Model": " ".join([row["model"], *row["marks"]])}
+        {"#": row["rank"] or "–", "Model": " ".join([row["model"], *row["marks"]])}
         | {
             heading(board, column): f"**{cell['text']}**" if cell["best"] else cell["text"]
-            for column, cell in zip(board.spec.column, row["columns"], strict=True)
+            for column, cell in zip(board.columns, row["columns"], strict=True)
         }
         for row in cells(board)
     ]

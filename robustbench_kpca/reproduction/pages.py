@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from tabulate import tabulate
 
 from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
@@ -17,6 +16,7 @@ from robustbench_kpca.report.render import write_board
 from robustbench_kpca.reproduction.pack import Claims, Curves, Epochs, Item, Open, Table
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.steps import Diagnose, Follow, Planned, Train, board_of, reasons
+from robustbench_kpca.web import render
 
 PAGE, README = "index.html", "README.md"
 HEADS = ("", "Title", "Steps", "State")
@@ -41,9 +41,10 @@ def write_pages(items: Mapping[str, Item], planned: Sequence[Planned], roles: Ro
         text += ["## Not run", "", *(f"- {why}: {steps}" for why, steps in absent), ""]
     text += [f"Made by `{roles.command}`; again, it keeps what is finished.", ""]
     write_atomic(roles.out / README, "\n".join(text).encode())
-    page = _template("pack.html.j2").render(
-        pack=pack, scale=scale, heads=HEADS, rows=rows, pages=pages, absent=absent, command=roles.command
-    )
+    page = render(
+        "pack.html.j2", "reproduction", title=pack.title, pack=pack, scale=scale, heads=HEADS, rows=rows, pages=pages,
+        absent=absent, command=roles.command,
+    )  # fmt: skip
     write_atomic(roles.out / PAGE, page.encode())
     return roles.out / README
 
@@ -87,14 +88,13 @@ def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles)
 def _write_figures(folder: Path, item: Item, figures: Mapping[str, str]) -> None:
     lines = [f"# {item.title}", "", item.intro.strip(), ""]
     for title, figure in figures.items():
-        drawn = figure[figure.index("<svg") :]
+        drawn = figure[figure.index("<svg") :].replace("<svg ", '<svg style="background: #fff" ', 1)
         write_atomic(folder / f"{safe_name(title)}.svg", drawn.encode())
         lines += [f"## {title}", "", f"![{title}]({safe_name(title)}.svg)", ""]
     write_atomic(folder / README, "\n".join(lines).encode())
     inline = {title: figure[figure.index("<svg") :] for title, figure in figures.items()}
-    write_atomic(folder / PAGE, _template("figure.html.j2").render(item=item, figures=inline).encode())
+    write_atomic(folder / PAGE, _figure_page(item, inline).encode())
 
 
-def _template(name: str) -> Template:
-    loader = PackageLoader("robustbench_kpca.reproduction")
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template(name)
+def _figure_page(item: Item, figures: Mapping[str, str]) -> str:
+    return render("figure.html.j2", "reproduction", title=item.title, item=item, figures=figures)

@@ -40,7 +40,7 @@ class Evaluate:
 
     def __str__(self) -> str:
         label, wanted = self.evaluation.resolve()[0], self.evaluation
-        return f"evaluate {self.model.name} under {label} on {wanted.recorded_data} ({wanted.split})"
+        return f"evaluate {self.model.name} under {label} on {wanted.recorded_data[0]} ({wanted.split})"
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from robustbench_kpca.attack_loop.engine import CleanBatch
 from robustbench_kpca.attack_loop.pool import Sample
 from robustbench_kpca.attack_loop.success import Success
 from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.journal import Journal
@@ -52,13 +53,28 @@ class Compute(ABC, Generic[Data]):
 
         """
 
-    def require_classes(self, classes: int, data: Data) -> None:
-        """Refuse a model whose number of classes differs from that of the data, if they must be equal.
+    def match_classes(self, data: Data, classes: int, names: Sequence[str] | None) -> tuple[Data, str]:  # noqa: ARG002
+        """Return the data with the model's numbers as labels, and in words how the classes were matched.
+
+        Args:
+            data: the samples.
+            classes: number of classes of the model.
+            names: of these classes, None if unknown.
 
         Raises:
-            BadInputError: the numbers differ.
+            BadInputError: the classes of data and model do not match.
 
         """
+        return data, ""
+
+    def at_size(self, data: Data, view: View, *, asked: bool) -> Data:  # noqa: ARG002
+        """Return the data at the size that a model takes; `asked`: the user named this size.
+
+        Raises:
+            BadInputError: the pictures have another size, and nobody asked for resizing.
+
+        """
+        return data
 
     @abstractmethod
     def presentation(self, model: nn.Module, *, attacked: bool) -> Presentation:

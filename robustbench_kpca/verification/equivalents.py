@@ -1,7 +1,7 @@
 """Translate a protocol with native attacks to the equivalent protocol with attacks of other libraries.
 
 The library of each attack was chosen by comparing them: torchattacks for FGSM, PGD, MIM and SPSA, the authors' code (as
-pyautoattack) for AutoAttack and its parts, foolbox for C&W, DDN, HopSkipJump and noise. Remaining differences are
+pyautoattack) for AutoAttack and its parts, foolbox for C&W, DDN, FMN, HopSkipJump and noise. Remaining differences are
 stated at each entry.
 """
 
@@ -111,6 +111,13 @@ def _ddn(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
     return ("foolbox:DDNAttack", options) if norm == "l2" else None
 
 
+def _fmn(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
+    """Translate to foolbox; its attack in L2 leaves the projection out, so that it is none."""
+    names = {"linf": "foolbox:LInfFMNAttack", "l1": "foolbox:L1FMNAttack"}
+    options = {"steps": given["steps"], "max_stepsize": given["step_size"], "gamma": given["gamma"]}
+    return (names[norm], options) if norm in names else None
+
+
 def _hopskipjump(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
     """Translate to foolbox, which counts iterations: as many as fit into the queries by their probes, at least one."""
     steps, probes = 0, 0
@@ -154,6 +161,7 @@ REFERENCES: dict[str, Callable[[Options, Norm, float], Match]] = {
     "square": _square,
     "cw": _cw,
     "ddn": _ddn,
+    "fmn": _fmn,
     "hopskipjump": _hopskipjump,
     "spsa": _spsa,
     "noise": _noise,

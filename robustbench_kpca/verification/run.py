@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.data.load import as_dataset
+from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.api import evaluate
 from robustbench_kpca.files import require_writable, safe_name, write_atomic

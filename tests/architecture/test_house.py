@@ -1,6 +1,7 @@
 """The house keeps its promises: halves, wheel, sizes, start-up."""
 
 import ast
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -32,11 +33,19 @@ def python(code: str, **options) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("board", ["digits-attacks", pytest.param("digits", marks=pytest.mark.slow)])
 def test_the_report_half_runs_where_torch_cannot_be_imported(board, tmp_path):
+    copy = tmp_path / "leaderboards" / board
+    copy.mkdir(parents=True)
+    for name in ("board.toml", "records"):
+        source = ROOT / "leaderboards" / board / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)
     done = python(
         BLOCKER
         + f"""
+import os
+os.environ["RBK_PRESETS"] = {str(tmp_path)!r}
 from robustbench_kpca.cli.main import main
-assert main(["board", "render", {board!r}, "--out", {str(tmp_path)!r}, "--quiet"]) == 0
+assert main(["board", "render", {board!r}, "--quiet"]) == 0
+del os.environ["RBK_PRESETS"]
 assert main(["board", "plan", {board!r}]) == 0
 records = {str(ROOT / "leaderboards" / board / "records")!r}
 assert main(["check", records, "--baseline", records, "--fail", "robust_accuracy:-2pp"]) == 0
@@ -51,8 +60,8 @@ except ModuleNotFoundError:
     )
     assert done.returncode == 0, done.stderr
     assert "no torch here" in done.stdout
-    for page in ("README.md", "index.html"):
-        assert (tmp_path / page).read_text() == (ROOT / "leaderboards" / board / page).read_text(), (
+    for page in ("README.md", "index.html", "board.csv", "board.json"):
+        assert (copy / page).read_text() == (ROOT / "leaderboards" / board / page).read_text(), (
             f"leaderboards/{board}/{page} is not what its records say: rbk board render {board}"
         )
 

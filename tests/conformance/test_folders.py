@@ -7,8 +7,8 @@ import pytest
 import torch
 from plain_query import PlainQuery
 
+from robustbench_kpca.attack_loop.checks import check_box, check_proposal
 from robustbench_kpca.attack_loop.engine import build_attack
-from robustbench_kpca.attack_loop.query import check_box, check_proposal
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.corruptions import ALL, CORRUPTIONS, corrupt, corruption_for
@@ -19,6 +19,7 @@ from robustbench_kpca.data.scenes import Scenes
 from robustbench_kpca.diagnostics.claims import CLAIMS
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import METRICS
+from robustbench_kpca.models.sources import SOURCES
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.registry import Family
@@ -29,7 +30,7 @@ from robustbench_kpca.training import recipes
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.types import Attack, Corruption
 
-FAMILIES: list[Family] = [ATTACKS, ATTENTIONS, *ALL, DATASETS, METRICS, CLAIMS, TASKS]
+FAMILIES: list[Family] = [ATTACKS, ATTENTIONS, *ALL, DATASETS, METRICS, CLAIMS, TASKS, SOURCES]
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.kind)

@@ -75,7 +75,7 @@ def test_an_attack_on_scenes(capsys):
             ["eval", "-m", "vit_digits", "-p", "segmentation", "--data", "shapes", "--set", "window=32"],
             "logits",
         ),
-        (["eval", "-m", "symvit_shapes", "--untrained", "-p", "clean"], "logits"),
+        (["eval", "-m", "symvit_shapes", "--untrained", "-p", "clean", "--data", "digits"], "64 x 64"),
         (
             [*UNTRAINED, "-p", "segmentation", "--set", "model.num_classes=5"],
             "5 classes",

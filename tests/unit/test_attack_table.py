@@ -15,7 +15,9 @@ APGD_L1 = {"steps": 50, "loss": "ce", "targets": 1}
 CW = {"steps": 12, "lr": 0.05, "binary_steps": 3, "initial_const": 0.3, "confidence": 0.0}
 DDN = {"steps": 20, "gamma": 0.1, "init_norm": 0.5}
 FAB = {"steps": 4, "alpha_max": 0.1, "eta": 1.05, "beta": 0.9, "random_start": True}
+FMN = {"steps": 20, "step_size": 1.0, "gamma": 0.05}
 HOP = {"queries": 400, "probes": 20, "max_probes": 100, "gamma": 1.0}
+MALT = {"steps": 9, "rho": 0.75, "loss": "dlr_targeted", "targets": 2, "candidates": 2}
 MIM = {"steps": 10, "step_size": "0.1 eps", "decay": 1.0}
 PGD = {"steps": 10, "step_size": "0.2 eps", "random_start": True}
 SLD = {"steps": 20, "step_size": "0.1 eps", "sparsity": 91.0, "skip_clipped": False} | {
@@ -28,7 +30,7 @@ SMALL = (1, 4, 4)  # the shape of an image, where the usual one would take long
 EPS = {"linf": 8 / 255, "l2": 0.5, "l1": 2.0}
 
 ROWS = [  # attack, options, norm, eps, steps before and after rows are taken out, shape
-    *(("apgd", APGD | {"loss": loss, "targets": 1}, "linf", 0.05, 5, None) for loss in ("ce", "dlr")),
+    *(("apgd", APGD | {"loss": loss, "targets": 1}, "linf", 0.05, 5, None) for loss in ("ce", "dlr", "pm")),
     ("apgd", APGD | {"loss": "dlr_targeted", "targets": 2}, "linf", 0.05, 10, None),
     ("apgd_l1", APGD_L1 | {"steps": 9}, "l1", 1.0, 6, None),
     ("apgd_l1", {"steps": 9, "loss": "dlr_targeted", "targets": 2}, "l1", 1.0, 12, None),
@@ -40,7 +42,9 @@ ROWS = [  # attack, options, norm, eps, steps before and after rows are taken ou
     ("cw_cleverhans", CW, "l2", 1.0, 15, None),
     ("ddn", DDN, "l2", 1.0, 9, None),
     *(("fab", FAB | {"targets": targets}, norm, EPS[norm], 4, None) for targets in (0, 2) for norm in EPS),
+    *(("fmn", FMN, norm, EPS[norm], 9, None) for norm in EPS),
     *(("hopskipjump", HOP, norm, 1.0, 50, SMALL) for norm in ("linf", "l2")),
+    *(("malt", MALT, norm, 0.05, 10, None) for norm in ("linf", "l2")),
     *(("mim", MIM, norm, 0.1, 4, None) for norm in ("linf", "l2")),
     ("pgd", PGD, "linf", 0.1, 4, None),
     ("segpgd", PGD, "linf", 0.1, 4, None),
@@ -80,8 +84,12 @@ PASSES = [  # attack, options, restarts, norm, eps, forward and backward passes 
     ("apgd_l1", {"steps": 7, "loss": "dlr_targeted", "targets": 5}, 1, "l1", 1.0, 2 * (7 + 3) + 2, 2 * (7 + 3)),
     ("cw_cleverhans", CW, 1, "l2", 0.1, 3 * 12 + 1, 3 * 12),
     ("ddn", {"steps": 25, "gamma": 0.05, "init_norm": 1.0}, 1, "l2", 0.5, 26, 25),
+    ("fmn", FMN, 1, "linf", 0.1, 21, 20),
     ("hopskipjump", TINY_HOP, 1, "linf", 0.1, 61, 0),
     ("hopskipjump", TINY_HOP, 1, "l2", 0.1, 61, 0),
+    # one forward pass for the loop's check, one for the clean logits, and a gradient for each of two wrong classes
+    ("malt", MALT | {"candidates": 9, "targets": 1}, 1, "linf", 0.1, 10 + 2 + 2, 10 + 2),
+    ("malt", MALT, 2, "linf", 0.1, 2 * (2 * 10 + 2 + 2), 2 * (2 * 10 + 2)),
     ("mim", MIM, 1, "linf", 0.1, 11, 10),
     ("noise", {}, 1, "linf", 0.1, 1, 0),
     ("noise", {}, 3, "linf", 0.1, 3, 0),
@@ -113,6 +121,7 @@ REFUSED = [
     ("cw_cleverhans", CW, Threat("linf", 0.1), "linf"),
     ("cw_cleverhans", CW, Threat("l2", 0.1, clip=False), "clipping"),
     ("ddn", DDN, Threat("l1", 0.1), "l1"),
+    ("fmn", FMN, Threat("linf", 0.1, clip=False), "clipping"),
     ("hopskipjump", HOP, Threat("l1", 0.1), "l1"),
     ("segpgd", PGD, Threat("linf", 0.1, targeted=True), "target"),
     ("sld", SLD, Threat("linf", 0.1), "linf"),

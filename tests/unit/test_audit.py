@@ -286,7 +286,8 @@ def test_a_fresh_evaluation_renews_the_audit(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(auditing, "run_checks", lambda bench: asked.append(bench) or [])
     monkeypatch.setattr(auditing, "revision", lambda: "a")
-    command = ["eval", "-m", "test_audit:Flat", "-p", "fgsm-linf-8_255", "--limit", "8", "-q", "-o", str(tmp_path)]
+    command = ["eval", "-m", "test_audit:Flat", "--data", "digits", "-p", "fgsm-linf-8_255", "--limit", "8", "-q"]
+    command += ["-o", str(tmp_path)]
     for more, times in (([], 1), ([], 1), (["--fresh"], 2)):
         assert main([*command, *more]) == 0
         assert len(asked) == times
@@ -334,7 +335,8 @@ def test_records_of_attacks_keep_the_audit_of_their_own_model(data, tmp_path):
 @pytest.mark.usefixtures("tiny")
 def test_the_commands(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    common = ["-m", "test_audit:Flat", "-p", "clean", "-p", "fgsm-linf-8_255", "--limit", "20", "-q"]
+    common = ["-m", "test_audit:Flat", "-p", "clean", "-p", "fgsm-linf-8_255"]
+    common += ["--data", "digits", "--limit", "20", "-q"]
     assert main(["eval", *common, "-o", "bare", "--audit", "none"]) == 0
     assert not list(tmp_path.rglob("*.audit.json"))
     for _ in range(2):
@@ -344,14 +346,14 @@ def test_the_commands(tmp_path, monkeypatch, capsys):
     assert audited["clean"] is None
     assert audited["fgsm-linf-8_255"].plan.images == 20
     capsys.readouterr()
-    code = main(["audit", "test_audit:Flat", "--images", "20", "--json", "-o", "kept"])
+    code = main(["audit", "test_audit:Flat", "--data", "digits", "--images", "20", "--json", "-o", "kept"])
     shown = json.loads(capsys.readouterr().out)
     assert code == int(any(check["flag"] for check in shown["checks"]))
     assert shown["plan"]["attacks"]["pgd-doubled"]["protocol"] == "pgd20-linf-8_255+eps=8_255+steps=2"
     planted = ["--set", "model.base=vit_digits", "--set", "model.kind=quantise", "--set", "model.strength=0"]
-    assert main(["audit", "fakes:fake", *planted, "--images", "8", "-q"]) == 1
+    assert main(["audit", "fakes:fake", *planted, "--data", "digits", "--images", "8", "-q"]) == 1
     assert "gradients" in capsys.readouterr().out
-    for command in (["eval", *common[:6], "-o", "odd", "-q"], ["audit", "vit_digits"]):
+    for command in (["eval", *common[:8], "-o", "odd", "-q"], ["audit", "vit_digits"]):
         assert main([*command, "--device", "foo"]) == 2
         error = capsys.readouterr().err
         assert error.count("\n") == 1
@@ -359,6 +361,6 @@ def test_the_commands(tmp_path, monkeypatch, capsys):
     assert main(["audit", "vit_digits", "--set", "eps=1/255"]) == 2
     assert "model.KEY=VALUE" in capsys.readouterr().err
     assert main(["eval", "-m", "fakes:fake", *planted[:2], "--set", "model.kind=scale", "--set", "model.strength=1",
-                 "-p", "fgsm-linf-8_255", "--limit", "20", "-o", "refused", "-q"]) == 2  # fmt: skip
+                 "--data", "digits", "-p", "fgsm-linf-8_255", "--limit", "20", "-o", "refused", "-q"]) == 2  # fmt: skip
     assert "meaningless" in capsys.readouterr().err
     assert not (tmp_path / "refused").exists()

@@ -1,14 +1,19 @@
 import json
 import re
+import shlex
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 from attack_checks import USUAL
 
 from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics.accuracy import correct
+from robustbench_kpca.models import bundled
+from robustbench_kpca.protocols import presets
 from robustbench_kpca.records.audit import Audit, Check, Plan, Subject
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report.board_spec import Evaluation
@@ -145,11 +150,11 @@ def test_eps_is_said_in_both_spaces(board):
 
 def test_pages_show_the_recorded_numbers_and_escape_text(board, tmp_path):
     pages = write_board(board, tmp_path / "out")
-    assert [page.name for page in pages] == ["README.md", "index.html"]
+    assert [page.name for page in pages] == ["README.md", "index.html", "board.csv", "board.json"]
     page = html(board)
     assert "<b>board" not in page
     assert "A &lt;b&gt;board&lt;/b&gt; &amp; more" in page
-    assert not re.search(r"(src|href)\s*=\s*[\"']?(https?:)?//", page), "the page must not reach out"
+    assert not re.search(r"src\s*=|<link|@import|url\((?!#)", page), "the page must not reach out"
     for model, protocol, metric in (
         ("vit_digits", "clean", "clean_accuracy"),
         ("vit_digits_adv", "pgd20-linf-8_255", "robust_accuracy"),
@@ -161,12 +166,12 @@ def test_pages_show_the_recorded_numbers_and_escape_text(board, tmp_path):
         assert f"{100 * remade:.1f} [" in markdown(board)
 
 
-def test_markdown_is_a_github_table(board):
+def test_markdown_is_a_github_table(board, tmp_path):
     lines = markdown(board).splitlines()
     rows = [line for line in lines if line.startswith("|")]
     assert len(rows) == 2 + 3
     assert all(row.count("|") == rows[0].count("|") for row in rows)
-    assert "2 of 6 runs are missing: `rbk board plan mine`." in lines
+    assert f"2 of 6 runs are missing: `rbk board plan {tmp_path / 'mine'}`." in lines
 
 
 def audit_of(record, *checks):
@@ -371,8 +376,86 @@ def test_curves_that_differ_in_more_than_eps_have_panels_of_their_own(tmp_path):
     assert sorted(drawn) == wanted
 
 
-def test_curves_can_be_told_apart():
-    from robustbench_kpca.report.plots import line_style
+OWN = """
+title = "Mine"
+intro = ""
+data = "digits"
+split = "test"
+seed = 0
+limit = 12
+models = ["mine", "here:make"]
+rank_by = "Attacked"
 
-    styles = [tuple(line_style(number).values()) for number in range(40)]
-    assert len(set(styles)) == 40
+[[model]]
+name = "mine"
+source = "vit_digits"
+checkpoint = "weights.safetensors"
+attention = "Softmax"
+
+[[column]]
+title = "Attacked"
+protocol = "own.toml"
+metric = "robust_accuracy"
+"""
+
+
+def test_the_plan_of_a_board_of_ones_own_prints_commands_that_fill_it(tmp_path, monkeypatch, capsys):
+    """Weights and a protocol beside its board.toml, a model of one's own code, from another folder."""
+    home = tmp_path / "somewhere" / "mine"
+    home.mkdir(parents=True)
+    stage = '[[stage]]\nattack = "fgsm"\nrestarts = 1\n'
+    (home / "own.toml").write_text(USUAL + stage)
+    (home / "board.toml").write_text(OWN)
+    shutil.copy(bundled()["vit_digits"], home / "weights.safetensors")
+    code = "from robustbench_kpca import load_model\n\n\ndef make():\n    return load_model('vit_digits')\n"
+    (tmp_path / "here.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["board", "plan", "somewhere/mine"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("rbk eval")]
+    assert len(lines) == 2
+    for line in lines:
+        assert main([*shlex.split(line)[1:], "--audit", "none", "-q"]) == 0
+    capsys.readouterr()
+    assert main(["board", "plan", "somewhere/mine"]) == 0
+    assert "2 of 2 runs are finished." in capsys.readouterr().out
+    assert main(["board", "render", "somewhere/mine", "-q"]) == 0
+    assert {"README.md", "index.html", "board.csv", "board.json"} <= {path.name for path in home.iterdir()}
+
+
+def test_a_board_of_the_installed_package_is_rendered_into_the_current_folder(tmp_path, monkeypatch, records, capsys):
+    shipped = tmp_path / "site" / "_presets"
+    (shipped / "leaderboards" / "mine").mkdir(parents=True)
+    (shipped / "leaderboards" / "mine" / "board.toml").write_text(TOML)
+    shutil.copytree(records, shipped / "leaderboards" / "mine" / "records")
+    shutil.copytree(Path(presets.__file__).parents[2] / "attacks", shipped / "attacks")
+    shutil.copytree(Path(presets.__file__).parents[2] / "corruptions", shipped / "corruptions")
+    before = sorted(shipped.rglob("*"))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr(presets, "_PACKAGE", tmp_path / "site")
+    assert main(["board", "render", "mine", "-q"]) == 0
+    assert main(["board", "plan", "mine"]) == 0
+    assert "--out mine/records" in capsys.readouterr().out
+    assert sorted(shipped.rglob("*")) == before
+    assert (tmp_path / "work" / "mine" / "index.html").is_file()
+
+
+def test_rows_share_a_rank_where_the_samples_do_not_tell_them_apart(board, tmp_path, records):
+    assert board.ranks == {"vit_digits_adv": 1, "vit_digits": 2, "nobody": None}
+    again = TOML.replace('rank_by = "PGD"', 'rank_by = "Clean"')
+    (tmp_path / "board.toml").write_text(again)
+    ranks = load_board(str(tmp_path), find_records(records)).ranks
+    assert ranks == {"vit_digits_adv": 1, "vit_digits": 1, "nobody": None}
+
+
+def test_ranks_are_those_of_the_paired_test_and_holm():
+    """Three rows of 40 samples, right on the first 40, 34 and 30: McNemar by hand is 2 x 0.5^6 and 2 x 0.5^10."""
+    from robustbench_kpca.records.estimate import holm, mcnemar_counts
+
+    only = np.array([[0, 6, 10], [0, 0, 4], [0, 0, 0]])
+    p_values = mcnemar_counts(only, only.T)
+    assert p_values[0, 1] == pytest.approx(2 * 0.5**6)
+    assert p_values[0, 2] == pytest.approx(2 * 0.5**10)
+    assert p_values[1, 2] == pytest.approx(2 * 0.5**4)
+    assert [p < 0.05 for p in holm(p_values[:2, 2].tolist())] == [True, False]

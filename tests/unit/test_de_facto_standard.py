@@ -12,7 +12,7 @@ from attack_checks import batch, network
 from torch import nn
 
 from robustbench_kpca import attack, evaluate
-from robustbench_kpca.data.load import as_dataset
+from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.errors import BadInputError
 
 SHORT = {"steps": 5, "queries": 10}

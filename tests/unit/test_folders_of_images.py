@@ -42,7 +42,7 @@ def grey(pixels):
     [
         ([], "contains no images"),
         (["a/1.jfif", "b/2.jfif", "a/notes"], r"no file that ends in .*\.webp, but 3 others, such as 'a/1\.jfif'"),
-        (["1.png", "2.jfif"], "none in a folder of its class"),
+        (["1.png", "a/2.png"], r"1 images beside its class folders, such as '1\.png'"),
     ],
 )
 def test_a_folder_without_images_says_what_it_has_instead(names, reason, tmp_path):

@@ -15,6 +15,7 @@ CPU = torch.device("cpu")
 EPS = {"linf": 0.05, "l2": 0.35, "l1": 2.0}
 SQUARE = {"attack": "square", "restarts": 1, "queries": 30, "p_init": 0.3}
 APGD_T = {"attack": "apgd", "restarts": 1, "steps": 6, "loss": "dlr_targeted", "targets": 9, "rho": 0.75}
+MALT = APGD_T | {"attack": "malt", "targets": 4, "candidates": 9}
 APGD_T_L1 = {key: value for key, value in APGD_T.items() if key != "rho"} | {"attack": "apgd_l1"}
 FAB = {"attack": "fab", "restarts": 2, "steps": 4, "targets": 9, "alpha_max": 0.1, "eta": 1.05, "beta": 0.9}
 FAB_T = FAB | {"random_start": True}
@@ -101,6 +102,8 @@ CASES = [
     ([APGD_T], "l2", {"policy": "strongest"}),
     ([APGD_T], "linf", {"policy": "last"}),
     ([APGD_T_L1], "l1", {}),
+    ([MALT], "linf", {}),
+    ([MALT], "l2", {"policy": "strongest"}),
     ([FAB_T], "linf", {}),
     ([FAB_T], "l2", {}),
     ([FAB_T], "linf", {"policy": "strongest"}),

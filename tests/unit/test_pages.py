@@ -181,8 +181,9 @@ def test_a_board_without_percent(tmp_path):
     assert frame(board)["first ↓"][0].startswith("1.750 [1.000, 2.500]")
     page = html(board)
     assert "Values of 2 `data` images" in markdown(board)
-    assert "<p>Values of 2 data images" in page
-    assert '--share: 0.0%">1.750 <small>[1.000, 2.500]</small>' in page
+    assert "Values of 2 data images" in page
+    assert '<td class="number" data-value="1.75" style="--share:0.0%">' in page
+    assert "1.750</a> <small>[1.000, 2.500]</small>" in page
     assert not [line for line in markdown(board).splitlines() if "Percent" in line]
 
 
@@ -259,10 +260,7 @@ def scenes(model="m", kind="clean"):
     return record_of(outcomes, "seg-pgd20-linf-8_255", model)
 
 
-def test_curves_over_eps_are_named_after_their_metric(tmp_path, monkeypatch):
-    import matplotlib as mpl
-
-    monkeypatch.setitem(mpl.rcParams, "svg.fonttype", "none")
+def test_curves_over_eps_are_named_after_their_metric(tmp_path):
     for eps in (1, 2):
         scenario = load_scenario("seg-pgd20-linf-8_255", {"eps": f"{eps}/255"})[1]
         found = "\n".join(_toml(scenario.model_dump(mode="json")))
@@ -274,11 +272,14 @@ def test_curves_over_eps_are_named_after_their_metric(tmp_path, monkeypatch):
         records.append(record_of(outcomes, path))
     board = board_of(tmp_path, [scenes(), *records], ("first", "segmentation", "miou"),
                      *((path[-8:], path, "robust_miou") for path in paths))  # fmt: skip
-    drawn = against_eps(board)
+    drawn = "".join(against_eps(board).values())
     assert "Robust mIoU (%)" in drawn
     assert "accuracy" not in drawn
     page = html(board)
-    assert "<h2>Robust mIoU against the attacker's budget</h2>" in page
+    assert (
+        "<h2>Robust mIoU against the attacker&#39;s budget</h2>" in page
+        or "<h2>Robust mIoU against the attacker's" in page
+    )
 
 
 def _toml(content):

@@ -9,8 +9,8 @@ from torch import nn
 
 from robustbench_kpca import evaluate, evaluate_together, load_data, load_model
 from robustbench_kpca.corruptions import Cell
+from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.data.imagenet_classes import imagenet_classes
-from robustbench_kpca.data.load import as_dataset
 from robustbench_kpca.data.pair import Pair
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.journal import Journal

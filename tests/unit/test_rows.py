@@ -22,7 +22,8 @@ def training(metric, seed, right):
     columns = {"sample": np.array([f"s{i}" for i in range(N)], object), "label": np.zeros(N, np.int64)}
     columns |= {"prediction": (rng.random(N) > right).astype(np.int64), "confidence": rng.random(N)}
     outcomes = Outcomes("classification", "clean", columns)
-    return [SimpleNamespace(outcomes=outcomes, metrics={metric.name: metric.estimate(outcomes)})]
+    file = SimpleNamespace(sha256=outcomes.digest())
+    return [SimpleNamespace(outcomes=outcomes, metrics={metric.name: metric.estimate(outcomes)}, outcomes_file=file)]
 
 
 def older():

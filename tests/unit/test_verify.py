@@ -28,6 +28,7 @@ EXPECTED = {
     "noise-linf-8_255": ["foolbox:LinfAdditiveUniformNoiseAttack"],
     "cw-l2-128_255": ["foolbox:L2CarliniWagnerAttack"],
     "ddn-l2-128_255": ["foolbox:DDNAttack"],
+    "fmn-linf-32_255": ["foolbox:LInfFMNAttack"],
     "hopskipjump-linf-8_255": ["foolbox:HopSkipJumpAttack"],
     "apgd-ce-linf-8_255": ["pyautoattack:apgd-ce"],
     "apgd-t-linf-8_255": ["pyautoattack:apgd-t"],
@@ -60,10 +61,12 @@ def test_the_reference_of_every_protocol(protocol, tmp_path):
 
 def test_the_table_knows_every_attack_but_those_that_nobody_else_is_trusted_with():
     assert set(ATTACKS.names()) - set(REFERENCES) == {
-        "sld", "segpgd", "apgd_shrinking", "spsa_cleverhans", "cw_cleverhans"
+        "malt", "sld", "segpgd", "apgd_shrinking", "spsa_cleverhans", "cw_cleverhans"
     }  # fmt: skip
     with pytest.raises(BadInputError, match="'sld'"):
         programs("sld-l1-10")
+    with pytest.raises(BadInputError, match=r"'fmn' .*l2"):
+        programs("fmn-l2-2")
     with pytest.raises(BadInputError, match=r"'mim' .*l2"):
         programs("mim-linf-8_255", norm="l2")
 

@@ -5,6 +5,8 @@ it, `distance` or `constraint`.
 
 Attacks with a fixed budget return what foolbox calls the clipped image. Minimisation attacks search without a budget;
 only images in the ball count. Each call costs one forward pass more than the attack: foolbox checks its result.
+
+Known error of version 3.3.4, not corrected here: L2FMNAttack does not project onto its ball, so its images are too far.
 """
 
 import inspect

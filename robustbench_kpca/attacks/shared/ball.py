@@ -9,7 +9,7 @@ from torch import Tensor
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.randomness import generator
-from robustbench_kpca.types import Images, Keys, PerSample
+from robustbench_kpca.types import Images, Keys, Mask, PerSample
 
 
 def require_norm(threat: Threat, attack: str, *known: Norm) -> None:
@@ -45,12 +45,22 @@ def per_sample(values: Shaped[Tensor, " batch"], like: Images) -> Tensor:
     return values.view(-1, *[1] * (like.ndim - 1))
 
 
+def length(delta: Images, norm: Norm) -> PerSample:
+    """Compute ||delta|| per sample, with sums in double precision."""
+    if norm == "linf":
+        return delta.flatten(1).abs().amax(1).double()
+    flat = delta.double().flatten(1)
+    return flat.norm(dim=1) if norm == "l2" else flat.abs().sum(1)
+
+
 def distance(a: Images, b: Images, norm: Norm) -> PerSample:
     """Compute ||a - b|| per sample, with sums in double precision."""
-    if norm == "linf":
-        return (a - b).flatten(1).abs().amax(1).double()
-    delta = (a.double() - b.double()).flatten(1)
-    return delta.norm(dim=1) if norm == "l2" else delta.abs().sum(1)
+    return length(a - b if norm == "linf" else a.double() - b.double(), norm)
+
+
+def finite(x: Images) -> Mask:
+    """Tell in which images all values are finite."""
+    return torch.isfinite(x.flatten(1).abs().amax(1))  # NaN is passed on; to look at every value takes much longer
 
 
 def project(x: Images, centre: Images, threat: Threat) -> Images:
@@ -62,11 +72,11 @@ def project(x: Images, centre: Images, threat: Threat) -> Images:
     if threat.norm == "linf":
         near = (x - centre).clamp_(-threat.eps, threat.eps).add_(centre)
         return near.clamp_(0, 1) if threat.clip else near
-    delta = x.double() - centre.double()
     if threat.norm == "l2":
         return rescale(x, centre, threat)
-    delta = _shorten_l1(delta.flatten(1), threat.eps).view(x.shape)
-    return into_box(_towards(centre, delta, x.dtype), threat)
+    middle = centre.double()
+    delta = _shorten_l1((x.double() - middle).flatten(1), threat.eps).view(x.shape)
+    return into_box(_towards(centre, middle, delta), threat)
 
 
 def rescale(x: Images, centre: Images, threat: Threat) -> Images:
@@ -74,19 +84,21 @@ def rescale(x: Images, centre: Images, threat: Threat) -> Images:
 
     In L2 this is the projection onto the ball. In L1 and L-infinity it is not: every coordinate loses the same share.
     """
-    shrink = (threat.eps / distance(x, centre, threat.norm).clamp_min(1e-12)).clamp(max=1)
-    delta = x.double() - centre.double()
-    return into_box(_towards(centre, delta * per_sample(shrink, delta), x.dtype), threat)
+    middle = centre.double()
+    delta = x.double() - middle
+    far = distance(x, centre, "linf") if threat.norm == "linf" else length(delta, threat.norm)
+    shrink = (threat.eps / far.clamp_min(1e-12)).clamp(max=1)
+    return into_box(_towards(centre, middle, delta.mul_(per_sample(shrink, delta))), threat)
 
 
-def _towards(centre: Images, delta: Images, dtype: torch.dtype) -> Images:
-    """Add a perturbation in double precision and round towards the centre.
+def _towards(centre: Images, middle: Images, delta: Images) -> Images:
+    """Add a perturbation in double precision to `middle`, which is `centre`, and round towards the centre.
 
     With rounding to nearest, the errors of 10^5 pixels could add up and leave the ball.
     """
-    moved = (centre.double() + delta).to(dtype)
-    beyond = (moved.double() - centre.double()).abs() > delta.abs()
-    return torch.where(beyond, torch.nextafter(moved, centre), moved)
+    moved = (middle + delta).to(centre.dtype)
+    beyond = (moved.double() - middle).abs_().gt_(delta.abs()).to(centre.dtype)  # 1 or 0
+    return torch.nextafter(moved, (centre - moved).mul_(beyond).add_(moved))  # where 0, towards itself: no change
 
 
 def _shorten_l1(delta: Shaped[Tensor, "batch size"], eps: float) -> Shaped[Tensor, "batch size"]:

@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import IGNORE, Labels, Logits, PerSample
 
-LossName: TypeAlias = Literal["ce", "dlr", "ce_targeted", "dlr_targeted"]
+LossName: TypeAlias = Literal["ce", "dlr", "pm", "ce_targeted", "dlr_targeted"]
 
 
 def objective(
@@ -22,15 +22,17 @@ def objective(
 ) -> PerSample:
     """Compute the loss that APGD maximises, per sample.
 
-    `ce` is the cross-entropy, `dlr` the difference of logits ratio; with a target t, `ce_targeted` is -CE(z, t) and
-    `dlr_targeted` the targeted ratio. The ratios need the three or four largest logits: with fewer than 3 classes `dlr`
-    is replaced by `ce`, with fewer than 4 `dlr_targeted` by `ce_targeted`.
+    `ce` is the cross-entropy, `dlr` the difference of logits ratio, `pm` the probability margin; with a target t,
+    `ce_targeted` is -CE(z, t) and `dlr_targeted` the targeted ratio. The ratios need the three or four largest logits:
+    with fewer than 3 classes `dlr` is replaced by `ce`, with fewer than 4 `dlr_targeted` by `ce_targeted`.
     """
     classes = logits.shape[1]
     if name == "dlr" and classes >= 3:
         return dlr(logits, labels)
     if name == "dlr_targeted" and classes >= 4:
         return dlr_targeted(logits, labels, targets)
+    if name == "pm":
+        return probability_margin(logits, labels)
     if name.endswith("_targeted"):
         return -cross_entropy(logits, targets)
     return threat.sign * cross_entropy(logits, labels)
@@ -84,6 +86,14 @@ def dlr(logits: Logits, labels: Labels) -> PerSample:
     """
     largest = logits.topk(3, dim=1).values
     return mean(-pixelwise_margin(logits, labels) / (largest[:, 0] - largest[:, 2] + 1e-12), labels)
+
+
+def probability_margin(logits: Logits, labels: Labels) -> PerSample:
+    """Compute max_{k != y} p_k - p_y per sample, with p = softmax(z).
+
+    The loss of the probability margin attack (PMA): Xie, Zheng, Huang, Ye & Ma (2024), arXiv:2411.15210.
+    """
+    return -margin(logits.softmax(1), labels)
 
 
 def dlr_targeted(logits: Logits, labels: Labels, targets: Labels) -> PerSample:

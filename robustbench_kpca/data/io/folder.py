@@ -3,13 +3,14 @@
 import csv
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.data.imagenet_classes import imagenet_indices
+from robustbench_kpca.data.imagenet_classes import imagenet_indices, imagenet_wnids
 from robustbench_kpca.data.io.reading import image_files, no_images, read_rgb, sub_folders, unreadable
 from robustbench_kpca.data.request import BadImages, View
 from robustbench_kpca.data.samples import Samples
@@ -61,6 +62,7 @@ class ImageFiles(Samples):
         super().__init__(name, split, [names[i] for i in kept], [labels[i] for i in kept], classes)
         self.skipped = tuple(names[i] for i in sorted(bad))
         self.root, self.view, self.stored = root, view, stored
+        self.resized = "" if stored else view.how
         self.files = [files[i] for i in kept]
 
     def image(self, index: int) -> NDArray[np.uint8]:
@@ -92,16 +94,34 @@ class Folder(ImageFiles):
     """Images of a folder as RGB, resized and cropped by a `View`.
 
     Sub-folders are classes in sorted order. If all names are ImageNet-1K WordNet ids, labels are the ImageNet indices,
-    so that a few of the 1,000 classes can be evaluated. A folder `train`, `val` or `test` is a split of its parent.
+    so that a few of the 1,000 classes can be evaluated. With a `labels.csv`, labels are numbers of the model's classes,
+    or names. Images without class folders and without table are of unknown classes. A folder `train`, `val` or `test`
+    is a split of its parent.
     """
 
     def __init__(self, root: Path, view: View, bad_images: BadImages = "fail") -> None:
         table = root / "labels.csv"
-        files, labels, classes = _from_table(table) if table.is_file() else _from_subfolders(root)
+        found = _from_table(table) if table.is_file() else _from_subfolders(root)
         whole, part = root.resolve(), "all"
         if whole.name in PARTS:
             whole, part = whole.parent, whole.name
-        super().__init__(root, files, labels, classes, name=whole.name, split=part, view=view, bad_images=bad_images)
+        super().__init__(
+            root, found.files, found.labels, found.classes, name=whole.name, split=part, view=view,
+            bad_images=bad_images,
+        )  # fmt: skip
+        self.class_names, self.held, self.counted = found.names, found.held, found.counted
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a folder holds: files, one label each, and what is known of the classes."""
+
+    files: list[str]
+    labels: list[int]
+    classes: int
+    names: tuple[str, ...] | None = None
+    held: tuple[int, ...] | None = None
+    counted: bool = False
 
 
 def require_size(path: Path, size: tuple[int, int], view: View) -> None:
@@ -118,33 +138,72 @@ def require_size(path: Path, size: tuple[int, int], view: View) -> None:
         )
 
 
-def _from_table(table: Path) -> tuple[list[str], list[int], int]:
+def _from_table(table: Path) -> _Found:
     try:
         with table.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-        files, labels = [row["file"] for row in rows], [int(row["label"]) for row in rows]
-    except (KeyError, ValueError, TypeError, csv.Error) as error:
-        raise BadInputError(f"{table} cannot be used ({error!r})", expected="columns file and label") from None
-    for name in files:
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise BadInputError(f"{table} lists '{name}'", expected="paths inside its folder")
-        if not (table.parent / name).is_file():
-            raise BadInputError(f"{table} lists '{name}', which does not exist", fix="restore the file")
-    return files, labels, max([*labels, -1]) + 1
+            reader = csv.DictReader(file, skipinitialspace=True)
+            heads, rows = list(reader.fieldnames or ()), list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BadInputError(
+            f"{table} cannot be read ({error})", expected="a text with columns file and label"
+        ) from None
+    if not {"file", "label"} <= set(heads):
+        raise BadInputError(f"{table} has the columns {', '.join(heads) or '(none)'}", expected="file and label")
+    for number, row in enumerate(rows, 2):
+        _require_row(table, number, row["file"], row["label"])
+    files, given = [row["file"] for row in rows], [row["label"].strip() for row in rows]
+    if all(label.removeprefix("-").isdecimal() for label in given):
+        labels = [int(label) for label in given]
+        return _Found(files, labels, max([*labels, -1]) + 1, counted=True)
+    numeric = next((number for number, label in enumerate(given, 2) if label.removeprefix("-").isdecimal()), None)
+    if numeric is not None:
+        raise BadInputError(
+            f"line {numeric} of {table} has the label {given[numeric - 2]}, other lines have names",
+            expected="numbers from 0 in every line, or names in every line",
+        )
+    names = tuple(sorted(set(given)))
+    index = imagenet_indices(names) or {name: number for number, name in enumerate(names)}
+    return _named(files, [index[name] for name in given], names, index)
 
 
-def _from_subfolders(root: Path) -> tuple[list[str], list[int], int]:
+def _require_row(table: Path, number: int, file: str | None, label: str | None) -> None:
+    if not file or not (label or "").strip():
+        raise BadInputError(f"line {number} of {table} is not complete", expected="a file and its label")
+    if Path(file).is_absolute() or ".." in Path(file).parts:
+        raise BadInputError(f"{table} lists '{file}'", expected="paths inside its folder")
+    if not (table.parent / file).is_file():
+        raise BadInputError(f"{table} lists '{file}', which does not exist", fix="restore the file")
+
+
+def _from_subfolders(root: Path) -> _Found:
     names = sub_folders(root)
     if names and set(names) <= PARTS:
         raise BadInputError(
             f"folder {root} contains the splits {', '.join(names)}", fix=f"give one: {root / names[-1]}"
         )
-    index = imagenet_indices(names) or _in_order(names, root)
     files = [f"{name}/{file}" for name in names for file in image_files(root / name)]
-    if not files:
-        met = "images, but none in a folder of its class" if image_files(root) else no_images(root)
-        raise BadInputError(f"folder {root} contains {met}", expected="one folder per class, or a labels.csv")
-    return files, [index[file.partition("/")[0]] for file in files], max([*index.values(), -1]) + 1
+    everything = image_files(root)
+    if not everything:
+        raise BadInputError(
+            f"folder {root} contains {no_images(root)}", expected="one folder per class, or a labels.csv"
+        )
+    if not files:  # a flat folder
+        return _Found(everything, [0] * len(everything), 0)
+    if len(everything) > len(files):
+        stray = next(file for file in everything if "/" not in file)
+        raise BadInputError(
+            f"folder {root} contains {len(everything) - len(files)} images beside its class folders, such as '{stray}'",
+            fix="move them into the folder of their class, or remove them",
+        )
+    index = imagenet_indices(names) or _in_order(names, root)
+    return _named(files, [index[file.partition("/")[0]] for file in files], tuple(names), index)
+
+
+def _named(files: list[str], labels: list[int], names: tuple[str, ...], index: Mapping[str, int]) -> _Found:
+    """Classes with names: some of ImageNet's, or their own."""
+    if imagenet_indices(names) is None:
+        return _Found(files, labels, len(names), names)
+    return _Found(files, labels, len(imagenet_wnids()), held=tuple(sorted(index.values())))
 
 
 def _in_order(names: list[str], root: Path) -> dict[str, int]:

@@ -12,6 +12,7 @@ from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.data.base import Image
 from robustbench_kpca.data.cells import CellSamples
 from robustbench_kpca.data.io.memory import Remembered
+from robustbench_kpca.data.request import View
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.corrupted import cell_of, corrupted
@@ -25,7 +26,8 @@ from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks.audit_plan import SHARED_ATTACKS, SHARED_WHITE_BOX, AuditPlan
 from robustbench_kpca.tasks.classification import TASK
 from robustbench_kpca.tasks.classification.answers import Answers
-from robustbench_kpca.tasks.classification.requirements import first_cell, require_images
+from robustbench_kpca.tasks.classification.classes import match_classes
+from robustbench_kpca.tasks.classification.requirements import at_size, first_cell, require_images
 from robustbench_kpca.tasks.classification.success import Misclassified
 from robustbench_kpca.tasks.classification.training import ClassificationTraining
 from robustbench_kpca.tasks.compute import Compute, Row
@@ -62,6 +64,14 @@ class Classification(Compute[Samples]):
     def require_data(self, data: Samples, protocol: Scenario) -> None:
         """Refuse images on which the protocol cannot be evaluated: see `require_images`."""
         require_images(data, protocol)
+
+    def match_classes(self, data: Samples, classes: int, names: Sequence[str] | None) -> tuple[Samples, str]:
+        """Match by name, by WordNet id or by number: see `match_classes`."""
+        return match_classes(data, classes, names)
+
+    def at_size(self, data: Samples, view: View, *, asked: bool) -> Samples:
+        """Resize pictures of another size than the model's only if asked: see `at_size`."""
+        return at_size(data, view, asked=asked)
 
     def presentation(self, model: nn.Module, *, attacked: bool) -> Presentation:  # noqa: ARG002
         """Show images whole."""

@@ -1,9 +1,13 @@
 """Check that images and protocol are compatible; otherwise the evaluation would give meaningless numbers."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from robustbench_kpca.data.cells import CellSamples
 from robustbench_kpca.data.imagenet_classes import imagenet_classes
+from robustbench_kpca.data.relabelled import Resized
+from robustbench_kpca.data.request import View
 from robustbench_kpca.data.samples import Samples, to_pixels
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.scenario import Corruption, Ood, Scenario, Shift
@@ -20,6 +24,27 @@ def first_cell(samples: Samples, protocol: Scenario | None) -> Samples:
     if isinstance(samples, CellSamples) and isinstance(protocol, Corruption):
         return samples.cell(*protocol.cells[0])
     return samples
+
+
+def at_size(samples: Samples, view: View, *, asked: bool) -> Samples:
+    """Return pictures at the size of a view; files are resized when they are read, others only if asked.
+
+    Raises:
+        BadInputError: pictures of another size, and nobody asked for resizing; stored corruptions.
+
+    """
+    if not samples.form.box or samples.resized or isinstance(samples, CellSamples):
+        return samples
+    height, width = samples.size(0)
+    if (height, width) == (view.size, view.size):
+        return samples
+    if not asked:
+        raise BadInputError(
+            f"data '{samples.name}' has pictures of {width} x {height}, but the model takes {view.size} x {view.size}",
+            fix=f"add --size {view.size} to resize them ({view.interpolation}), or --size {width} to show them as "
+            "they are",
+        )
+    return Resized(samples, replace(view, crop=1.0))
 
 
 def require_images(samples: Samples, protocol: Scenario) -> None:

@@ -6,6 +6,7 @@ import torch
 
 from robustbench_kpca.attack_loop.success import Answer, Success
 from robustbench_kpca.attacks.shared.losses import margin
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.scenario import Attack as AttackProtocol
 from robustbench_kpca.tasks.classification.rank import rank_of
 from robustbench_kpca.types import Attack, Labels, Logits, Mask, PerSample
@@ -48,4 +49,11 @@ class Misclassified(Success):
         return torch.tensor(answers, device=device)
 
     def check_protocol(self, protocol: AttackProtocol, attacks: Mapping[str, Attack]) -> None:
-        """Accept every protocol: all attacks support one label per image."""
+        """Refuse attacks that are defined by the many labels of a sample, such as SegPGD."""
+        for name, attack in attacks.items():
+            if not getattr(attack, "one_label", True):
+                raise BadInputError(
+                    f"attack '{name}' of protocol '{protocol.title}' is for samples with many labels, such as scenes, "
+                    "but these have one each",
+                    fix="choose an attack for images, such as pgd20-linf-8_255 or autoattack-linf-8_255",
+                )

@@ -68,13 +68,14 @@ class Segmentation(Compute[Scenes]):
                 expected="mode = 'fast' or 'exact', and reference = 'none' for segmentation",
             )
 
-    def require_classes(self, classes: int, data: Scenes) -> None:
+    def match_classes(self, data: Scenes, classes: int, names: Sequence[str] | None) -> tuple[Scenes, str]:  # noqa: ARG002
         """Refuse a segmenter whose number of classes differs from that of the data."""
         if classes != data.classes:
             raise BadInputError(
                 f"the model has {classes} classes, but data '{data.name}' has {data.classes}",
                 fix="choose a segmenter that was trained on these classes",
             )
+        return data, f"{classes} classes, by number"
 
     def presentation(self, model: nn.Module, *, attacked: bool) -> Presentation:
         """Under attack, divide images into windows of the model's size; otherwise the inputs are windows already."""

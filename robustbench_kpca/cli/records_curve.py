@@ -1,0 +1,42 @@
+"""`rbk records curve`: accuracy against eps from one run of an attack that searches the closest adversarial image."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robustbench_kpca.cli import _console
+from robustbench_kpca.cli._options import Json
+
+
+def curve(
+    records: Annotated[list[Path], typer.Argument(help="Records (*.record.json), or folders with records.")],
+    eps: Annotated[str, typer.Option(help="Values of eps in the norm of the records, such as 1/255,2/255,4/255.")],
+    json: Json = False,
+) -> None:
+    """Print the robust accuracy at every eps, from the distances of one record.
+
+    The records must be of a search for the closest adversarial image, such as fmn-linf-32_255: see attacks/README.md.
+    """
+    from robustbench_kpca.metrics import PERCENT
+    from robustbench_kpca.protocols.threat import parse_fraction
+    from robustbench_kpca.records.record import find_records
+    from robustbench_kpca.report.consistency import load_consistent
+    from robustbench_kpca.report.distances import accuracies
+
+    budgets = [part.strip() for part in eps.split(",")]
+    loaded = [load_consistent(path) for place in records for path in find_records(place)]
+    rows = [
+        (record.spec.model.name, record.spec.protocol.name, budget, found)
+        for record in loaded
+        for budget, found in zip(budgets, accuracies(record, [parse_fraction(one) for one in budgets]), strict=True)
+    ]
+    if json:
+        keys = ("model", "protocol", "eps")
+        _console.show_json([dict(zip(keys, row, strict=False)) | vars(row[3]) for row in rows])
+        return
+    shown = [
+        (*names, PERCENT.number(found.value), PERCENT.interval(found.low, found.high), found.n)
+        for *names, found in rows
+    ]
+    _console.show_table("", ("Model", "Protocol", "eps", "robust accuracy (%)", "95 % interval", "n"), shown)

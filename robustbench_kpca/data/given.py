@@ -1,0 +1,198 @@
+"""Data as a Python program gives them: tensors, arrays, loaders, torch's `Dataset`, Hugging Face's `datasets`."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+from torch import Tensor
+from torch.utils.data import Dataset as TorchDataset
+
+from robustbench_kpca.data.base import Dataset, Image, array_fingerprint
+from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.request import View
+from robustbench_kpca.data.samples import ArraySamples, Samples
+from robustbench_kpca.errors import BadInputError
+
+
+def as_dataset(
+    images: Any, labels: Any = None, *, name: str = "images", classes: int | None = None, view: View | None = None
+) -> Dataset:
+    """Convert the arguments of a call to a data set.
+
+    Args:
+        images: a `Dataset`; the name of a data set; a float tensor or array (batch, channels, height, width) in [0, 1],
+            or a uint8 array (batch, height, width, 3); a loader of pairs of float tensors and labels; a map-style
+            `torch.utils.data.Dataset` of pairs of an image and a label; or a Hugging Face `datasets.Dataset` with one
+            column of images and one of labels. Images of the latter two may be float tensors, uint8 arrays or Pillow
+            images.
+        labels: one integer label per image, if `images` is a tensor or array.
+        name: name of a data set made from these. Its ids are "0", "1", ... in the given order.
+        classes: number of classes, where the labels do not have all of them.
+        view: how Pillow images are resized and cropped; default: as for DeiT.
+
+    Raises:
+        BadInputError: images or labels of another type or shape, or as in `load_data`.
+
+    """
+    if isinstance(images, Dataset):
+        return images
+    if isinstance(images, str):
+        return load_data(images, view=view or View())
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", name)
+    if type(images).__module__.startswith("datasets.") and labels is None:
+        return _from_hub(images, name, view or View(), classes)
+    if isinstance(images, TorchDataset) and labels is None and hasattr(images, "__getitem__"):
+        numbers = _labels_of(images)
+        titles = getattr(images, "classes", None)
+        names = [str(one) for one in titles] if isinstance(titles, (list, tuple)) else None
+        return ItemSamples(images, numbers, name=name, classes=classes, names=names, view=view or View())
+    if not isinstance(images, (Tensor, np.ndarray)) and labels is None and isinstance(images, Iterable):
+        images, labels = _gather(images)
+    if not isinstance(images, (Tensor, np.ndarray)) or labels is None:
+        raise BadInputError(
+            f"images of type {type(images).__name__}, labels of type {type(labels).__name__}",
+            expected="tensors or arrays, a loader of (images, labels), a torch or Hugging Face dataset, or a data name",
+        )
+    numbers = _numbers(labels, len(images))
+    ids = [str(i) for i in range(len(numbers))]
+    made = ArraySamples(
+        _pictures(images), numbers, name=name, split="all", ids=ids, classes=classes or _counted(numbers)
+    )
+    made.counted = classes is None
+    return made
+
+
+class ItemSamples(Samples):
+    """The items of an indexed collection, read on access: `items[i]` is an image, or begins with one.
+
+    Args:
+        items: the collection.
+        labels: one per item.
+        name: name of the set.
+        classes: number of classes; None: that of the names, or else counted.
+        names: of the classes, None if unknown.
+        view: how Pillow images are resized and cropped.
+
+    """
+
+    def __init__(
+        self, items: Any, labels: Sequence[int], *, name: str, classes: int | None, names: Sequence[str] | None,
+        view: View,
+    ) -> None:  # fmt: skip
+        number = classes or (len(names) if names else _counted(labels))
+        super().__init__(name, "all", [str(i) for i in range(len(labels))], labels, number)
+        self.items, self.view = items, view
+        self.class_names = tuple(names) if names and len(names) == number else None
+        self.counted = classes is None and not names
+        self.resized = view.how if isinstance(self._item(0), Pillow.Image) else ""
+
+    def image(self, index: int) -> Image:
+        """Image number `index`."""
+        item = self._item(index)
+        if isinstance(item, Pillow.Image):
+            return np.array(self.view.apply(item.convert("RGB")))
+        if isinstance(item, Tensor) and item.is_floating_point() and item.ndim == 3:
+            return item.detach().cpu()
+        if isinstance(item, np.ndarray) and item.dtype == np.uint8 and item.ndim == 3 and item.shape[2] == 3:
+            return item
+        shape = tuple(getattr(item, "shape", ()))
+        raise BadInputError(
+            f"image {index} of data '{self.name}' is a {type(item).__name__} of shape {shape}",
+            expected="a float tensor (channels, height, width) in [0, 1], a uint8 array (height, width, 3), or a "
+            "Pillow image",
+        )
+
+    def fingerprint(self, index: int) -> str:
+        """Hash of the values."""
+        image = self.image(index)
+        return array_fingerprint(image.numpy() if isinstance(image, Tensor) else image)
+
+    def _item(self, index: int) -> Any:
+        item = self.items[index]
+        return item[0] if isinstance(item, (tuple, list)) else item
+
+
+class _Column:
+    """One column of a Hugging Face data set."""
+
+    def __init__(self, table: Any, column: str) -> None:
+        self.table, self.column = table, column
+
+    def __getitem__(self, index: int) -> Any:
+        return self.table[index][self.column]
+
+
+def _from_hub(table: Any, name: str, view: View, classes: int | None) -> ItemSamples:
+    """Read a Hugging Face data set: its column of images, and the first of its columns of labels."""
+    features: Any = getattr(table, "features", None)
+    if not isinstance(features, dict) or not hasattr(table, "num_rows") or isinstance(table.num_rows, dict):
+        raise BadInputError(f"a {type(table).__name__}", expected='one split of a data set, such as data["test"]')
+    kinds = {column: type(feature).__name__ for column, feature in features.items()}
+    pictures = [column for column, kind in kinds.items() if kind == "Image"]
+    labelled = [column for column, kind in kinds.items() if kind == "ClassLabel"] or [
+        column for column in ("label", "labels") if str(getattr(features.get(column), "dtype", "")).startswith("int")
+    ]
+    if not pictures or not labelled:
+        raise BadInputError(
+            f"a data set with the columns {', '.join(f'{c} ({k})' for c, k in kinds.items())}",
+            expected="one of images and one of labels",
+        )
+    feature = features[labelled[0]]
+    names = list(feature.names) if kinds[labelled[0]] == "ClassLabel" else None
+    labels = [int(label) for label in table[labelled[0]]]
+    return ItemSamples(_Column(table, pictures[0]), labels, name=name, classes=classes, names=names, view=view)
+
+
+def _labels_of(items: Any) -> list[int]:
+    """Return the labels of a torch data set: its `targets`, or else those of all items."""
+    targets = getattr(items, "targets", None)
+    if isinstance(targets, (list, tuple, Tensor, np.ndarray)) and len(targets) == len(items):
+        return _numbers(targets, len(items))
+    try:
+        return _numbers([int(items[index][1]) for index in range(len(items))], len(items))
+    except (TypeError, ValueError, IndexError, KeyError) as error:
+        raise BadInputError(f"the data set failed ({error})", expected="items of (image, integer label)") from None
+
+
+def _numbers(labels: Any, images: int) -> list[int]:
+    try:
+        targets = torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadInputError(f"labels are not a tensor ({error})", expected="one integer label per image") from None
+    if targets.ndim != 1 or targets.is_floating_point() or len(targets) != images:
+        raise BadInputError(
+            f"labels of shape {tuple(targets.shape)} and dtype {targets.dtype} for {images} images",
+            expected="one integer label per image",
+        )
+    return [int(label) for label in targets.tolist()]
+
+
+def _pictures(images: Tensor | NDArray[Any]) -> Image:
+    if isinstance(images, Tensor):
+        return images.detach().cpu()
+    if images.dtype == np.uint8 and images.ndim == 4 and images.shape[3] == 3:
+        return images
+    if images.dtype in (np.float32, np.float64) and images.ndim == 4:
+        return torch.from_numpy(np.ascontiguousarray(images))
+    raise BadInputError(
+        f"an array of {images.dtype} and shape {images.shape}",
+        expected="uint8 (batch, height, width, 3), or floats (batch, channels, height, width) in [0, 1]",
+    )
+
+
+def _counted(labels: Sequence[int]) -> int:
+    return max([*labels, 0]) + 1  # at least 1: 0 would mean images without labels
+
+
+def _gather(loader: Iterable[Any]) -> tuple[Tensor, Tensor]:
+    try:
+        pairs = [(torch.as_tensor(images), torch.as_tensor(labels)) for images, labels in loader]
+    except (TypeError, ValueError) as error:
+        raise BadInputError(f"the loader failed ({error})", expected="batches of (images, labels)") from None
+    if not pairs:
+        raise BadInputError("the loader yields no batches", expected="batches of (images, labels)")
+    return torch.cat([pair[0] for pair in pairs]), torch.cat([pair[1] for pair in pairs])

@@ -1,0 +1,84 @@
+"""What a source of models promises, and how a model says which pictures it takes and what its outputs mean."""
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from robustbench_kpca.data.request import View
+from robustbench_kpca.errors import BadInputError
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where models come from, such as a library; the name of its file is the prefix of its models.
+
+    Attributes:
+        build: takes a name, whether trained weights are asked for, and options; returns a module that maps images in
+            [0, 1] to logits, described by `describe`.
+        has: tells whether a name is one of its models, without a network. Names without prefix are tried on it.
+
+    """
+
+    build: Callable[[str, bool, dict[str, Any]], nn.Module]
+    has: Callable[[str], bool]
+
+
+def library(name: str, wanted_by: str, extra: str = "") -> Any:
+    """Import an optional package.
+
+    Args:
+        name: of the package.
+        wanted_by: the model that needs it, for the error.
+        extra: the optional dependency of this project that has it.
+
+    Raises:
+        BadInputError: it is missing or cannot be imported.
+
+    """
+    try:
+        return importlib.import_module(name)
+    except Exception as error:  # noqa: BLE001 (missing, or incompatible with newer packages)
+        raise BadInputError(
+            f"model '{wanted_by}' needs {name}, which cannot be imported ({[*str(error).splitlines(), ''][0][:80]})",
+            fix=f"pip install 'robustbench-kpca[{extra}]'" if extra else f"pip install {name}",
+        ) from None
+
+
+def describe(model: nn.Module, view: View | None = None, class_names: Sequence[str] | None = None) -> nn.Module:
+    """State how pictures become the inputs of a model, and the names of its classes; return the model."""
+    model.view = view  # type: ignore[assignment] # torch types attributes as tensors and modules
+    model.class_names = None if class_names is None else tuple(class_names)  # type: ignore[assignment]
+    return model
+
+
+def stated_view(model: nn.Module) -> View | None:
+    """Return how pictures become the inputs of a model as it states it, or as timm's configuration does, or None."""
+    view: Any = getattr(model, "view", None)
+    if isinstance(view, View):
+        return view
+    settings: dict[str, Any] = getattr(model, "pretrained_cfg", None) or {}
+    size: Any = getattr(getattr(model, "patch_embed", None), "img_size", None)
+    if size is None and "input_size" not in settings:
+        return None
+    side = int(size[0]) if size is not None else int(settings["input_size"][-1])
+    return View(side, settings.get("crop_pct") or View.crop, settings.get("interpolation") or View.interpolation)
+
+
+def class_names_of(model: nn.Module) -> tuple[str, ...] | None:
+    """Return the names of a model's classes in their order, None if it does not state them."""
+    names: Any = getattr(model, "class_names", None)
+    return tuple(str(name) for name in names) if isinstance(names, (tuple, list)) else None
+
+
+def stated_classes(model: nn.Module) -> int | None:
+    """Return the number of a model's classes as it states it, None if it does not."""
+    names, number = class_names_of(model), getattr(model, "num_classes", None)
+    return len(names) if names else number if isinstance(number, int) and number > 0 else None
+
+
+def is_differentiable(model: nn.Module) -> bool:
+    """Tell whether gradients can be taken through a model; one that runs outside torch has `differentiable = False`."""
+    return bool(getattr(model, "differentiable", True))

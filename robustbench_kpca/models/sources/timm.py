@@ -1,0 +1,40 @@
+"""`timm:NAME`: a model of the library timm with its weights, normalised inside by its own mean and std."""
+
+from typing import Any
+
+from torch import nn
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.models.checkpoint import only_weights, silent_hub
+from robustbench_kpca.models.normalisation import normalise_inside
+from robustbench_kpca.models.source import Source, describe, library
+from robustbench_kpca.registry import unknown_name
+
+
+def _build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
+    timm = library("timm", f"timm:{name}")
+    if name.split(".")[0] not in timm.list_models():
+        raise unknown_name("timm model", name, timm.list_models())
+    try:
+        with silent_hub(), only_weights():
+            model: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
+    except Exception as error:  # noqa: BLE001 (the hub fails in many ways)
+        raise BadInputError(
+            f"timm model '{name}' could not be built ({[*str(error).splitlines(), ''][0][:100]})",
+            fix="without a network connection add --checkpoint FILE",
+        ) from None
+    settings: Any = model.pretrained_cfg
+    return describe(normalise_inside(model, settings["mean"], settings["std"]), class_names=_class_names(timm, model))
+
+
+def _class_names(timm: Any, model: Any) -> Any:
+    """Return the WordNet ids of a model with the classes of an ImageNet; None for other numbers of classes."""
+    subset = timm.data.infer_imagenet_subset(model)
+    return timm.data.ImageNetInfo(subset).label_names() if subset else None
+
+
+def _has(name: str) -> bool:
+    return name.split(".")[0] in library("timm", f"timm:{name}").list_models()
+
+
+SOURCE = Source(_build, _has)

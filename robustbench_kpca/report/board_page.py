@@ -1,0 +1,166 @@
+"""The HTML page of a board, as one self-contained file: what its template is given."""
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from robustbench_kpca.metrics import metric_for
+from robustbench_kpca.report.board import Board, Run
+from robustbench_kpca.report.board_spec import Column, Described, Row
+from robustbench_kpca.report.commands import command
+from robustbench_kpca.report.corruption_figures import corruption_figures
+from robustbench_kpca.report.explain import explain, provenance, samples, values_of
+from robustbench_kpca.report.heatmap import scale
+from robustbench_kpca.report.lines import FEW, MOST
+from robustbench_kpca.report.plots import against_eps, clean_and_robust, clean_columns, eps_panels
+from robustbench_kpca.report.ranking import ALPHA
+from robustbench_kpca.report.table import (
+    audit_lines,
+    audit_summary,
+    cells,
+    heading,
+    single_heads,
+    single_trainings,
+)
+from robustbench_kpca.web import render
+
+CAPTION = (
+    "{values} of {samples}, seed {seed}; 95 % intervals on demand. Bold: better than every other model in that column "
+    "by a paired test on the same images (Holm-adjusted, p < {alpha}); no bold, no clear winner. ↓: lower is better."
+)
+TRAININGS = (
+    "A row of several trainings shows their mean and a 95 % interval over trainings and images, and is bold by a "
+    "t-test over trainings; (1 of 3): the number of trainings that were evaluated."
+)
+RANKING = (
+    "Rank: 1 + the number of rows that are clearly better in the column {rank_by}, by the paired test that decides "
+    "what is bold (p < {alpha}, Holm-adjusted over the better rows). Rows share a rank (=) where these samples do not "
+    "tell them apart; they are sorted by value."
+)
+_CURVES = f"Up to {FEW} models share a panel; more have one each, with the others in grey (the first {MOST} by value)."
+_ARXIV = re.compile(r"(.*?),? *(arXiv:[0-9]{4}[.][0-9]{4,5})[.]?", re.DOTALL)
+
+
+def html(board: Board, folder: Path | None = None, downloads: Sequence[str] = ()) -> str:
+    """Render index.html: sortable, filterable, no request to anywhere.
+
+    Args:
+        board: with its records.
+        folder: where the page will lie; links to records lead from there. None: no links.
+        downloads: files beside the page that have its numbers.
+
+    """
+    spec = board.spec
+    rows = _rows(board)
+    return render(
+        "board.html.j2", "report", title=spec.title, intro=_plain(spec.intro), rows=rows, facets=_facets(rows),
+        caption=_caption(board), ranking=RANKING.format(rank_by=spec.rank_by, alpha=ALPHA), values=values_of(board),
+        columns=[_head(board, column) for column in board.columns], sorted=True, downloads=downloads,
+        audit=audit_lines(board), audited=audit_summary(board), single=single_trainings(board),
+        single_heads=single_heads(board), scatter=clean_and_robust(board), scatter_caption=_scatter_caption(board),
+        attacked=" and ".join(dict.fromkeys(panel.metric.title for panel in eps_panels(board).values())),
+        figures=against_eps(board), curves_note=_CURVES, corruptions=corruption_figures(board), scale=scale(),
+        runs=[_run(board, number, run, folder) for number, run in enumerate(board.runs)],
+        provenance=[_plain(line.removeprefix("- ")) for line in provenance(board)],
+    )  # fmt: skip
+
+
+def _caption(board: Board) -> str:
+    found = CAPTION.format(values=values_of(board), samples=_plain(samples(board)), seed=board.spec.seed, alpha=ALPHA)
+    return f"{found} {TRAININGS}" if single_trainings(board) else found
+
+
+def _scatter_caption(board: Board) -> str:
+    columns = clean_columns(board)
+    if columns is None:
+        return ""
+    return (
+        f"{columns[1].title} against {columns[0].title}, with 95 % intervals. Dashed: the Pareto front, the models "
+        "than which no other is better in one and as good in the other. The numbers are in the table above."
+    )
+
+
+def _rows(board: Board) -> list[dict[str, Any]]:
+    """Return what the table shows, with links, facets and widths of bars."""
+    found = cells(board)
+    given = list(board.ranks.values())
+    places = {row.title: row for row in board.spec.rows}
+    for made in found:
+        row = places[made["model"]]
+        about = board.spec.described(row.models[0])
+        made |= {
+            "tied": given.count(made["rank"]) > 1 if made["rank"] else False,
+            "facets": _facets_of(board, row, about),
+            "paper": (about.paper or "").replace("arXiv:", "https://arxiv.org/abs/"),
+        }
+        for column, cell in zip(board.columns, made["columns"], strict=True):
+            if cell["value"] is not None:
+                unit = metric_for(column.metric).unit
+                cell |= {
+                    "runs": board.runs_of(row, column),
+                    "number": unit.number(cell["value"]),
+                    "interval": unit.interval(cell["low"], cell["high"]),
+                    "share": f"{unit.share(cell['value']):.1f}",
+                }
+    return found
+
+
+def _facets_of(board: Board, row: Row, about: Described) -> dict[str, str]:
+    facets = {"Attention": about.attention, "Backbone": about.backbone, "Training": about.training}
+    if about.adversarial is not None:
+        facets["Adversarial"] = "yes" if about.adversarial else "no"
+    sizes = [run.record.spec.model.parameters for run in board.runs_of_model(row.models[0]) if run.record]
+    facets["Parameters"] = f"{float(f'{max(sizes) / 1e6:.1g}'):g} M" if sizes else None
+    return {name: value for name, value in facets.items() if value is not None}
+
+
+def _facets(rows: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
+    """Return the values to choose from, of those facets that have several."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        for name, value in row["facets"].items():
+            found.setdefault(name, []).append(value)
+    return {name: sorted(set(values)) for name, values in found.items() if len(set(values)) > 1}
+
+
+def _head(board: Board, column: Column) -> dict[str, Any]:
+    metric = metric_for(column.metric)
+    run = next((run for run in board.runs if run.record and run.evaluation in board.spec.needed(column)), None)
+    citations = run.record.citations if run is not None and run.record is not None else ()
+    return {
+        "title": column.title,
+        "heading": heading(board, column),
+        "lower": metric.lower_is_better,
+        "ranked": column.title == board.spec.rank_by,
+        "what": _plain(f"{metric.what} {explain(board, column)}".strip()),
+        "cites": [match.groups() if (match := _ARXIV.fullmatch(one)) else (one, "") for one in citations],
+    }
+
+
+def _run(board: Board, number: int, run: Run, folder: Path | None) -> dict[str, Any]:
+    eps = f", eps = {run.evaluation.eps}" if run.evaluation.eps else ""
+    link = _link(run.record.path, folder) if run.record is not None else ""
+    table = link.rpartition("/")[0] + "/" + run.record.outcomes_file.file if run.record is not None and link else ""
+    words = run.record.command if run.record is not None else ()
+    made = words[0] if len(words) == 1 else shlex.join(words)  # one item: a call from Python
+    return {
+        "number": number, "model": run.model, "protocol": f"{run.evaluation.protocol}{eps}", "state": run.state,
+        "link": link, "table": table.removeprefix("/"), "command": made or command(board.spec, [run], "runs"),
+    }  # fmt: skip
+
+
+def _link(path: Path | None, folder: Path | None) -> str:
+    """Return the way from a page's folder to a file; "" where there is none."""
+    if path is None or folder is None:
+        return ""
+    try:
+        return os.path.relpath(path, folder).replace(os.sep, "/")
+    except ValueError:  # another drive
+        return ""
+
+
+def _plain(text: str) -> str:
+    return text.replace("`", "")

@@ -1,0 +1,47 @@
+"""The numbers of a board for other programs: board.csv and board.json."""
+
+import csv
+import io
+import json
+from typing import Any
+
+from robustbench_kpca.metrics import metric_for
+from robustbench_kpca.report.board import Board
+from robustbench_kpca.report.table import MISSING, cells
+
+HEAD = ("rank", "model", "column", "metric", "protocols", "value", "low", "high", "n", "best", "flags")
+
+
+def csv_text(board: Board) -> str:
+    """Render board.csv: one line per cell; values are not scaled, so accuracies are in [0, 1]."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(HEAD)
+    for row in cells(board):
+        for column, cell in zip(board.columns, row["columns"], strict=True):
+            numbers = ["" if cell[name] is None else f"{cell[name]:.9g}" for name in ("value", "low", "high")]
+            what = [column.title, column.metric, " ".join(column.protocols)]
+            rest = [cell["n"] or "", int(cell["best"]), "; ".join(cell["flags"])]
+            writer.writerow([row["rank"] or "", row["model"], *what, *numbers, *rest])
+    return text.getvalue()
+
+
+def json_text(board: Board) -> str:
+    """Render board.json: what the board is of, its columns, and its rows with their cells."""
+    spec, ready = board.spec, sum(run.record is not None for run in board.runs)
+    content: dict[str, Any] = {
+        "name": board.name, "title": spec.title, "data": spec.data, "split": spec.split, "seed": spec.seed,
+        "rank_by": spec.rank_by, "runs": len(board.runs), "ready": ready,
+        "columns": [
+            {"title": one.title, "metric": one.metric, "protocols": one.protocols,
+             "unit": metric_for(one.metric).unit.name, "lower_is_better": metric_for(one.metric).lower_is_better}
+            for one in board.columns
+        ],
+        "rows": [
+            {"rank": row["rank"], "model": row["model"], "marks": row["marks"],
+             "cells": [None if cell["text"] == MISSING else {key: value for key, value in cell.items() if key != "text"}
+                       for cell in row["columns"]]}
+            for row in cells(board)
+        ],
+    }  # fmt: skip
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,134 @@
+"""Match the classes of data with those of a model: by name, by WordNet id, or by number; or refuse the pair.
+
+A number is compared with a label only if both count the same classes. Names are compared without regard to case and
+underscores; a name such as "tench, Tinca tinca" is any of its parts, and a WordNet id any of its words in ImageNet.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from robustbench_kpca.data.cells import CellSamples
+from robustbench_kpca.data.imagenet_classes import imagenet_wnids, imagenet_words, is_imagenet
+from robustbench_kpca.data.relabelled import Relabelled
+from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.errors import BadInputError
+
+UNLIKELY = 1e-9
+"""Where only labels tell the number of classes: the least probability, if every class is equally frequent, that none of
+the labels is larger."""
+_SHOWN = 3
+Names = dict[int, set[str]]
+
+
+def match_classes(data: Samples, classes: int, names: Sequence[str] | None) -> tuple[Samples, str]:
+    """Return the samples with the model's numbers as labels, and in words how the classes were matched.
+
+    Args:
+        data: the samples.
+        classes: number of logits of the model.
+        names: of the model's classes, None if unknown.
+
+    Raises:
+        BadInputError: the classes do not match, or a class of the data is none of the model's, or several.
+
+    """
+    if data.is_pair or data.counted:
+        return data, _by_counted_number(data, classes)
+    if not data.classes:
+        return data, ""
+    theirs = _names_of(data)
+    if data.held is not None and names is None and classes == len(data.held) != data.classes:
+        order = {label: place for place, label in enumerate(data.held)}
+        return Relabelled(data, order, classes, None), f"{classes} classes, by the order of their WordNet ids"
+    imagenet = classes == data.classes == len(imagenet_wnids()) and data.class_names is None
+    if imagenet and (names is None or is_imagenet(names)):
+        return data, f"{classes} classes, by number: both are taken as ImageNet-1K's"
+    if theirs is not None and names is not None:
+        return _by_name(data, theirs, names)
+    if classes != data.classes:
+        raise BadInputError(
+            f"the model has {classes} classes, but data '{data.name}' has {data.classes}",
+            expected="equally many, or names of both",
+            fix="choose another model or other --data; class folders are matched by name where the model states names",
+        )
+    return data, f"{classes} classes, by number"
+
+
+def _by_counted_number(data: Samples, classes: int) -> str:
+    """Check labels of data that do not say how many classes there are; for a pair, those of its known classes."""
+    known = data.labels if data.known_classes is None else data.known_classes
+    highest, count = max(known), data.known or len(data)
+    if highest >= classes:
+        raise BadInputError(
+            f"data '{data.name}' has the label {highest}, but the model has {classes} classes",
+            expected=f"labels from 0 to {classes - 1}",
+        )
+    if ((highest + 1) / classes) ** count < UNLIKELY:
+        raise BadInputError(
+            f"the {count} labels of data '{data.name}' go up to {highest}, but the model has {classes} classes",
+            expected="labels of all its classes",
+            fix="choose another model; in Python, if these are some of its classes, give classes=" + str(classes),
+        )
+    return f"labels up to {highest} of {classes} classes, by number"
+
+
+def _by_name(data: Samples, theirs: Names, names: Sequence[str]) -> tuple[Samples, str]:
+    owners: dict[str, set[int]] = {}
+    for number, name in enumerate(names):
+        for word in _words(name):
+            owners.setdefault(word, set()).add(number)
+    if is_imagenet(names):
+        owners |= {wnid: {number} for number, wnid in enumerate(imagenet_wnids())}
+    found = {label: _only(words, owners) for label, words in theirs.items()}
+    lost = [label for label, number in found.items() if number is None]
+    numbers = {label: number for label, number in found.items() if number is not None}
+    if lost or len(set(numbers.values())) != len(numbers):
+        odd = [_title(data, label) for label in lost or numbers][:_SHOWN]
+        raise BadInputError(
+            f"{len(lost) or 'two'} classes of data '{data.name}' ({', '.join(odd)}) are not one class each of the "
+            f"model's {len(names)} ({', '.join(names[:_SHOWN])}, ...)",
+            expected="equal names, or WordNet ids",
+            fix="rename the folders, or write a labels.csv (file, label) with the model's own numbers",
+        )
+    shown = ", ".join(f"{_title(data, label)} is {number}" for label, number in list(numbers.items())[:_SHOWN])
+    more = ", ..." if len(numbers) > _SHOWN else ""
+    how = f"{len(numbers)} of {len(names)} classes, by name ({shown}{more})"
+    if all(label == number for label, number in numbers.items()) and data.classes == len(names):
+        return data, how
+    if isinstance(data, CellSamples):
+        raise BadInputError(f"stored data '{data.name}' number their classes in another order than the model")
+    return Relabelled(data, numbers, len(names), names), how
+
+
+def _only(words: set[str], owners: Mapping[str, set[int]]) -> int | None:
+    """Return the one class that has one of the words; a WordNet id decides alone."""
+    exact = [word for word in words if word in owners and _is_wnid(word)]
+    found = set().union(*(owners.get(word, set()) for word in exact or words))
+    return next(iter(found)) if len(found) == 1 else None
+
+
+def _names_of(data: Samples) -> Names | None:
+    """Return label -> words for it, None if the data state no names."""
+    wnids = imagenet_wnids() if data.held is not None or data.class_names is None else ()
+    if data.held is not None:
+        return {label: _words(wnids[label]) for label in data.held}
+    if data.class_names is not None:
+        return {label: _words(name) for label, name in enumerate(data.class_names)}
+    return {label: _words(wnid) for label, wnid in enumerate(wnids)} if data.classes == len(wnids) else None
+
+
+def _title(data: Samples, label: int) -> str:
+    return imagenet_wnids()[label] if data.class_names is None else data.class_names[label]
+
+
+def _words(name: str) -> set[str]:
+    whole = _plain(name)
+    found = {whole, *(_plain(part) for part in name.split(","))}
+    return found | {_plain(word) for word in imagenet_words().get(whole, ())} if _is_wnid(whole) else found
+
+
+def _plain(name: str) -> str:
+    return " ".join(name.replace("_", " ").casefold().split())
+
+
+def _is_wnid(word: str) -> bool:
+    return len(word) == 9 and word[0] == "n" and word[1:].isdigit()

@@ -1,0 +1,248 @@
+"""Classes of data and model are matched by name, WordNet id or number, or the run is refused."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from robustbench_kpca import evaluate
+from robustbench_kpca.data.given import as_dataset
+from robustbench_kpca.data.imagenet_classes import imagenet_wnids, imagenet_words, is_imagenet
+from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.request import View
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.measure import measure_together
+from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.trial import NamedModel
+from robustbench_kpca.records.record import load_record
+from robustbench_kpca.tasks.classification.classes import match_classes
+from robustbench_kpca.tasks.prepare import prepare
+
+TENCH, GOLDFISH, CRANE_BIRD = "n01440764", "n01443537", "n02012849"
+VIEW = View(8, 1.0)
+
+
+class Hue(nn.Module):
+    """Class k of `classes` where the picture is brightest in red at level k / classes: its answers are known."""
+
+    def __init__(self, classes, names=None):
+        super().__init__()
+        self.levels = nn.Parameter(torch.linspace(0, 1, classes))
+        self.class_names = names
+        self.eval()
+
+    def forward(self, x):
+        return -50 * (x[:, 0].mean((1, 2))[:, None] - self.levels) ** 2
+
+
+def folder(root, levels, size=8):
+    """One picture a class, of one red level each."""
+    for name, level in levels.items():
+        pixels = np.zeros((size, size, 3), np.uint8)
+        pixels[..., 0] = round(255 * level)
+        (root / name).mkdir(parents=True)
+        Image.fromarray(pixels).save(root / name / "0.png")
+    return str(root)
+
+
+def test_folders_are_matched_by_name_whatever_the_order(tmp_path):
+    """The numbers of the model are in another order than the folders."""
+    data = load_data(folder(tmp_path / "pets", {"cat": 0.5, "dog_house": 1.0}), view=VIEW)
+    names = ["Bird", "cat, domestic cat", "Dog House"]
+    made, how = match_classes(data, 3, names)
+    assert made.labels == [1, 2]
+    assert (made.classes, made.class_names) == (3, tuple(names))
+    assert how == "2 of 3 classes, by name (cat is 1, dog_house is 2)"
+    record = evaluate(Hue(3, names), data, protocol="clean")
+    assert record.metrics["clean_accuracy"].value == 1.0
+    assert record.outcomes["label"].tolist() == [1, 2]
+    assert record.spec.data.matched == how
+    again, same = match_classes(made, 3, names)
+    assert again is made
+    assert same.startswith(("2 of 3", "3 of 3"))
+
+
+@pytest.mark.parametrize(
+    ("levels", "classes", "names", "message"),
+    [
+        ({"cat": 0, "dog": 1}, 10, None, "10 classes, but data 'pets' has 2"),
+        ({"cat": 0, "dog": 1}, 1000, None, "1000 classes, but data 'pets' has 2"),
+        ({"cat": 0, "cow": 1}, 3, ["bird", "cat", "dog"], r"1 classes of data 'pets' \(cow\)"),
+        ({"cat": 0, "dog": 1}, 3, ["cat", "dog", "cat"], r"1 classes of data 'pets' \(cat\)"),
+        ({"cat": 0, "kitty": 1}, 2, ["cat, kitty", "dog"], "two classes"),
+    ],
+)
+def test_classes_that_do_not_match_are_refused(tmp_path, levels, classes, names, message):
+    data = load_data(folder(tmp_path / "pets", levels), view=VIEW)
+    with pytest.raises(BadInputError, match=message):
+        evaluate(Hue(classes, names), data, protocol="clean", out=tmp_path / "runs")
+    assert not list((tmp_path / "runs").glob("*record*"))
+
+
+def test_a_thousand_logits_on_ten_digits_are_refused():
+    with pytest.raises(BadInputError, match="1000 classes, but data 'digits' has 10"):
+        evaluate(Hue(1000), "digits", protocol="clean")
+
+
+def test_wordnet_ids_are_imagenets_numbers_or_an_order(tmp_path):
+    data = load_data(folder(tmp_path / "some", {CRANE_BIRD: 0.1, GOLDFISH: 0.2, TENCH: 0.3}), view=VIEW)
+    wnids = imagenet_wnids()
+    index = [wnids.index(name) for name in sorted((CRANE_BIRD, GOLDFISH, TENCH))]
+    assert data.labels == index
+    for names in (None, wnids, [imagenet_words()[name][0] for name in wnids]):
+        made, how = match_classes(data, 1000, names)
+        assert made.labels == index
+        assert "1000 classes, by number" in how
+    made, how = match_classes(data, 3, None)
+    assert (made.labels, made.classes) == ([0, 1, 2], 3)
+    assert how == "3 classes, by the order of their WordNet ids"
+    assert match_classes(data.take([2]), 3, None)[0].labels == [2], "a part counts the classes of the whole folder"
+    made, _ = match_classes(data, 4, ["crane", "goldfish", "tench, Tinca tinca", "cat"])
+    assert sorted(zip(made.ids, made.labels, strict=True)) == [
+        (f"{TENCH}/0.png", 2), (f"{GOLDFISH}/0.png", 1), (f"{CRANE_BIRD}/0.png", 0)
+    ]  # fmt: skip
+    with pytest.raises(BadInputError, match="4 classes, but data 'some' has 1000"):
+        match_classes(data, 4, None)
+
+
+def test_ten_folders_are_not_ten_digits(tmp_path):
+    from robustbench_kpca import load_model
+
+    model = load_model("vit_digits")
+    for names in (imagenet_wnids()[:10], [f"class{i}" for i in range(10)]):
+        data = load_data(folder(tmp_path / names[0], dict.fromkeys(names, 0.5), size=32), view=View(32, 1.0))
+        with pytest.raises(BadInputError, match="10 classes of data"):
+            evaluate(model, data, protocol="clean")
+    data = load_data(folder(tmp_path / "digits", dict.fromkeys("379", 0.5), size=32), view=View(32, 1.0))
+    assert evaluate(model, data, protocol="clean").outcomes["label"].tolist() == [3, 7, 9]
+
+
+def test_lists_of_imagenets_names():
+    import torchvision
+
+    categories = torchvision.models.ResNet18_Weights.DEFAULT.meta["categories"]
+    assert is_imagenet(categories)
+    assert is_imagenet(imagenet_wnids())
+    assert not is_imagenet(categories[::-1])
+    assert not is_imagenet(categories[:-1])
+
+
+def test_labels_alone_may_be_some_of_a_models_classes_but_not_implausibly_few():
+    images = torch.rand(40, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    few = as_dataset(images[:3], [0, 4, 6])
+    assert match_classes(few, 10, None)[1] == "labels up to 6 of 10 classes, by number"
+    many = as_dataset(images, [i % 10 for i in range(40)])
+    with pytest.raises(BadInputError, match="40 labels of data 'images' go up to 9, but the model has 1000"):
+        match_classes(many, 1000, None)
+    assert match_classes(as_dataset(images, [i % 10 for i in range(40)], classes=1000), 1000, None)[0]
+    with pytest.raises(BadInputError, match="has the label 9"):
+        match_classes(many, 9, None)
+
+
+def test_models_that_number_classes_differently_share_one_run(tmp_path):
+    data = load_data(folder(tmp_path / "pets", {"cat": 0.0, "dog": 1.0}), view=VIEW).in_order()
+    models = [NamedModel(Hue(2, names), f"m{i}") for i, names in enumerate((("cat", "dog"), ("dog", "cat"), None))]
+    made = measure_together(models, data, *prepare("clean", {}), RunOptions(out=tmp_path / "runs"))
+    assert [record.metrics["clean_accuracy"].value for record in made] == [1.0, 0.0, 1.0]
+    assert [record.spec.data.matched for record in made] == [
+        "2 of 2 classes, by name (cat is 0, dog is 1)", "2 of 2 classes, by name (cat is 1, dog is 0)",
+        "2 classes, by number",
+    ]  # fmt: skip
+    stored = [load_record(path) for path in sorted((tmp_path / "runs").glob("*.record.json"))]
+    assert {record.spec.data.matched for record in stored} == {record.spec.data.matched for record in made}
+    again = measure_together(models, data, *prepare("clean", {}), RunOptions(out=tmp_path / "runs"))
+    assert [record.created for record in again] == [record.created for record in made]
+
+
+def test_an_attack_sees_the_labels_of_the_model(tmp_path):
+    data = load_data(folder(tmp_path / "pets", {"cat": 0.0, "dog": 1.0}), view=VIEW)
+    record = evaluate(Hue(2, ("dog", "cat")), data, protocol="fgsm-linf-8_255", audit=False)
+    assert record.outcomes["broken_by"].tolist() == ["clean", "clean"]
+    assert record.outcomes["label"].tolist() == [1, 0]
+
+
+def test_segmentation_attacks_on_classifiers_are_refused():
+    with pytest.raises(BadInputError, match=r"'segpgd'.*many labels"):
+        evaluate(Hue(10), "digits", protocol="segpgd20-linf-8_255", audit=False)
+
+
+# --- sizes ---
+
+
+def test_pictures_in_memory_are_resized_only_where_a_size_is_asked_for(monkeypatch):
+    from robustbench_kpca.models.source import describe
+
+    seen = []
+    model = describe(Hue(10), View(48, 0.875, "bilinear"))
+    model.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape[-1]))
+    with pytest.raises(BadInputError, match=r"32 x 32, but the model takes 48 x 48; add --size 48 .* --size 32"):
+        evaluate(model, "digits", protocol="clean")
+    shown = evaluate(model, "digits", protocol="clean", size=48)
+    assert set(seen) == {48}
+    assert shown.spec.data.resized == "bilinear 48 of 48, as torchvision"
+    seen.clear()
+    asis = evaluate(model, "digits", protocol="clean", size=32)
+    assert set(seen) == {32}
+    assert asis.spec.data.resized is None
+    assert asis.spec.data.digest == load_data("digits").digest() != shown.spec.data.digest
+
+
+def test_records_name_the_rule_by_which_files_are_resized(tmp_path):
+    data = load_data(folder(tmp_path / "pets", {"cat": 0, "dog": 1}, size=20), view=View(8, 0.875))
+    record = evaluate(Hue(2), data.take([0, 1]), protocol="clean")
+    assert record.spec.data.resized == "bicubic 8 of 9, as torchvision"
+
+
+# --- folders ---
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("image,class\n0.png,1\n", r"labels.csv has the columns image, class; expected file and label"),
+        ("", r"columns \(none\)"),
+        ("file,label\n0.png,\n", "line 2 .* not complete"),
+        ("file,label\n0.png\n", "line 2 .* not complete"),
+        ("file,label\n0.png,cat\n1.png,3\n", "line 3 .*label 3"),
+        ("file,label\n../0.png,1\n", "paths inside"),
+        ("file,label\n7.png,1\n", "does not exist"),
+    ],
+)
+def test_tables_of_labels_that_cannot_be_used(tmp_path, text, message):
+    for number in range(2):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{number}.png")
+    (tmp_path / "labels.csv").write_text(text)
+    with pytest.raises(BadInputError, match=message):
+        load_data(str(tmp_path))
+
+
+def test_tables_of_numbers_and_of_names(tmp_path):
+    for number in range(3):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{number}.png")
+    (tmp_path / "labels.csv").write_text("file, label\n0.png, dog\n1.png, cat\n2.png, dog\n")
+    data = load_data(str(tmp_path), view=VIEW)
+    assert (data.labels, data.class_names, data.classes) == ([1, 0, 1], ("cat", "dog"), 2)
+    (tmp_path / "labels.csv").write_text(f"file,label\n0.png,{GOLDFISH}\n1.png,{TENCH}\n")
+    assert load_data(str(tmp_path), view=VIEW).labels == [1, 0]
+    (tmp_path / "labels.csv").write_text("file,label\n0.png,5\n1.png,2\n")
+    data = load_data(str(tmp_path), view=VIEW)
+    assert (data.labels, data.counted) == ([5, 2], True)
+
+
+def test_a_flat_folder_is_of_unknown_classes(tmp_path):
+    for number in range(2):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{number}.png")
+    data = load_data(str(tmp_path), view=VIEW)
+    assert (len(data), data.classes) == (2, 0)
+    with pytest.raises(BadInputError, match=r"no labels.*--against"):
+        evaluate(Hue(2), data, protocol="clean")
+    (tmp_path / "cat").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "cat" / "0.png")
+    with pytest.raises(BadInputError, match="2 images beside its class folders"):
+        load_data(str(tmp_path), view=VIEW)
+
+
+def test_autoattack_suggests_the_standard_one():
+    with pytest.raises(BadInputError, match="did you mean 'autoattack-linf-8_255' or"):
+        prepare("autoattack", {})

@@ -1,0 +1,160 @@
+"""FMN: minimal distances where they are known, a plain transcription of algorithm 1, and foolbox's program."""
+
+import math
+
+import pytest
+import torch
+from attack_checks import Wavy, drive, rand, where_the_box_binds
+
+from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca.attacks.fmn import FMN
+from robustbench_kpca.attacks.shared.ball import distance
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.report.distances import accuracies, distances
+
+EVERYWHERE = {"linf": Threat("linf", 1.0), "l2": Threat("l2", 100.0), "l1": Threat("l1", 1000.0)}
+DUAL = {"linf": 1, "l2": 2, "l1": math.inf}
+ORDER = {"linf": math.inf, "l2": 2, "l1": 1}
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_the_distance_to_a_hyperplane_is_minimal(linear, norm):
+    weight = rand(0, 2, 4, 4) - 0.5
+    x = 0.45 + 0.1 * rand(1, 8, 2, 4, 4)
+    score = x.flatten(1) @ weight.flatten()
+    model = linear(weight, -float(score.median()) - 1e-3).double()
+    y = model(x).argmax(1)
+    least = (score - score.median() - 1e-3).abs() / weight.flatten().norm(p=DUAL[norm])
+    state = drive(FMN(steps=300, step_size=1.0, gamma=0.05), model, x, y, EVERYWHERE[norm], None)
+    lies_at(state, model, x, least, norm)
+
+
+def test_the_distance_is_nearly_minimal_where_pixels_touch_the_box(linear):
+    model, x, y, least = where_the_box_binds(linear, 16)
+    state = drive(FMN(steps=300, step_size=1.0, gamma=0.05), model, x, y, EVERYWHERE["l2"], None)
+    lies_at(state, model, x, least, "l2")
+
+
+def lies_at(state, model, x, least, norm):
+    """The last iterate is as far as the plane and at it; what is misclassified is no nearer.
+
+    On an exact plane the search may come ever closer without crossing it, as algorithm 1 has it.
+    """
+    with torch.no_grad():
+        assert float(model(state["at"]).abs().max()) < 1e-3
+    ratio = distance(state["at"], x, norm) / least
+    assert float(ratio.min()) >= 1 - 2e-2
+    assert float(ratio.max()) < 1.02
+    found = torch.isfinite(state["best_distance"])
+    assert bool(found.any())
+    assert float((state["best_distance"] / least)[found].min()) >= 1 - 1e-5
+
+
+def _projected(delta, radius, norm):
+    if norm == "linf":
+        return delta.clamp(-radius, radius)
+    return delta if float(delta.norm()) <= radius else delta * (radius / float(delta.norm()))
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_a_plain_transcription_finds_the_same(norm):
+    model, x, steps, first, gamma = Wavy((1, 5, 5)), rand(1, 6, 1, 5, 5), 30, 0.5, 0.05
+    y = model(x).argmax(1)
+    fmn = FMN(steps=steps, step_size=first, gamma=gamma)
+    state = drive(fmn, model, x, y, EVERYWHERE[norm], None)
+    for row in range(6):
+        delta, radius, best, nearest = torch.zeros_like(x[row]), math.inf, math.inf, None
+        corner = float(torch.maximum(x[row], 1 - x[row]).flatten().norm(p=ORDER[norm]))
+        for k in range(steps):
+            image = (x[row] + delta).requires_grad_()
+            logits = model(image[None])[0]
+            label = int(y[row])
+            loss = logits[label] - max(logits[j] for j in range(3) if j != label)
+            (g,) = torch.autograd.grad(loss, image)
+            turn = (1 + math.cos(math.pi * k / steps)) / 2
+            gamma_k, alpha_k = 0.001 + (gamma - 0.001) * turn, first * (0.01 + 0.99 * turn)
+            length = float(delta.flatten().norm(p=ORDER[norm]))
+            if loss.item() < 0:
+                if length < best:
+                    best, nearest = length, x[row] + delta
+                radius = min(radius * (1 - gamma_k), best)
+            elif best == math.inf:
+                radius = length + loss.item() / float(g.flatten().norm(p=DUAL[norm]))
+            else:
+                radius *= 1 + gamma_k
+            radius = min(radius, corner)
+            delta = _projected(delta - alpha_k * g / g.norm(), radius, norm)
+            delta = (x[row] + delta).clamp(0, 1) - x[row]
+        assert float(state["best_distance"][row]) == pytest.approx(best, rel=1e-6)
+        if nearest is not None:
+            assert torch.allclose(state["x"][row], nearest, atol=1e-6)
+    assert int(torch.isfinite(state["best_distance"]).sum()) >= 4
+
+
+@pytest.mark.parametrize(("norm", "name"), [("linf", "LInfFMNAttack"), ("l1", "L1FMNAttack")])
+def test_distances_equal_foolbox(norm, name):
+    """Its L2FMNAttack does not project, so there is nothing to compare there."""
+    foolbox = pytest.importorskip("foolbox")
+    model, x = Wavy((2, 5, 5), dtype=torch.float32).eval(), rand(2, 12, 2, 5, 5, dtype=torch.float32)
+    y = model(x).argmax(1)
+    state = drive(FMN(steps=50, step_size=1.0, gamma=0.05), model, x, y, EVERYWHERE[norm], None)
+    seen = foolbox.PyTorchModel(model, bounds=(0, 1))
+    theirs = getattr(foolbox.attacks, name)(steps=50)(seen, x, y, epsilons=None)[0]
+    far = (theirs - x).flatten(1).norm(p=ORDER[norm], dim=1).double()
+    found = torch.isfinite(state["best_distance"])
+    assert int(found.sum()) >= 10
+    assert torch.allclose(state["best_distance"][found], far[found], rtol=1e-3)
+
+
+def test_one_run_with_policy_last_gives_every_smaller_budget(linear):
+    """The distance in the outcomes is the minimal one, so robust images at eps are those that lie further away."""
+    weight = (rand(0, 1, 5, 5) - 0.5).float()
+    x = 0.4 + 0.2 * rand(1, 12, 1, 5, 5, dtype=torch.float32)
+    score = x.flatten(1) @ weight.flatten()
+    bias = -float(score.median()) - 1e-3
+    least = (score + bias).abs() / weight.abs().sum()
+    found = evaluate(
+        linear(weight, bias).eval(), x, (score + bias > 0).long(), protocol="fmn-linf-32_255", audit=False, batch_size=6
+    ).outcomes  # fmt: skip
+    order = [int(name) for name in found["sample"]]
+    near = least[order] < 32 / 255 / 1.05
+    assert int(near.sum()) > 3
+    assert [name == "fmn" for name in found["broken_by"][near.numpy()]] == [True] * int(near.sum())
+    ratio = torch.from_numpy(found["linf"])[near] / least[order][near]
+    assert float(ratio.min()) >= 1 - 1e-4
+    assert float(ratio.max()) < 1.06
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("records")
+    model, data = load_model("vit_digits"), load_data("digits", limit=12)
+    return folder, evaluate(model, data, protocol="fmn-linf-32_255", out=folder, audit=False, steps=30)
+
+
+def test_the_curve_is_that_of_the_distances(searched, capsys):
+    folder, record = searched
+    found = distances(record)
+    assert len(found) == 12
+    assert len(set(found)) > 5
+    asked = sorted(float(value) for value in found if value < 32 / 255)[::3]
+    values = [one.value for one in accuracies(record, [0.0, *asked])]
+    assert values == [sum(one > eps + 1e-6 for one in found) / 12 for eps in [0.0, *asked]]
+    assert values == sorted(values, reverse=True)
+    assert values[0] == record.metrics["clean_accuracy"].value
+    assert accuracies(record, [32 / 255])[0].value == record.metrics["robust_accuracy"].value
+    assert main(["records", "curve", str(folder), "--eps", "1/255,32/255"]) == 0
+    assert "1/255" in capsys.readouterr().out
+
+
+def test_what_has_no_minimal_distances_is_refused(searched, capsys):
+    folder, record = searched
+    with pytest.raises(BadInputError, match=r"eps = 0\.2"):
+        accuracies(record, [0.2])
+    other = evaluate(load_model("vit_digits"), load_data("digits", limit=4), protocol="fgsm-linf-8_255", audit=False)
+    with pytest.raises(BadInputError, match="fgsm-linf-8_255"):
+        accuracies(other, [0.01])
+    assert main(["records", "curve", str(folder), "--eps", "1"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

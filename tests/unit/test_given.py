@@ -1,0 +1,149 @@
+"""What a Python program may give: names, arrays, torch's and Hugging Face's data sets, several protocols at once."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from robustbench_kpca import evaluate, load_data
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.data.given import as_dataset
+from robustbench_kpca.data.request import View
+from robustbench_kpca.errors import BadInputError
+
+RNG = np.random.default_rng(0)
+PIXELS = RNG.integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
+LABELS = [0, 1, 2, 0, 1, 2]
+
+
+@pytest.fixture
+def digits():
+    """The first eight digits, as floats and as bytes."""
+    few = load_data("digits", limit=8)
+    floats, labels = few.tensors()
+    return few, floats, np.stack([few.image(i) for i in range(8)]), labels
+
+
+@pytest.mark.usefixtures("few_resamples")
+def test_a_name_and_several_protocols(digits):
+    few, floats, array, labels = digits
+    clean, attacked = evaluate("vit_digits", few, protocol=["clean", "fgsm-linf-8_255"], audit=False)
+    assert [clean.spec.protocol.name, attacked.spec.protocol.name] == ["clean", "fgsm-linf-8_255"]
+    assert clean.spec.model.name == clean.spec.model.source == "vit_digits"
+    for images, given in ((floats, labels), (array, labels.numpy()), (floats.numpy(), labels.tolist())):
+        record = evaluate("vit_digits", images, given, protocol="clean")
+        assert record.outcomes["prediction"].tolist() == clean.outcomes["prediction"].tolist()
+        assert record.spec.model.probe_sha256 == clean.spec.model.probe_sha256
+
+
+def test_a_named_model_brings_its_data():
+    record = evaluate("vit_digits", protocol="clean")
+    assert (record.spec.data.name, record.spec.data.n) == ("digits", 364)
+    with pytest.raises(BadInputError, match="without data"):
+        evaluate(torch.nn.Identity(), protocol="clean")
+
+
+class Items(torch.utils.data.Dataset):
+    """A map-style data set; `kind` is how it holds an image."""
+
+    classes = ("a", "b", "c")
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __len__(self):
+        return len(PIXELS)
+
+    def __getitem__(self, index):
+        image = PIXELS[index]
+        if self.kind == "pillow":
+            return Image.fromarray(image), LABELS[index]
+        return (torch.from_numpy(image).permute(2, 0, 1).float() / 255 if self.kind == "tensor" else image), LABELS[
+            index
+        ]
+
+
+@pytest.mark.parametrize("kind", ["pillow", "tensor", "array"])
+def test_torchs_data_sets(kind):
+    data = as_dataset(Items(kind), view=View(8, 1.0))
+    images, labels = data.tensors()
+    assert torch.allclose(images, torch.from_numpy(PIXELS).permute(0, 3, 1, 2).float() / 255)
+    assert labels.tolist() == LABELS
+    assert data.class_names == ("a", "b", "c")
+    assert data.resized == ("bicubic 8 of 8, as torchvision" if kind == "pillow" else "")
+    assert data.digest() == as_dataset(Items(kind), view=View(8, 1.0)).digest()
+
+
+def test_a_subset_of_torch_has_no_names():
+    data = as_dataset(torch.utils.data.Subset(Items("tensor"), [1, 2]))
+    assert data.labels == [1, 2]
+    assert data.counted
+
+
+def test_hugging_faces_data_sets():
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c"])})
+    table = datasets.Dataset.from_dict(
+        {"image": [Image.fromarray(one) for one in PIXELS], "label": LABELS}, features=features
+    )
+    data = as_dataset(table, view=View(8, 1.0))
+    assert np.array_equal(data.image(4), PIXELS[4])
+    assert (data.labels, data.class_names) == (LABELS, ("a", "b", "c"))
+    with pytest.raises(BadInputError, match="one of images and one of labels"):
+        as_dataset(table.remove_columns("label"))
+    with pytest.raises(BadInputError, match="one split"):
+        as_dataset(datasets.DatasetDict({"test": table}))
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (PIXELS.astype(np.int64), LABELS, "int64"),
+        (PIXELS.transpose(0, 3, 1, 2), LABELS, "uint8"),
+        (PIXELS, LABELS[:2], "one integer label"),
+        (object(), None, "object"),
+    ],
+)
+def test_what_cannot_be_used(images, labels, message):
+    with pytest.raises(BadInputError, match=message):
+        as_dataset(images, labels)
+
+
+def test_the_command_line_asks_for_data_of_other_families(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "from robustbench_kpca import load_model\ndef net(): return load_model('vit_digits')"
+    )
+    few = ["-p", "clean", "-o", "runs", "--limit", "8"]
+    assert main(["eval", "-m", "mine.py:net", *few]) == 2
+    assert "add --data" in capsys.readouterr().err
+    assert main(["eval", "-m", "mine.py:net", "--data", "digits", *few]) == 0
+    assert main(["eval", "-m", "vit_digits_adv", "-m", "symvit_digits", *few]) == 0
+    assert main(["eval", "-m", "vit_digits", "-m", "symvit_shapes", *few]) == 2
+    assert "several data sets" in capsys.readouterr().err
+    names = {path.name.partition("__")[0] for path in (tmp_path / "runs").glob("*.record.json")}
+    assert names == {"mine.py-net", "vit_digits_adv", "symvit_digits"}
+
+
+def test_an_onnx_file_is_attacked_by_queries_only(tmp_path, monkeypatch, capsys):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    make, weight = onnx.helper, RNG.normal(size=(3 * 32 * 32, 10)).astype(np.float32)
+    graph = make.make_graph(
+        [make.make_node("Flatten", ["x"], ["f"]), make.make_node("MatMul", ["f", "w"], ["y"])], "g",
+        [make.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 3, 32, 32])],
+        [make.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 10])],
+        [onnx.numpy_helper.from_array(weight, "w")],
+    )  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8), "net.onnx")
+    asked = ["eval", "-m", "net.onnx", "--data", "digits", "--limit", "8", "-o", "runs"]
+    assert main([*asked, "-p", "clean", "-p", "pgd20-linf-8_255"]) == 2
+    assert "'pgd' of protocol" in capsys.readouterr().err
+    assert not list((tmp_path / "runs").glob("*.record.json"))
+    assert main([*asked, "-p", "clean", "-p", "square-linf-8_255", "--set", "queries=3"]) == 2  # clean has no queries
+    assert main([*asked, "-p", "clean"]) == 0
+    assert main([*asked, "-p", "noise-linf-8_255", "--json"]) == 0
+    assert "not audited" in capsys.readouterr().out
+    assert main(["audit", "net.onnx", "--data", "digits"]) == 2
+    assert "without gradients" in capsys.readouterr().err

@@ -1,0 +1,102 @@
+"""Curves and points: every name is text in the page's ink, beside its own line, and nothing is drawn twice."""
+
+import re
+import warnings
+from itertools import pairwise
+from xml.etree import ElementTree as ET
+
+import matplotlib as mpl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robustbench_kpca.records.estimate import Estimate, proportion
+from robustbench_kpca.report.lines import FEW, Axis, dodged, lines
+from robustbench_kpca.report.plots import pareto
+
+HOSTILE = "</text><script>alert('&')</script> $\\frac{1}$ \x00\x1b\n模 _x"
+SVG = "{http://www.w3.org/2000/svg}"
+AXIS = Axis("severity", "accuracy", ticks={0: "clean", 1: "1", 2: "2"})
+
+
+def texts(svg):
+    return ["".join(node.itertext()) for node in ET.fromstring(svg).iter(f"{SVG}text")]
+
+
+def estimate(value):
+    return Estimate(value, value - 0.05, value + 0.05, 100, "wilson")
+
+
+def curve(*values):
+    return {x: None if value is None else estimate(value) for x, value in enumerate(values)}
+
+
+def test_few_curves_are_named_beside_their_ends():
+    svg = lines({"best": curve(0.9, 0.8, 0.7), "worst": curve(0.5, 0.4, 0.1)}, AXIS, "Two & curves")
+    shown = texts(svg)
+    assert shown[:3] == ["clean", "1", "2"]
+    assert {"severity", "accuracy (%)", "best", "worst"} <= set(shown)
+    assert shown.index("best") < shown.index("worst") or "best" in shown
+    assert 'role="img" aria-label="Two &amp; curves"' in svg
+    assert "currentColor" in svg
+    assert "#101112" not in svg
+
+
+def test_many_curves_have_a_panel_each():
+    names = [f"model_{number}" for number in range(FEW + 3)]
+    svg = lines({name: curve(0.9, 0.8) for name in names}, AXIS, "t")
+    assert [text for text in texts(svg) if text.startswith("model")] == names
+    assert svg.count("M ") < 40 * len(names), "the others are one path in every panel"
+
+
+def test_an_unmeasured_value_breaks_the_line():
+    def parts(drawn):
+        return [
+            path.get("d").count("M ")
+            for path in ET.fromstring(lines({"m": drawn}, AXIS, "")).iter(f"{SVG}path")
+            if "stroke-width: 1.4" in path.get("style", "")
+        ]
+
+    assert 2 in parts(curve(0.9, 0.8, None, 0.6, 0.5))
+    assert 2 not in parts(curve(0.9, 0.8, 0.7, 0.6, 0.5))
+
+
+def test_nothing_to_draw():
+    assert lines({}, AXIS, "") == lines({"m": curve(None, None)}, AXIS, "") == ""
+
+
+@pytest.mark.parametrize("name", [HOSTILE, "_softmax", "$a$b", "x" * 90])
+def test_names_are_text_whatever_is_in_them(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        svg = lines({name: curve(0.5, 0.4)}, AXIS, name)
+    shown = name.replace("\x00\x1b\n", "\N{REPLACEMENT CHARACTER}" * 3)
+    assert shown in texts(svg)
+    assert "<script" not in svg
+    assert not re.search(r"<image|dc:date|href=\"(?!#)", svg)
+
+
+def test_the_same_bytes_twice_and_settings_stay():
+    before = dict(mpl.rcParams)
+    curves = {"a": {0: proportion(9, 10), 1: None, 2: proportion(1, 10)}, "b": curve(0.3, 0.2)}
+    assert lines(curves, AXIS, "") == lines(dict(curves), AXIS, "")
+    assert dict(mpl.rcParams) == before
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=12))
+def test_labels_keep_their_order_and_distance(values):
+    found = dodged(values, 5, 0, 100)
+    order = sorted(range(len(values)), key=lambda place: values[place])
+    placed = [found[place] for place in order]
+    assert all(second - first >= 5 - 1e-9 for first, second in pairwise(placed))
+    assert min(placed) >= -1e-9
+    assert max(placed) <= 100 + 1e-9
+
+
+def test_labels_that_have_room_stay_where_they_are():
+    assert dodged([10, 50, 20], 5, 0, 100) == [10, 50, 20]
+
+
+def test_the_front_is_what_no_other_point_dominates():
+    points = {"a": (90, 50), "b": (80, 60), "c": (80, 55), "d": (70, 40), "e": (90, 50)}
+    assert pareto(points) == ["b", "a", "e"]

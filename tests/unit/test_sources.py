@@ -1,0 +1,350 @@
+"""Models of every source: they answer as their own library does, and their pictures are those of its own transforms."""
+
+import json
+import pickle
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from robustbench_kpca import load_model
+from robustbench_kpca.errors import BadInputError, UnknownNameError
+from robustbench_kpca.models.loading import input_view
+from robustbench_kpca.models.source import class_names_of
+from robustbench_kpca.models.sources import SOURCES
+
+NAMES = ["plane", "car", "bird"]
+
+
+@pytest.fixture
+def images():
+    return torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def picture():
+    rows, columns = np.mgrid[0:70, 0:90]
+    planes = [np.sin(rows / 9 + columns / 17), np.cos(columns / 11), np.sin(rows * columns / 700)]
+    return Image.fromarray(np.rint(127.5 + 127.5 * np.stack(planes, -1)).astype(np.uint8))
+
+
+@pytest.fixture(scope="module")
+def hf(tmp_path_factory):
+    """A tiny ViT of transformers, saved as its users save it."""
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("owner") / "tiny"
+    config = transformers.ViTConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=32, patch_size=16,
+        id2label=dict(enumerate(NAMES)), label2id={name: i for i, name in enumerate(NAMES)},
+    )  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        transformers.ViTForImageClassification(config).half().save_pretrained(folder)
+    transformers.ViTImageProcessor(
+        size={"height": 32, "width": 32}, image_mean=[0.4, 0.5, 0.6], image_std=[0.2, 0.25, 0.3]
+    ).save_pretrained(folder)
+    return folder
+
+
+def test_a_transformers_model_answers_as_in_its_library(hf, images):
+    transformers = pytest.importorskip("transformers")
+    model, theirs = load_model(f"hf:{hf}"), transformers.AutoModelForImageClassification.from_pretrained(hf).float()
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in ([0.4, 0.5, 0.6], [0.2, 0.25, 0.3]))
+    with torch.no_grad():
+        expected = theirs.eval()(pixel_values=(images - mean) / std).logits
+        assert torch.allclose(model(images), expected, atol=1e-6)
+    assert next(model.parameters()).dtype == torch.float32, "a file in half precision is computed in single precision"
+    assert class_names_of(model) == tuple(NAMES)
+    assert not model.training
+
+
+@pytest.mark.parametrize(
+    ("processor", "how"),
+    [
+        ({"size": {"height": 32, "width": 32}}, "bilinear 32, squashed"),
+        ({"size": {"height": 24, "width": 24}, "resample": 3}, "bicubic 24, squashed"),
+    ],
+)
+def test_pictures_are_those_of_the_image_processor(hf, picture, tmp_path, processor, how):
+    transformers = pytest.importorskip("transformers")
+    one = transformers.ViTImageProcessor(**processor)
+    _agree(one, picture, how)
+
+
+def test_processors_that_crop(picture):
+    transformers = pytest.importorskip("transformers")
+    crop = {"height": 32, "width": 32}
+    clip = transformers.CLIPImageProcessor(size={"shortest_edge": 37}, crop_size=crop, resample=3)
+    _agree(clip, picture, "bicubic 32 of 37, as transformers")
+    convnext = transformers.ConvNextImageProcessor(size={"shortest_edge": 28}, crop_pct=0.875, resample=3)
+    _agree(convnext, picture, "bicubic 28 of 32, as transformers")
+
+
+def _agree(processor, picture, how):
+    from robustbench_kpca.models.sources._image_processor import normalisation_of, view_of
+
+    view = view_of(processor, "x")
+    assert view.how == how
+    mean, std = (np.reshape(values, (3, 1, 1)) for values in normalisation_of(processor, "x"))
+    theirs = np.asarray(processor(picture, return_tensors="np")["pixel_values"][0])
+    ours = np.asarray(view.apply(picture)).transpose(2, 0, 1) / 255
+    assert np.abs(theirs * std + mean - ours).max() < 0.01
+
+
+def test_a_processor_that_does_something_else_is_refused():
+    transformers = pytest.importorskip("transformers")
+    from robustbench_kpca.models.sources._image_processor import view_of
+
+    class Odd(transformers.ViTImageProcessor):
+        def __call__(self, picture, **how):
+            return super().__call__(picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT), **how)
+
+    with pytest.raises(BadInputError, match=r"Odd.*not supported"):
+        view_of(Odd(size={"height": 32, "width": 32}), "x")
+    with pytest.raises(BadInputError, match="not supported"):
+        view_of(transformers.ViTImageProcessor(size={"height": 32, "width": 24}), "x")
+
+
+def test_transformers_code_is_never_run_and_weights_must_be_whole(hf, tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    folder = tmp_path / "m"
+    folder.mkdir()
+    for file in ("config.json", "preprocessor_config.json"):
+        (folder / file).write_text((hf / file).read_text())
+    state = safetensors.load_file(hf / "model.safetensors")
+    safetensors.save_file({k: v for k, v in state.items() if "classifier" not in k}, folder / "model.safetensors")
+    with pytest.raises(BadInputError, match="lack 2 tensors"):
+        load_model(f"hf:{folder}")
+    config = json.loads((hf / "config.json").read_text())
+    code = {
+        "model_type": "mine",
+        "auto_map": {"AutoConfig": "evil.Config", "AutoModelForImageClassification": "evil.M"},
+    }
+    (folder / "config.json").write_text(json.dumps(config | code))
+    (folder / "evil.py").write_text("import pathlib; pathlib.Path(__file__).with_name('ran').touch()")
+    with pytest.raises(BadInputError, match="not run"):
+        load_model(f"hf:{folder}")
+    assert not (folder / "ran").exists()
+    with pytest.raises(BadInputError, match="trust_remote_code"):
+        load_model(f"hf:{folder}", trust_remote_code=True)
+
+
+class Bomb:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+def test_a_pickle_among_transformers_weights_is_not_run(hf, tmp_path):
+    folder = tmp_path / "m"
+    folder.mkdir()
+    for file in ("config.json", "preprocessor_config.json"):
+        (folder / file).write_text((hf / file).read_text())
+    torch.save({"bomb": Bomb(tmp_path / "ran")}, folder / "pytorch_model.bin")
+    with pytest.raises(BadInputError, match="cannot be loaded"):
+        load_model(f"hf:{folder}")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_model_from_the_cache_of_the_hub(hf, tmp_path, monkeypatch, images):
+    """`hf:OWNER/NAME` where the hub's client has only its cache."""
+    hub = pytest.importorskip("transformers").utils.hub
+    for module in (hub.constants, pytest.importorskip("huggingface_hub").constants):
+        monkeypatch.setattr(module, "HF_HUB_CACHE", str(tmp_path))
+        monkeypatch.setattr(module, "HF_HUB_OFFLINE", True)
+    snapshot = tmp_path / "models--someone--mine" / "snapshots" / ("0" * 40)
+    shutil.copytree(hf, snapshot)
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text("0" * 40)
+    with torch.no_grad():
+        assert torch.equal(load_model("hf:someone/mine")(images), load_model(f"hf:{hf}")(images))
+    with pytest.raises(BadInputError, match="hf:someone/else"):
+        load_model("hf:someone/else")
+
+
+def test_a_segmenter_of_transformers_answers_every_pixel(tmp_path, fork, images):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.SegformerConfig(
+        num_encoder_blocks=2, depths=[1, 1], sr_ratios=[1, 1], hidden_sizes=[8, 8], num_attention_heads=[1, 1],
+        patch_sizes=[7, 3], strides=[4, 2], mlp_ratios=[1, 1], decoder_hidden_size=8, num_labels=4,
+    )  # fmt: skip
+    transformers.SegformerForSemanticSegmentation(config).save_pretrained(tmp_path / "s")
+    transformers.SegformerImageProcessor(size={"height": 32, "width": 32}).save_pretrained(tmp_path / "s")
+    model = load_model(f"hf:{tmp_path / 's'}")
+    mean, std = model.pixel_mean, model.pixel_std
+    with torch.no_grad():
+        small = model.net(pixel_values=(images - mean) / std).logits
+        assert small.shape[2:] == (8, 8)
+        expected = nn.functional.interpolate(small, (32, 32), mode="bilinear", align_corners=False)
+        assert torch.allclose(model(images), expected, atol=1e-6)
+
+
+def test_a_checkpoint_for_a_transformers_model(hf, images, tmp_path):
+    state = {name: value + 0.01 for name, value in load_model(f"hf:{hf}").net.state_dict().items()}
+    torch.save(state, tmp_path / "w.pt")
+    model = load_model(f"hf:{hf}", tmp_path / "w.pt")
+    assert torch.equal(model.net.classifier.bias, state["classifier.bias"])
+    assert load_model(f"hf:{hf}", untrained=True)(images).shape == (3, 3)
+
+
+@pytest.fixture
+def torchvision_cache(monkeypatch, tmp_path):
+    """Weights of ShuffleNet in the folder where torchvision keeps what it downloads."""
+    import torchvision
+
+    weights = torchvision.models.ShuffleNet_V2_X0_5_Weights.DEFAULT
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    file = tmp_path / "hub" / "checkpoints" / weights.url.rpartition("/")[2]
+    file.parent.mkdir(parents=True)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = torchvision.models.shufflenet_v2_x0_5().eval()
+    torch.save(net.state_dict(), file)
+    return weights, net, file
+
+
+def test_a_torchvision_model_with_its_own_transforms(torchvision_cache, picture):
+    weights, net, file = torchvision_cache
+    model, transform = load_model("torchvision:shufflenet_v2_x0_5"), weights.transforms()
+    x = torch.from_numpy(np.array(input_view(model).apply(picture))).permute(2, 0, 1)[None].float() / 255
+    with torch.no_grad():
+        assert torch.allclose(model(x), net(transform(picture)[None]), atol=1e-4)
+    assert class_names_of(model) == tuple(weights.meta["categories"])
+    torch.save({"bomb": Bomb(file.with_name("ran"))}, file)
+    with pytest.raises(BadInputError, match="could not be built"):
+        load_model("torchvision:shufflenet_v2_x0_5")
+    assert not file.with_name("ran").exists()
+
+
+@pytest.mark.parametrize("name", ["resnet50", "efficientnet_b0", "vit_b_16", "inception_v3", "swin_t"])
+def test_views_of_torchvision_weights_are_their_transforms(name, picture):
+    import torchvision
+
+    from robustbench_kpca.data.request import View
+
+    shown = torchvision.models.get_model_weights(name).DEFAULT.transforms()
+    view = View.between(shown.crop_size[0], shown.resize_size[0], shown.interpolation.value)
+    assert (view.size, view.short_side) == (shown.crop_size[0], shown.resize_size[0])
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (shown.mean, shown.std))
+    theirs = shown(picture) * std + mean
+    ours = torch.from_numpy(np.array(view.apply(picture))).permute(2, 0, 1) / 255
+    assert torch.allclose(theirs, ours, atol=1e-6)
+
+
+class Scores(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4))
+
+    def forward(self, x):
+        return self.net(x)
+
+
+@pytest.fixture(scope="module")
+def onnx_file(tmp_path_factory):
+    """A linear map as an ONNX file for batches of two, and the same map in torch."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = Scores().eval()
+    weight, bias = (value.detach().numpy() for value in (net.net[1].weight, net.net[1].bias))
+    make = onnx.helper
+    graph = make.make_graph(
+        [make.make_node("Flatten", ["x"], ["f"]), make.make_node("Gemm", ["f", "w", "b"], ["y"], transB=1)], "g",
+        [make.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 3, 8, 8])],
+        [make.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 4])],
+        [onnx.numpy_helper.from_array(weight, "w"), onnx.numpy_helper.from_array(bias, "b")],
+    )  # fmt: skip
+    path = tmp_path_factory.mktemp("onnx") / "scores.onnx"
+    onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8), path)
+    return path, net
+
+
+@pytest.mark.parametrize("prefix", ["", "onnx:"])
+def test_an_onnx_file_answers_as_the_network(onnx_file, prefix):
+    path, net = onnx_file
+    x = torch.rand(5, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    model = load_model(f"{prefix}{path}")
+    with torch.no_grad():
+        assert torch.allclose(model(x), net(x), atol=1e-5)
+        scaled = load_model(f"onnx:{path}", mean=0.5, std=[0.2, 0.3, 0.4])
+        shown = (x - 0.5) / torch.tensor([0.2, 0.3, 0.4]).view(3, 1, 1)
+        assert torch.allclose(scaled(x), net(shown), atol=1e-5)
+    assert input_view(model).size == 8
+
+
+def test_onnx_files_that_cannot_be_used(onnx_file, tmp_path):
+    (tmp_path / "bad.onnx").write_bytes(b"no network")
+    for name, message, options in [
+        (tmp_path / "none.onnx", "cannot read", {}),
+        (tmp_path / "bad.onnx", "onnxruntime", {}),
+        (onnx_file[0], "'depth'", {"depth": 2}),
+        (onnx_file[0], "model.mean", {"mean": "grey"}),
+    ]:
+        with pytest.raises(BadInputError, match=message):
+            load_model(f"onnx:{name}", **options)
+
+
+FACTORY = """
+import torch
+from helper_of_mine import CLASSES
+
+def make(classes=CLASSES):
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, classes)).eval()
+"""
+
+
+@pytest.mark.parametrize("name", ["sub/mine_too.py:make", "mine:make"])
+def test_a_factory_in_a_file_or_in_the_current_folder(fork, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    for folder, file in ((tmp_path, "mine.py"), (tmp_path / "sub", "mine_too.py")):
+        (folder / file).write_text(FACTORY)
+        (folder / "helper_of_mine.py").write_text("CLASSES = 5")
+    before = list(sys.path)
+    assert load_model(name, classes=7)(torch.zeros(1, 3, 2, 2)).shape == (1, 7)
+    assert load_model(name)(torch.zeros(1, 3, 2, 2)).shape == (1, 5)
+    assert sys.path == before
+    for loaded in ("mine", "helper_of_mine"):
+        sys.modules.pop(loaded, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("resnet18", "timm:resnet18 or torchvision:resnet18"),
+        ("google/vit-base-patch16-224", "hf:google/vit-base-patch16-224"),
+        ("mine.py", "mine.py:FACTORY"),
+        ("vit_digit", "'vit_digits'"),
+        ("torchvision:resnet181", "'resnet18'"),
+        ("torchvision:fasterrcnn_resnet50_fpn", "torchvision classifier"),
+        ("hf:nowhere", "OWNER/NAME"),
+        ("none.py:make", "no file"),
+    ],
+)
+def test_a_name_of_another_source_is_suggested_with_its_prefix(name, message):
+    with pytest.raises((UnknownNameError, BadInputError), match=message):
+        load_model(name)
+
+
+def test_a_library_that_is_missing_is_one_line(monkeypatch):
+    for prefix, missing in (("hf", "transformers"), ("onnx", "onnxruntime")):
+        monkeypatch.setitem(sys.modules, missing, None)
+        with pytest.raises(BadInputError, match=rf"{missing}.*pip install 'robustbench-kpca\["):
+            load_model(f"{prefix}:owner/name")
+
+
+def test_sources_are_listed_without_their_libraries():
+    assert SOURCES.names() == ["hf", "onnx", "timm", "torchvision"]
+
+
+def test_the_bomb_explodes_when_unpickled(tmp_path):
+    pickle.loads(pickle.dumps(Bomb(tmp_path / "ran"))).close()
+    assert (tmp_path / "ran").exists()
