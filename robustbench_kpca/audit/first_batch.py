@@ -43,11 +43,11 @@ class FirstBatch:
         findings = []
         if (change := self._change(runner, self.images)) > REPEATED:
             findings.append(unrepeatable(change))
-        kept = min(_ROWS, (len(self.images) + 1) // 2)
-        others = self.images[:1].expand(len(self.images) - kept, *self.images.shape[1:])
-        beside = torch.cat([self.images[:kept], others])
-        if runner.draws == 1 and (change := self._change(runner, beside, kept)) > BATCH_MATES:
-            findings.append(mixed(change))
+        elif runner.draws == 1:  # else other images get different noise
+            kept = min(_ROWS, (len(self.images) + 1) // 2)
+            others = self.images[:1].expand(len(self.images) - kept, *self.images.shape[1:])
+            change = self._change(runner, torch.cat([self.images[:kept], others]), kept)
+            findings += [mixed(change)] if change > BATCH_MATES else []
         return accepted(findings, allow, "an evaluation of this model")
 
     def again(self, runner: Runner, allow: Collection[str]) -> list[str]:
