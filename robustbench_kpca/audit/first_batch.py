@@ -29,7 +29,7 @@ class FirstBatch:
     @classmethod
     def of(cls, runner: Runner, images: Images, logits: Logits) -> "FirstBatch":
         """Keep what is needed to show the batch again; `logits` are the answer to it."""
-        return cls(images, logits[:_ROWS].cpu().clone(), runner.batch_size, _versions(runner.model))
+        return cls(images, _kept(logits), runner.batch_size, _versions(runner.model))
 
     def preflight(self, runner: Runner, allow: Collection[str]) -> list[Finding]:
         """Check what every evaluation needs: a pass can be repeated, and an image does not depend on its batch.
@@ -81,7 +81,13 @@ class FirstBatch:
         """Return the largest change of the kept logits, relative to their spread."""
         before = self.logits[:rows]
         spread = float((before - before.mean(1, keepdim=True)).abs().amax().clamp_min(1e-30))
-        return float((runner.logits(images.to(runner.device))[: len(before)].cpu() - before).abs().amax()) / spread
+        now = _kept(runner.logits(images.to(runner.device)))[: len(before)]
+        return float((now - before).abs().amax()) / spread
+
+
+def _kept(logits: Logits) -> Logits:
+    """Copy the logits of the first images; those that are NaN or infinite are refused elsewhere."""
+    return logits[:_ROWS].cpu().nan_to_num(0.0, 1.0, -1.0)
 
 
 def _versions(model: nn.Module) -> dict[str, int]:
