@@ -414,24 +414,8 @@ def make():
 def test_a_factory_that_leaves_is_an_error(outside, inside, code, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "leaving.py").write_text(FACTORY.format(outside=outside, inside=inside))
-    assert (
-        main(
-            [
-                "eval",
-                "--model",
-                "leaving.py:make",
-                "--data",
-                "digits",
-                "--limit",
-                "4",
-                "--protocol",
-                "clean",
-                "--out",
-                ".",
-            ]
-        )
-        == code
-    )
+    command = "eval --model leaving.py:make --data digits --limit 4 --protocol clean --out ."
+    assert main(command.split()) == code
     *_, line = capsys.readouterr().err.splitlines()
     assert said in line
 
