@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from robustbench_kpca.errors import BenchmarkError
     from robustbench_kpca.evaluation.api import AttackResult, attack, evaluate, evaluate_curve, evaluate_together
     from robustbench_kpca.models import create_model, load_model
+    from robustbench_kpca.records.collection import Records, load_records
     from robustbench_kpca.records.estimate import Estimate
     from robustbench_kpca.records.record import Record, load_record
 
@@ -20,6 +21,7 @@ __all__ = [
     "BenchmarkError",
     "Estimate",
     "Record",
+    "Records",
     "attack",
     "corrupt",
     "create_model",
@@ -29,6 +31,7 @@ __all__ = [
     "load_data",
     "load_model",
     "load_record",
+    "load_records",
 ]
 
 _MODULES = {
@@ -36,6 +39,7 @@ _MODULES = {
     "BenchmarkError": "errors",
     "Estimate": "records.estimate",
     "Record": "records.record",
+    "Records": "records.collection",
     "attack": "evaluation.api",
     "corrupt": "corruptions",
     "create_model": "models",
@@ -45,6 +49,7 @@ _MODULES = {
     "load_data": "data.load",
     "load_model": "models",
     "load_record": "records.record",
+    "load_records": "records.collection",
 }
 
 

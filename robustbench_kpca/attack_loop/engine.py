@@ -228,6 +228,7 @@ class Engine:
         pool.book()
         for row in rows:
             sample, margin = pool.active[row], float(pool.state["loop.margin"][row])
+            assert isinstance(sample, Sample)  # later runs never leave here
             if margin < sample.worst_margin or bool(stopped[row]):
                 sample.worst, sample.worst_margin = pool.state["loop.worst"][row].to("cpu", copy=True), margin
                 prediction = self.success.split(pool.state["loop.prediction"][row : row + 1])[0]

@@ -82,6 +82,12 @@ Allow = Annotated[
     typer.Option(help="Name of a preflight check that may fail, such as batch; it becomes a flag. Repeatable."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
+Log = Annotated[
+    list[str],
+    typer.Option(
+        help="Send results to a tracker of experiments: mlflow:URI, wandb:PROJECT or tensorboard:FOLDER. Repeatable."
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no remarks.")]
 Device = Annotated[str | None, typer.Option(help="Device, such as cpu or cuda; by default cuda if available.")]
 GridWorkers = Annotated[

@@ -25,6 +25,10 @@ def check(
     ] = 0.05,
     partial: Annotated[bool, typer.Option(help="Allow baseline records that have no new record.")] = False,
     junit: Annotated[Path | None, typer.Option(help="File for JUnit XML; by default none.")] = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(help="File for the table in Markdown, for a comment on a pull request; by default none."),
+    ] = None,
     github: Annotated[bool, typer.Option(help="Print annotations for GitHub Actions.")] = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -37,6 +41,7 @@ def check(
 
     from robustbench_kpca.files import write_atomic
     from robustbench_kpca.records.record import find_records
+    from robustbench_kpca.report.comment import comment
     from robustbench_kpca.report.compare import Rule, annotations, compare, table
     from robustbench_kpca.report.compare import junit as junit_xml
     from robustbench_kpca.report.consistency import load_consistent
@@ -46,6 +51,8 @@ def check(
     comparisons = compare(new, old, rules, alpha=alpha, partial=partial)
     if junit is not None:
         write_atomic(junit, junit_xml(comparisons))
+    if markdown is not None:
+        write_atomic(markdown, comment(comparisons).encode())
     regressions = [done for done in comparisons if done.regression]
     if json:
         _console.show_json([asdict(done) | {"regression": done.regression} for done in comparisons])

@@ -22,6 +22,7 @@ from robustbench_kpca.cli._options import (
     GridWorkers,
     Json,
     Limit,
+    Log,
     Presets,
     Quiet,
     ResizePositions,
@@ -90,6 +91,12 @@ def evaluate(
     frost: Frost = None,
     allow: Allow = [],  # noqa: B006 (typer reads the default)
     audited: Audited = AuditLevel.full,
+    keep_adversarial: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Number of samples whose adversarial images are kept beside the record of an attack; 0: none."
+        ),
+    ] = 0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate and audit again even if records exist.")] = False,
     seed: Seed = 0,
     batch_size: Annotated[
@@ -105,6 +112,7 @@ def evaluate(
     device: Device = None,
     compile_: Compile = None,
     tf32: Tf32 = False,
+    log: Log = [],  # noqa: B006 (typer reads the default)
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
     quiet: Quiet = False,
@@ -119,6 +127,7 @@ def evaluate(
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
     from robustbench_kpca.inference.acceleration import Acceleration
     from robustbench_kpca.protocols.threat import parse_fraction
+    from robustbench_kpca.report.loggers import open_loggers
     from robustbench_kpca.strict import parse_assignments
 
     if len(model) > 1 and (checkpoint is not None or name is not None):
@@ -146,9 +155,14 @@ def evaluate(
         tuple(allow),
         frost,
         Acceleration(compile_, tf32),
+        keep_adversarial,
     )
     request = DataRequest(data, split, limit, against, subset, bad_images.value, cache, size)
+    loggers = open_loggers(log)
     records = carry_out(make_plan(jobs, request, options, audit=audited.level), quiet=quiet or json)
+    for record in records:
+        loggers.record(record)
+    loggers.close()
     if json:
         _console.show_json([record.model_dump(mode="json") for record in records])
         return

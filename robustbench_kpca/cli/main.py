@@ -20,9 +20,14 @@ from robustbench_kpca.cli import (
     evaluate,
     listing,
     picture,
+    records_card,
     records_curve,
+    records_export,
+    records_recheck,
     records_rerun,
     records_show,
+    records_view,
+    report,
     reproduce,
     sweep,
     train,
@@ -64,6 +69,7 @@ app.command("audit")(audit.audit)
 app.command("diagnose")(diagnose.diagnose)
 app.command("check")(check.check)
 app.command("verify")(verify.verify)
+app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)
 app.command("train")(train.train)
 app.command("list")(listing.listing)
@@ -71,10 +77,14 @@ app.command("corrupt")(corrupt.corrupt)
 app.command("doctor")(doctor.doctor)
 app.add_typer(picture.app, name="picture")
 
-_records = typer.Typer(help="Print and check records, and make them again.", rich_markup_mode=None)
+_records = typer.Typer(help="Print, check, export and view records, and make them again.", rich_markup_mode=None)
 _records.command("show")(records_show.show)
 _records.command("curve")(records_curve.curve)
 _records.command("rerun")(records_rerun.rerun)
+_records.command("recheck")(records_recheck.recheck)
+_records.command("view")(records_view.view)
+_records.command("export")(records_export.export)
+_records.command("card")(records_card.card)
 app.add_typer(_records, name="records")
 
 _board = typer.Typer(help="Render a board, list its missing runs, or index all boards.", rich_markup_mode=None)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Quiet
+from robustbench_kpca.cli._options import Log, Quiet
 
 if TYPE_CHECKING:
+    from robustbench_kpca.report.loggers import Loggers
     from robustbench_kpca.training.seeds import Run
 
 
@@ -40,7 +41,7 @@ def train(
     keep_every: Annotated[
         int, typer.Option(min=0, help="Also save the weights after every N-th epoch; 0: do not.")
     ] = 0,
-    tensorboard: Annotated[bool, typer.Option(help="Also write the curves for TensorBoard.")] = False,
+    log: Log = [],  # noqa: B006 (typer reads the default)
     quiet: Quiet = False,
 ) -> None:
     """Train a model from a recipe; write its weights with their provenance, and its training curves.
@@ -50,6 +51,7 @@ def train(
     To train with several processes: accelerate launch -m robustbench_kpca train RECIPE.
     """
     from robustbench_kpca.files import safe_name
+    from robustbench_kpca.report.loggers import open_loggers
     from robustbench_kpca.strict import parse_assignments
     from robustbench_kpca.training.loop import require_free
     from robustbench_kpca.training.seeds import runs_of
@@ -59,16 +61,18 @@ def train(
     if not fresh:
         require_free(out, {run.name: run.text for run in runs}, resume=resume)
     first = os.environ.get("RANK", "0") == "0"  # only one of the processes started by torchrun or accelerate prints
+    loggers = open_loggers(log if first else [])
     for run in runs:
         settings = {
-            "resume": resume, "fresh": fresh, "data": data, "keep_every": keep_every, "tensorboard": tensorboard,
+            "resume": resume, "fresh": fresh, "data": data, "keep_every": keep_every,
         }  # fmt: skip
-        found = _train(run, out, settings, quiet=quiet or not first)
+        found = _train(run, out, settings, loggers, quiet=quiet or not first)
         if first:
             _console.out.print(found, markup=False)
+    loggers.close()
 
 
-def _train(run: "Run", out: Path, settings: dict[str, Any], *, quiet: bool) -> str:
+def _train(run: "Run", out: Path, settings: dict[str, Any], loggers: "Loggers", *, quiet: bool) -> str:
     """Train one run; return the line that reports it."""
     from robustbench_kpca.inference.environment import revision
     from robustbench_kpca.models.bundle import read_header
@@ -81,6 +85,7 @@ def _train(run: "Run", out: Path, settings: dict[str, Any], *, quiet: bool) -> s
     with _console.progress(quiet=quiet) as start:
 
         def on_epoch(epoch: Epoch) -> None:
+            loggers.scalars(run.name, epoch.numbers(), epoch.epoch + 1)
             if (epoch.epoch + 1) % max(1, epochs // 10) == 0 or epoch.epoch + 1 == epochs:
                 _console.note(_describe(epoch, epochs, task), quiet=quiet)
 

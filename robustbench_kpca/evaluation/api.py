@@ -85,6 +85,7 @@ def evaluate(
     name: str | None = None,
     source: str = "python",
     audit: Audit | Level | bool = True,
+    keep_adversarial: int = 0,
     smaller: Record | None = None,
     progress: Progress | None = None,
     **overrides: Override,
@@ -116,6 +117,7 @@ def evaluate(
         source: where the model came from, for the record.
         audit: the audit for the records of attacks: True or `"full"` makes one first, as `rbk eval` does (about a
             minute), `"quick"` one of fewer checks; False omits it; or pass an existing audit (`audit.run.audit`).
+        keep_adversarial: see `RunOptions`; it needs `out`.
         smaller: the record of the same evaluation at the next smaller budget of `below`; it is then not repeated.
         progress: called with the numbers of samples done and of all and, by name, what else is known
             (`progress.Progress`).
@@ -131,7 +133,16 @@ def evaluate(
 
     """
     options = RunOptions.of(
-        seed, batch_size, workers, device, out, fresh, allow, frost_folder, Acceleration(compile, tf32)
+        seed,
+        batch_size,
+        workers,
+        device,
+        out,
+        fresh,
+        allow,
+        frost_folder,
+        Acceleration(compile, tf32),
+        keep_adversarial,
     )
     asked = [protocol] if isinstance(protocol, str) else list(protocol)
     prepared = [(one, *prepare(one, overrides)) for one in asked]

@@ -11,9 +11,11 @@ from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.attacked import attack_all
 from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.forward_only import show_all
+from robustbench_kpca.evaluation.kept import Keeper
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, Trial
 from robustbench_kpca.inference.corrupted import frost_of
+from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.precision import remark
 from robustbench_kpca.inference.runner import frozen
 from robustbench_kpca.models.source import is_differentiable
@@ -53,15 +55,20 @@ def measure_attack(
     known = None if smaller is None else _smaller_outcomes(trial.spec, scenario, smaller)
     first = first_batch(task_named(data.task).compute, trial.data, trial.runner)
     findings = preflight(trial.runner, *first, options.allow)
+    keeper = None
+    if options.keep_adversarial and options.out is not None:
+        space = InputSpace.of(named.model, scenario.space)
+        keeper = Keeper(trial.data, space, options.keep_adversarial, first[0][0].numel(), trial.journal)
     started = time.perf_counter()
     with frozen(named.model):
         slower = remark(trial.runner, *first)
         outcomes = attack_all(
             trial.runner, trial.data, scenario, seed=options.seed, workers=options.workers or 0, journal=trial.journal,
-            progress=progress, smaller=known,
+            progress=progress, smaller=known, keep=None if keeper is None else keeper.add,
         )  # fmt: skip
     notes = [*as_flags(findings), *([slower] if slower else []), *trial.check_again(options.allow)]
-    return trial.finish(outcomes, time.perf_counter() - started, len(data), notes, smaller)
+    images = None if keeper is None else keeper.result()
+    return trial.finish(outcomes, time.perf_counter() - started, len(data), notes, smaller, images)
 
 
 def audit_for(

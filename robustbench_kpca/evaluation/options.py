@@ -28,6 +28,7 @@ class RunOptions:
         allow: checks of `audit.preflight` that may fail; each failed one is a flag of the record.
         frost_folder: folder of the original frost images, for protocols with `frost = "original"`.
         acceleration: whether models are compiled, and TF32; part of the record's environment.
+        keep_adversarial: number of samples whose images are kept beside the record of an attack; 0: none.
 
     Raises:
         BadInputError: the seed or the batch size is not an integer in its range.
@@ -43,6 +44,7 @@ class RunOptions:
     allow: tuple[str, ...] = ()
     frost_folder: Path | None = None
     acceleration: Acceleration = PLAIN
+    keep_adversarial: int = 0
 
     def __post_init__(self) -> None:
         for name, value in (("seed", self.seed), ("batch_size", 1 if self.batch_size is None else self.batch_size)):
@@ -62,7 +64,10 @@ class RunOptions:
         allow: Collection[str],
         frost_folder: Path | str | None,
         acceleration: Acceleration = PLAIN,
+        keep_adversarial: int = 0,
     ) -> "RunOptions":
         """Build options from the arguments of a call; paths may be strings."""
         record_folder, frost = (None if folder is None else Path(folder) for folder in (out, frost_folder))
-        return cls(seed, batch_size, workers, device, record_folder, fresh, tuple(allow), frost, acceleration)
+        return cls(
+            seed, batch_size, workers, device, record_folder, fresh, tuple(allow), frost, acceleration, keep_adversarial
+        )

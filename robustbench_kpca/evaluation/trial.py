@@ -16,7 +16,7 @@ from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.model_info import model_info
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.files import require_writable, sha256
+from robustbench_kpca.files import require_writable, sha256, write_atomic
 from robustbench_kpca.inference.environment import environment
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner, device_for
@@ -24,6 +24,8 @@ from robustbench_kpca.metrics import measure
 from robustbench_kpca.models.source import class_names_of, is_differentiable
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit
+from robustbench_kpca.records.images import SUFFIX as IMAGES
+from robustbench_kpca.records.images import KeptImages, load_images
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import (
     SUFFIX,
@@ -113,9 +115,10 @@ class Trial:
         words = command.at_batch_size(size).words() if isinstance(command, Command) else command or ()
         trial = cls(runner, data, scenario, spec, environment(where), audit, out, None, None, again, words)
         if out is not None:
-            trial.finished = None if options.fresh else trial._find(out)
+            kept = min(options.keep_adversarial, len(data)) if isinstance(scenario, Attack) else 0
+            trial.finished = None if options.fresh else trial._find(out, kept)
             if trial.finished is None:
-                key = sha256((spec.digest() + trial.surroundings.model_dump_json()).encode())
+                key = sha256((spec.digest() + trial.surroundings.model_dump_json() + "images" * bool(kept)).encode())
                 trial.journal = Journal(out / f".{spec.stem()}.partial", key)
         return trial
 
@@ -140,6 +143,7 @@ class Trial:
         shown: int,
         remarks: Sequence[str] = (),
         smaller: Record | None = None,
+        images: KeptImages | None = None,
     ) -> Record:
         """Build the record, save it if there is a folder, and delete the journal.
 
@@ -149,6 +153,7 @@ class Trial:
             shown: number of inputs evaluated without an attack.
             remarks: flags that are known already, such as failed preflight checks that were allowed.
             smaller: the record at the next smaller budget, if its outcomes were used.
+            images: the adversarial images to keep beside the record.
 
         """
         attacked = isinstance(self.scenario, Attack)
@@ -174,25 +179,33 @@ class Trial:
         ).attach(outcomes)
         record = record if self.audit is None else record.audited(self.audit)
         if self.out is not None:
+            if images is not None:
+                content = images.to_file()
+                record = record.keeping(images.describe(self.spec.stem(), content))
+                write_atomic(self.out / f"{self.spec.stem()}{IMAGES}", content)
             record.save(self.out)
         if self.journal is not None:
             self.journal.remove()
         return record
 
-    def _find(self, out: Path) -> Record | None:
+    def _find(self, out: Path, kept: int) -> Record | None:
         """Return the stored record of this specification, with the given audit, or None if there is no valid one.
 
         A quick audit does not replace a full one.
-        A record whose table lacks a column of today is evaluated again.
+        A record whose table lacks a column of today is evaluated again; so is one with the images of fewer than `kept`
+        samples.
         """
         path = out / f"{self.spec.stem()}{SUFFIX}"
         if not path.is_file():
             return None
         try:
             record = load_record(path)
+            images = () if not kept or record.images_file is None else load_images(out, record.images_file).samples
         except NewerSchemaError:
             raise
         except BadInputError:  # damaged: evaluate again
+            return None
+        if len(images) < kept:
             return None
         current = task_named(self.data.task).table(self.scenario.kind).columns
         if record.spec.digest() != self.spec.digest() or record.outcomes_file.columns != current:

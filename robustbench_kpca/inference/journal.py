@@ -2,6 +2,7 @@
 
 import io
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ class Journal:
         self.started = self.written = time.monotonic()
         self.seconds_before = 0.0
         self.parts: list[Journal] = []
+        self.before_write: list[Callable[[], None]] = []  # what must be on disk before this is; parts share it
 
     def part(self, name: str) -> "Journal":
         """Return the journal of a part of the run: a separate file, removed together with this one."""
         part = Journal(self.path.with_name(f"{self.path.name}.{name}"), f"{self.spec}/{name}", self.interval)
+        part.before_write = self.before_write
         self.parts.append(part)
         return part
 
@@ -34,6 +37,8 @@ class Journal:
 
     def write(self, content: dict[str, Any]) -> None:
         """Replace the file."""
+        for save in self.before_write:
+            save()
         started = time.monotonic()
         buffer = io.BytesIO()
         seconds = self.seconds_before + started - self.started

@@ -13,6 +13,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import safe_name, sha256, write_atomic
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
+from robustbench_kpca.records.images import ImagesFile
 from robustbench_kpca.records.outcomes import Outcomes, unpack
 from robustbench_kpca.records.schema_2 import from_schema_2
 from robustbench_kpca.records.table import ColumnType, Table
@@ -155,7 +156,8 @@ class OutcomesFile(BaseModel):
 class Record(BaseModel):
     """One evaluation. Saved as `<stem>.record.json` beside `<stem>.outcomes.csv.gz`.
 
-    Records of attacks should have an `audit` of the model; other records need none.
+    Records of attacks should have an `audit` of the model; other records need none. `images_file` says which file
+    beside it holds adversarial images, where some were kept.
     `command` remakes it: the words of an `rbk eval` command, or the call from Python, in short, as a single item; older
     records have none.
     """
@@ -173,8 +175,22 @@ class Record(BaseModel):
     seconds: float
     command: tuple[str, ...] = ()
     audit: Audit | None = None
+    images_file: ImagesFile | None = None
     _outcomes: Outcomes | None = PrivateAttr(default=None)
     _path: Path | None = PrivateAttr(default=None)
+
+    def __repr__(self) -> str:
+        """Name what was evaluated, and its metrics, in one line."""
+        spec, values = self.spec, "".join(f", {name}={found.value:.4f}" for name, found in self.metrics.items())
+        data = f"{spec.data.name}/{spec.data.split}"
+        return f"Record({spec.model.name!r}, {data!r}, {spec.protocol.name!r}, n={spec.data.n}{values})"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        from robustbench_kpca.records.collection import html_table
+
+        return html_table([self])
 
     @property
     def kind(self) -> str:
@@ -237,6 +253,10 @@ class Record(BaseModel):
         """
         self.require_own(audit)
         return self.model_copy(update={"audit": audit})
+
+    def keeping(self, images: ImagesFile) -> "Record":
+        """Return this record with the file of adversarial images that lies beside it."""
+        return self.model_copy(update={"images_file": images})
 
     def require_own(self, audit: Audit) -> None:
         """Refuse an audit that is not of this record's model and data.

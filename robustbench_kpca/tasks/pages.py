@@ -23,6 +23,7 @@ class Pages:
         error: name of the quantity in heat maps, such as `top-1 error`: one minus `quantity`.
         error_title: the same for titles, such as `Error`.
         unit: unit in which both are written.
+        hub_task: what Hugging Face calls the task, for images.
         rules: what every honest record keeps, by name; see `tasks.rules`.
 
     """
@@ -31,6 +32,7 @@ class Pages:
     error: str = "error"
     error_title: str = "Error"
     unit: Unit = PERCENT
+    hub_task: str = "other"
     rules: Mapping[str, Rule] = COMMON
 
     def cells(self, record: Record) -> list[dict[str, Any]]:

@@ -47,6 +47,10 @@ class Epoch:
         fixed = {name: getattr(self, name) for name in (*_FIRST, _LAST)}
         return {name: fixed.get(name, self.scores.get(name)) for name in columns()}
 
+    def numbers(self) -> dict[str, float]:
+        """Return the numbers that there are, by the name of their column, without that of the epoch."""
+        return {name: value for name, value in self.row().items() if value is not None and name != "epoch"}
+
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "Epoch":
         """Return the epoch of a row: the inverse of `row`."""
@@ -84,23 +88,16 @@ class Ledger:
         folder: where the files are.
         revision: of the code, for the provenance.
         keep_every: keep the weights of every so many epochs; 0 keeps none but the last.
-        tensorboard: whether curves are also written for TensorBoard.
-
-    Raises:
-        BadInputError: TensorBoard is asked for and not installed.
 
     """
 
-    def __init__(
-        self, name: str, text: str, folder: Path, *, revision: str | None, keep_every: int, tensorboard: bool
-    ) -> None:
+    def __init__(self, name: str, text: str, folder: Path, *, revision: str | None, keep_every: int) -> None:
         self.name, self.text, self.folder = name, text, folder
         self.revision, self.keep_every = revision or "unknown", keep_every
         self.history: list[Epoch] = []
         self.machines: list[Machine] = []  # that it ran on, in order
         self.provenance: dict[str, str] = {}  # more entries of the header of weights
         self.resume_path = folder / f"{name}.resume.pt"
-        self._board: Any = _summary_writer(folder / f"{name}.tensorboard") if tensorboard else None
 
     def finished(self, *, resume: bool, fresh: bool) -> bool:
         """Tell whether this run is already complete; refuse to overwrite files without permission.
@@ -190,11 +187,6 @@ class Ledger:
         if self.keep_every and done % self.keep_every == 0:
             path = self.folder / f"{self.name}.epoch-{done:03d}.safetensors"
             save_checkpoint(path, model, self._origin(model) | {"epoch": str(done)})
-        if self._board is not None:
-            for key, value in self.history[-1].row().items():
-                if key != "epoch" and value is not None:
-                    self._board.add_scalar(key, value, done)
-            self._board.flush()
 
     def weights_path(self, suffix: str = "") -> Path:
         """Return the path of the finished weights."""
@@ -226,8 +218,6 @@ class Ledger:
     def close(self) -> None:
         """Remove the state to resume from, after the last epoch."""
         self.resume_path.unlink(missing_ok=True)
-        if self._board is not None:
-            self._board.close()
 
     def _origin(self, model: Any) -> dict[str, str]:
         return {
@@ -244,13 +234,3 @@ class Ledger:
         writer.writeheader()
         writer.writerows(epoch.row() for epoch in self.history)
         write_atomic(self.folder / f"{self.name}.csv", curves.getvalue().encode())
-
-
-def _summary_writer(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise BadInputError(
-            "--tensorboard without the tensorboard package", fix="pip install 'robustbench-kpca[tensorboard]'"
-        ) from None
-    return SummaryWriter(str(folder))

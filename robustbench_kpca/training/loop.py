@@ -40,7 +40,6 @@ class Options:
         fresh: start again, whatever is there under this name.
         data: folder of image files or scenes, for recipes that read them.
         keep_every: keep the weights of every so many epochs, as `<name>.epoch-010.safetensors`; 0 keeps the last only.
-        tensorboard: also write curves for TensorBoard.
         revision: of the code, for the provenance.
         on_epoch: called after every epoch.
         on_step: called after every step with the numbers of images that are done, and of all images of the run.
@@ -52,7 +51,6 @@ class Options:
     fresh: bool = False
     data: Path | None = None
     keep_every: int = 0
-    tensorboard: bool = False
     revision: str | None = None
     on_epoch: Callable[[Epoch], None] | None = None
     on_step: Progress | None = None
@@ -90,10 +88,7 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
             gradient_accumulation_steps=1,
             dynamo_backend="no",
         )
-        tensorboard = options.tensorboard and accelerator.is_main_process
-        ledger = Ledger(
-            name, text, folder, revision=options.revision, keep_every=options.keep_every, tensorboard=tensorboard
-        )
+        ledger = Ledger(name, text, folder, revision=options.revision, keep_every=options.keep_every)
         replaced = ledger.replaced() if options.fresh else []
         if ledger.finished(resume=options.resume, fresh=options.fresh):
             return ledger.weights_path()
@@ -121,7 +116,7 @@ def require_free(folder: Path, runs: Mapping[str, str], *, resume: bool) -> None
 
     """
     for name, text in runs.items():
-        Ledger(name, text, folder, revision=None, keep_every=0, tensorboard=False).check(resume=resume)
+        Ledger(name, text, folder, revision=None, keep_every=0).check(resume=resume)
 
 
 class _Run:

@@ -23,6 +23,7 @@ from robustbench_kpca.tasks.pages import Pages
 class ClassificationPages(Pages):
     """Top-1 accuracy and top-1 error."""
 
+    hub_task = "image-classification"
     quantity = "accuracy"
     error = "top-1 error"
     rules = RULES

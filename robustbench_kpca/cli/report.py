@@ -1,0 +1,56 @@
+"""`rbk report`: a page of one's own runs, without a board.toml; runs no model and does not import torch."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robustbench_kpca.cli import _console
+from robustbench_kpca.cli._options import Json, Quiet
+
+
+def report(
+    records: Annotated[list[Path], typer.Argument(help="Folders with records, or records (*.record.json).")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder for README.md and index.html; by default that of the records."),
+    ] = None,
+    title: Annotated[str, typer.Option(help="Title of the page; by default the name of the folder.")] = "",
+    metric: Annotated[
+        list[str],
+        typer.Option(
+            help="Metric of `rbk list metrics` to show; by default the leading one of each record. Repeatable."
+        ),
+    ] = [],  # noqa: B006 (typer reads the default)
+    data: Annotated[str | None, typer.Option(help="Only records on this data set; by default all.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Only records with this seed; by default the most frequent.")] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Render a page of one's own runs: rbk report runs. Rows and columns follow from the records found."""
+    from shlex import quote
+
+    from robustbench_kpca.metrics import metric_for
+    from robustbench_kpca.records.record import find_records
+    from robustbench_kpca.report.consistency import load_consistent
+    from robustbench_kpca.report.inferred import infer
+    from robustbench_kpca.report.render import write_board
+    from robustbench_kpca.report.table import cells, frame
+
+    for name in metric:
+        metric_for(name)
+    folder = out or (records[0] if records[0].is_dir() else records[0].parent)
+    loaded = [load_consistent(path) for place in records for path in find_records(place)]
+    command = " ".join(["rbk report", *(quote(place.name) for place in records)])
+    board, left_out = infer(
+        loaded, title=title or records[0].absolute().name, command=command, metrics=metric, data=data, seed=seed
+    )
+    pages = write_board(board, folder)
+    if json:
+        _console.show_json(cells(board))
+        return
+    _console.show_frame(board.spec.title, frame(board))
+    if left_out:
+        _console.note(f"{left_out} of {len(loaded)} records are not on the page: see --data, --seed", quiet=quiet)
+    for page in pages:
+        _console.out.print(str(page), markup=False)

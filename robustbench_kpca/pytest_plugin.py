@@ -1,0 +1,125 @@
+"""A plugin for pytest: the fixture `assert_robust`, the marker `robustness`, and a summary of what was measured.
+
+pytest loads it wherever this package is installed, so it imports nothing heavy before it is used.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from robustbench_kpca.records.record import Record
+
+_LINES = pytest.StashKey[list[str]]()
+
+
+class AssertRobust(Protocol):
+    """What the fixture `assert_robust` is."""
+
+    def __call__(
+        self,
+        model: "str | nn.Module",
+        data: Any,
+        protocol: str,
+        *,
+        at_least: float | None = None,
+        baseline: Path | str | None = None,
+        drop: str | None = None,
+        metric: str | None = None,
+        limit: int | None = None,
+        alpha: float = 0.05,
+        **options: Any,
+    ) -> "Record":
+        """Evaluate a model, and fail the test where it is not as good as it should be.
+
+        Args:
+            model: a module, or the name of a model as in `rbk eval`.
+            data: as in `evaluate`: the name of a data set, a pair (images, labels), a loader, or a `Dataset`.
+            protocol: name of a protocol, or a TOML file.
+            at_least: of the metric, such as 0.4 for 40 %. The test fails where the whole 95 % interval lies below it
+                (for metrics where lower is better: above it).
+            baseline: a record, or a folder with one, to compare with sample by sample, as `rbk check` does.
+            drop: the rule of that comparison, such as "robust_accuracy:-2pp". The test fails where the metric dropped
+                by more and the paired test has p < alpha.
+            metric: name of the metric for `at_least`; by default the one that stands for the record.
+            limit: number of samples of a named data set, evenly spread.
+            alpha: significance level of the paired test.
+            **options: other arguments of `evaluate`, such as `eps="4/255"` or `audit=True` (by default none is made).
+
+        Returns:
+            The record.
+
+        """
+        ...
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker."""
+    config.addinivalue_line("markers", "robustness: measures a model under attack; choose with `-m robustness`")
+    config.stash[_LINES] = []
+
+
+@pytest.fixture
+def assert_robust(request: pytest.FixtureRequest) -> AssertRobust:
+    """Evaluate a model in a test, and fail where it is not robust enough; see `AssertRobust`."""
+
+    def check(
+        model: "str | nn.Module",
+        data: Any,
+        protocol: str,
+        *,
+        at_least: float | None = None,
+        baseline: Path | str | None = None,
+        drop: str | None = None,
+        metric: str | None = None,
+        limit: int | None = None,
+        alpha: float = 0.05,
+        **options: Any,
+    ) -> "Record":
+        __tracebackhide__ = True
+        from robustbench_kpca.errors import BadInputError
+        from robustbench_kpca.report import gate
+
+        if at_least is None and baseline is None:
+            raise BadInputError("assert_robust without a limit", expected="at_least=0.4, or baseline=… with drop=…")
+        if (baseline is None) != (drop is None):
+            raise BadInputError(
+                f"baseline = {baseline} with drop = {drop}", expected="both, such as drop='robust_accuracy:-2pp'"
+            )
+        record = _evaluate(model, data, protocol, limit, options)
+        findings = []
+        if at_least is not None:
+            findings.append(gate.against_limit(record, at_least, metric))
+        if baseline is not None and drop is not None:
+            findings.append(gate.against_baseline(record, Path(baseline), drop, alpha))
+        request.config.stash[_LINES] += [str(finding) for finding in findings]
+        failed = [str(finding) for finding in findings if not finding.passed]
+        if failed:
+            pytest.fail("\n".join(failed), pytrace=False)
+        return record
+
+    return check
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Print what was measured."""
+    lines = config.stash.get(_LINES, [])
+    if lines:
+        terminalreporter.section("robustness")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+def _evaluate(model: Any, data: Any, protocol: str, limit: int | None, options: dict[str, Any]) -> "Record":
+    from robustbench_kpca import evaluate, load_data, load_model
+    from robustbench_kpca.models.loading import input_view
+
+    name = options.pop("name", model if isinstance(model, str) else None)
+    network = load_model(model) if isinstance(model, str) else model
+    if isinstance(data, str):
+        data = load_data(data, limit=limit, view=input_view(network))
+    given = data if isinstance(data, tuple) else (data,)
+    return evaluate(network, *given, protocol=protocol, name=name, **({"audit": False} | options))

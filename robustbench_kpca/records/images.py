@@ -1,0 +1,107 @@
+"""Adversarial images kept beside a record, with which anyone repeats its verdicts by forward passes alone. No torch."""
+
+import io
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import sha256
+from robustbench_kpca.strict import STRICT
+
+LIMIT = 2**29  # bytes of images of one record, before compression
+SUFFIX = ".images.npz"
+_ARRAYS = ("samples", "clean", "attacked")
+_DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+
+
+class ImagesFile(BaseModel):
+    """The file of images beside a record; `sha256` is of the file, `samples` how many samples it holds."""
+
+    model_config = STRICT
+    file: str
+    sha256: str
+    samples: int = Field(ge=1)
+
+
+@dataclass(frozen=True)
+class KeptImages:
+    """Images of some samples, in pixel space, shape (samples, channels, height, width).
+
+    samples: their ids.
+    clean: what the attacks started from: uint8 where every value is a multiple of 1/255 in single precision, else
+        float32.
+    attacked: the image that decided the outcome, stored like `clean`; so both are exact.
+    """
+
+    samples: tuple[str, ...]
+    clean: NDArray[Any]
+    attacked: NDArray[Any]
+
+    @classmethod
+    def of(cls, samples: tuple[str, ...], clean: NDArray[np.float32], attacked: NDArray[np.float32]) -> "KeptImages":
+        """Keep images given as single-precision numbers, without loss."""
+        return cls(samples, _exact(clean), _exact(attacked))
+
+    def floats(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return clean and attacked images as the model was shown them."""
+        return _float(self.clean), _float(self.attacked)
+
+    def to_file(self) -> bytes:
+        """Return the bytes of the file: a compressed npz without time stamps."""
+        buffer = io.BytesIO()
+        arrays = {"samples": np.array(self.samples), "clean": self.clean, "attacked": self.attacked}
+        np.savez_compressed(buffer, allow_pickle=False, **arrays)
+        return buffer.getvalue()
+
+    def describe(self, stem: str, content: bytes) -> ImagesFile:
+        """Describe the file of a record with this stem."""
+        return ImagesFile(file=f"{stem}{SUFFIX}", sha256=sha256(content), samples=len(self.samples))
+
+
+def load_images(folder: Path, stated: ImagesFile) -> KeptImages:
+    """Read the images beside a record, and check that they are those that the record was made with.
+
+    Raises:
+        BadInputError: missing, altered, damaged, or larger than any file this package writes.
+
+    """
+    path = folder / stated.file
+    try:
+        if Path(stated.file).name != stated.file or path.stat().st_size > LIMIT:
+            raise BadInputError(f"{path} is no file of images", expected=f"a file of at most {LIMIT:,} bytes")
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadInputError(f"cannot read {path} ({error.strerror})", fix="restore it, or evaluate again") from None
+    if sha256(content) != stated.sha256:
+        raise BadInputError(f"{path} is not the file its record was made with (SHA-256 differs)", fix="restore it")
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if sum(one.file_size for one in archive.infolist()) > LIMIT + 2**20:
+                raise ValueError("larger than its limit")
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            samples, clean, attacked = (arrays[name] for name in _ARRAYS)
+        found = KeptImages(tuple(samples.tolist()), clean, attacked)
+        if clean.ndim != 4 or clean.shape != attacked.shape or not (len(found.samples) == len(clean) == stated.samples):
+            raise ValueError("shapes do not fit")
+    except _DAMAGE as error:
+        raise BadInputError(f"{path} holds no images ({type(error).__name__})", fix="evaluate again") from None
+    return found
+
+
+def _exact(images: NDArray[np.float32]) -> NDArray[Any]:
+    levels = np.rint(images * np.float32(255))
+    if ((levels < 0) | (levels > 255)).any():
+        return images
+    whole = levels.astype(np.uint8)
+    return whole if np.array_equal(_float(whole), images) else images
+
+
+def _float(images: NDArray[Any]) -> NDArray[np.float32]:
+    return images.astype(np.float32) / np.float32(255) if images.dtype == np.uint8 else images.astype(np.float32)

@@ -1,0 +1,80 @@
+"""Records in the formats of other tools: csv, json, parquet, LaTeX, and the files of RobustBench."""
+
+import io
+import json
+from collections.abc import Sequence
+
+import pandas as pd
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.metrics import metric_for
+from robustbench_kpca.records.collection import By, Records, facts
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.report.robustbench import model_infos
+from robustbench_kpca.report.table import spell
+
+FORMATS = ("csv", "json", "parquet", "latex", "robustbench")
+BINARY = ("parquet",)
+
+
+def export(records: Records, to: str, by: By = "record") -> bytes:
+    """Return the records in a format of one file; see `Records.to_frame` for the columns and `by`.
+
+    `latex` is a table (booktabs) of one row a record: `93.4 [90.9, 95.3]`, the value with its 95 % interval.
+    `robustbench` is one JSON object: the path of a file below RobustBench's `model_info` -> its content.
+
+    Raises:
+        BadInputError: an unknown format; a format that has no rows by sample; a library that is not installed; no
+            record that RobustBench has a place for.
+
+    """
+    if to not in FORMATS:
+        raise BadInputError(f"format '{to}'", expected=f"one of {', '.join(FORMATS)}")
+    if by != "record" and to in ("latex", "robustbench"):
+        raise BadInputError(f"format '{to}' by {by}", expected="csv, json or parquet for one row a sample")
+    if to == "latex":
+        return _latex(records).encode()
+    if to == "robustbench":
+        return (json.dumps(model_infos(records), indent=2) + "\n").encode()
+    table = records.to_frame(by)
+    if to == "csv":
+        return bytes(table.to_csv(index=False, lineterminator="\n").encode())
+    if to == "json":
+        return (str(table.to_json(orient="records", indent=1, double_precision=15)) + "\n").encode()
+    return _parquet(table)
+
+
+def _parquet(table: pd.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    try:
+        table.to_parquet(buffer, index=False)
+    except ImportError:
+        raise BadInputError(
+            "format 'parquet' needs pyarrow, which is not installed", fix="pip install 'robustbench-kpca[parquet]'"
+        ) from None
+    return buffer.getvalue()
+
+
+def _latex(records: Sequence[Record]) -> str:
+    rows = []
+    for record in records:
+        about = facts(record)
+        row = {"Model": about["model"], "Data": f"{about['data']} {about['split']}", "n": about["n"]}
+        row["Protocol"] = about["protocol"]
+        for name, estimate in record.metrics.items():
+            metric = metric_for(name)
+            row[metric.unit.label(metric.title)] = spell(estimate, metric.unit)
+        rows.append(row)
+    table = pd.DataFrame(rows).fillna("--").map(str)
+    table.columns = pd.Index([_escape(name) for name in table.columns])
+    columns = "llrl" + "r" * (len(table.columns) - 4)
+    return str(table.map(_escape).to_latex(index=False, escape=False, column_format=columns))
+
+
+_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
+    letter: f"\\{letter}" for letter in "&%$#_{}"
+}
+
+
+def _escape(text: str) -> str:
+    return "".join(_SPECIAL.get(letter, letter) for letter in text)

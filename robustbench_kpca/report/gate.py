@@ -1,0 +1,74 @@
+"""Is a record good enough? Against a limit, by its interval; against a baseline, by the paired test of `rbk check`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.metrics import leading, metric_for
+from robustbench_kpca.records.record import Record, find_records
+from robustbench_kpca.report.compare import Rule, compare
+from robustbench_kpca.report.consistency import load_consistent
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The answer, and the sentence that says it."""
+
+    passed: bool
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def against_limit(record: Record, limit: float, metric: str | None = None) -> Finding:
+    """Fail where the whole 95 % interval of a metric lies on the wrong side of the limit.
+
+    Args:
+        record: any record.
+        limit: in the metric's own scale: 0.4 is 40 %.
+        metric: its name; None: the one that stands for the record.
+
+    Raises:
+        BadInputError: the record does not have the metric.
+
+    """
+    name = metric or leading(record.metrics)
+    if name not in record.metrics:
+        raise BadInputError(f"the record has no {name}", expected=f"one of {', '.join(record.metrics)}")
+    kind, found = metric_for(name), record.metrics[name]
+    lower = kind.lower_is_better
+    passed = found.low <= limit if lower else found.high >= limit
+    relation = ("at most" if lower else "at least") if passed else ("is above" if lower else "is below")
+    unit = kind.unit
+    value = f"{unit.text(found.value)} {unit.interval(found.low, found.high)}"
+    return Finding(passed, f"{_what(record)}: {name} {value} {relation} {unit.text(limit)} (n = {found.n})")
+
+
+def against_baseline(record: Record, baseline: Path, rule: str, alpha: float) -> Finding:
+    """Fail where the metric of the rule dropped by more than it allows and the paired test has p < alpha.
+
+    `baseline` is a record, or a folder in which exactly one record is of the same data and protocol.
+
+    Raises:
+        BadInputError: no such record, or several; another rule than `METRIC:-POINTSpp`.
+
+    """
+    known = [load_consistent(path) for path in find_records(baseline)]
+    spec = record.spec
+    place = (spec.data.digest, spec.protocol.digest)
+    like = [one for one in known if (one.spec.data.digest, one.spec.protocol.digest) == place]
+    if len(like) != 1:
+        same = [one for one in like if one.spec.model.name == spec.model.name]
+        if len(same) != 1:
+            raise BadInputError(
+                f"{len(like)} records in {baseline} are of the same data and protocol as {_what(record)}",
+                expected="one",
+            )
+        like = same
+    (done,) = compare([record], like, [Rule.parse(rule)], alpha=alpha)
+    return Finding(not done.regression, f"{_what(record)}: {done.metric} {done}")
+
+
+def _what(record: Record) -> str:
+    return f"{record.spec.model.name} on {record.spec.data.name} under {record.spec.protocol.name}"

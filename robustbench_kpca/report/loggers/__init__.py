@@ -1,0 +1,126 @@
+"""Loggers: every module of this folder sends records and training curves to one tracker of experiments.
+
+A logger is named as `KIND:TARGET`, such as `mlflow:sqlite:///runs.db`. Its library is imported when it is opened.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.records.collection import audited, facts
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.registry import Family
+
+
+class Logger(Protocol):
+    """What a module of this folder defines as `LOGGER`, a class; it is opened with the target.
+
+    Attributes:
+        failures: exceptions of the library that mean that the tracker cannot be reached or refused something.
+
+    """
+
+    failures: tuple[type[Exception], ...]
+
+    def __init__(self, target: str) -> None: ...
+
+    def record(self, record: Record) -> None:
+        """Send one record as a run. A record that was sent before is not sent twice."""
+        ...
+
+    def scalars(self, run: str, values: Mapping[str, float], step: int) -> None:
+        """Send numbers of a training run after an epoch."""
+        ...
+
+    def close(self) -> None:
+        """Finish all runs, and wait until everything is written."""
+        ...
+
+
+LOGGERS = Family("logger", __name__, "LOGGER")
+
+
+@dataclass(frozen=True)
+class Loggers:
+    """Several loggers as one; what fails in a library becomes an error of one line.
+
+    members: (as it was asked for, the logger).
+    """
+
+    members: Sequence[tuple[str, Logger]]
+
+    def record(self, record: Record) -> None:
+        """Send one record to all."""
+        self._each(lambda logger: logger.record(record))
+
+    def scalars(self, run: str, values: Mapping[str, float], step: int) -> None:
+        """Send numbers of a training run to all."""
+        self._each(lambda logger: logger.scalars(run, values, step))
+
+    def close(self) -> None:
+        """Close all."""
+        self._each(lambda logger: logger.close())
+
+    def _each(self, call: Callable[[Logger], None]) -> None:
+        for text, logger in self.members:
+            try:
+                call(logger)
+            except logger.failures as error:
+                raise EvaluationError(
+                    f"--log {text}: {_short(error)}", fix="records are kept; run the same command again to send them"
+                ) from None
+
+
+def open_loggers(texts: Sequence[str]) -> Loggers:
+    """Open loggers, each written `KIND:TARGET`.
+
+    Raises:
+        BadInputError: an unknown kind, no target, a library that is not installed, or a target that cannot be opened.
+
+    """
+    return Loggers([(text, _open(text)) for text in texts])
+
+
+def _open(text: str) -> Logger:
+    kind, _, target = text.partition(":")
+    if not target:
+        raise BadInputError(f"--log {text}", expected=f"KIND:TARGET, KIND one of {', '.join(LOGGERS.names())}")
+    try:
+        found: type[Logger] = LOGGERS.get(kind)
+    except ModuleNotFoundError as error:
+        raise BadInputError(
+            f"--log {text} needs {error.name}, which is not installed", fix=f"pip install 'robustbench-kpca[{kind}]'"
+        ) from None
+    try:
+        return found(target)
+    except found.failures as error:
+        raise BadInputError(f"--log {text}: {_short(error)}", fix="check the target") from None
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+
+
+def parameters(record: Record) -> dict[str, Any]:
+    """Return what was evaluated, as loggers list it."""
+    model, protocol = record.spec.model, record.spec.protocol
+    return {name: value for name, value in facts(record).items() if value is not None} | {
+        "model_parameters": model.parameters,
+        "model_sha256": model.parameters_sha256,
+        "data_digest": record.spec.data.digest,
+        "protocol_digest": protocol.digest,
+        "audit": audited(record) or "",
+        "flags": "; ".join(record.flags),
+    }
+
+
+def numbers(record: Record) -> dict[str, float]:
+    """Return the metrics with the ends of their intervals, and what they cost."""
+    found = {
+        f"{name}{end}": value
+        for name, estimate in record.metrics.items()
+        for end, value in (("", estimate.value), ("_low", estimate.low), ("_high", estimate.high))
+    }
+    passes = {"forwards": float(record.passes.forwards), "backwards": float(record.passes.backwards)}
+    return found | passes | {"seconds": record.seconds}

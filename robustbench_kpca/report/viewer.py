@@ -1,0 +1,177 @@
+"""A page that shows single samples of several records: images where they were kept, predictions, what broke them.
+
+One file that makes no request to anywhere: images are PNGs inside it, and texts are data that the script shows as text.
+"""
+
+import base64
+import io
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from numpy.typing import NDArray
+from PIL import Image
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.records.images import KeptImages
+from robustbench_kpca.records.record import Record
+
+MOST = 500
+"""Samples on a page."""
+IMAGE_BYTES = 24_000_000
+"""Bytes of images on a page."""
+SIDE = 160
+"""Largest side of an image on the page, in pixels; larger ones are made smaller."""
+_SHOWN = ("clean_prediction", "prediction", "rank", "confidence", "broken_by", "linf", "l2", "forwards", "backwards")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A record on the page, with the images that were kept beside it."""
+
+    record: Record
+    images: KeptImages | None = None
+
+
+def view(shown: Sequence[Shown], title: str, most: int = MOST) -> tuple[str, int]:
+    """Return the page, and how many records are not on it: of other data, or with several rows a sample.
+
+    Samples with images come first where there are more than `most`; at most 500 are shown.
+
+    Raises:
+        BadInputError: no record with one prediction a sample.
+
+    """
+    fitting = [
+        one for one in shown if {"prediction", "label"} <= set(one.record.outcomes.columns) and _single(one.record)
+    ]
+    data = Counter(one.record.spec.data.digest for one in fitting)
+    if not data:
+        raise BadInputError("no record with one prediction a sample", expected="records of clean images or of attacks")
+    chosen = [one for one in fitting if one.record.spec.data.digest == data.most_common(1)[0][0]]
+    content = _content(chosen, min(most, MOST))
+    environment = Environment(
+        loader=PackageLoader("robustbench_kpca.report"), autoescape=True, undefined=StrictUndefined
+    )
+    page = environment.get_template("viewer.html.j2").render(title=title, content=content)
+    return page, len(shown) - len(chosen)
+
+
+def _single(record: Record) -> bool:
+    return len(set(record.outcomes["sample"].tolist())) == len(record.outcomes)
+
+
+def _content(shown: Sequence[Shown], most: int) -> dict[str, Any]:
+    data = shown[0].record.spec.data
+    everything = sorted({str(sample) for one in shown for sample in one.record.outcomes["sample"]}, key=_by_id)
+    kept = {sample for one in shown if one.images is not None for sample in one.images.samples}
+    samples = _choose(everything, kept, most)
+    labels = dict(zip(*(shown[0].record.outcomes[name].tolist() for name in ("sample", "label")), strict=True))
+    budget = _Budget(IMAGE_BYTES)
+    clean: dict[str, str] = {}
+    records = [_record(one, samples, clean, budget) for one in shown]
+    names = data.class_names
+    return {
+        "data": f"{data.name} ({data.split})",
+        "total": len(everything),
+        "class_names": list(names or ()),
+        "samples": [{"id": sample, "label": labels[sample], "clean": clean.get(sample)} for sample in samples],
+        "records": records,
+        "without_images": budget.refused,
+        "side": SIDE,
+    }
+
+
+def _by_id(sample: str) -> tuple[int, str]:
+    return len(sample), sample
+
+
+def _choose(everything: Sequence[str], kept: set[str], most: int) -> list[str]:
+    """Return at most so many samples, in order: those with images first, both evenly spread."""
+    if len(everything) <= most:
+        return list(everything)
+    with_images = _spread([sample for sample in everything if sample in kept], most)
+    rest = _spread([sample for sample in everything if sample not in kept], most - len(with_images))
+    return sorted([*with_images, *rest], key=_by_id)
+
+
+def _spread(items: Sequence[str], count: int) -> list[str]:
+    count = min(count, len(items))
+    return [items[(2 * k + 1) * len(items) // (2 * count)] for k in range(count)]
+
+
+@dataclass
+class _Budget:
+    """How many more bytes of images fit on the page."""
+
+    left: int
+    refused: int = 0
+
+    def take(self, texts: Iterable[str]) -> bool:
+        size = sum(map(len, texts))
+        if size > self.left:
+            self.refused += 1
+            return False
+        self.left -= size
+        return True
+
+
+def _record(one: Shown, samples: Sequence[str], clean: dict[str, str], budget: _Budget) -> dict[str, Any]:
+    record = one.record
+    rows = {row["sample"]: _row(row, record.kind) for row in record.outcomes.rows()}
+    if one.images is not None and record.spec.protocol.resolved.get("space") != "signal":
+        _draw(one.images, set(samples), rows, clean, budget)
+    return {
+        "model": record.spec.model.name,
+        "protocol": record.spec.protocol.name,
+        "seed": record.spec.seed,
+        "attack": record.kind == "attack",
+        "rows": [rows.get(sample) for sample in samples],
+    }
+
+
+def _row(row: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Return what is shown of a row, and its state.
+
+    The state is `kept`: right; `lost`: right before the attack and wrong after it; `wrong`: wrong before any attack.
+    """
+    shown = {name: row[name] for name in _SHOWN if name in row}
+    if kind == "attack":
+        state = {"": "kept", "clean": "wrong"}.get(row["broken_by"], "lost")
+    else:
+        state = "kept" if row["prediction"] == row["label"] else "wrong"
+    return {name: round(value, 6) if isinstance(value, float) else value for name, value in shown.items()} | {
+        "state": state
+    }
+
+
+def _draw(
+    images: KeptImages, wanted: set[str], rows: dict[str, dict[str, Any]], clean: dict[str, str], budget: _Budget
+) -> None:
+    """Add images to the rows: the attacked one, the difference, and how much that is magnified."""
+    befores, afters = images.floats()
+    for sample, before, after in zip(images.samples, befores, afters, strict=True):
+        if sample not in wanted or sample not in rows:
+            continue
+        delta = after - before
+        largest = float(np.abs(delta).max())
+        difference = 0.5 + delta / (2 * largest) if largest > 0 else np.full_like(delta, 0.5)
+        first, second, third = (_png(image) for image in (before, after, difference))
+        if budget.take([second, third] + ([] if sample in clean else [first])):
+            clean.setdefault(sample, first)
+            magnified = round(1 / (2 * largest), 1) if largest > 0 else 0
+            rows[sample] |= {"image": second, "difference": third, "magnified": magnified}
+
+
+def _png(image: NDArray[np.float32]) -> str:
+    """Return an image, shape (channels, height, width) with values in [0, 1], as a data URI."""
+    levels = (np.clip(np.moveaxis(image, 0, -1), 0, 1) * 255 + 0.5).astype(np.uint8)
+    drawn = Image.fromarray(levels if levels.shape[2] == 3 else levels[:, :, 0])
+    if max(drawn.size) > SIDE:
+        drawn.thumbnail((SIDE, SIDE))
+    buffer = io.BytesIO()
+    drawn.save(buffer, "PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -1,0 +1,185 @@
+"""Records become tables, formats of other tools, and model cards; each is read back by another library."""
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from robustbench_kpca import load_record, load_records
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.records.collection import Records
+from robustbench_kpca.report.card import card
+from robustbench_kpca.report.export import FORMATS, export
+from robustbench_kpca.report.robustbench import model_infos
+
+FOLDER = Path(__file__).parents[2] / "leaderboards" / "digits-attacks" / "records"
+
+
+def files(model, *protocols):
+    return [next(FOLDER.glob(f"{model}__digits-test__{protocol}__*.record.json")) for protocol in protocols]
+
+
+@pytest.fixture(scope="module")
+def few():
+    return Records([load_record(path) for path in files("vit_digits", "clean", "pgd20-linf-8_255", "autoattack-*")])
+
+
+def renamed(record, name):
+    spec = record.spec.model_copy(update={"model": record.spec.model.model_copy(update={"name": name})})
+    return record.model_copy(update={"spec": spec})
+
+
+def test_a_row_a_record_says_what_its_json_says(few):
+    table = few.to_frame()
+    assert list(table["protocol"]) == ["clean", "pgd20-linf-8_255", "autoattack-linf-8_255"]
+    for row, path in zip(table.to_dict("records"), files("vit_digits", *table["protocol"]), strict=True):
+        content = json.loads(path.read_text())
+        assert path.name == f"{row['record']}.record.json"
+        assert (row["n"], row["data"]) == (content["spec"]["data"]["n"], "digits")
+        for name, estimate in content["metrics"].items():
+            assert [row[name], row[f"{name}_low"], row[f"{name}_high"]] == [
+                estimate[k] for k in ("value", "low", "high")
+            ]
+    assert pd.isna(table["eps"][0])
+    assert table["eps"][1] == pytest.approx(8 / 255)
+    assert list(table["audit"][1:]) == ["clear", "clear"]
+
+
+def test_a_row_a_sample_gives_the_metric_again(few):
+    table = few.to_frame(by="sample")
+    assert len(table) == sum(record.spec.data.n for record in few)
+    attacked = table[table["protocol"] == "pgd20-linf-8_255"]
+    assert (attacked["broken_by"] == "").mean() == few[1].metrics["robust_accuracy"].value
+    assert str(table["forwards"].dtype) == "Int64"  # no whole number becomes a float where others lack the column
+    assert table["forwards"].isna().sum() == few[0].spec.data.n
+
+
+def test_another_row_is_refused(few):
+    with pytest.raises(BadInputError, match="by = 'image'"):
+        few.to_frame(by="image")
+
+
+def test_a_folder_is_loaded_in_order_and_nothing_is_refused(tmp_path):
+    records = load_records(FOLDER)
+    assert len(records) == len(list(FOLDER.glob("*.record.json")))
+    assert isinstance(records[:2], Records)
+    assert repr(records) == "Records(40 records of 4 models)"
+    with pytest.raises(BadInputError, match=r"no \*\.record\.json"):
+        load_records(tmp_path)
+
+
+def test_a_record_is_shown_in_one_line(few):
+    assert repr(few[1]).startswith("Record('vit_digits', 'digits/test', 'pgd20-linf-8_255', n=64, clean_accuracy=0.9")
+    assert "\n" not in repr(few[1])
+    assert str(few[1]) == repr(few[1])
+
+
+def test_html_in_a_name_stays_text(few):
+    shown = renamed(few[0], "<script>x</script>")._repr_html_()
+    assert "<script>" not in shown
+    assert "&lt;script&gt;" in shown
+
+
+def test_tables_need_no_torch():
+    code = f"import sys, robustbench_kpca as r; r.load_record({str(files('vit_digits', 'clean')[0])!r})._repr_html_(); "
+    code += f"r.load_records({str(files('vit_digits', 'clean')[0])!r}).to_frame(); print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_csv_and_json_hold_the_same_numbers(few):
+    rows = list(csv.DictReader(io.StringIO(export(few, "csv").decode())))
+    objects = json.loads(export(few, "json"))
+    assert [row["model"] for row in rows] == [one["model"] for one in objects] == ["vit_digits"] * 3
+    for row, one in zip(rows, objects, strict=True):
+        assert float(row["clean_accuracy"]) == pytest.approx(one["clean_accuracy"], abs=1e-15)
+    assert len(json.loads(export(few, "json", by="sample"))) == 192
+
+
+def test_parquet_is_read_back(few):
+    pytest.importorskip("pyarrow", reason="NOT TESTED: records as Parquet; pip install pyarrow")
+    for by in ("record", "sample"):
+        back = pd.read_parquet(io.BytesIO(export(few, "parquet", by=by)))
+        assert back.shape == few.to_frame(by).shape
+        assert list(back["model"]) == list(few.to_frame(by)["model"])
+
+
+def test_latex_escapes_names_and_writes_intervals(few):
+    text = export([renamed(few[1], r"a_b & 5% \x")], "latex").decode()
+    assert r"a\_b \& 5\% \textbackslash{}x & digits test & 64 & pgd20-linf-8\_255" in text
+    assert text.count(r"\\") == 2  # the head and one row
+    assert "\\begin{tabular}{llrlrr}" in text
+
+
+@pytest.mark.parametrize("to", ["latex", "robustbench"])
+def test_some_formats_have_no_samples(few, to):
+    with pytest.raises(BadInputError, match="one row a sample"):
+        export(few, to, by="sample")
+
+
+def test_robustbench_gets_standard_autoattack_only(few):
+    """The keys are those of model_info/cifar10/Linf/Peng2023Robust.json, as published."""
+    published = {
+        "link", "name", "authors", "additional_data", "number_forward_passes", "dataset", "venue", "architecture",
+        "eps", "clean_acc", "reported", "autoattack_acc", "footnote", "unreliable",
+    }  # fmt: skip
+    found = model_infos(few)
+    assert list(found) == ["model_info/digits/Linf/vit_digits.json"]
+    (content,) = found.values()
+    assert set(content) == published
+    table = few[2].outcomes
+    assert content["clean_acc"] == f"{100 * (table['clean_prediction'] == table['label']).mean():.2f}"
+    assert content["autoattack_acc"] == f"{100 * (table['broken_by'] == '').mean():.2f}"
+    assert (content["eps"], content["reported"], content["authors"]) == ("8/255", None, None)
+    with pytest.raises(BadInputError, match="no record that RobustBench"):
+        model_infos(few[:2])
+    with pytest.raises(BadInputError, match="two records for"):
+        model_infos([few[2], few[2]])
+
+
+def test_the_card_is_what_the_hub_expects(few):
+    hub = pytest.importorskip("huggingface_hub", reason="NOT TESTED: model cards against huggingface_hub")
+    read = hub.ModelCard(card(few), ignore_metadata_errors=False)
+    assert read.data.pipeline_tag == "image-classification"
+    assert read.data.model_name == "vit_digits"
+    found = {(one.metric_type, one.metric_args["protocol"]): one for one in read.data.eval_results}
+    for record in few:
+        for name, estimate in record.metrics.items():
+            one = found[name, record.spec.protocol.name]
+            assert (one.metric_value, one.dataset_type, one.dataset_split) == (estimate.value, "digits", "test")
+    assert few[0].spec.model.parameters_sha256 in read.content
+
+
+def test_a_card_is_of_one_model_and_takes_no_markup(few):
+    with pytest.raises(BadInputError, match="records of 2 models"):
+        card([few[0], renamed(few[1], "other")])
+    hub = pytest.importorskip("huggingface_hub")
+    name = 'a: "b" <img src=x>\n# c | [d](http://e)'
+    text = card([renamed(few[0], name)])
+    assert hub.ModelCard(text).data.model_name == name
+    body = text.split("---\n")[2]
+    assert "<img" not in body
+    assert not re.search(r"(?<!\\)\]\(http", body)
+    assert body.count("\n# ") == 1
+
+
+def test_the_commands_write_files(tmp_path, capsys):
+    paths = [str(path) for path in files("vit_digits", "clean", "autoattack-*")]
+    for to in FORMATS[:2]:
+        assert main(["records", "export", *paths, "--to", to, "-o", str(tmp_path / to)]) == 0
+        assert (tmp_path / to).stat().st_size > 500
+    assert main(["records", "export", *paths, "--to", "robustbench", "-o", str(tmp_path / "rb")]) == 0
+    written = json.loads((tmp_path / "rb/model_info/digits/Linf/vit_digits.json").read_text())
+    assert written["dataset"] == "digits"
+    assert main(["records", "card", *paths, "-o", str(tmp_path / "README.md")]) == 0
+    capsys.readouterr()
+    assert main(["records", "export", *paths, "--to", "csv", "-q"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert main(["records", "export", *paths, "--to", "parquet"]) == 2
+    assert "add -o FILE" in capsys.readouterr().err

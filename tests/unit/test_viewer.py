@@ -1,0 +1,282 @@
+"""Adversarial images are kept exactly and survive a kill; the viewer and the report show what records say."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from robustbench_kpca import evaluate, load_data, load_model, load_record
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.kept import Keeper
+from robustbench_kpca.evaluation.measure import measure_attack
+from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.recheck import recheck
+from robustbench_kpca.evaluation.trial import NamedModel
+from robustbench_kpca.inference.input_space import InputSpace
+from robustbench_kpca.records import images as kept_images
+from robustbench_kpca.records.images import KeptImages, load_images
+from robustbench_kpca.report.inferred import infer
+from robustbench_kpca.report.table import frame
+from robustbench_kpca.report.viewer import MOST, Shown, view
+from robustbench_kpca.tasks.prepare import prepare
+
+BOARD = Path(__file__).parents[2] / "leaderboards" / "digits-attacks" / "records"
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+
+def attacked(out, keep, protocol="pgd20-linf-8_255", **changes):
+    label, scenario = prepare(protocol, {"steps": 3} | changes)
+    data, model = load_data("digits", limit=24).in_order(), load_model("vit_digits_adv")
+    options = RunOptions(batch_size=8, out=out, keep_adversarial=keep)
+    return measure_attack(NamedModel(model, "vit_digits_adv"), data, label, scenario, options, audit=None)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs")
+    attacked(out, 10, eps="40/255")
+    return out
+
+
+@pytest.fixture(scope="module")
+def record(folder):
+    return load_record(next(folder.glob("*.record.json")))
+
+
+def test_forward_passes_on_the_images_repeat_every_verdict(folder, record):
+    images = load_images(folder, record.images_file)
+    assert images.samples == tuple(load_data("digits", limit=24).in_order().spread(10).ids)
+    clean, worst = images.floats()
+    original, _ = load_data("digits", limit=24).in_order().spread(10).tensors()
+    assert np.array_equal(clean, original.numpy())
+    rows = {row["sample"]: row for row in record.outcomes.rows()}
+    with torch.no_grad():
+        predicted = load_model("vit_digits_adv")(torch.from_numpy(worst)).argmax(1).tolist()
+    assert {row["broken_by"] for row in rows.values()} >= {"", "pgd"}
+    for sample, answer, before, after in zip(images.samples, predicted, clean, worst, strict=True):
+        assert answer == rows[sample]["prediction"]
+        assert np.abs(after - before).max() == pytest.approx(rows[sample]["linf"], abs=1e-7)
+        assert np.abs(after - before).max() <= 40 / 255 + 1e-6
+
+
+def test_recheck_finds_what_was_altered(folder, record, tmp_path, capsys):
+    images, model = load_images(folder, record.images_file), load_model("vit_digits_adv")
+    assert recheck(record, images, model).differences == ()
+    clean, worst = images.floats()
+    lost = next(k for k, name in enumerate(images.samples) if (worst[k] != clean[k]).any() and broken(record, name))
+    swapped = worst.copy()
+    swapped[lost] = clean[lost]  # a broken sample whose image breaks nothing
+    (line,) = recheck(record, KeptImages.of(images.samples, clean, swapped), model).differences
+    assert line.startswith(f"{images.samples[lost]}: predicted ")
+    far = worst.copy()
+    far[lost] += 0.02  # outside the ball, and perhaps outside the box
+    lines = recheck(record, KeptImages.of(images.samples, clean, far), model).differences
+    assert any("perturbed by 0.17" in line for line in lines)
+    with pytest.raises(BadInputError, match="the model has weights"):
+        recheck(record, images, load_model("vit_digits"))
+    assert main(["records", "recheck", str(folder)]) == 0
+    assert "10 samples, 0 differences" in capsys.readouterr().err
+    assert main(["records", "recheck", str(BOARD)]) == 2
+
+
+def broken(record, sample):
+    return {row["sample"]: row["broken_by"] for row in record.outcomes.rows()}[sample] == "pgd"
+
+
+def test_outcomes_do_not_depend_on_what_is_kept(folder, record, tmp_path):
+    assert attacked(tmp_path, 0, eps="40/255").outcomes.digest() == record.outcomes.digest()
+    assert not list(tmp_path.glob("*.npz"))
+
+
+def test_a_finished_record_without_enough_images_is_made_again(folder, record, tmp_path):
+    first = attacked(tmp_path, 2, eps="40/255")
+    assert attacked(tmp_path, 2, eps="40/255").created == first.created
+    more = attacked(tmp_path, 5, eps="40/255")
+    assert more.images_file.samples == 5
+    assert attacked(tmp_path, 3, eps="40/255").images_file == more.images_file
+
+
+def test_images_survive_an_interruption(folder, record, tmp_path, monkeypatch):
+    """The run is stopped after each journal entry, again and again; the file is the same in the end."""
+    from robustbench_kpca.inference.journal import Journal
+
+    class StopError(Exception):
+        pass
+
+    write = Journal.write
+
+    def write_and_stop(journal, content):
+        write(journal, content)
+        if "undecided" in content:
+            raise StopError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "due", lambda journal: True)
+        patch.setattr(Journal, "write", write_and_stop)
+        for _ in range(4):
+            with pytest.raises(StopError):
+                attacked(tmp_path, 10, eps="40/255")
+    again = attacked(tmp_path, 10, eps="40/255")
+    assert again.outcomes.digest() == record.outcomes.digest()
+    assert again.images_file.sha256 == record.images_file.sha256
+    assert not list(tmp_path.glob(".*partial*"))
+
+
+def test_storage_is_exact_and_small():
+    rng = np.random.default_rng(0)
+    whole = (rng.integers(0, 256, (3, 1, 4, 4)).astype(np.float32)) / np.float32(255)
+    odd = rng.random((3, 1, 4, 4), np.float32)
+    kept = KeptImages.of(("a", "b", "c"), whole, odd)
+    assert (kept.clean.dtype, kept.attacked.dtype) == (np.uint8, np.float32)
+    assert all(np.array_equal(one, other) for one, other in zip(kept.floats(), (whole, odd), strict=True))
+    assert kept.to_file() == kept.to_file()
+
+
+def test_altered_or_hostile_images_are_refused(folder, record, tmp_path, monkeypatch):
+    stated = record.images_file
+    path = tmp_path / stated.file
+    with pytest.raises(BadInputError, match="cannot read"):
+        load_images(tmp_path, stated)
+    path.write_bytes((folder / stated.file).read_bytes()[:-1])
+    with pytest.raises(BadInputError, match="SHA-256 differs"):
+        load_images(tmp_path, stated)
+    with pytest.raises(BadInputError, match="holds no images"):
+        load_images(tmp_path, stated.model_copy(update={"sha256": kept_images.sha256(path.read_bytes())}))
+    with pytest.raises(BadInputError, match="is no file of images"):
+        load_images(tmp_path / "sub", stated.model_copy(update={"file": f"../{stated.file}"}))
+    monkeypatch.setattr(kept_images, "LIMIT", 2_000)
+    path.write_bytes((folder / stated.file).read_bytes())
+    with pytest.raises(BadInputError, match="is no file of images"):
+        load_images(tmp_path, stated)
+
+
+def test_too_many_images_are_refused_before_the_attack(tmp_path, monkeypatch):
+    monkeypatch.setattr("robustbench_kpca.evaluation.kept.LIMIT", 100_000)
+    with pytest.raises(BadInputError, match=r"take 245,760 bytes; expected at most 100,000; keep 4"):
+        attacked(tmp_path, 10)
+
+
+class Page(HTMLParser):
+    """The tags of a page, the addresses in them, and the data inside it."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.addresses, self.tags = [], []
+        self.feed(text)
+        self.content = json.loads(re.search(r'id="content">(.*?)</script>', text, re.DOTALL)[1])
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attributes if name in ("src", "href")]
+
+
+def test_the_viewer_holds_what_the_outcomes_say(folder, record):
+    text, left_out = view([Shown(record, load_images(folder, record.images_file))], "T")
+    page = Page(text)
+    assert left_out == 0
+    assert page.addresses == ["data:,"]
+    assert "http" not in re.sub(r"data:image[^\"]*", "", text)
+    rows = {row["sample"]: row for row in record.outcomes.rows()}
+    (shown,) = page.content["records"]
+    assert [sample["id"] for sample in page.content["samples"]] == sorted(rows, key=lambda name: (len(name), name))
+    for sample, row in zip(page.content["samples"], shown["rows"], strict=True):
+        own = rows[sample["id"]]
+        assert (row["prediction"], row["broken_by"]) == (own["prediction"], own["broken_by"])
+        broken = own["broken_by"] not in ("", "clean")
+        assert row["state"] == ("lost" if broken else "wrong" if own["broken_by"] else "kept")
+        assert ("image" in row) == (sample["clean"] is not None)
+    assert sum("image" in row for row in shown["rows"]) == 10
+
+
+def test_names_from_records_stay_text_in_the_viewer(record):
+    evil = "</script><img src=x onerror=alert(1)>"
+    spec = record.spec.model_copy(update={"model": record.spec.model.model_copy(update={"name": evil})})
+    text, _ = view([Shown(record.model_copy(update={"spec": spec}).attach(record.outcomes))], evil)
+    page = Page(text)
+    assert "img" not in page.tags
+    assert page.content["records"][0]["model"] == evil
+
+
+def test_a_page_has_at_most_so_many_samples_and_bytes(folder, record, monkeypatch):
+    images = load_images(folder, record.images_file)
+    page = Page(view([Shown(record, images)], "T", most=6)[0])
+    assert len(page.content["samples"]) == 6
+    assert all(sample["clean"] for sample in page.content["samples"])  # those with images come first
+    assert page.content["total"] == 24
+    assert MOST == 500
+    monkeypatch.setattr("robustbench_kpca.report.viewer.IMAGE_BYTES", 40_000)
+    text = view([Shown(record, images)], "T")[0]
+    drawn = sum("image" in row for row in Page(text).content["records"][0]["rows"])
+    assert 0 < drawn < 10
+    assert f"The images of {10 - drawn} rows are left out" in text
+
+
+def test_the_commands_write_pages(folder, tmp_path, capsys):
+    attacks = [str(path) for path in sorted(BOARD.glob("vit_digits__*linf*.record.json"))]
+    assert main(["records", "view", str(folder), *attacks, "-o", str(tmp_path / "v.html")]) == 0
+    said = capsys.readouterr()
+    assert "1 records are not shown" in said.err  # of other images than the board's
+    assert main(["report", *attacks, "-o", str(tmp_path), "-q"]) == 0
+    assert "worst of 7, linf 8/255" in (tmp_path / "README.md").read_text()
+    assert main(["records", "view", str(folder), "-o", str(tmp_path / "v.pdf")]) == 2
+
+
+def board_records(*models):
+    return [load_record(path) for model in models for path in sorted(BOARD.glob(f"{model}__*.record.json"))]
+
+
+def test_a_board_is_inferred_from_records():
+    records = board_records("vit_digits", "vit_digits_adv")
+    board, left_out = infer(records, title="T", command="rbk report x")
+    assert left_out == 0
+    assert board.ranked() == ["vit_digits_adv", "vit_digits"]
+    titles = [column.title for column in board.spec.column]
+    assert titles[0] == "clean"
+    assert titles[-2:] == ["worst of 2, l2 128/255", "worst of 7, linf 8/255"]
+    linf = [one.outcomes["broken_by"] == "" for one in records if one.spec.model.name == "vit_digits"
+            and one.spec.protocol.resolved.get("norm") == "linf"]  # fmt: skip
+    worst = board.estimate("vit_digits", board.spec.column[-1])
+    assert worst.value == np.logical_and.reduce(linf).mean()
+
+
+def test_own_settings_seeds_and_data_are_told_apart(folder, record):
+    """A protocol that no file holds is taken from its record, and a record of another seed is left out."""
+    board, _ = infer([record], title="T", command="c")
+    assert list(frame(board).columns) == ["#", "Model", record.spec.protocol.name]
+    other = record.model_copy(update={"spec": record.spec.model_copy(update={"seed": 1})}).attach(record.outcomes)
+    assert infer([record, other, other], title="T", command="c")[0].spec.seed == 1
+    assert infer([record, other], title="T", command="c", seed=0)[1] == 1
+    mixed = infer([record, *board_records("vit_digits")], title="T", command="c")[0]
+    assert len({(one.data, one.limit) for one in mixed.spec.column}) == 2
+    with pytest.raises(BadInputError, match="no record is left"):
+        infer([record], title="T", command="c", data="shapes")
+
+
+def test_a_metric_can_be_chosen():
+    board, _ = infer(board_records("vit_digits"), title="T", command="c", metrics=["ece", "clean_accuracy"])
+    assert {column.metric for column in board.spec.column} == {"ece", "clean_accuracy"}
+    with pytest.raises(BadInputError, match="no record has miou"):
+        infer(board_records("vit_digits"), title="T", command="c", metrics=["miou"])
+
+
+def test_images_of_python_evaluations_are_kept_too(linear, tmp_path):
+    """The attack moves every pixel of a linear model by eps: the image is known in closed form."""
+    images = 0.25 + 0.5 * torch.rand(4, 1, 2, 2, generator=torch.Generator().manual_seed(0))
+    model, labels = linear(torch.ones(1, 2, 2), -1.0).eval(), torch.ones(4, dtype=torch.long)
+    how = {"protocol": "fgsm-linf-8_255", "eps": 0.125, "audit": False, "batch_size": 4, "keep_adversarial": 4}
+    made = evaluate(model, images, labels, out=tmp_path, **how)
+    kept = load_images(tmp_path, made.images_file)
+    assert np.allclose(kept.floats()[1], images.numpy() - 0.125, atol=1e-6)
+    assert recheck(made, kept, model).differences == ()
+    assert evaluate(model, images, labels, **how).images_file is None  # without a folder nothing is kept
+
+
+def test_no_images_of_scenes_are_kept():
+    scenes = load_data("shapes", limit=1)
+    with pytest.raises(BadInputError, match="no images are kept for segmentation"):
+        Keeper(scenes, InputSpace(), 1, 10, None)
