@@ -22,7 +22,7 @@ done
 
 python=${PYTHON:-python3}
 [ -z "${PYTHON:-}" ] && [ -x .venv/bin/python ] && python=.venv/bin/python
-export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 TRITON_DEFAULT_FP_FUSION=0
+export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 if [ -z "$plan" ]; then
   found=$("$python" - "$device" <<'PY'
 import sys
@@ -61,7 +61,7 @@ else
   sizes=(--repeats 15) shapes=(--shapes tiny base) models=() big=()
 fi
 part tests 240 "$python" -m pytest -n 0 -q -m 'cuda or not slow' tests/unit/test_fused_attention.py \
-  tests/unit/test_acceleration.py
+  tests/unit/test_acceleration.py tests/unit/test_cuda.py
 part parity 180 "$python" benchmarks/gpu.py parity --device "$device" $quick
 part attention 150 "$python" benchmarks/attention.py --device "$device" "${shapes[@]}" "${sizes[@]}" --only rpc fused sym
 part attention-bf16 120 "$python" benchmarks/attention.py --device "$device" --dtype bfloat16 "${shapes[@]}" \
@@ -69,8 +69,8 @@ part attention-bf16 120 "$python" benchmarks/attention.py --device "$device" --d
 part models 120 "$python" benchmarks/models.py --device "$device" "${models[@]}" "${sizes[@]}"
 part syncs 120 "$python" benchmarks/gpu.py syncs --device "$device" $quick
 part deit-tiny 300 "$python" benchmarks/gpu.py attacks --device "$device" --model deit_tiny_patch16_224 "${big[@]}"
-part vit-base 480 "$python" benchmarks/gpu.py attacks --device "$device" --model vit_base_patch16_224 --images 32 \
-  --batch-size 32 "${big[@]}"
+part vit-base 480 "$python" benchmarks/gpu.py attacks --device "$device" --model vit_base_patch16_224 --images 16 \
+  --batch-size 16 "${big[@]}"
 
 [ -n "$plan" ] && exit 0
 printf '%s\n' '' "${summary[@]}" | tee "$out/summary.txt"

@@ -149,8 +149,8 @@ class Tagging(Compute):
         if indices:
             yield from in_batches(partial(_fetch, data), _collate, indices, batch_size=batch_size, workers=workers)
 
-    def shown(self, data, protocol, place, indices, *, batch_size, workers, seed, frost):
-        for numbers, x, y in self.batches(data, indices, batch_size, workers):
+    def shown(self, data, protocol, rows, *, batch_size, workers, seed, frost):
+        for numbers, x, y in self.batches(data, rows, batch_size, workers):
             yield numbers, (x, y)
 
     def results(self, name, runner, data, protocol, journal):

@@ -5,16 +5,17 @@ every iteration and one number a token, a third of what the plain form keeps an 
 them. In the symmetric form the scores are a symmetric matrix, so the backward kernel computes a block of them once,
 for its rows as queries and as keys: five products a block, where the usual two kernels have seven.
 
+On trial: Triton's interpreter has run it against the plain form; no GPU has yet (docs/decisions/0026).
+
 Online softmax: Milakov & Gimelshein (2018), arXiv:1805.02867; recomputed scores: Dao et al. (2022), arXiv:2205.14135.
 """
 
-from typing import Any
+from typing import Any, no_type_check
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from robustbench_kpca.errors import BadInputError
 
@@ -75,8 +76,9 @@ class _Pursue(torch.autograd.Function):
         return lows[-1].clone()  # what is returned is the caller's to change
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # torch's `once_differentiable` leaves out a part of what `grad` is asked for
+            raise BadInputError("second derivatives through fused = true", fix="leave fused out")
         iterations, dual_sign, causal = ctx.settings
         k, v, query, bound, *kept = ctx.saved_tensors
         lows, sums = kept[:iterations], kept[iterations:]
@@ -120,12 +122,13 @@ def _wide(x: Tensor) -> torch.dtype:
 
 def _block(k: Tensor) -> int:
     """Tokens of a block, so that its operands fit into registers and shared memory."""
-    width = triton.next_power_of_2(k.shape[-1])
+    width: int = triton.next_power_of_2(k.shape[-1])
     return max(16, min(64, 4096 // (width * k.element_size() // 2)))
 
 
-def _grid(k: Tensor) -> tuple[int, int]:
-    return triton.cdiv(k.shape[-2], _block(k)), k.shape[0] * k.shape[1]
+def _grid(k: Tensor) -> tuple[int]:
+    """Count programs; along one axis, since a device allows only 65535 along another."""
+    return (triton.cdiv(k.shape[-2], _block(k)) * k.shape[0] * k.shape[1],)
 
 
 def _operands(
@@ -146,14 +149,25 @@ def _constants(k: Tensor, first: bool, asymmetric: bool, causal: bool, dual_sign
         "WIDTH": max(16, triton.next_power_of_2(k.shape[-1])),
         "WIDE": tl.float64 if k.element_size() == 8 else tl.float32,
         "num_warps": 8, "num_stages": 1,  # more would need more shared memory and registers than some devices have
+        "enable_fp_fusion": False,  # the default of Triton depends on its version and on the environment
         "PRECISION": "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee",
     }  # fmt: skip
 
 
 # --- kernels: one program for a block of tokens of one head. Tensors are contiguous: (batch * heads, N, D) -----------
+# `no_type_check`: Triton reads their source, so nothing may be wrapped around them (RBK_TYPECHECK=1).
 
 
 @triton.jit
+@no_type_check
+def _place(n, BLOCK: tl.constexpr):  # noqa: N803
+    """Return which head, of all samples, and which block of its tokens a program has."""
+    blocks = tl.cdiv(n, BLOCK)
+    return (tl.program_id(0) // blocks).to(tl.int64), tl.program_id(0) % blocks
+
+
+@triton.jit
+@no_type_check
 def _rows(x, head, tokens, n, d, WIDTH: tl.constexpr):  # noqa: N803
     """Load tokens of a head; what is outside is 0."""
     columns = tl.arange(0, WIDTH)
@@ -162,6 +176,7 @@ def _rows(x, head, tokens, n, d, WIDTH: tl.constexpr):  # noqa: N803
 
 
 @triton.jit
+@no_type_check
 def _store(x, value, head, tokens, n, d, WIDTH: tl.constexpr):  # noqa: N803
     columns = tl.arange(0, WIDTH)
     inside = (tokens[:, None] < n) & (columns[None, :] < d)
@@ -169,6 +184,7 @@ def _store(x, value, head, tokens, n, d, WIDTH: tl.constexpr):  # noqa: N803
 
 
 @triton.jit
+@no_type_check
 def _split(
     k, low, dual, bound, head, tokens, n, d, bounds,
     FIRST: tl.constexpr, SIGN: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,  # noqa: N803
@@ -191,6 +207,7 @@ def _split(
 
 
 @triton.jit
+@no_type_check
 def _inner(
     k, low, dual, bound, head, tokens, n, d, bounds,
     FIRST: tl.constexpr, SIGN: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,  # noqa: N803
@@ -201,14 +218,15 @@ def _inner(
 
 
 @triton.jit
+@no_type_check
 def _forward(
     k, low, dual, v, query, bound, out, out_dual, log_sum, n, d, bounds, scale,
     FIRST: tl.constexpr, ASYMMETRIC: tl.constexpr, CAUSAL: tl.constexpr, SIGN: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     """L' = softmax(M M^T / sqrt(D)) V and U' = C - L' of a block of tokens, and the log of the softmax's sum."""
-    head = tl.program_id(1).to(tl.int64)
-    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    head, block = _place(n, BLOCK)
+    rows = block * BLOCK + tl.arange(0, BLOCK)
     _clipped, _t, carried, left = _split(k, low, dual, bound, head, rows, n, d, bounds, FIRST, SIGN, WIDTH, WIDE)
     if ASYMMETRIC:
         left = _rows(query, head, rows, n, d, WIDTH)
@@ -217,7 +235,7 @@ def _forward(
     mixed = tl.zeros((BLOCK, WIDTH), WIDE)
     stop = n
     if CAUSAL:
-        stop = tl.minimum(n, (tl.program_id(0) + 1) * BLOCK)
+        stop = tl.minimum(n, (block + 1) * BLOCK)
     for start in range(0, stop, BLOCK):
         keys = start + tl.arange(0, BLOCK)
         right = _inner(k, low, dual, bound, head, keys, n, d, bounds, FIRST, SIGN, WIDTH, WIDE)
@@ -241,6 +259,7 @@ def _forward(
 
 
 @triton.jit
+@no_type_check
 def _backward(
     k, low, dual, v, query, bound, log_sum, of_out, delta, of_dual,
     of_k, of_v, of_query, of_bound, of_low, of_earlier_dual, n, d, bounds, scale, LAST: tl.constexpr,  # noqa: N803
@@ -252,8 +271,8 @@ def _backward(
     With weights P = exp(scores - log_sum), O = P V and delta = rowsum(dO * O): dP = dO V^T, dV = P^T dO,
     d scores = P * (dP - delta).
     """
-    head = tl.program_id(1).to(tl.int64)
-    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    head, block = _place(n, BLOCK)
+    rows = block * BLOCK + tl.arange(0, BLOCK)
     own = rows < n
     clipped, t, _carried, inner = _split(k, low, dual, bound, head, rows, n, d, bounds, FIRST, SIGN, WIDTH, WIDE)
     values = _rows(v, head, rows, n, d, WIDTH)

@@ -13,7 +13,6 @@ from typing import Any, Literal, get_args
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.attention.symmetric import Heads, KeyMask, SymmetricAttention
@@ -70,7 +69,8 @@ class Pursuit:
             paper, so that earlier tokens depend on later ones.
         dual_sign: of Y / mu in the L step: -1 (released code and paper as printed) or +1 (textbook ADMM).
         fused: run each iteration as one Triton kernel (`_fused.py`), on CUDA devices only; the results differ by
-            rounding. With an observer, padding or dropout the plain form runs.
+            rounding. With an observer, padding or dropout the plain form runs. On trial: so far only Triton's
+            interpreter has run the kernel, no GPU; run `benchmarks/gpu.sh` on yours first. No second derivatives.
 
     """
 
@@ -136,7 +136,8 @@ class Pursuit:
             return self._unpursued(k, v, query, causal, mask, dropout, observer)
         bound = self.bound(k, causal=causal, mask=mask)
         if self.fused and observer is None and mask is None and not dropout:
-            return _fused().pursue(k, v, query, bound, self.iterations, self.dual_sign, causal=causal)
+            found: Heads = _fused().pursue(k, v, query, bound, self.iterations, self.dual_sign, causal=causal)
+            return found
         low_rank = dual = None
         for iteration in range(1, self.iterations + 1):
             carried, inner = _split(k, low_rank, dual, bound, self.dual_sign)
@@ -203,7 +204,7 @@ def _fused() -> Any:
 
 def _argument(k: Heads, low_rank: Heads | None, dual: Heads | None) -> Heads:
     """Return K - L + U; the first iteration has no L and U."""
-    return k if low_rank is None else (k - low_rank).add_(dual)
+    return k if low_rank is None or dual is None else (k - low_rank).add_(dual)
 
 
 def _sparse(k: Heads, low_rank: Heads | None, dual: Heads | None, bound: Scale) -> Heads:
@@ -231,7 +232,6 @@ class _Carried(torch.autograd.Function):
         return clipped.clone() if low_rank is None else low_rank + clipped
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         inside, outside, of_bound = _through_clip(gradients[0], *ctx.saved_tensors)
         return (inside, None, None, of_bound) if ctx.first else (inside, outside, inside, of_bound)
@@ -248,13 +248,12 @@ class _CarriedAndInner(torch.autograd.Function):
         ctx.first = low_rank is None
         clipped = _clipped(k, low_rank, dual, bound)
         ctx.save_for_backward(clipped, bound)
-        if low_rank is None:
+        if low_rank is None or dual is None:
             return clipped.clone(), clipped.clone()
         carried = low_rank + clipped
         return carried, torch.sub(carried, dual, alpha=2)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         of_carried, of_inner = gradients
         if of_inner is None:  # nothing depends on L, so nothing on C
@@ -273,7 +272,10 @@ def _clipped(k: Tensor, low_rank: Tensor | None, dual: Tensor | None, bound: Ten
 
 
 def _through_clip(gradient: Tensor, clipped: Tensor, bound: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradient where c = K - L + U, the gradient elsewhere, and that of t."""
+    """Return the gradient where c = K - L + U, the gradient elsewhere, and that of t.
+
+    Where and with which sign it is clipped is constant almost everywhere, so this may itself be differentiated.
+    """
     inside = gradient.masked_fill(clipped.abs() >= bound, 0.0)
     outside = gradient - inside
     return inside, outside, (outside * clipped.sign()).sum_to_size(bound.shape)

@@ -293,6 +293,7 @@ def attack(
     runner = runner_for(model, data, scenario, batch_size, device_for(model, device))
     compute = task_named(data.task).compute
     logits = runner.logits(first_batch(compute, data, runner)[0])
+    data = as_dataset(images, labels, classes=logits.shape[1])  # a batch need not have labels of every class
     data, _ = compute.match_classes(data, logits.shape[1], class_names_of(model))
     preflight(runner, *first_batch(compute, data, runner), allow)
     with frozen(model):

@@ -64,7 +64,8 @@ class Watch:
         if stepped:
             self.at = stepped[0]
             self.steps[self.at] = self.engine.pools[self.at].steps
-            self.forecast.took(self.at, seconds, self.engine.pools[self.at].rows)
+            if self.stages:  # without their costs nothing is foretold
+                self.forecast.took(self.at, seconds, self.engine.pools[self.at].rows)
         elif self.engine.entered > self.forecast.entered:
             self.forecast.entering += seconds
             self.forecast.entered = self.engine.entered

@@ -51,8 +51,8 @@ def compiled_as() -> str | None:
 
 def float32_products() -> str:
     """Return how exact products of single precision are now on a CUDA device, for records."""
-    backends = torch.backends
-    return f"matmul {_name(backends.cuda.matmul)}, conv {_name(backends.cudnn.conv)}"
+    matmul, conv, _ = _places()
+    return f"matmul {_name(matmul)}, conv {_name(conv)}"
 
 
 @contextmanager
@@ -74,15 +74,26 @@ def accelerated(models: Iterable[nn.Module], settings: Acceleration) -> Iterator
 @contextmanager
 def _products(precision: str) -> Iterator[None]:
     """Set the precision of matrix products and convolutions; torch's default rounds convolutions to TF32."""
-    places = (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
-    before = [place.fp32_precision for place in places]
+    before = [place.fp32_precision for place in _places()]
     try:
-        for place in places:
-            place.fp32_precision = precision
+        _set_products([precision] * len(before))
         yield
     finally:
-        for place, precision_before in zip(places, before, strict=True):
-            place.fp32_precision = precision_before
+        _set_products(before)
+
+
+def _set_products(precisions: list[str]) -> None:
+    """Set torch's older switches, too: its compiler reads them, and they cannot be read where the two disagree."""
+    torch.backends.cuda.matmul.allow_tf32 = precisions[0] == "tf32"
+    torch.backends.cudnn.allow_tf32 = precisions[1] == "tf32"
+    for place, precision in zip(_places(), precisions, strict=True):
+        place.fp32_precision = precision
+
+
+def _places() -> tuple[Any, Any, Any]:
+    """Return torch's settings of matrix products, convolutions and recurrent layers."""
+    backends: Any = torch.backends  # some of them are made at run time, so torch's types do not name them
+    return backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn
 
 
 def _name(place: Any) -> str:

@@ -24,8 +24,8 @@ def create_model(name: str, **options: Any) -> Any:
             ViT also `stem`; of a segmenter also `decoder`, `decoder_depth`, `decoder_dropout`, `prefix_tokens` and
             `normalisation`. Where the special attention is: `layers` (`"first"`, `"last"`, `"all"`, or block indices),
             and in a segmenter `decoder_layers` (the same, or `"none"`). Of the special attention: `iterations`, `lam`,
-            `threshold`, `mu_width`, `dual_sign` and `fused` of RPC; `form` of scaled attention; `rank` and `rank_multi`
-            of Primal attention; all three of KEP-SVGP.
+            `threshold`, `mu_width`, `dual_sign` and `fused` (a kernel for GPUs, on trial) of RPC; `form` of scaled
+            attention; `rank` and `rank_multi` of Primal attention; all three of KEP-SVGP.
 
     Raises:
         UnknownNameError: no such model.

@@ -12,6 +12,8 @@ def test_precision_is_set_and_put_back():
     for tf32, expected in ((False, "matmul ieee, conv ieee"), (True, "matmul tf32, conv tf32")):
         with accelerated([], Acceleration(tf32=tf32)):
             assert float32_products() == expected
+            older = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+            assert older == (tf32, tf32)  # torch refuses to read them where its two interfaces disagree
         assert float32_products() == before
 
 

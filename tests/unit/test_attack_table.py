@@ -78,7 +78,6 @@ PASSES = [  # attack, options, restarts, norm, eps, forward and backward passes 
     ("fab", FAB | {"targets": 9}, 1, "linf", 0.1, 4 * 2 * 2 + 2, 4 * 2),
     ("fgsm", {}, 1, "linf", 0.1, 2, 1),
     ("pgd", PGD, 2, "linf", 0.1, 2 * 11, 2 * 10),
-    ("segpgd", PGD, 1, "linf", 0.1, 11, 10),
     ("apgd_l1", APGD_L1, 1, "l1", 1.0, 50 + 3 + 1, 50 + 3),
     ("apgd_l1", APGD_L1 | {"steps": 10}, 5, "l1", 1.0, 5 * (10 + 3 + 1), 5 * (10 + 3)),
     ("apgd_l1", {"steps": 7, "loss": "dlr_targeted", "targets": 5}, 1, "l1", 1.0, 2 * (7 + 3) + 2, 2 * (7 + 3)),

@@ -474,7 +474,7 @@ def test_a_record_of_resized_positions(tmp_path, monkeypatch, state, capsys):
 
     monkeypatch.chdir(tmp_path)
     torch.save(state, "c.pth")
-    for name in "ab":
+    for name in "0123456789":
         pathlib.Path("tree", name).mkdir(parents=True)
         Image.new("RGB", (70, 70)).save(pathlib.Path("tree", name, "0.png"))
     resized = ("--checkpoint", "c.pth", "--set", "model.img_size=64", "--resize-positions", "--data", "tree")

@@ -175,4 +175,4 @@ def test_a_primal_model_and_its_twin_share_a_panel(tmp_path):
         "primal_vit_digits: singular_values",
         "vit_digits: singular_values",
     ):
-        assert f"<!-- {curve} -->" in page  # the label of a curve in the figure
+        assert f">{curve}<" in page  # the label of a curve in the figure

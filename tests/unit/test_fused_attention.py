@@ -10,10 +10,10 @@ from robustbench_kpca import load_model
 from robustbench_kpca.attention.rpc import Iterate, Pursuit
 from robustbench_kpca.errors import BadInputError
 
-pytest.importorskip("triton")
+pytest.importorskip("triton", reason="the fused kernel was not tested: there is no triton, which torch for CUDA brings")
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
-DTYPE, TOLERANCE = (torch.float32, 1e-5) if ON_GPU else (torch.float64, 1e-13)
+DTYPE, TOLERANCE = (torch.float32, 1e-6) if ON_GPU else (torch.float64, 1e-13)
 HALF = torch.bfloat16 if ON_GPU else torch.float16  # the interpreter multiplies bfloat16 as if it were whole numbers
 SHAPE = (1, 2, 20, 33)  # several blocks, the last not full, and a width that is no power of two
 
@@ -38,37 +38,67 @@ def distance(ours, theirs):
     return float((ours - theirs).detach().double().norm() / theirs.detach().double().norm())
 
 
-@pytest.mark.parametrize("asymmetric", [False, True])
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("dual_sign", [-1, 1])
-def test_it_equals_the_plain_form(asymmetric, causal, dual_sign):
-    for number, (n, span) in enumerate(product((1, 3), ("past", "window") if causal else ("past",))):
-        tensors = given(seed=number)
-        k, v, q = tensors if asymmetric else (*tensors[:2], None)
-        found = []
-        for fused in (False, True):
-            out = Pursuit(n, 0.7, mu_span=span, dual_sign=dual_sign, fused=fused)(k, v, q, causal=causal)
-            found.append([out, *torch.autograd.grad(out.pow(3).sum(), [k, v] + [q] * asymmetric)])
-        clipped = (k.abs() > Pursuit(1, 0.7).bound(k)).double().mean()
-        assert 0.02 < float(clipped) < 0.98
-        assert all(distance(theirs, ours) < TOLERANCE for ours, theirs in zip(*found, strict=True))
+FAST = [(False, False, -1, 3, "past"), (True, True, -1, 3, "window"), (False, True, 1, 3, "past"),
+        (True, False, 1, 1, "past")]  # fmt: skip
+CASES = [
+    pytest.param(*case, marks=() if ON_GPU or case in FAST else pytest.mark.slow)  # the interpreter is slow
+    for case in product((False, True), (False, True), (-1, 1), (1, 3), ("past", "window"))
+    if case[1] or case[-1] == "past"
+]
+
+
+def answers(pursuit, tensors, causal=False):
+    """L and the gradients of a cubic function of it."""
+    k, v, q = tensors
+    used = [k, v] if q is None else [k, v, q]
+    out = pursuit(k, v, q, causal=causal)
+    return [out, *torch.autograd.grad(out.pow(3).sum(), used)]
+
+
+@pytest.mark.parametrize(("asymmetric", "causal", "dual_sign", "n", "span"), CASES)
+def test_it_equals_the_plain_form(asymmetric, causal, dual_sign, n, span):
+    k, v, q = given(seed=n)
+    tensors = (k, v, q if asymmetric else None)
+    exact = [None if part is None else part.detach().double().requires_grad_() for part in tensors]
+    plain, ours = (Pursuit(n, 0.7, mu_span=span, dual_sign=dual_sign, fused=fused) for fused in (False, True))
+    clipped = (k.abs() > plain.bound(k)).double().mean()
+    assert 0.02 < float(clipped) < 0.98
+    found = [
+        answers(pursuit, given_, causal) for pursuit, given_ in ((plain, exact), (plain, tensors), (ours, tensors))
+    ]
+    for best, rounded, fused in zip(*found, strict=True):  # in double precision the first two are equal
+        assert distance(fused, best) < 3 * distance(rounded, best) + TOLERANCE
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(2, 12, 197, 64), (2, 3, 1025, 80), (8192, 9, 5, 16)])  # 65535: most along one axis
+def test_it_rounds_no_worse_at_the_shapes_of_models(dtype, shape):
+    tensors = [part.detach().requires_grad_() for part in given(shape, dtype)[:2]] + [None]
+    exact = [part.detach().double().requires_grad_() for part in tensors[:2]] + [None]
+    found = [
+        answers(pursuit, given_)
+        for pursuit, given_ in ((Pursuit(4), exact), (Pursuit(4), tensors), (Pursuit(4, fused=True), tensors))
+    ]
+    for best, plain, ours in zip(*found, strict=True):
+        assert distance(ours, best) < 2 * distance(plain, best) + 1e-6
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
 def test_it_rounds_no_worse_than_the_plain_form(dtype):
-    exact = given()
+    exact = given(dtype=torch.float64)
     rounded = [part.detach().to(dtype).requires_grad_() for part in exact]
-    answers = []
+    found = []
     for pursuit, (k, v, _) in ((Pursuit(2), exact), (Pursuit(2), rounded), (Pursuit(2, fused=True), rounded)):
         out = pursuit(k, v)
         assert out.dtype == k.dtype
-        answers.append([out, *torch.autograd.grad(out.float().square().sum(), [k, v])])
-    for best, plain, ours in zip(*answers, strict=True):
+        found.append([out, *torch.autograd.grad(out.float().square().sum(), [k, v])])
+    for best, plain, ours in zip(*found, strict=True):
         assert distance(ours, best) < 1.5 * distance(plain, best) + 1e-6
 
 
 def test_it_keeps_less_than_half():
-    k, v, _ = given()
+    k, v, _ = given((1, 1, 8, 16))
 
     def kept(pursuit):
         shown = []
@@ -79,7 +109,7 @@ def test_it_keeps_less_than_half():
     assert kept(Pursuit(6, fused=True)) < kept(Pursuit(6)) / 2
 
 
-@pytest.mark.filterwarnings("ignore:All-NaN")
+@pytest.mark.filterwarnings("ignore:All-NaN", "ignore:invalid value")  # numpy's, in the interpreter
 def test_what_is_not_a_number_stays_so():
     k, v, _ = given()
     k.data[0, 0, 3, 5] = torch.nan
@@ -109,3 +139,9 @@ def test_it_is_refused_elsewhere(fused, monkeypatch):
     k, v = (torch.zeros(SHAPE) for _ in range(2))
     with pytest.raises(BadInputError, match="fused = true on cpu"):
         Pursuit(2, fused=True)(k, v)
+
+
+def test_second_derivatives_are_refused():
+    k, v, _ = given((1, 1, 8, 16))
+    with pytest.raises(BadInputError, match="second derivatives"):
+        torch.autograd.grad(Pursuit(1, fused=True)(k, v).sum(), k, create_graph=True)

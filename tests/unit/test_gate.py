@@ -159,7 +159,7 @@ def test_the_action_fails_on_a_regression_and_writes_its_summary(tmp_path):
 def test_the_action_evaluates_what_it_compares(tmp_path):
     settings = {
         "RBK_MODEL": "vit_digits symvit_digits", "RBK_PROTOCOL": "clean fgsm-linf-8_255", "RBK_LIMIT": "16",
-        "RBK_OPTIONS": "--no-audit --batch-size 16 -q", "RBK_FAIL": "robust_accuracy:-2pp",
+        "RBK_OPTIONS": "--audit none --batch-size 16 -q", "RBK_FAIL": "robust_accuracy:-2pp",
         "RBK_BASELINE": "robustness",
     }  # fmt: skip
     done = scripted(tmp_path, "gate.sh", **settings)

@@ -111,6 +111,6 @@ def test_the_remark_is_a_flag_of_the_record_and_is_printed(monkeypatch, tmp_path
     data = load_data("digits", limit=4)
     record = evaluate(load_model("vit_digits"), data, protocol="fgsm-linf-8_255", audit=False, precision="bf16-search")
     assert record.flags == ("it does not pay",)
-    asked = "eval -m vit_digits -p fgsm-linf-8_255 --set precision=bf16-search --limit 4 --no-audit -o"
+    asked = "eval -m vit_digits -p fgsm-linf-8_255 --set precision=bf16-search --limit 4 --audit none -o"
     assert main([*asked.split(), str(tmp_path)]) == 0
     assert "it does not pay" in capsys.readouterr().err

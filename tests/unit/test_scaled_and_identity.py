@@ -81,7 +81,7 @@ def test_identity_shares_its_weights_with_rpc(fork):
     identity.load_state_dict(rpc.state_dict())
 
 
-@pytest.mark.parametrize("option", ["qk_norm", "scale_norm", "gated"])
+@pytest.mark.parametrize("option", ["qk_norm", "scale_norm"])
 def test_scaled_attention_refuses_what_it_would_leave_out(fork, option):
     with pytest.raises(BadInputError, match=f"{option} .*ScaledAttention"):
         ScaledAttention(DIM, HEADS, tokens=TOKENS, norm_layer=torch.nn.LayerNorm, **{option: True})
