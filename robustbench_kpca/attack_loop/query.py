@@ -14,6 +14,7 @@ from robustbench_kpca.attack_loop.success import Success
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.attacks.shared.rows import choose, waits
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.inference.guard import unharmed
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.threat import Threat
@@ -152,7 +153,9 @@ class CountingQuery:
         """Return `module` for the samples at `rows`: one draw per pass, in single precision."""
 
         def answer(x: Tensor) -> Tensor:
-            logits: Tensor = self.runner.model(self.space.leave(x))
+            shown = self.space.leave(x).clone()
+            with unharmed(shown):
+                logits: Tensor = self.runner.model(shown)
             return logits.float()
 
         counters = Counters(self.forwards, self.backwards, self.nonfinite, self.zero_gradients)

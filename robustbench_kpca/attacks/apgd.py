@@ -16,6 +16,7 @@ from robustbench_kpca.attacks.shared.ball import project, require_norm, require_
 from robustbench_kpca.attacks.shared.draws import on_sphere
 from robustbench_kpca.attacks.shared.losses import LossName, objective
 from robustbench_kpca.attacks.shared.rows import choose
+from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
@@ -58,8 +59,7 @@ class APGD:
 
     def most_passes(self, classes: int) -> tuple[int, int]:
         """Return forward and backward passes per restart of a sample that is never misclassified."""
-        runs = min(self.targets, classes - 1) if self._targeted else 1
-        return runs * (self.steps + 1) + 1 + self._targeted, runs * (self.steps + 1)
+        return most_passes("apgd", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Draw x_0. `classes` is 0 until the first `step` queries the model for the targets.

@@ -15,6 +15,7 @@ from robustbench_kpca.attacks._closest import record_closest
 from robustbench_kpca.attacks.shared.ball import distance, per_sample, require_box, require_norm
 from robustbench_kpca.attacks.shared.losses import margin
 from robustbench_kpca.attacks.shared.rows import choose, none
+from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Mask, Query, State
@@ -50,9 +51,9 @@ class CW:
     initial_const: Annotated[float, Field(gt=0)]
     confidence: Annotated[float, Field(ge=0)]
 
-    def most_passes(self, classes: int) -> tuple[int, int]:  # noqa: ARG002
+    def most_passes(self, classes: int) -> tuple[int, int]:
         """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return self.binary_steps * self.steps + 1, self.binary_steps * self.steps
+        return most_passes("cw", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Begin the first run.

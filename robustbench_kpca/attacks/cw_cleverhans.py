@@ -14,6 +14,7 @@ from robustbench_kpca.attacks._adam import adam
 from robustbench_kpca.attacks._closest import record_closest
 from robustbench_kpca.attacks.shared.ball import distance, per_sample, require_box, require_norm
 from robustbench_kpca.attacks.shared.losses import margin
+from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
@@ -42,9 +43,9 @@ class CWOfCleverHans:
     initial_const: Annotated[float, Field(gt=0)]
     confidence: Annotated[float, Field(ge=0)]
 
-    def most_passes(self, classes: int) -> tuple[int, int]:  # noqa: ARG002
+    def most_passes(self, classes: int) -> tuple[int, int]:
         """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return self.binary_steps * self.steps + 1, self.binary_steps * self.steps
+        return most_passes("cw_cleverhans", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Enter tanh space.

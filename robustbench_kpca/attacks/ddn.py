@@ -15,6 +15,7 @@ from robustbench_kpca.attacks._closest import record_closest
 from robustbench_kpca.attacks.shared.ball import distance, per_sample, require_box, require_norm
 from robustbench_kpca.attacks.shared.draws import gaussians
 from robustbench_kpca.attacks.shared.losses import cross_entropy, margin
+from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Logits, PerSample, Query, State
@@ -39,9 +40,9 @@ class DDN:
     gamma: Annotated[float, Field(gt=0, lt=1)]
     init_norm: Annotated[float, Field(gt=0)]
 
-    def most_passes(self, classes: int) -> tuple[int, int]:  # noqa: ARG002
+    def most_passes(self, classes: int) -> tuple[int, int]:
         """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return self.steps + 1, self.steps
+        return most_passes("ddn", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Begin at the clean image.

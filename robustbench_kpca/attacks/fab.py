@@ -18,6 +18,7 @@ from robustbench_kpca.attacks._targets import aim, runs_of, target_of_run
 from robustbench_kpca.attacks.shared.ball import distance, length, per_sample, require_box, require_untargeted
 from robustbench_kpca.attacks.shared.draws import on_sphere
 from robustbench_kpca.attacks.shared.rows import choose
+from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, PerSample, Query, State
@@ -60,9 +61,7 @@ class FAB:
 
     def most_passes(self, classes: int) -> tuple[int, int]:
         """Return forward and backward passes per restart of a sample that is never misclassified."""
-        runs = min(self.targets, classes - 1)
-        forwards, backwards = (2 * runs, runs) if self.targets else (classes, classes - 1)
-        return forwards * self.steps + 2, backwards * self.steps
+        return most_passes("fab", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Begin the first run. `classes` is 0 until the first `step` queries the model."""

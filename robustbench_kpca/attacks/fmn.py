@@ -16,6 +16,7 @@ from robustbench_kpca.attacks._l1 import nearest_in_l1
 from robustbench_kpca.attacks._linearised import boundary_distance
 from robustbench_kpca.attacks.shared.ball import ascent_direction, distance, per_sample, require_box
 from robustbench_kpca.attacks.shared.losses import margin
+from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, PerSample, Query, State
@@ -49,9 +50,9 @@ class FMN:
     step_size: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     gamma: Annotated[float, Field(gt=0, lt=1)]
 
-    def most_passes(self, classes: int) -> tuple[int, int]:  # noqa: ARG002
+    def most_passes(self, classes: int) -> tuple[int, int]:
         """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return self.steps + 1, self.steps
+        return most_passes("fmn", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Begin at the clean image.

@@ -20,6 +20,7 @@ from robustbench_kpca.attacks.shared.ball import (
 )
 from robustbench_kpca.attacks.shared.draws import gaussians, uniforms
 from robustbench_kpca.attacks.shared.rows import choose
+from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Mask, PerSample, Query, State
@@ -54,9 +55,9 @@ class HopSkipJump:
     max_probes: Annotated[int, Field(ge=1, strict=True)]
     gamma: Annotated[float, Field(gt=0)]
 
-    def most_passes(self, classes: int) -> tuple[int, int]:  # noqa: ARG002
+    def most_passes(self, classes: int) -> tuple[int, int]:
         """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return self.queries + 1, 0
+        return most_passes("hopskipjump", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Begin in the phase that looks for a misclassified image.

@@ -13,6 +13,7 @@ from robustbench_kpca.attacks._linearised import boundary_distance, linearise
 from robustbench_kpca.attacks.apgd import APGD
 from robustbench_kpca.attacks.shared.losses import runners_up
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
@@ -54,9 +55,7 @@ class MALT:
 
     def most_passes(self, classes: int) -> tuple[int, int]:
         """Return forward and backward passes per restart of a sample that is never misclassified."""
-        forwards, backwards = self._runs.most_passes(classes)
-        ranked = min(self.candidates, classes - 1)
-        return forwards + ranked, backwards + ranked
+        return most_passes("malt", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Draw x_0. `classes` is 0 until the first `step` chooses the targets.

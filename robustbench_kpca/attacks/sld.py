@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from robustbench_kpca.attacks.shared.ball import into_box, project, require_norm, rescale, uniform_in_ball
 from robustbench_kpca.attacks.shared.losses import cross_entropy
+from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat, parse_step, require_step
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
@@ -44,9 +45,9 @@ class SLD:
     def __post_init__(self) -> None:
         require_step(self.step_size)
 
-    def most_passes(self, classes: int) -> tuple[int, int]:  # noqa: ARG002
+    def most_passes(self, classes: int) -> tuple[int, int]:
         """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return self.steps + 1, self.steps
+        return most_passes("sld", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Draw x_0.

@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 from robustbench_kpca.attacks._spsa import begin, descend, estimate
 from robustbench_kpca.attacks.shared.ball import require_norm, uniform_in_ball
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
@@ -34,9 +35,9 @@ class SPSAOfCleverHans:
     delta: Annotated[float, Field(gt=0)]
     lr: Annotated[float, Field(gt=0)]
 
-    def most_passes(self, classes: int) -> tuple[int, int]:  # noqa: ARG002
+    def most_passes(self, classes: int) -> tuple[int, int]:
         """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return self.steps * (self.samples + 1) + 1, 0
+        return most_passes("spsa_cleverhans", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Draw x_0, uniform in the ball.

@@ -21,6 +21,7 @@ from robustbench_kpca.attacks.shared.ball import project, require_box
 from robustbench_kpca.attacks.shared.draws import uniforms
 from robustbench_kpca.attacks.shared.losses import margin
 from robustbench_kpca.attacks.shared.rows import choose, none
+from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Mask, Query, State
@@ -53,9 +54,9 @@ class Square:
     queries: Annotated[int, Field(ge=1, strict=True)]
     p_init: Annotated[float, Field(gt=0, le=1)]
 
-    def most_passes(self, classes: int) -> tuple[int, int]:  # noqa: ARG002
+    def most_passes(self, classes: int) -> tuple[int, int]:
         """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return self.queries + 1, 0
+        return most_passes("square", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Propose the initial pattern."""

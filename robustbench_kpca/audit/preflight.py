@@ -56,17 +56,30 @@ def preflight(runner: Runner, images: Images, labels: Labels, allow: Collection[
         BadInputError: a failed check that is not allowed, or an unknown name in `allow`.
 
     """
+    return accepted(inspect(runner, images, labels), allow, "attacks on this model")
+
+
+def accepted(findings: list[Finding], allow: Collection[str], what: str) -> list[Finding]:
+    """Return failed checks that are all allowed; `what` would be meaningless if they were not.
+
+    Raises:
+        BadInputError: a failed check that is not allowed, or an unknown name in `allow`.
+
+    """
     for name in allow:
         if name not in CHECKS:
             raise BadInputError(f"there is no preflight check '{name}'", fix=did_you_mean(name, CHECKS))
-    findings = inspect(runner, images, labels)
     for finding in findings:
         if finding.check not in allow:
             raise BadInputError(
-                f"attacks on this model would be meaningless: {finding.met}",
-                fix=f"{finding.fix}; or --allow {finding.check}",
+                f"{what} would be meaningless: {finding.met}", fix=f"{finding.fix}; or --allow {finding.check}"
             )
     return findings
+
+
+def as_flags(findings: list[Finding]) -> list[str]:
+    """Return failed checks that were allowed as flags of a record."""
+    return [f"preflight, allowed: {finding}" for finding in findings]
 
 
 def inspect(runner: Runner, images: Images, labels: Labels) -> list[Finding]:
@@ -86,8 +99,11 @@ def inspect(runner: Runner, images: Images, labels: Labels) -> list[Finding]:
 
 def _stochastic(runner: Runner, images: Images, logits: Logits, spread: float) -> Finding | None:
     change = float((runner.logits(images) - logits).abs().amax()) / spread
-    if change <= REPEATED:
-        return None
+    return None if change <= REPEATED else unrepeatable(change)
+
+
+def unrepeatable(change: float) -> Finding:
+    """Return the finding that two passes differ by so much of the logits' spread."""
     return Finding(
         "stochastic",
         f"two forward passes on the same images differ by {change:.1e} of the logits' spread",
@@ -102,8 +118,11 @@ def _batch(runner: Runner, images: Images, logits: Logits, spread: float) -> Fin
     if runner.draws > 1:  # other images get different noise
         return None
     change = float((runner.logits(mates)[:kept] - logits[:kept]).abs().amax()) / spread
-    if change <= BATCH_MATES:
-        return None
+    return None if change <= BATCH_MATES else mixed(change)
+
+
+def mixed(change: float) -> Finding:
+    """Return the finding that logits change by so much of their spread with the other images of the batch."""
     return Finding(
         "batch",
         f"an image's logits change by {change:.1e} of their spread with the other images of its batch",

@@ -112,6 +112,10 @@ def main(arguments: list[str]) -> int:
         return _fail(str(error), error.exit_code)
     except typer.Abort:
         code = _INTERRUPTED
+    except SystemExit as error:
+        if _is_of_the_command_line(error):
+            raise
+        return _fail("code of a model or of data left the program (SystemExit); nothing was finished", 3)
     except Exception as error:  # noqa: BLE001
         if isinstance(error, OSError) and error.errno in _BAD_PATHS:
             return _fail(f"{str(error.filename)[:80]!r} cannot be used as a path ({error.strerror})", 2)
@@ -122,6 +126,12 @@ def main(arguments: list[str]) -> int:
     if code == _INTERRUPTED:
         return _fail("interrupted; finished records are kept; run the same command (train: with --resume) to resume", 3)
     return code if isinstance(code, int) else 0
+
+
+def _is_of_the_command_line(error: SystemExit) -> bool:
+    """Tell whether typer itself left the program, as it does when it prints a script for completion."""
+    *_, (last, _) = traceback.walk_tb(error.__traceback__)
+    return str(last.f_globals.get("__name__")).split(".")[0] in ("typer", "click")
 
 
 def _fail(message: str, code: int) -> int:

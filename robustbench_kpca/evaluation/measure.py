@@ -4,10 +4,10 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 
-from robustbench_kpca.audit.preflight import preflight
+from robustbench_kpca.audit.preflight import as_flags, preflight
 from robustbench_kpca.audit.run import audit as audit_model
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.attacked import attack_all
 from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.forward_only import show_all
@@ -66,7 +66,7 @@ def measure_attack(
             trial.runner, trial.data, scenario, seed=options.seed, workers=options.workers or 0, journal=trial.journal,
             progress=progress, smaller=known, keep=None if keeper is None else keeper.add,
         )  # fmt: skip
-    notes = [f"preflight, allowed: {finding}" for finding in findings] + ([slower] if slower else [])
+    notes = [*as_flags(findings), *([slower] if slower else []), *trial.check_again(options.allow)]
     images = None if keeper is None else keeper.result()
     return trial.finish(outcomes, time.perf_counter() - started, len(data), notes, smaller, images)
 
@@ -126,6 +126,7 @@ def _measure(trials: Sequence[Trial], options: RunOptions, progress: Progress | 
     frost = frost_of(scenario, options.frost_folder)
     try_cells(data, scenario, options.seed, frost)
     compute = task_named(data.task).compute
+    allowed = [_preflight(trial, options, alone=len(trials) == 1) for trial in trials]
     results = [compute.results(t.spec.model.name, t.runner, data, scenario, t.journal) for t in trials]
     with contextlib.ExitStack() as stack:
         for trial in trials:
@@ -134,7 +135,27 @@ def _measure(trials: Sequence[Trial], options: RunOptions, progress: Progress | 
             results, data, scenario, batch_size=trials[0].spec.batch_size, seed=options.seed, workers=options.workers,
             frost=frost, progress=progress,
         )  # fmt: skip
-    return [trial.finish(one.outcomes(), one.seconds, one.forwards) for trial, one in zip(trials, results, strict=True)]
+    records, failures = [], []
+    for trial, one, notes in zip(trials, results, allowed, strict=True):
+        try:
+            remarks = notes + trial.check_again(options.allow)
+        except EvaluationError as error:  # the records of the other models are kept
+            failures.append(error if len(trials) == 1 else EvaluationError(f"model '{one.name}': {error}"))
+        else:
+            records.append(trial.finish(one.outcomes(), one.seconds, one.forwards, remarks))
+    if failures:
+        raise failures[0]
+    return records
+
+
+def _preflight(trial: Trial, options: RunOptions, *, alone: bool) -> list[str]:
+    """Check that the model can be evaluated at all; return the failed checks that are allowed, as flags."""
+    try:
+        return as_flags(trial.first.preflight(trial.runner, options.allow))
+    except BadInputError as error:
+        if alone:
+            raise
+        raise BadInputError(f"model '{trial.spec.model.name}': {error}") from error
 
 
 def _smaller_outcomes(spec: Spec, scenario: Attack, smaller: Record) -> Outcomes:

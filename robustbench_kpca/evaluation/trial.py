@@ -1,6 +1,6 @@
 """One evaluation of one model under one protocol: identify it before it runs, and write its record afterwards."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from robustbench_kpca.attack_loop.engine import build_attack
+from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.audit.model_identity import require_subject
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.model_info import model_info
 from robustbench_kpca.evaluation.options import RunOptions
@@ -68,6 +69,7 @@ class Trial:
     out: Path | None
     journal: Journal | None
     finished: Record | None
+    first: FirstBatch
     command: tuple[str, ...] = ()
 
     @classmethod
@@ -99,6 +101,7 @@ class Trial:
         runner = runner_for(model, data, scenario, size, where)
         first = task.compute.first_inputs(model, data, scenario, size)
         logits = runner.logits(first.to(where))
+        again = FirstBatch.of(runner, first, logits)
         data, matched = task.compute.match_classes(data, logits.shape[1], class_names_of(model))
         spec = Spec(
             model=model_info(model, named.name, named.source, logits),
@@ -110,7 +113,7 @@ class Trial:
         if audit is not None:
             require_subject(audit, runner, data)
         words = command.at_batch_size(size).words() if isinstance(command, Command) else command or ()
-        trial = cls(runner, data, scenario, spec, environment(where), audit, out, None, None, words)
+        trial = cls(runner, data, scenario, spec, environment(where), audit, out, None, None, again, words)
         if out is not None:
             kept = min(options.keep_adversarial, len(data)) if isinstance(scenario, Attack) else 0
             trial.finished = None if options.fresh else trial._find(out, kept)
@@ -118,6 +121,20 @@ class Trial:
                 key = sha256((spec.digest() + trial.surroundings.model_dump_json() + "images" * bool(kept)).encode())
                 trial.journal = Journal(out / f".{spec.stem()}.partial", key)
         return trial
+
+    def check_again(self, allow: Collection[str]) -> list[str]:
+        """Show the first batch again; return remarks for the record. Where that fails, the journal is deleted.
+
+        Raises:
+            EvaluationError: the model changed while it was evaluated.
+
+        """
+        try:
+            return self.first.again(self.runner, allow)
+        except EvaluationError:
+            if self.journal is not None:
+                self.journal.remove()
+            raise
 
     def finish(
         self,

@@ -1,6 +1,7 @@
 """Call a model: always at one batch size, and without changing its parameters. No other module calls models."""
 
 import hashlib
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
+from robustbench_kpca.inference.guard import Costs, unharmed
 from robustbench_kpca.inference.precision import SearchWeights
 from robustbench_kpca.types import Images, Logits, Loss, PerSample
 
@@ -47,15 +49,27 @@ class Presentation:
     fix: str = ""
 
     def require(self, logits: object, x: Images) -> None:
-        """Refuse logits of the wrong shape.
+        """Refuse logits of the wrong shape, and tensors that hold no floating-point numbers.
 
         Raises:
-            BadInputError: the model did not return a tensor of the expected shape.
+            BadInputError: the model did not return a tensor of the expected shape and kind.
 
         """
+        kind = _unusable(logits) if isinstance(logits, Tensor) else ""
+        if kind:
+            raise BadInputError(f"the model returned {kind}", expected="a dense tensor of floating-point numbers")
         if not isinstance(logits, Tensor) or not self.fits(logits, x):
             shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise BadInputError(f"the model returned {shape}", expected=self.expected, fix=self.fix)
+
+
+def _unusable(logits: Tensor) -> str:
+    """Name the kind of a tensor that cannot be logits; "" if it can."""
+    if logits.is_nested or logits.layout != torch.strided:
+        return "a nested tensor" if logits.is_nested else f"a sparse tensor ({logits.layout})"
+    if logits.is_meta:
+        return "a tensor on the device 'meta', which holds no numbers"
+    return "" if logits.is_floating_point() else f"numbers of type {logits.dtype}"
 
 
 def call(model: nn.Module, x: Images) -> Any:
@@ -134,6 +148,7 @@ class Runner:
         self.search_weights = SearchWeights(model, search)
         self.classes: int | None = None
         self.forwards = self.backwards = 0
+        self.costs = Costs()
 
     def logits(self, x: Images, *, search: bool = False) -> Logits:
         """One forward pass."""
@@ -170,8 +185,9 @@ class Runner:
             return self._within_memory(lambda: self._gradient(x, loss))
 
     def _logits(self, x: Images) -> Logits:
-        parts = [self._mean_call(part) for part in x.split(self.batch_size)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)  # a single part may be large: do not copy it
+        if len(x) <= self.batch_size:
+            return self._mean_call(x)  # a single part may be large: do not copy it
+        return _joined(len(x), (self._mean_call(part) for part in x.split(self.batch_size)))
 
     def _gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
         draws = [self._gradient_of_draw(x, loss, draw) for draw in range(self.draws)]
@@ -188,7 +204,7 @@ class Runner:
             losses = loss(logits)
             return losses.detach(), self._input_gradient(losses.sum(), parts[0]), logits.detach()
         with torch.no_grad():  # the batch size was halved: run each part once more below, for its own gradient
-            logits = torch.cat([self._call(part, draw) for part in parts])
+            logits = _joined(len(x), (self._call(part, draw) for part in parts))
         logits.requires_grad_()
         losses = loss(logits)
         (weights,) = torch.autograd.grad(losses.sum(), logits)
@@ -201,33 +217,43 @@ class Runner:
     def _mean_call(self, x: Images) -> Logits:
         if self.draws == 1:
             return self._call(x, 0)
-        return torch.stack([self._call(x, draw) for draw in range(self.draws)]).mean(0)
+        answers = _joined(self.draws, (self._call(x, draw)[None] for draw in range(self.draws)))
+        return answers.mean(0)
 
     def _call(self, x: Images, draw: int) -> Logits:
-        count = len(x)
+        given, count = x, len(x)
         if count < self.batch_size:
             x = torch.cat([x, x[-1:].detach().expand(self.batch_size - count, *x.shape[1:])])
-        x = x.contiguous()  # kernels sum in another order where channels lie last
+        shown = x.contiguous()  # kernels sum in another order where channels lie last
+        if shown is given:
+            shown = x.clone()  # the images stay ours, whatever the model writes
+        started = time.perf_counter()
         try:
-            with self._noise(x, draw):
-                logits: Tensor = self.presentation.show(self.model, x)
+            with self._noise(x, draw), unharmed(shown):
+                logits: Tensor = self.presentation.show(self.model, shown)
         except BenchmarkError:
             raise
-        except Exception as error:  # the user's code can raise anything
+        except (Exception, SystemExit) as error:  # the user's code can raise anything
             if _out_of_memory(error):
                 raise
             what = f"the model failed on images of shape {tuple(x.shape)} and {x.dtype}"
             raise _failure(what, error, "check that the model accepts such images") from error
         self.presentation.require(logits, x)
         self.forwards += len(x)
+        self.costs.note(time.perf_counter() - started)
         if self.classes is None:
             self.classes = logits.shape[1]
+        if logits.shape[1] != self.classes:
+            raise BadInputError(
+                f"the model returned logits of {logits.shape[1]} classes, and of {self.classes} before",
+                expected="the same classes for every batch",
+            )
         return (logits if len(logits) == count else logits[:count]).float()
 
     def _input_gradient(self, value: Tensor, x: Images) -> Images:
         try:
             (gradient,) = torch.autograd.grad(value, x)
-        except RuntimeError as error:
+        except (Exception, SystemExit) as error:  # a backward function of the user can raise anything, too
             if _out_of_memory(error):
                 raise
             raise _failure("the model cannot be differentiated", error, "make its operations differentiable") from error
@@ -279,7 +305,18 @@ def _out_of_memory(error: BaseException) -> bool:
     )
 
 
-def _failure(what: str, error: Exception, fix: str) -> BenchmarkError:
+def _joined(count: int, parts: Iterable[Tensor]) -> Tensor:
+    """Concatenate tensors of `count` rows in all, each copied before the next is made."""
+    joined, done = torch.empty(0), 0
+    for part in parts:
+        if not done:
+            joined = part.new_empty(count, *part.shape[1:])
+        joined[done : done + len(part)] = part
+        done += len(part)
+    return joined
+
+
+def _failure(what: str, error: BaseException, fix: str) -> BenchmarkError:
     lines = str(error).strip().splitlines()
     text = f"{what} ({type(error).__name__}: {lines[0][:120] if lines else 'no message'})"
     return BadInputError(text, fix=fix)

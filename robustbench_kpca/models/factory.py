@@ -27,16 +27,16 @@ def build(name: str, options: dict[str, Any]) -> nn.Module:
             factory = getattr(_module(place), attribute)
     except BenchmarkError:
         raise
-    except Exception as error:  # noqa: BLE001 (foreign code)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (foreign code)
         raise BadInputError(
-            f"model factory '{name}' cannot be imported ({error})",
+            f"model factory '{name}' cannot be imported ({type(error).__name__}: {error})",
             fix="check the path" if _is_file(place) else "check PYTHONPATH, or name the file: FILE.py:FACTORY",
         ) from None
     try:
         model = factory(**options)
     except BenchmarkError:
         raise
-    except Exception as error:  # foreign code
+    except (Exception, SystemExit) as error:  # foreign code
         raise BadInputError(f"model factory '{name}' failed ({type(error).__name__}: {error})") from error
     if not isinstance(model, nn.Module):
         raise BadInputError(f"model factory '{name}' returned {type(model).__name__}", expected="a torch.nn.Module")

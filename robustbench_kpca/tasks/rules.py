@@ -15,6 +15,7 @@ from robustbench_kpca.protocols.threat import Norm
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.table import COUNTS
+from robustbench_kpca.tasks.possible_passes import possible_passes
 
 Rule = Callable[[Record, Scenario], str | None]
 Rows = NDArray[np.bool_]
@@ -155,6 +156,7 @@ COMMON: Mapping[str, Rule] = {
     "one-row-each": one_row_each,
     "every-cell": every_cell,
     "counts-add-up": counts_add_up,
+    "possible-passes": possible_passes,
     "inside-the-ball": inside_the_ball,
     "reaches-eps": reaches_eps,
     "audited-fully": audited_fully,

@@ -1,0 +1,96 @@
+"""The first batch of an evaluation, shown again: before it, beside other images; after it, to see what has changed.
+
+These passes are not counted as passes of the evaluation.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from robustbench_kpca.audit.preflight import BATCH_MATES, REPEATED, Finding, accepted, mixed, unrepeatable
+from robustbench_kpca.errors import EvaluationError
+from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca.types import Images, Logits
+
+_ROWS = 8  # logits of so many images are kept
+
+
+@dataclass(frozen=True)
+class FirstBatch:
+    """The first inputs of a model, and the logits of the first of them."""
+
+    images: Images
+    logits: Logits
+    batch_size: int
+    versions: dict[str, int]
+
+    @classmethod
+    def of(cls, runner: Runner, images: Images, logits: Logits) -> "FirstBatch":
+        """Keep what is needed to show the batch again; `logits` are the answer to it."""
+        return cls(images, _kept(logits), runner.batch_size, _versions(runner.model))
+
+    def preflight(self, runner: Runner, allow: Collection[str]) -> list[Finding]:
+        """Check what every evaluation needs: a pass can be repeated, and an image does not depend on its batch.
+
+        Costs two passes over the batch. Limits and names are those of `audit.preflight`.
+
+        Raises:
+            BadInputError: a failed check that is not allowed, or an unknown name in `allow`.
+
+        """
+        findings = []
+        if (change := self._change(runner, self.images)) > REPEATED:
+            findings.append(unrepeatable(change))
+        elif runner.draws == 1:  # else other images get different noise
+            kept = min(_ROWS, (len(self.images) + 1) // 2)
+            others = self.images[:1].expand(len(self.images) - kept, *self.images.shape[1:])
+            change = self._change(runner, torch.cat([self.images[:kept], others]), kept)
+            findings += [mixed(change)] if change > BATCH_MATES else []
+        return accepted(findings, allow, "an evaluation of this model")
+
+    def again(self, runner: Runner, allow: Collection[str]) -> list[str]:
+        """Show the batch after the evaluation; return remarks for the record.
+
+        Raises:
+            EvaluationError: the logits are no longer the same, or the model is in training mode. Remarks if `allow`
+                has `stochastic`.
+
+        """
+        remarks = []
+        limit = REPEATED if runner.batch_size == self.batch_size else BATCH_MATES  # sums in another order
+        change = self._change(runner, self.images)
+        if not change <= limit:
+            remarks.append(f"the logits of the first images changed by {change:.1e} of their spread during the run")
+        if any(module.training for module in runner.model.modules()):
+            remarks.append("the model switched to training mode during the run")
+        if remarks and "stochastic" not in allow:
+            raise EvaluationError(
+                f"the model changed while it was evaluated: {remarks[0]}",
+                fix="make forward a function of its input alone; or --allow stochastic",
+            )
+        now = _versions(runner.model)
+        written = [name for name, version in self.versions.items() if now.get(name, version) != version]
+        if written:
+            more = "" if len(written) == 1 else f" and {len(written) - 1} more"
+            remarks.append(f"the model wrote into its own weights or buffers during the run: {written[0]}{more}")
+        return remarks
+
+    def _change(self, runner: Runner, images: Images, rows: int = _ROWS) -> float:
+        """Return the largest change of the kept logits, relative to their spread."""
+        before = self.logits[:rows]
+        spread = float((before - before.mean(1, keepdim=True)).abs().amax().clamp_min(1e-30))
+        now = _kept(runner.logits(images.to(runner.device)))[: len(before)]
+        return float((now - before).abs().amax()) / spread
+
+
+def _kept(logits: Logits) -> Logits:
+    """Copy the logits of the first images; those that are NaN or infinite are refused elsewhere."""
+    return logits[:_ROWS].cpu().nan_to_num(0.0, 1.0, -1.0)
+
+
+def _versions(model: nn.Module) -> dict[str, int]:
+    """Return the version of every parameter and buffer: each operation in place increases it."""
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    return {name: one._version for name, one in tensors if not one.is_inference()}  # noqa: SLF001

@@ -1,0 +1,448 @@
+"""Models that misbehave: each is refused in one line, or flagged in its record, or can do no harm."""
+
+import logging
+import sys
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from robustbench_kpca import evaluate, evaluate_together
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
+from robustbench_kpca.inference import guard
+from robustbench_kpca.inference.runner import Runner
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+
+class Linear(nn.Module):
+    """An honest classifier of 8 x 8 images, and what the hostile ones are made of."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(10, 64, generator=torch.Generator().manual_seed(0)))
+        self.register_buffer("seen", torch.zeros(1))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.act(x, (x - 0.5).flatten(1) @ self.weight.T)
+
+    def act(self, x, z):
+        return z
+
+
+MODELS = {}
+
+
+def hostile(outcome, protocols=("clean", "pgd"), init=None):
+    """Add a model whose `act` is the function; `outcome` is the error or flag that is expected, or None."""
+
+    def add(act):
+        MODELS[act.__name__] = (type(act.__name__, (Linear,), {"act": act}), outcome, protocols, init)
+        return act
+
+    return add
+
+
+WROTE = (BadInputError, "wrote into the images that it was shown")
+TWICE = (BadInputError, r"two forward passes on the same images differ by .* --allow stochastic")
+MATES = (BadInputError, r"logits change by .* with the other images of its batch; .* --allow batch")
+CHANGED = (EvaluationError, "the model changed while it was evaluated: the logits of the first images")
+FAILED = (BadInputError, r"the model failed on images of shape \(16, 1, 8, 8\)")
+SHAPE = (BadInputError, r"the model returned .*; expected one row of logits per image")
+SETTING = (BadInputError, "the model changed torch's {}, on which all later numbers depend")
+
+
+def setting(name):
+    return BadInputError, SETTING[1].format(name)
+
+
+# --- what it is shown ---
+
+
+@hostile(WROTE)
+def rounds_in_place(self, x, z):
+    x.mul_(255).round_().div_(255)
+    return x.flatten(1) @ self.weight.T
+
+
+@hostile(WROTE)
+def blanks_its_images(self, x, z):
+    with torch.no_grad():
+        x.zero_()
+    return z
+
+
+@hostile(WROTE)
+def writes_into_a_view(self, x, z):
+    with torch.no_grad():
+        x[0, 0, 0, :2] = 0.5
+    return z
+
+
+@hostile(WROTE)
+def writes_later(self, x, z):
+    if self.calls > 5:
+        x.detach().copy_(x.round())
+    return z
+
+
+@hostile(None)
+def writes_behind_torch(self, x, z):
+    x.data.zero_()  # unseen, but the images are a copy
+    return z
+
+
+@hostile(None, protocols=("clean",))
+def writes_by_numpy(self, x, z):
+    x.detach().numpy()[:] = 0
+    return z
+
+
+# --- what it answers ---
+
+
+@hostile(SHAPE)
+def a_list(self, x, z):
+    return z.tolist()
+
+
+@hostile(SHAPE)
+def a_dictionary(self, x, z):
+    return {"logits": z}
+
+
+@hostile(SHAPE)
+def nothing(self, x, z):
+    return None
+
+
+@hostile(SHAPE)
+def one_number_each(self, x, z):
+    return z.sum(1)
+
+
+@hostile(SHAPE)
+def too_few_rows(self, x, z):
+    return z[:-1]
+
+
+@hostile(SHAPE)
+def maps(self, x, z):
+    return z[:, :, None, None]
+
+
+@hostile((BadInputError, "has the label 9, but the model has 5 classes"))
+def too_few_classes(self, x, z):
+    return z[:, :5]
+
+
+@hostile((BadInputError, "logits of 11 classes, and of 10 before"))
+def growing_classes(self, x, z):
+    return z if self.calls < 4 else torch.cat([z, z[:, :1]], 1)
+
+
+@hostile((BadInputError, r"returned numbers of type torch.complex64; expected a dense tensor of floating"))
+def complex_numbers(self, x, z):
+    return torch.complex(z, z)
+
+
+@hostile((BadInputError, r"returned numbers of type torch.int64; expected a dense tensor of floating"))
+def integers(self, x, z):
+    return z.long()
+
+
+@hostile((BadInputError, r"returned numbers of type torch.bool; expected a dense tensor of floating"))
+def yes_or_no(self, x, z):
+    return z > 0
+
+
+@hostile((BadInputError, r"returned a sparse tensor \(torch.sparse_coo\); expected a dense tensor"))
+def sparse(self, x, z):
+    return z.to_sparse()
+
+
+@hostile((BadInputError, "returned a tensor on the device 'meta', which holds no numbers"))
+def on_no_device(self, x, z):
+    return z.to("meta")
+
+
+@hostile((BadInputError, "returned a nested tensor; expected a dense tensor"))
+def nested(self, x, z):
+    return torch.nested.nested_tensor(list(z), layout=torch.jagged)
+
+
+@hostile((BadInputError, "NaN or infinite logits on 16 of 16 clean images"))
+def not_a_number(self, x, z):
+    return z * float("nan")
+
+
+@hostile((BadInputError, "NaN or infinite logits"))
+def too_large_for_single_precision(self, x, z):
+    return z.double() * 1e300
+
+
+@hostile((BadInputError, r"cross-entropy of \d+ % of the labels is rounded to zero.*--allow vanishing-loss"), ("pgd",))
+def huge(self, x, z):
+    best = nn.functional.one_hot(self.truth, 10) if len(z) == len(self.truth) else 0
+    return z + 1e6 * best
+
+
+@hostile(None, protocols=("clean", "pgd"))
+def one_memory_for_all_answers(self, x, z):
+    if not hasattr(self, "memory"):
+        self.memory = torch.zeros_like(z)
+    return self.memory.copy_(z.detach()) if not z.requires_grad else z
+
+
+# --- how it answers ---
+
+
+@hostile(TWICE)
+def draws_noise(self, x, z):
+    return z + torch.rand_like(z)
+
+
+@hostile(TWICE)
+def counts_its_calls(self, x, z):
+    return z + self.calls
+
+
+@hostile(TWICE)
+def keeps_a_state_in_a_buffer(self, x, z):
+    self.seen.add_(x.detach().mean())
+    return z * (1 + self.seen)
+
+
+@hostile(TWICE)
+def asks_the_clock(self, x, z):
+    return z + time.perf_counter_ns() % 1000
+
+
+@hostile(MATES)
+def normalises_over_the_batch(self, x, z):
+    return z - z.mean(0)
+
+
+@hostile(MATES)
+def adds_the_brightest_image(self, x, z):
+    return z + x.amax(0).flatten() @ self.weight.T
+
+
+@hostile(CHANGED)
+def drifts(self, x, z):
+    return z if self.calls < 5 else z.roll(1, 1)
+
+
+@hostile(CHANGED)
+def changes_its_weights(self, x, z):
+    if self.calls == 5:
+        self.weight.data.neg_()
+    return z
+
+
+@hostile((EvaluationError, "the model changed while it was evaluated: the model switched to training mode"))
+def begins_to_train(self, x, z):
+    self.train(self.calls > 4)
+    return z
+
+
+@hostile("the model wrote into its own weights or buffers during the run: seen")
+def remembers_in_a_buffer(self, x, z):
+    self.seen.add_(1)
+    return z
+
+
+# --- what else it does ---
+
+
+@hostile(FAILED)
+def leaves(self, x, z):
+    sys.exit(0)
+
+
+@hostile(FAILED, ("pgd",))
+def leaves_under_attack(self, x, z):
+    if x.requires_grad or z.requires_grad:
+        raise SystemExit
+    return z
+
+
+@hostile(FAILED)
+def fails(self, x, z):
+    raise ValueError("two\nlines")
+
+
+@hostile(FAILED)
+def calls_itself(self, x, z):
+    return self.act(x, z)
+
+
+class _Leaving(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, z):  # noqa: ARG004
+        return z.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):  # noqa: ARG004
+        sys.exit(0)
+
+
+@hostile((BadInputError, r"cannot be differentiated \(SystemExit"), ("pgd",))
+def leaves_in_its_gradient(self, x, z):
+    return _Leaving.apply(z)
+
+
+@hostile((BadInputError, "cannot be differentiated"), ("pgd",))
+def has_no_gradient(self, x, z):
+    return z.detach()
+
+
+@hostile((BadInputError, "cannot be differentiated"), ("pgd",))
+def switches_gradients_off(self, x, z):
+    torch.set_grad_enabled(False)
+    return 1 * (x.flatten(1) @ self.weight.T)
+
+
+@hostile(setting("default dtype"))
+def changes_the_default_dtype(self, x, z):
+    torch.set_default_dtype(torch.float64)
+    return z
+
+
+@hostile(setting("default device"))
+def changes_the_default_device(self, x, z):
+    torch.set_default_device("meta")
+    return z
+
+
+@hostile(setting("number of threads"))
+def changes_the_threads(self, x, z):
+    torch.set_num_threads(torch.get_num_threads() + 1)
+    return z
+
+
+@hostile(None)
+def seeds_torch(self, x, z):
+    torch.manual_seed(0)
+    return z
+
+
+@pytest.fixture(scope="module")
+def data():
+    images = torch.rand(40, 1, 8, 8, generator=torch.Generator().manual_seed(4))
+    return images, Linear()(images).detach().argmax(1)
+
+
+def run(model, data, protocol, **options):
+    images, labels = data
+    if protocol == "pgd":
+        options |= {"steps": 3, "eps": "2/255"}
+    name = "clean" if protocol == "clean" else "pgd20-linf-8_255"
+    model.truth = labels[:16]
+    with torch.random.fork_rng():
+        return evaluate(model.eval(), images, labels, protocol=name, audit=False, batch_size=16, name="m", **options)
+
+
+CASES = [(name, protocol) for name, (_, _, protocols, _) in MODELS.items() for protocol in protocols]
+
+
+@pytest.mark.parametrize(("name", "protocol"), CASES)
+def test_a_hostile_model(name, protocol, data, tmp_path):
+    make, outcome, _, _ = MODELS[name]
+    images, settings = data[0].clone(), [torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled()]
+    if isinstance(outcome, tuple):
+        with pytest.raises(BenchmarkError, match=outcome[1]) as caught:
+            run(make(), data, protocol, out=tmp_path)
+        assert isinstance(caught.value, outcome[0])
+        assert "\n" not in str(caught.value)
+        assert list(tmp_path.glob("*.record.json")) == []
+    else:
+        record = run(make(), data, protocol)
+        if outcome is None:
+            assert record.outcomes.digest() == run(Linear(), data, protocol).outcomes.digest()
+        assert record.flags == (() if outcome is None else (outcome,))
+    assert torch.equal(data[0], images)
+    assert settings == [torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled()]
+
+
+def test_there_are_many():
+    assert len(MODELS) >= 40
+
+
+def test_an_honest_model_costs_no_more_passes_in_its_record(data):
+    model = Linear()
+    record = run(model, data, "clean")
+    assert record.passes.forwards == len(data[0])
+    assert model.calls == 3 + 1 + 2 + 1  # three batches; the probe; again and beside others before; again after
+    assert record.flags == ()
+
+
+def test_noise_that_is_allowed_is_flagged(data):
+    record = run(MODELS["draws_noise"][0](), data, "clean", allow=["stochastic"])
+    assert record.flags[0].startswith("preflight, allowed: stochastic: two forward passes")
+    assert record.flags[1].startswith("the logits of the first images changed by")
+
+
+def test_drift_of_one_model_keeps_the_record_of_the_other(data, tmp_path):
+    models = {"bad": MODELS["drifts"][0]().eval(), "good": Linear().eval()}
+    with pytest.raises(EvaluationError, match="model 'bad': the model changed"):
+        evaluate_together(models, *data, protocol="clean", batch_size=16, out=tmp_path)
+    assert [path.name.split("__")[0] for path in tmp_path.glob("*.record.json")] == ["good"]
+
+
+FACTORY = """
+import sys
+{outside}
+def make():
+    {inside}
+"""
+
+
+@pytest.mark.parametrize(
+    ("outside", "inside", "code", "said"),
+    [
+        ("", "sys.exit(0)", 2, "factory 'leaving.py:make' failed (SystemExit: 0)"),
+        ("sys.exit(0)", "pass", 2, "factory 'leaving.py:make' cannot be imported (SystemExit: 0)"),
+        ("", "raise KeyboardInterrupt", 3, "interrupted"),
+        ("", "import torch; m = torch.nn.Identity(); m.modules = sys.exit; return m", 3, "(SystemExit)"),
+    ],
+)
+def test_a_factory_that_leaves_is_an_error(outside, inside, code, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "leaving.py").write_text(FACTORY.format(outside=outside, inside=inside))
+    command = "eval --model leaving.py:make --data digits --limit 4 --protocol clean --out ."
+    assert main(command.split()) == code
+    *_, line = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def test_a_pass_that_takes_much_longer_is_warned_of_once(caplog):
+    costs = guard.Costs()
+    with caplog.at_level(logging.WARNING):
+        for seconds in (0.1, 0.2, 0.05, 0.05, 3.9, 0.1, 4.2, 5.0):  # the first four are the measure
+            costs.note(seconds)
+    (told,) = caplog.messages
+    assert told.startswith("warning: pass 7 of the model took 4.2 s, the first ones at most 0.2 s")
+
+
+def test_every_pass_is_timed():
+    runner = Runner(Linear().eval(), 4, torch.device("cpu"))
+    runner.logits(torch.ones(10, 1, 8, 8))
+    assert runner.costs.passes == 3
+    assert runner.costs.slowest > 0
+
+
+def test_memory_that_grows_is_warned_of_once(monkeypatch, caplog):
+    monkeypatch.setattr(guard, "GROWTH", 2**24)
+    kept = []
+    model = type("Greedy", (Linear,), {"act": lambda self, x, z: kept.append(torch.ones(2**19)) or z})()
+    runner = Runner(model.eval(), 4, torch.device("cpu"))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(40):
+            runner.logits(torch.ones(4, 1, 8, 8))
+    (told,) = caplog.messages
+    assert "GiB in 16 passes of the model" in told
