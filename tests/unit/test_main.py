@@ -18,7 +18,8 @@ def test_the_version(capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"), [("rbk rec", ["records"]), ("rbk records r", ["rerun"]), ("rbk eval --aud", ["--audit"])]
+    ("words", "expected"),
+    [("rbk rec", ["records"]), ("rbk records re", ["recheck", "rerun"]), ("rbk eval --aud", ["--audit"])],
 )
 def test_bash_completes(words, expected):
     """As bash asks: the words so far in the environment, the answers one a line."""
