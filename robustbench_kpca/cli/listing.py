@@ -30,12 +30,12 @@ _FOUND: dict[Shelf, Literal["leaderboards", "packs"]] = {Shelf.boards: "leaderbo
 
 
 def listing(
-    what: Annotated[Shelf, typer.Argument(help="What to list.")],
+    what: Annotated[Shelf | None, typer.Argument(help="What to list; without it, what there is to list.")] = None,
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
 ) -> None:
     """List models, attacks, corruptions, data sets, protocols, metrics, boards, packs or recipes."""
-    rows = _rows(what)
+    rows = [{"what": shelf.value, "entries": len(_rows(shelf))} for shelf in Shelf] if what is None else _rows(what)
     if json:
         _console.show_json(rows)
     elif rows:

@@ -3,8 +3,9 @@
 import errno
 import sys
 import traceback
+from collections.abc import Callable
 from importlib import metadata
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -34,6 +35,7 @@ from robustbench_kpca.cli import (
     train,
     verify,
 )
+from robustbench_kpca.cli._examples import with_examples
 from robustbench_kpca.errors import BenchmarkError
 
 app = typer.Typer(
@@ -63,35 +65,40 @@ def _common(
     pass
 
 
-app.command("demo")(demo.demo)
-app.command("eval")(evaluate.evaluate)
-app.command("sweep")(sweep.sweep)
-app.command("audit")(audit.audit)
-app.command("diagnose")(diagnose.diagnose)
-app.command("check")(check.check)
-app.command("verify")(verify.verify)
-app.command("report")(report.report)
-app.command("reproduce")(reproduce.reproduce)
-app.command("train")(train.train)
-app.command("list")(listing.listing)
-app.command("corrupt")(corrupt.corrupt)
-app.command("doctor")(doctor.doctor)
+def _add(group: typer.Typer, name: str, command: Callable[..., Any], prefix: str = "") -> None:
+    short = (command.__doc__ or "").strip().splitlines()[0]
+    group.command(name, help=with_examples(prefix + name, command), short_help=short)(command)
+
+
+_add(app, "demo", demo.demo)
+_add(app, "eval", evaluate.evaluate)
+_add(app, "sweep", sweep.sweep)
+_add(app, "audit", audit.audit)
+_add(app, "diagnose", diagnose.diagnose)
+_add(app, "check", check.check)
+_add(app, "verify", verify.verify)
+_add(app, "report", report.report)
+_add(app, "reproduce", reproduce.reproduce)
+_add(app, "train", train.train)
+_add(app, "list", listing.listing)
+_add(app, "corrupt", corrupt.corrupt)
+_add(app, "doctor", doctor.doctor)
 app.add_typer(picture.app, name="picture")
 
 _records = typer.Typer(help="Print, check, export and view records, and make them again.", rich_markup_mode=None)
-_records.command("show")(records_show.show)
-_records.command("curve")(records_curve.curve)
-_records.command("rerun")(records_rerun.rerun)
-_records.command("recheck")(records_recheck.recheck)
-_records.command("view")(records_view.view)
-_records.command("export")(records_export.export)
-_records.command("card")(records_card.card)
+_add(_records, "show", records_show.show, "records ")
+_add(_records, "curve", records_curve.curve, "records ")
+_add(_records, "rerun", records_rerun.rerun, "records ")
+_add(_records, "recheck", records_recheck.recheck, "records ")
+_add(_records, "view", records_view.view, "records ")
+_add(_records, "export", records_export.export, "records ")
+_add(_records, "card", records_card.card, "records ")
 app.add_typer(_records, name="records")
 
 _board = typer.Typer(help="Render a board, list its missing runs, or index all boards.", rich_markup_mode=None)
-_board.command("render")(board_render.render)
-_board.command("plan")(board_plan.plan)
-_board.command("index")(board_index.index)
+_add(_board, "render", board_render.render, "board ")
+_add(_board, "plan", board_plan.plan, "board ")
+_add(_board, "index", board_index.index, "board ")
 app.add_typer(_board, name="board")
 
 

@@ -1,13 +1,18 @@
-"""`rbk --version`, and completion by the shell."""
+"""`rbk --version`, help, completion by the shell, and a bare `rbk list`."""
 
 import os
+import shlex
 import subprocess
 import sys
 from importlib import metadata
+from typing import Any
 
 import pytest
+import typer
 
-from robustbench_kpca.cli.main import main
+from robustbench_kpca.cli._examples import EXAMPLES
+from robustbench_kpca.cli.listing import Shelf
+from robustbench_kpca.cli.main import app, main
 
 NO_DETECTION = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # the name of the shell is given instead
 
@@ -19,7 +24,7 @@ def test_the_version(capsys):
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [("rbk rec", ["records"]), ("rbk records re", ["recheck", "rerun"]), ("rbk eval --aud", ["--audit"])],
+    [("rbk rec", ["records"]), ("rbk records re", ["rerun", "recheck"]), ("rbk eval --aud", ["--audit"])],
 )
 def test_bash_completes(words, expected):
     """As bash asks: the words so far in the environment, the answers one a line."""
@@ -41,3 +46,22 @@ def test_a_script_for_the_shell_is_printed():
         check=False,
     )
     assert "complete" in done.stdout
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_examples_of_the_help_can_be_typed(name):
+    """Every option of an example is one of its command's; a command's help begins with them."""
+    group: Any = typer.main.get_command(app)
+    for part in name.split():
+        group = group.commands[part]
+    for example in EXAMPLES[name]:
+        words = shlex.split(example)[1 + len(name.split()) :]
+        group.make_parser(group.context_class(group)).parse_args(words)
+        assert f"rbk {name}" in example
+    assert group.help.index(EXAMPLES[name][0]) < group.help.index(group.short_help)
+
+
+def test_a_bare_list_says_what_there_is(capsys):
+    assert main(["list"]) == 0
+    shown = capsys.readouterr().out
+    assert all(shelf.value in shown for shelf in Shelf)

@@ -1,0 +1,79 @@
+"""The three commonest uses of each command, shown first by its `--help`."""
+
+from collections.abc import Callable
+from inspect import cleandoc
+from typing import Any
+
+EXAMPLES = {
+    "eval": (
+        "rbk eval -m symvit_digits -p clean,pgd20-linf-2_255 -o runs",
+        "rbk eval -m symvit_digits -p pgd20-linf-1_255 --curve 1/255,2/255,4/255 -o runs",
+        "rbk eval -m my_model.py:build --data photos/ -p autoattack-linf-8_255 --limit 64 -o runs",
+    ),
+    "sweep": (
+        "rbk sweep -m rpc_symvit_digits --set lam=0.5,1,2,4 -p clean -o runs",
+        "rbk sweep -m rpc_symvit_digits --set iterations=0,2,4 -p clean,pgd20-linf-2_255 --limit 64 -o runs",
+        "rbk sweep -m rpc_symvit_digits --set lam=1,4 --set 'threshold=lam*mu,lam/mu' -p clean -o runs",
+    ),
+    "audit": (
+        "rbk audit symvit_digits_adv",
+        "rbk audit symvit_digits_adv --quick",
+        "rbk audit my_model.py:build --data photos/ --eps 4/255 -o runs",
+    ),
+    "diagnose": (
+        "rbk diagnose rpc_symvit_digits --images 20 -o diagnosis",
+        "rbk diagnose timm:deit_tiny_patch16_224 --checkpoint deit_tiny.safetensors --data photos/ -o diagnosis",
+        "rbk diagnose --compare one --compare other -o both",
+    ),
+    "check": (
+        "rbk check runs --baseline old --fail robust_accuracy:-2pp",
+        "rbk check runs --baseline old --fail robust_accuracy:-2pp --junit report.xml",
+        "rbk check runs --baseline old --partial --fail robust_accuracy:-2pp --markdown comment.md",
+    ),
+    "verify": (
+        "rbk verify symvit_digits_adv -p pgd20-linf-8_255",
+        "rbk verify symvit_digits_adv -p fgsm-linf-8_255 --limit 64",
+        "rbk verify -p common-corruptions-19",
+    ),
+    "report": (
+        "rbk report runs",
+        "rbk report runs --metric robust_accuracy",
+        "rbk report runs -o page",
+    ),
+    "reproduce": (
+        "rbk reproduce teo2024 --plan",
+        "rbk reproduce teo2024 --table 2 --limit 16 --audit none",
+        "rbk reproduce teo2024 --data imagenet:DIR --budget 2h",
+    ),
+    "train": (
+        "rbk train symvit_digits -o runs",
+        "rbk train symvit_digits --seeds 0,1,2 -o runs",
+        "rbk train rpc_symvit_tiny --data imagenet -o runs --resume",
+    ),
+    "corrupt": (
+        "rbk corrupt photos/ photos-c/",
+        "rbk corrupt photos/ photos-c/ --corruption fog --corruption snow",
+        "rbk corrupt photos/ photos-c/ --corruption fog --severity 3",
+    ),
+    "list": ("rbk list", "rbk list models", "rbk list protocols --json"),
+    "records show": ("rbk records show runs", "rbk records show runs --json", "rbk records show runs/NAME.record.json"),
+    "records rerun": (
+        "rbk records rerun runs/NAME.record.json",
+        "rbk records rerun runs/NAME.record.json --samples 24",
+        "rbk records rerun runs/NAME.record.json --samples 24 --json",
+    ),
+    "records export": (
+        "rbk records export runs --to csv -o runs.csv",
+        "rbk records export runs --to latex -o table.tex",
+        "rbk records export runs --to parquet --by sample -o samples.parquet",
+    ),
+    "board render": ("rbk board render digits", "rbk board render my_board/", "rbk board render digits -o page"),
+}
+
+
+def with_examples(name: str, command: Callable[..., Any]) -> str:
+    """Return the help of a command: its examples, then its docstring."""
+    said = cleandoc(command.__doc__ or "")
+    if name not in EXAMPLES:
+        return said
+    return "\n".join(["\b", *EXAMPLES[name], "", said])
