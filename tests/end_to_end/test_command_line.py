@@ -18,6 +18,7 @@ from PIL import Image
 
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.models.bundle import WEIGHTS
+from robustbench_kpca.protocols.presets import board_path
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.training import RECIPES
 
@@ -193,6 +194,15 @@ def test_bad_input_is_one_line_with_exit_code_two_and_writes_nothing(arguments, 
     assert not written, written
 
 
+def unpinned(folder):
+    """Write the board of digits for whichever part of the digits its records are of; return its name."""
+    text = board_path("digits").read_text()
+    (folder / "mine").mkdir(exist_ok=True)
+    lines = [line for line in text.splitlines() if not line.startswith("digest")]
+    (folder / "mine" / "board.toml").write_text("\n".join(lines))
+    return "mine"
+
+
 def test_eval_show_leaderboard_and_plan(tmp_path, capsys):
     arguments = [
         "-m",
@@ -215,12 +225,12 @@ def test_eval_show_leaderboard_and_plan(tmp_path, capsys):
     assert len(files) == 4
     assert rbk("records", "show", str(files[1]), "runs") == 0
     assert capsys.readouterr().out.count("from them: equal") == 5
-    assert rbk("board", "render", "digits", "--records", "runs", "-o", "board") == 0
+    assert rbk("board", "render", unpinned(tmp_path), "--records", "runs", "-o", "board") == 0
     out = capsys.readouterr().out
     assert "symvit_digits_adv" in out
     assert "not run" in out
     assert (tmp_path / "board" / "index.html").is_file()
-    assert rbk("board", "plan", "digits", "--records", "runs") == 0
+    assert rbk("board", "plan", unpinned(tmp_path), "--records", "runs") == 0
     plan = capsys.readouterr().out
     assert plan.startswith("4 of 84 runs ")
     assert "rbk eval --model vit_digits --data digits --split test --seed 0 --out runs --protocol clean" in plan
@@ -233,12 +243,12 @@ def test_a_record_of_an_older_schema_is_planned_again(tmp_path, capsys):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": 1}))
     assert rbk("records", "show", str(path)) == 2
     assert "schema 1" in capsys.readouterr().err
-    assert rbk("board", "plan", "digits", "--records", "runs", "--json") == 0
+    assert rbk("board", "plan", unpinned(tmp_path), "--records", "runs", "--json") == 0
     states = {(run["model"], run["protocol"]): run["state"] for run in json.loads(capsys.readouterr().out)}
     assert states["vit_digits", "clean"] == "stale"
     assert states["symvit_digits", "clean"] == "ready"
-    assert rbk("board", "render", "digits", "--records", "runs", "-o", "board") == 0
-    assert "rbk board plan digits" in capsys.readouterr().err
+    assert rbk("board", "render", unpinned(tmp_path), "--records", "runs", "-o", "board") == 0
+    assert "rbk board plan mine" in capsys.readouterr().err
 
 
 def test_a_folder_of_images_and_a_users_model(pictures, tmp_path, monkeypatch, capsys):

@@ -241,7 +241,7 @@ def test_the_errors_of_a_reference_are_computed_once_a_column(tmp_path, monkeypa
     assert [row["columns"][0]["value"] for row in cells(board)] == pytest.approx([0.5, 1, 2])
 
 
-def scenes(model="m", kind="clean"):
+def scenes(model="m", kind="clean", eps=8):
     """A record of segmentation, made by hand: two classes of ten pixels in every one of 30 images."""
     rng = np.random.default_rng(sum(model.encode()))
     table = task_named("segmentation").table(kind)
@@ -254,6 +254,8 @@ def scenes(model="m", kind="clean"):
                 rows.append({"sample": f"s{index}"} | counts)
                 rows[-1] |= {"corruption": "none", "severity": 0, "picture": number, "attack": "pgd"}
                 rows[-1] |= {name: 0 for name in table.columns if name not in rows[-1]}
+                rows[-1] |= {"forwards": 22, "backwards": 20} if kind == "attack" and number == label == 0 else {}
+                rows[-1] |= {"linf": eps / 255} if number else {}
     outcomes = Outcomes.from_rows(table, rows)
     if kind == "clean":
         return record_of(outcomes, "segmentation", model)
@@ -267,8 +269,8 @@ def test_curves_over_eps_are_named_after_their_metric(tmp_path):
         (tmp_path / f"at{eps}.toml").write_text(found)
     paths = [str(tmp_path / f"at{eps}.toml") for eps in (1, 2)]
     records = []
-    for path in paths:
-        outcomes = scenes(kind="attack").outcomes
+    for eps, path in enumerate(paths, 1):
+        outcomes = scenes(kind="attack", eps=eps).outcomes
         records.append(record_of(outcomes, path))
     board = board_of(tmp_path, [scenes(), *records], ("first", "segmentation", "miou"),
                      *((path[-8:], path, "robust_miou") for path in paths))  # fmt: skip

@@ -21,6 +21,8 @@ from robustbench_kpca.tasks import task_named
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 GRID = {"corruptions": ["gaussian_noise", "glass_blur", "snow"], "severities": [1, 5]}
+BEFORE, AFTER = 2, 1  # passes over the first batch that show whether the model repeats itself
+CHECKS = BEFORE + AFTER
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +77,9 @@ def test_a_model_that_joins_later_is_the_only_one_to_be_asked(digits, tmp_path):
     before = first.calls
     evaluate_together({"first": first, "second": second}, digits, **how)
     assert first.calls == before + 1, "the probe that identifies it"
-    assert second.calls == 1 + 6  # the probe and the batches of 64 that 7 x 50 rows fill
+    assert (
+        second.calls == 1 + CHECKS + 6
+    )  # the probe, the first batch again, and the batches of 64 that 7 x 50 rows fill
 
 
 @pytest.mark.parametrize("kind", ["fast", "jpeg"])
@@ -106,12 +110,14 @@ def test_an_interrupted_grid_goes_on_where_it_stopped(digits, tmp_path, monkeypa
     how = {"protocol": "common-corruptions-32px", "batch_size": 20, "name": "m", "out": tmp_path, **GRID}
     whole = evaluate(Counted().eval(), digits, **{**how, "out": None}, audit=False)
     with pytest.raises(KeyboardInterrupt):
-        evaluate(Counted(fail_at=12).eval(), digits, **how, audit=False)
+        evaluate(Counted(fail_at=14).eval(), digits, **how, audit=False)
     assert not list(tmp_path.glob("*.json"))
     model = Counted().eval()
     resumed = evaluate(model, digits, **how, audit=False)
     assert resumed.outcomes.to_csv() == whole.outcomes.to_csv()
-    assert model.calls == 1 + 18 - 10  # the probe and every batch of 20 but the ten that were answered
+    assert (
+        model.calls == 1 + CHECKS + 18 - 10
+    )  # the probe, the first batch again, and every batch of 20 but the ten that were answered
     assert [path.name for path in find_records(tmp_path)] == [f"{resumed.spec.stem()}.record.json"]
     assert not list(tmp_path.glob(".*"))
 
@@ -123,7 +129,7 @@ def test_rows_of_several_cells_fill_one_batch_and_answer_as_each_cell_alone(batc
     sizes = []
     model.register_forward_hook(lambda module, inputs, logits: sizes.append(len(inputs[0])))
     found = evaluate(model, few, protocol="common-corruptions-32px", **GRID, batch_size=batch_size, audit=False)
-    assert sizes == [batch_size] * (1 + math.ceil(7 * 8 / batch_size)), "the first identifies the model"
+    assert sizes == [batch_size] * (1 + CHECKS + math.ceil(7 * 8 / batch_size)), "the first identifies the model"
     runner, labels = Runner(model, batch_size, torch.device("cpu")), np.array(few.labels)
     places = [(name, severity) for name in GRID["corruptions"] for severity in GRID["severities"]]
     cells = [Cell(corruption=name, severity=at, profile="cifar_c", mode="fast", seed=0) for name, at in places]
@@ -146,11 +152,13 @@ def test_models_that_stopped_at_different_rows_go_on_together(draws, digits, tmp
     whole = evaluate(Counted().eval(), few, **how, audit=False)
     for name, batches in (("early", 1), ("late", 3)):
         with pytest.raises(KeyboardInterrupt):
-            evaluate(Counted(1 + draws * (1 + batches)).eval(), few, name=name, **how, out=tmp_path, audit=False)
+            evaluate(
+                Counted(1 + BEFORE + draws * (1 + batches)).eval(), few, name=name, **how, out=tmp_path, audit=False
+            )
     models = {name: Counted().eval() for name in ("early", "late", "new")}
     for record in evaluate_together(models, few, **how, out=tmp_path):
         assert record.outcomes.to_csv() == whole.outcomes.to_csv()
-    assert [model.calls for model in models.values()] == [draws * (1 + 5 - done) for done in (1, 3, 0)]
+    assert [model.calls for model in models.values()] == [BEFORE + draws * (1 + 5 - done + AFTER) for done in (1, 3, 0)]
 
 
 def test_the_clean_cell_is_the_clean_images(digits):
@@ -303,14 +311,14 @@ def test_a_sick_model_is_named_and_the_others_keep_what_they_answered(digits, tm
     class Sick(Counted):
         def forward(self, x):
             out = super().forward(x)
-            return out * torch.nan if self.calls > 4 else out
+            return out * torch.nan if self.calls > 4 + BEFORE else out
 
     how = {"protocol": "common-corruptions-32px", "batch_size": 50, "out": tmp_path, **GRID}
     with pytest.raises(BadInputError, match=r"'sick'.*NaN"):
         evaluate_together({"well": Counted().eval(), "sick": Sick().eval()}, digits, **how)
     model = Counted().eval()
     evaluate(model, digits, name="well", **how, audit=False)
-    assert model.calls == 1 + 7 - 4
+    assert model.calls == 1 + CHECKS + 7 - 4
 
 
 def test_memory_that_ran_out_is_flagged_after_a_resumption_too(digits, tmp_path, monkeypatch):
