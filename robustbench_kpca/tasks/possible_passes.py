@@ -48,7 +48,7 @@ def _costs(scenario: Attack, outcomes: Outcomes) -> tuple[Numbers, Numbers]:
 
     The number of classes of the model is not in a record. Those seen are the fewest that it can have.
     """
-    seen = max(2, 1 + max(int(outcomes[name].max()) for name in _CLASSES if name in outcomes.columns))
+    seen = max([2, *(1 + int(outcomes[name].max()) for name in _CLASSES if name in outcomes.columns)])
     least, most = np.zeros(2), np.zeros(2)
     for stage in scenario.stage:
         least += stage.restarts * np.array(least_passes(stage.attack, stage.options, seen), float)
