@@ -133,7 +133,7 @@ def costs(names: list[str], repeats: int) -> list[list[Any]]:
 
         def attack(protocol: str = protocol, overrides: dict[str, Any] = overrides) -> None:
             how: dict[str, Any] = {"batch_size": BATCH_SIZE, "allow": ["vanishing-loss"]}
-            evaluate(model, images, labels, protocol=protocol, **how, **overrides, audit=False)
+            evaluate(model, images, labels, protocol=protocol, classes=10, **how, **overrides, audit=False)
 
         with counted(model) as shown:
             attack()
@@ -279,7 +279,7 @@ def duel(name: str, images: int, repeats: int, peers: str) -> list[Any]:
 
     def ours() -> None:
         how: dict[str, Any] = {"protocol": row.protocol, "batch_size": batch_size}
-        record = evaluate(model, x, y, **how, **row.overrides, audit=False)
+        record = evaluate(model, x, y, classes=10, **how, **row.overrides, audit=False)
         verdicts[0] = record.metrics["robust_accuracy"].value
         needed[:] = record.passes.forwards, record.passes.backwards
 

@@ -110,7 +110,8 @@ def attacks(settings: argparse.Namespace) -> None:
     side = 32 if settings.quick else 224
     images = torch.rand(count, 3, side, side, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        labels = torch.cat([model(part.to(settings.device)).argmax(1).cpu() for part in images.split(batch)])
+        logits = torch.cat([model(part.to(settings.device)).cpu() for part in images.split(batch)])
+    labels, classes = logits.argmax(1), logits.shape[1]
     x, y = images.to(settings.device), labels.to(settings.device)
 
     eps = radius(model, x, y, batch) * (20 if settings.quick else 1)  # quick: nearly all are broken soon
@@ -118,7 +119,9 @@ def attacks(settings: argparse.Namespace) -> None:
     def ours(protocol: str, **more: Any) -> Callable[[], float]:
         how: dict[str, Any] = {"protocol": protocol, "eps": eps, "batch_size": batch, "device": settings.device}
         return lambda: (
-            evaluate(model, images, labels, **how, **more, audit=False, allow=ALLOW).metrics["robust_accuracy"].value
+            evaluate(model, images, labels, classes=classes, **how, **more, audit=False, allow=ALLOW)
+            .metrics["robust_accuracy"]
+            .value
         )
 
     def of_library(run: Callable[[nn.Module, Tensor, Tensor, int, float], Tensor]) -> Callable[[], float]:
