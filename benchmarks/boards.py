@@ -17,7 +17,7 @@ import numpy as np
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.record import OutcomesFile, ProtocolInfo, load_record
+from robustbench_kpca.records.record import OutcomesFile, Passes, ProtocolInfo, load_record
 
 BOARD = Path(__file__).parents[1] / "leaderboards" / "digits"
 BUDGETS = [f"{eps}/255" for eps in range(1, 10)]
@@ -59,12 +59,18 @@ def make(folder: Path, records: int) -> None:
                 held = (columns["broken_by"] == "pgd") & (rng.random(len(source.outcomes)) < rng.random())
                 columns["broken_by"] = np.where(held, "", columns["broken_by"]).astype(object)
                 columns["prediction"] = np.where(held, columns["label"], columns["prediction"])
+                for name, spent in (("forwards", 21), ("backwards", 20)):  # of PGD-20 on an image that stands
+                    columns[name] = np.where(held, spent, columns[name])
                 for name in ("linf", "l2"):
                     columns[name] = (columns[name] * (scenario.eps * 255 / 8)).astype(np.float32).astype(np.float64)
             outcomes = Outcomes(source.outcomes.task, source.kind, columns)
             named = source.spec.model.model_copy(update={"name": model, "parameters_sha256": model})
             protocol = ProtocolInfo(name=label, digest=scenario.digest(), resolved=scenario.model_dump(mode="json"))
             spec = source.spec.model_copy(update={"model": named, "protocol": protocol})
+            passes = source.passes
+            if eps is not None:
+                spent = {name: int(columns[name].sum()) for name in ("forwards", "backwards")}
+                passes = Passes(forwards=len(outcomes) + spent["forwards"], backwards=spent["backwards"])
             audit = pgd.audit if eps is not None else None
             if audit is not None:
                 audit = audit.model_copy(
@@ -72,7 +78,7 @@ def make(folder: Path, records: int) -> None:
                 )
             source.model_copy(
                 update={
-                    "spec": spec, "audit": audit, "outcomes_file": OutcomesFile.of(outcomes, spec),
+                    "spec": spec, "audit": audit, "passes": passes, "outcomes_file": OutcomesFile.of(outcomes, spec),
                     "metrics": measure(outcomes, scenario, ("clean_accuracy", "robust_accuracy")),
                 }
             ).attach(outcomes).save(folder / "records")  # fmt: skip
