@@ -28,6 +28,30 @@ Loss: TypeAlias = Callable[[Tensor], Tensor]
 
 
 @runtime_checkable
+class LanguageModel(Protocol):
+    """A model that predicts every word of a text from the words before it.
+
+    Attributes:
+        vocab_size: number of words that it knows.
+        window: number of words that it can read at once.
+
+    """
+
+    vocab_size: int
+    window: int
+
+    def __call__(self, x: Images, *, last: bool = False) -> Logits:
+        """Return logits of the next word, (batch, vocabulary, 1, length); with `last` of the last place only.
+
+        Args:
+            x: words by number, (batch, 1, 1, length), or distributions over them, (batch, vocabulary, 1, length).
+            last: return (batch, vocabulary, 1, 1).
+
+        """
+        ...
+
+
+@runtime_checkable
 class Query(Protocol):
     """The only access of an attack to the model. Every image is a proposal and must lie in the ball and the box.
 

@@ -26,11 +26,10 @@ from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.scenario import Attack as AttackScenario
 from robustbench_kpca.protocols.scenario import Stage
 from robustbench_kpca.randomness import sample_key
+from robustbench_kpca.records.table import CLAMP, CLEAN
 from robustbench_kpca.strict import validate
 from robustbench_kpca.types import Attack, Foreseen, Images, Labels, Mask, SeparateRuns, State
 
-CLEAN = "clean"  # value of `broken_by` for a sample that is misclassified before any attack
-CLAMP = "clamp"  # and for one that is misclassified once its normalised pixels are clipped to [0, 1]
 CleanBatch = tuple[list[int], Images, Labels]
 
 

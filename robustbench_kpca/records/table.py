@@ -5,6 +5,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 ColumnType = Literal["str", "int", "float"]
+CLEAN = "clean"
+"""Value of `broken_by` for a sample that is misclassified before any attack."""
+CLAMP = "clamp"
+"""And for one that is misclassified once its normalised pixels are clipped to [0, 1]."""
+UNATTACKED = (CLEAN, CLAMP)
 COUNTS = ("forwards", "backwards", "retracted", "nonfinite", "zero_gradients")
 """Columns of every table of attacks: what was counted while a sample was attacked. They add up over attacks.
 

@@ -9,6 +9,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.scenario import Attack, parse_scenario
 from robustbench_kpca.records.estimate import Estimate, proportion
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.table import UNATTACKED
 
 SEARCHES = ("fmn", "ddn", "fab", "cw")
 """Attacks whose last proposal is the closest misclassified image that they found."""
@@ -44,7 +45,7 @@ def distances(record: Record) -> NDArray[np.float64]:
     """Return every sample's distance: 0 if misclassified before any attack, infinite if nothing was found."""
     protocol, outcomes = _require_distances(record), record.outcomes
     found: NDArray[np.float64] = np.where(outcomes["broken_by"] == "", np.inf, outcomes[protocol.norm])
-    return np.where(np.isin(outcomes["broken_by"], ("clean", "clamp")), 0.0, found)
+    return np.where(np.isin(outcomes["broken_by"], UNATTACKED), 0.0, found)
 
 
 def _require_distances(record: Record) -> Attack:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from numpy.typing import NDArray
 from PIL import Image
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.records.images import KeptImages
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.web import render
 
 MOST = 500
 """Samples on a page."""
@@ -53,11 +53,7 @@ def view(shown: Sequence[Shown], title: str, most: int = MOST) -> tuple[str, int
         raise BadInputError("no record with one prediction a sample", expected="records of clean images or of attacks")
     chosen = [one for one in fitting if one.record.spec.data.digest == data.most_common(1)[0][0]]
     content = _content(chosen, min(most, MOST))
-    environment = Environment(
-        loader=PackageLoader("robustbench_kpca.report"), autoescape=True, undefined=StrictUndefined
-    )
-    page = environment.get_template("viewer.html.j2").render(title=title, content=content)
-    return page, len(shown) - len(chosen)
+    return render("viewer.html.j2", "report", title=title, content=content), len(shown) - len(chosen)
 
 
 def _single(record: Record) -> bool:

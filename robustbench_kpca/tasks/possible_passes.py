@@ -12,9 +12,9 @@ from robustbench_kpca.protocols.passes import is_bounded, least_passes, most_pas
 from robustbench_kpca.protocols.scenario import MANY, Attack, Scenario
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.table import UNATTACKED
 
 _CLASSES = ("label", "class", "prediction", "clean_prediction")
-_UNATTACKED = ("clean", "clamp")
 
 Numbers = NDArray[np.float64]
 
@@ -64,7 +64,7 @@ def _whole(scenario: Attack, outcomes: Outcomes, rows: NDArray[np.intp]) -> NDAr
     if "broken_by" not in outcomes.columns:
         return np.ones(len(rows), bool)
     by = outcomes["broken_by"][rows]
-    attacked = ~np.isin(by, _UNATTACKED) | (scenario.labels != "true")
+    attacked = ~np.isin(by, UNATTACKED) | (scenario.labels != "true")
     strongest = scenario.policy == "strongest" and not scenario.below
     found: NDArray[np.bool_] = (by == "") | (attacked & strongest)
     return found

@@ -8,6 +8,7 @@ from attack_checks import rand
 from torch import nn
 
 from robustbench_kpca.attack_loop.engine import Engine
+from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.audit.preflight import inspect
 from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.errors import BadInputError
@@ -150,8 +151,10 @@ def test_exactly_the_pixels_within_eps_of_their_hyperplane_flip(stage, split):
 def test_exact_pass_counts(split):
     """Ten steps, the last iterate, and the worst image once more; three and the last, twice over, and the worst."""
     model, data, eps, _, _ = split
-    found = wholes(measure(model, data, PGD, eps=eps)[0])
-    assert {(row["forwards"], row["backwards"]) for row in found} == {(12, 10)}
+    for stage in (PGD, SEGPGD):
+        found = wholes(measure(model, data, stage, eps=eps)[0])
+        assert {(row["forwards"], row["backwards"]) for row in found} == {(12, 10)}
+    assert ATTACKS.get("segpgd")(steps=10, step_size="0.25 eps", random_start=False).most_passes(2) == (11, 10)
     short = PGD | {"steps": 3, "restarts": 2, "random_start": True}
     found = wholes(measure(model, data, PGD, short, eps=eps)[0])
     assert {(row["forwards"], row["backwards"]) for row in found} == {(21, 16)}

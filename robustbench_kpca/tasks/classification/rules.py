@@ -6,10 +6,8 @@ import numpy as np
 
 from robustbench_kpca.protocols.scenario import Attack, Ood, Scenario
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.table import CLEAN, UNATTACKED
 from robustbench_kpca.tasks.rules import COMMON, Rule, first
-
-UNATTACKED = ("clean", "clamp")
-"""Values of `broken_by` of samples that the model had wrong before any attack."""
 
 
 def known_classes(record: Record, scenario: Scenario) -> str | None:
@@ -70,7 +68,7 @@ def broken_fits(record: Record, scenario: Scenario) -> str | None:
     found = found or first(outcomes, lost, f"it counts as broken: {stands}")
     if found is None and scenario.labels == "true":
         before = outcomes["clean_prediction"] != outcomes["label"]
-        found = first(outcomes, before != (by == "clean"), "clean prediction {clean_prediction}, label {label}, "
+        found = first(outcomes, before != (by == CLEAN), "clean prediction {clean_prediction}, label {label}, "
                       "broken by '{broken_by}'")  # fmt: skip
     return found
 

@@ -1,0 +1,48 @@
+"""A vocabulary: the words of a language model in their order, the end of a line first."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+from robustbench_kpca.errors import BadInputError
+
+END, UNKNOWN_WORD = "<eos>", "<unk>"
+
+
+class Vocabulary:
+    """Words by number.
+
+    Args:
+        words: all different; the number of a word is its place.
+
+    Raises:
+        BadInputError: a word occurs twice, or the end of a line is missing.
+
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = tuple(words)
+        if len(self.numbers) != len(self.words) or END not in self.numbers:
+            raise BadInputError(
+                f"a vocabulary of {len(self.words)} words, {len(self.numbers)} of them different",
+                expected=f"different words, one of them {END}",
+            )
+
+    @classmethod
+    def of(cls, lines: Iterable[str]) -> "Vocabulary":
+        """Return the end of a line, then all words by frequency; equally frequent ones in the order of appearance."""
+        counts = Counter(word for line in lines for word in line.split())
+        return cls([END, *(word for word, _ in counts.most_common() if word != END)])
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """The number of each word."""
+        return {word: number for number, word in enumerate(self.words)}
+
+    @property
+    def end(self) -> int:
+        """The number of the end of a line."""
+        return self.numbers[END]
+
+    def __len__(self) -> int:
+        return len(self.words)
