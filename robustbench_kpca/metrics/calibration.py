@@ -138,30 +138,46 @@ ManyOf = Callable[[Values, Values], Many]
 
 
 def _many_ece(confidence: Values, right: Values) -> Many:
-    gaps = np.zeros((len(confidence), ECE_BINS))
-    gaps[np.arange(len(confidence)), _ece_bins(confidence)] = right - confidence
-    return lambda weights: np.asarray(np.abs(weights @ gaps).sum(1) / weights.sum(1))
+    gap, bins = right - confidence, _ece_bins(confidence)
+
+    def many(weights: NDArray[np.int64]) -> Values:
+        rows = len(weights)
+        places = bins + ECE_BINS * np.arange(rows)[:, None]
+        gaps = np.bincount(places.ravel(), (weights * gap).ravel(), ECE_BINS * rows).reshape(rows, ECE_BINS)
+        return np.asarray(np.abs(gaps).sum(1) / weights.sum(1))
+
+    return many
 
 
 def _many_rms(confidence: Values, right: Values, *, compat: bool = False) -> Many:
+    """Return `rms_calibration_error` of many resamples of n images each.
+
+    Images stand in order of confidence; `places[i]` draws are of the first i + 1. Between two images of one level, a
+    run of equal confidence, the sum of gaps grows linearly, since they count as their common accuracy.
+    """
     order = np.argsort(confidence, kind="stable")
     n = len(order)
-    ordered = confidence[order]
-    levels, starts = (ordered, np.arange(n)) if compat else np.unique(ordered, return_index=True)
-    edges = np.append(np.arange(max(n // RMS_BIN, 1)) * RMS_BIN, n).astype(np.float64)
-    widths = np.diff(edges)
+    gap = (right - confidence)[order]
+    starts = np.arange(n) if compat else np.unique(confidence[order], return_index=True)[1]
+    level = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, n)))
+    before, last = (starts - 1)[level], (np.append(starts[1:], n) - 1)[level]
+    edges = np.append(np.arange(max(n // RMS_BIN, 1)) * RMS_BIN, n)
+    inner, widths = edges[1:-1], np.diff(edges)
     shares = widths / n
     if compat:
         shares[-1] = 0.0
 
     def many(weights: NDArray[np.int64]) -> Values:
-        count = weights[:, order].astype(np.float64)
-        of_level = np.add.reduceat(count, starts, axis=1)
-        gap = np.add.reduceat(count * right[order], starts, axis=1) - of_level * levels
-        zero = np.zeros((len(weights), 1))
-        places, sums = (np.cumsum(np.hstack([zero, part]), axis=1) for part in (of_level, gap))
-        found = np.array([np.interp(edges, x, y) for x, y in zip(places, sums, strict=True)])
-        return np.asarray(np.sqrt((np.diff(found, axis=1) / widths) ** 2 @ shares))
+        count = weights.take(order, axis=1)
+        rows = np.arange(len(weights))[:, None]
+        places, sums = np.cumsum(count, axis=1), np.cumsum(count * gap, axis=1)
+        image = np.array([np.searchsorted(row, inner) for row in places])
+        low, high = before[image], last[image]
+        first, first_sum = (np.where(low < 0, 0, part[rows, low]) for part in (places, sums))
+        share = (inner - first) / (places[rows, high] - first)
+        cut = first_sum + share * (sums[rows, high] - first_sum)
+        bins = np.diff(np.hstack([np.zeros((len(rows), 1)), cut, sums[:, -1:]]), axis=1)
+        return np.asarray(np.sqrt((bins / widths) ** 2 @ shares))
 
     return many
 
