@@ -79,6 +79,9 @@ class Columns(Mapping[str, Column]):
     def __len__(self) -> int:
         return len(self._held)
 
+    def __contains__(self, name: object) -> bool:
+        return any(name == one for one in self)  # Mapping's own would read the column
+
     def held(self, name: str) -> Column | Coded:
         """Return a column as it is kept."""
         return self._held[name]

@@ -92,8 +92,9 @@ class StoredColumns(Columns):
 
         """
         if name not in self._held:
+            kind = self._table.columns[name]
             try:
-                self._held[name] = self._load(name, self._table.columns[name])
+                self._held[name] = self._load(name, kind)
             except _damage() as error:
                 raise damaged(self._where, error) from None
         return self._held[name]
@@ -162,4 +163,4 @@ def _require(found: Any, table: Table, rows: int, size: int) -> None:
 def _damage() -> tuple[type[Exception], ...]:
     import pyarrow as pa
 
-    return (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, OverflowError, MemoryError)
+    return (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, MemoryError)

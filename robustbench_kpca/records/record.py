@@ -4,6 +4,7 @@ The compute half writes records, and the report half reads them. This file impor
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -161,6 +162,11 @@ class OutcomesFile(BaseModel):
         stored = outcomes.stored()
         name = f"{spec.stem()}.{stored.sha256[:DIGITS]}{stored.suffix}"
         return cls(file=name, sha256=stored.sha256, rows=len(outcomes), columns=dict(outcomes.table.columns))
+
+    @property
+    def stem(self) -> str:
+        """Its name without digest and suffix: that of the record beside it."""
+        return re.sub(rf"\.[0-9a-f]{{{DIGITS}}}$", "", self.file.removesuffix(self.suffix))
 
     @property
     def suffix(self) -> str:
