@@ -32,7 +32,9 @@ def columns(scenario: Scenario, images: int) -> dict[str, np.ndarray]:
     """Return what a model of about 76 % clean accuracy leaves, with made-up answers, cell by cell."""
     rng = np.random.default_rng(0)
     cells = scenario.cells if isinstance(scenario, Corruption) else [("none", 0)]
-    ids = np.array([f"val/n{number % CLASSES:08d}/ILSVRC2012_val_{number:08d}.JPEG" for number in range(images)], object)
+    ids = np.array(
+        [f"val/n{number % CLASSES:08d}/ILSVRC2012_val_{number:08d}.JPEG" for number in range(images)], object
+    )
     label = np.tile(rng.integers(0, CLASSES, images), len(cells))
     severity = np.repeat([level for _, level in cells], images)
     right = rng.random(len(label)) < 0.76 - 0.1 * severity

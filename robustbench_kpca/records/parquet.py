@@ -57,7 +57,8 @@ def read(data: bytes, table: Table, rows: int, where: str) -> "StoredColumns":
     width = sum(np.dtype(_HELD[kind]).itemsize for kind in table.columns.values())
     if not 0 <= rows <= MOST // width:
         raise BadInputError(
-            f"{where} is of a record that declares {rows:,} rows", expected=f"at most {MOST // width:,} of these columns"
+            f"{where} is of a record that declares {rows:,} rows",
+            expected=f"at most {MOST // width:,} of these columns",
         )
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -163,4 +164,14 @@ def _require(found: Any, table: Table, rows: int, size: int) -> None:
 def _damage() -> tuple[type[Exception], ...]:
     import pyarrow as pa
 
-    return (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, MemoryError)
+    return (
+        pa.ArrowException,
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        AttributeError,
+        OverflowError,
+        MemoryError,
+    )

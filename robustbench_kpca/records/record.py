@@ -16,8 +16,8 @@ from robustbench_kpca.records import parquet
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.images import ImagesFile
-from robustbench_kpca.records.outcomes import LARGE_FILE, TEXT_FILE, Outcomes
 from robustbench_kpca.records.orphans import sweep
+from robustbench_kpca.records.outcomes import LARGE_FILE, TEXT_FILE, Outcomes
 from robustbench_kpca.records.schema_2 import from_schema_2
 from robustbench_kpca.records.table import ColumnType, Table
 from robustbench_kpca.records.unpacking import most_bytes, unpack

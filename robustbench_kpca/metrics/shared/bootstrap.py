@@ -116,9 +116,7 @@ def _evaluate(
     for values in whole:
         if not np.isfinite(values).all():
             odd = int((~np.isfinite(values)).sum())
-            raise BadInputError(
-                f"the statistic is not finite on {odd} of {resamples} resamples", fix="use more images"
-            )
+            raise BadInputError(f"the statistic is not finite on {odd} of {resamples} resamples", fix="use more images")
     return whole
 
 
