@@ -20,7 +20,7 @@ class Coded:
 
     @classmethod
     def of(cls, texts: Iterable[Any]) -> "Coded":
-        """Number the texts in order of appearance."""
+        """Give each different text a number, in order of appearance."""
         place: dict[Any, int] = {}
         codes = [place.setdefault(text, len(place)) for text in texts]
         values = np.empty(len(place), dtype=object)

@@ -79,7 +79,8 @@ def markdown(measured: Measured, command: str) -> str:
         f"# {plain(spec.model.source)}: {plain(', '.join(options))}",
         _INTRO,
         table.to_markdown(index=False, disable_numparse=True),
-        f"{spec.data.n} images of {plain(spec.data.name)} ({plain(spec.data.split)}), seed {spec.seed}. sweep.csv has all metrics.",
+        f"{spec.data.n} images of {plain(spec.data.name)} ({plain(spec.data.split)}), seed {spec.seed}. "
+        "sweep.csv has all metrics.",
         f"Made by `{command}`.",
     ]
     return "\n\n".join(lines) + "\n"
