@@ -12,6 +12,7 @@ import numpy as np
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.records.coded import Coded, Column, Columns
+from robustbench_kpca.records.footer import require
 from robustbench_kpca.records.table import ColumnType, Table
 from robustbench_kpca.records.unpacking import MOST, damaged
 
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
 
 GROUP = 2**20
 """Rows that are written, and read, at once."""
-_STORED = {"str": "BYTE_ARRAY", "int": "INT64", "float": "FLOAT"}
 _HELD: Mapping[ColumnType, Any] = {"str": np.int32, "int": np.int64, "float": np.float64}
-_ENCODINGS = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 _DICTIONARY = 2**26  # bytes of the texts of a group; beyond it they are written row by row
 _LIMITS = {"thrift_string_size_limit": 2**20, "thrift_container_size_limit": 2**16}
 
@@ -65,7 +64,7 @@ def read(data: bytes, table: Table, rows: int, where: str) -> "StoredColumns":
 
     texts = [name for name, kind in table.columns.items() if kind == "str"]
     try:
-        _require(pq.ParquetFile(pa.BufferReader(data), **_LIMITS).metadata, table, rows, len(data))
+        require(data, table.columns, rows)  # before the library sees it
         file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts, **_LIMITS)
     except _damage() as error:
         raise damaged(where, error) from None
@@ -137,41 +136,8 @@ def _stored(column: Column | Coded) -> Any:
     return pa.array(single, from_pandas=False)
 
 
-def _require(found: Any, table: Table, rows: int, size: int) -> None:
-    """Compare what a file says of itself with what `write` makes of these columns and rows.
-
-    Raises:
-        ValueError: it is another file.
-
-    """
-    columns = [found.schema.column(place) for place in range(found.num_columns)]
-    flat = all(one.max_definition_level == one.max_repetition_level == 0 for one in columns)
-    stored = {one.path: one.physical_type for one in columns}
-    wanted = {name: _STORED[kind] for name, kind in table.columns.items()}
-    if list(stored.items()) != list(wanted.items()) or len(columns) != len(wanted) or not flat or found.metadata:
-        raise ValueError("other columns")
-    groups = [found.row_group(place) for place in range(found.num_row_groups)]
-    if found.num_rows != rows or sum(group.num_rows for group in groups) != rows:
-        raise ValueError("another number of rows")
-    for group in groups:
-        for one in (group.column(place) for place in range(group.num_columns)):
-            plain = one.compression == "UNCOMPRESSED" and set(one.encodings) <= _ENCODINGS and not one.file_path
-            fits = one.num_values == group.num_rows and 0 <= one.total_compressed_size <= size
-            if not (plain and fits and 0 <= group.num_rows <= rows):
-                raise ValueError("a column chunk that is not as they are written here")
-
-
 def _damage() -> tuple[type[Exception], ...]:
     import pyarrow as pa
 
-    return (
-        pa.ArrowException,
-        OSError,
-        ValueError,
-        TypeError,
-        KeyError,
-        IndexError,
-        AttributeError,
-        OverflowError,
-        MemoryError,
-    )
+    known = (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, MemoryError)
+    return (pa.ArrowException, *known)
