@@ -13,7 +13,7 @@ LONGEST = 2**22
 """Bytes of a footer: a group of rows takes about a hundred a column."""
 _DEEPEST = 8
 _FILE, _ELEMENT, _GROUP, _CHUNK = {1, 2, 3, 4, 6, 7}, {1, 3, 4, 5, 6, 10}, {1, 2, 3, 5, 6, 7}, {2, 3}
-_COLUMN = {1, 2, 3, 4, 5, 6, 7, 9, 11, 13}
+_COLUMN = {1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 16}
 _ENCODINGS = {0, 2, 3, 4, 8}  # plain, through a dictionary, run lengths, packed bits
 TYPES = {"str": 6, "int": 2, "float": 4}
 """Byte arrays, whole numbers of 64 bits, and numbers in single precision."""

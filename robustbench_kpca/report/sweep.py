@@ -75,12 +75,12 @@ def markdown(measured: Measured, command: str) -> str:
     table = frame(measured)
     table = table.rename(columns=plain)
     table = table.apply(lambda column: column.map(code if column.name in map(plain, options) else str))
+    data = f"{spec.data.n} images of {plain(spec.data.name)} ({plain(spec.data.split)})"
     lines = [
         f"# {plain(spec.model.source)}: {plain(', '.join(options))}",
         _INTRO,
         table.to_markdown(index=False, disable_numparse=True),
-        f"{spec.data.n} images of {plain(spec.data.name)} ({plain(spec.data.split)}), seed {spec.seed}. "
-        "sweep.csv has all metrics.",
+        f"{data}, seed {spec.seed}. sweep.csv has all metrics.",
         f"Made by `{command}`.",
     ]
     return "\n\n".join(lines) + "\n"

@@ -463,7 +463,8 @@ def test_a_journal_holds_no_clean_image_and_no_tensor_twice():
     zero = torch.zeros_like(clean)
     best = clean + 0.1
     content = {
-        "x": best[None].clone(), "best": best.clone(), "clean": clean.clone(), "found": {1: (clean[None].clone(), "clean")},
+        "x": best[None].clone(), "best": best.clone(), "clean": clean.clone(),
+        "found": {1: (clean[None].clone(), "clean")},
         "signs": [zero, -zero], "odd": torch.full_like(clean, torch.nan), "few": torch.zeros(3), "none": None,
     }  # fmt: skip
     stored = saved.packed(content, clean)
