@@ -5,7 +5,7 @@ images of like confidence. Both are of bins, hence biased upwards on few images:
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -155,10 +155,9 @@ def _many_rms(confidence: Values, right: Values, *, compat: bool = False) -> Man
     Images stand in order of confidence; `places[i]` draws are of the first i + 1. Between two images of one level, a
     run of equal confidence, the sum of gaps grows linearly, since they count as their common accuracy.
     """
-    order = np.argsort(confidence, kind="stable")
-    n = len(order)
-    gap = (right - confidence)[order]
-    starts = np.arange(n) if compat else np.unique(confidence[order], return_index=True)[1]
+    images = _sorted(confidence.tobytes(), right.tobytes())
+    n = len(confidence)
+    starts = np.arange(n) if compat else np.unique(np.sort(confidence), return_index=True)[1]
     level = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, n)))
     before, last = (starts - 1)[level], (np.append(starts[1:], n) - 1)[level]
     edges = np.append(np.arange(max(n // RMS_BIN, 1)) * RMS_BIN, n)
@@ -168,9 +167,8 @@ def _many_rms(confidence: Values, right: Values, *, compat: bool = False) -> Man
         shares[-1] = 0.0
 
     def many(weights: NDArray[np.int64]) -> Values:
-        count = weights.take(order, axis=1)
+        places, sums = images.cumulated(weights)
         rows = np.arange(len(weights))[:, None]
-        places, sums = np.cumsum(count, axis=1), np.cumsum(count * gap, axis=1)
         image = np.array([np.searchsorted(row, inner) for row in places])
         low, high = before[image], last[image]
         first, first_sum = (np.where(low < 0, 0, part[rows, low]) for part in (places, sums))
@@ -180,6 +178,27 @@ def _many_rms(confidence: Values, right: Values, *, compat: bool = False) -> Man
         return np.asarray(np.sqrt((bins / widths) ** 2 @ shares))
 
     return many
+
+
+class _Sorted:
+    """Images in order of confidence. Both errors of one table ask for the same resamples, one after the other."""
+
+    def __init__(self, confidence: Values, right: Values) -> None:
+        self.order = np.argsort(confidence, kind="stable")
+        self.gap = (right - confidence)[self.order]
+        self.latest: tuple[NDArray[np.int64], tuple[NDArray[np.int64], Values]] | None = None
+
+    def cumulated(self, weights: NDArray[np.int64]) -> tuple[NDArray[np.int64], Values]:
+        """Return draws, and sums of right minus confidence, up to each image, shape (resamples, n) each."""
+        if self.latest is None or self.latest[0] is not weights:
+            count = weights.take(self.order, axis=1)
+            self.latest = weights, (np.cumsum(count, axis=1), np.cumsum(count * self.gap, axis=1))
+        return self.latest[1]
+
+
+@lru_cache(maxsize=1)
+def _sorted(confidence: bytes, right: bytes) -> _Sorted:
+    return _Sorted(np.frombuffer(confidence), np.frombuffer(right))
 
 
 def _of(error: Callable[..., float], *, many: ManyOf | None = None, bins: int = 0, **how: Any) -> Statistic:
