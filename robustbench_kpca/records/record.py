@@ -18,12 +18,13 @@ from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.images import ImagesFile
 from robustbench_kpca.records.orphans import sweep
 from robustbench_kpca.records.outcomes import LARGE_FILE, TEXT_FILE, Outcomes
-from robustbench_kpca.records.schema_2 import from_schema_2
+from robustbench_kpca.records.schema import NewerSchemaError as NewerSchemaError
+from robustbench_kpca.records.schema import OlderSchemaError as OlderSchemaError
+from robustbench_kpca.records.schema import current
 from robustbench_kpca.records.table import ColumnType, Table
 from robustbench_kpca.records.unpacking import most_bytes, unpack
 from robustbench_kpca.strict import STRICT, validate_json
 
-SCHEMA_VERSION = 3
 SUFFIX = ".record.json"
 DIGITS = 12
 """Hexadecimal digits of its content in the name of a file beside a record."""
@@ -319,21 +320,6 @@ class Record(BaseModel):
         return path
 
 
-class NewerSchemaError(BadInputError):
-    """A record written by a later version: it is neither read nor replaced."""
-
-
-class OlderSchemaError(BadInputError):
-    """A record written by an earlier version; `content` is what it holds, unchecked."""
-
-    def __init__(self, path: Path, content: dict[str, Any]) -> None:
-        super().__init__(
-            f"{path} has record schema {content['schema_version']}", expected=f"schema {SCHEMA_VERSION}",
-            fix="evaluate again",
-        )  # fmt: skip
-        self.content = content
-
-
 def load_record(path: Path | str) -> Record:
     """Read a record and its table, and check that they belong together.
 
@@ -343,7 +329,7 @@ def load_record(path: Path | str) -> Record:
     """
     path = Path(path)
     text = read_file(path, "record")
-    record = validate_json(Record, _current(text, path), str(path))
+    record = validate_json(Record, current(text, path), str(path))
     object.__setattr__(record, "_path", path)
     object.__setattr__(record, "_outcomes", _read_table(record, path))
     if record.audit is not None:
@@ -386,30 +372,3 @@ def find_records(folder: Path | str) -> list[Path]:
     if not found:
         raise BadInputError(f"no *{SUFFIX} below {folder}", fix="run: rbk eval … --out FOLDER")
     return found
-
-
-def _current(text: bytes, path: Path) -> bytes:
-    """Return a record's JSON in the current schema.
-
-    Raises:
-        NewerSchemaError: it was written by a later version.
-        OlderSchemaError: it was written by a version too old to be converted.
-
-    """
-    try:
-        content = json.loads(text)
-        version = content["schema_version"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise BadInputError(f"{path} is no record", expected="a JSON file written by rbk eval") from None
-    if not isinstance(version, int) or version > SCHEMA_VERSION:
-        raise NewerSchemaError(
-            f"{path} has record schema {version}",
-            expected=f"schema {SCHEMA_VERSION}",
-            fix="upgrade robustbench-kpca",
-        )
-    if version == SCHEMA_VERSION:
-        return text
-    converted = from_schema_2(content) if version == 2 else None
-    if converted is None:
-        raise OlderSchemaError(path, content)
-    return json.dumps(converted).encode()
