@@ -82,7 +82,7 @@ def every_cell(record: Record, scenario: Scenario) -> str | None:
         here = outcomes.coded("corruption").equals(name) & (outcomes["severity"] == severity)
         shown[sample.codes[here], place] = True
         other &= ~here
-    odd = ~shown.all(1)
+    odd: Rows = np.asarray(~shown.all(1))
     odd[sample.codes[other]] = True
     if not odd.any():
         return None
