@@ -186,7 +186,8 @@ def test_a_large_record_is_stored_as_parquet_and_reads_as_the_small_one(record, 
 @pytest.mark.usefixtures("few_resamples")
 def test_two_hosts_leave_one_whole_record(record, tmp_path):
     """Both write their tables before either writes its record: the last record finds its own table."""
-    other = Outcomes.from_columns(record.outcomes.table, {**record.outcomes.columns, "confidence": [0.5] * len(record.outcomes)})
+    half = {**record.outcomes.columns, "confidence": [0.5] * len(record.outcomes)}
+    other = Outcomes.from_columns(record.outcomes.table, half)
     first, second = again(record), again(record, other)
     assert first.spec.stem() == second.spec.stem()
     for one in (first, second):
