@@ -7,7 +7,6 @@ import torch
 from robustbench_kpca.attack_loop.engine import build_attack
 from robustbench_kpca.corruptions import require_profile
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.inference.corrupted import cell_of, corrupted
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Scenario
 from robustbench_kpca.tasks import task_named
@@ -40,7 +39,6 @@ def try_cells(data: Dataset, scenario: Scenario, seed: int, frost: str) -> None:
     """
     if not isinstance(scenario, Corruption) or scenario.mode == "stored":
         return
-    index = task_named(data.task).compute.smallest(data)
-    image = data.form.array(data.image(index))
+    compute = task_named(data.task).compute
     for place in scenario.cells:
-        corrupted(image, cell_of(scenario, place, seed, frost), data.ids[index])
+        compute.try_corruption(data, scenario, place, seed, frost)
