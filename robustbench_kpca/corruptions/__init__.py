@@ -83,6 +83,17 @@ def require_profile(name: str, profile: str) -> None:
         raise BadInputError(f"corruption '{name}' has no profile '{profile}'", fix=f"known: {', '.join(known)}")
 
 
+def require_of_images(name: str, profile: str) -> None:
+    """Refuse an unknown corruption, one of other data than images, or a profile that it does not have."""
+    family = next((family for family in ALL[1:] if name in family.names()), None)
+    if family is not None:
+        raise BadInputError(
+            f"'{name}' is a {family.kind}", expected="a corruption of images",
+            fix="for other data, see the protocols: rbk list protocols",
+        )  # fmt: skip
+    require_profile(name, profile)
+
+
 def corrupt(
     images: Pixels,
     name: str,
@@ -127,7 +138,7 @@ def corrupt(
             expected="uint8 of shape (batch, height, width, 3), none of them 0",
         )
     check_severity(severity)
-    require_profile(name, profile)
+    require_of_images(name, profile)
     if mode not in ("fast", "exact"):
         raise BadInputError(f"mode '{mode}'", expected="fast or exact")
     stream = seed if isinstance(seed, RandomState) else None
