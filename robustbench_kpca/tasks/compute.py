@@ -121,8 +121,8 @@ class Compute(ABC, Generic[Data]):
         return [list(indices)]
 
     @abstractmethod
-    def rows(self, sample: Sample, space: InputSpace) -> list[Row]:
-        """Return the rows of outcomes of a finished sample."""
+    def rows(self, sample: Sample, data: Data, space: InputSpace) -> list[Row]:
+        """Return the rows of outcomes of a finished sample of the data."""
 
     @abstractmethod
     def is_settled(self, rows: list[Row]) -> bool:
