@@ -32,7 +32,7 @@ class Dataset(ABC):
 
     Attributes:
         task: the task of these images, such as `classification`; every kind of data set defines its own.
-        form: what a sample is: a picture, a signal or tokens.
+        form: what a sample is: a picture, a signal, tokens or words.
         class_names: names of the classes, in their order; None if unknown.
         resized: the rule by which pictures are resized and cropped; empty if they are shown as they are.
         skipped: items that were left out because their files cannot be used.

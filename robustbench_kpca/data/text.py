@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from robustbench_kpca.data.base import Dataset, Part, array_fingerprint
+from robustbench_kpca.data.forms import WORDS
 from robustbench_kpca.data.vocabulary import Vocabulary
 from robustbench_kpca.errors import BadInputError
 
@@ -39,6 +40,7 @@ class Text(Dataset):
     """
 
     task = "language"
+    form = WORDS
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from robustbench_kpca.data import DATASETS
 from robustbench_kpca.data.load import kind_of
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.scenes import Scenes
+from robustbench_kpca.data.text import Text
 from robustbench_kpca.diagnostics.claims import CLAIMS
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import METRICS
@@ -168,6 +169,9 @@ def test_every_data_set(name):
     if isinstance(data, Scenes):
         assert data.take(range(5)).mask(4).tolist() == data.mask(4).tolist()
         assert len(data.class_names) == data.classes
+    elif isinstance(data, Text):
+        assert (data.take([4]).image(0) == data.image(4)).all()
+        assert len(data.vocabulary) == data.classes
     elif data.classes:
         assert data.take(range(5)).tensors()[1].tolist() == data.labels[:5]
     else:
