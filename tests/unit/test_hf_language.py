@@ -77,7 +77,7 @@ def test_a_model_that_is_no_decoder_leaks(words):
 
 def test_windows_and_words_that_do_not_fit(folder, model, words):
     assert load_model(f"hf:{folder}", window=5).window == 5
-    with pytest.raises(BadInputError, match="window of 13 tokens.*at most 12"):
+    with pytest.raises(BadInputError, match=r"window of 13 tokens.*at most 12"):
         load_model(f"hf:{folder}", window=13)
     with pytest.raises(BadInputError, match="at most 12"):
         model(torch.zeros(1, 1, 1, 13))

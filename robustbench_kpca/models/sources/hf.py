@@ -47,8 +47,8 @@ def _build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
     except Exception as error:  # noqa: BLE001 (the hub and the library fail in many ways)
         raise BadInputError(
             f"model 'hf:{name}' cannot be loaded ({_reason(error)})",
-            expected="config.json, model.safetensors and, for pictures, preprocessor_config.json, of a model that is part "
-            "of transformers (code from a repository is not run)",
+            expected="config.json, model.safetensors and, for pictures, preprocessor_config.json, of a model that is "
+            "part of transformers (code from a repository is not run)",
             fix="check the name and the network, or give a folder",
         ) from None
     mean, std = normalisation_of(processor, name)
