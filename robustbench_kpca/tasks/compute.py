@@ -12,10 +12,11 @@ from robustbench_kpca.attack_loop.success import Success
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.inference.corrupted import cell_of, corrupted
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Presentation, Runner
-from robustbench_kpca.protocols.scenario import Scenario
+from robustbench_kpca.protocols.scenario import Corruption, Scenario
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.tasks.audit_plan import AuditPlan
 from robustbench_kpca.tasks.drawing import Drawing
@@ -35,12 +36,14 @@ class Compute(ABC, Generic[Data]):
         success: definition of a successful attack.
         training: the training loss, and the scores on held-out data; None where no model can be trained for the task.
         audit: the attacks of an audit, and its number of samples.
+        causal: whether the logits at a place may depend only on the input up to it; then a model is checked for it.
 
     """
 
     success: Success
     training: Training | None = None
     audit: AuditPlan
+    causal: bool = False
 
     # --- compatibility of model, data and protocol ---
 
@@ -93,6 +96,18 @@ class Compute(ABC, Generic[Data]):
         return 0
 
     # --- forward passes only ---
+
+    def try_cells(self, data: Data, protocol: Corruption, seed: int, frost: str) -> None:
+        """Corrupt one small sample in each cell, so that an invalid cell is found before the evaluation starts.
+
+        Raises:
+            BadInputError: a corruption cannot be applied.
+
+        """
+        index = self.smallest(data)
+        image = data.form.array(data.image(index))
+        for place in protocol.cells:
+            corrupted(image, cell_of(protocol, place, seed, frost), data.ids[index])
 
     @abstractmethod
     def shown(

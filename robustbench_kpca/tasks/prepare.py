@@ -7,7 +7,6 @@ import torch
 from robustbench_kpca.attack_loop.engine import build_attack
 from robustbench_kpca.corruptions import require_profile
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.inference.corrupted import cell_of, corrupted
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Scenario
 from robustbench_kpca.tasks import task_named
@@ -32,15 +31,11 @@ def prepare(protocol: str, overrides: Mapping[str, Override]) -> tuple[str, Scen
 
 
 def try_cells(data: Dataset, scenario: Scenario, seed: int, frost: str) -> None:
-    """Corrupt one image in each cell, so that an invalid cell is found before the evaluation starts.
+    """Corrupt one sample in each cell, so that an invalid cell is found before the evaluation starts.
 
     Raises:
         BadInputError: a corruption cannot be applied.
 
     """
-    if not isinstance(scenario, Corruption) or scenario.mode == "stored":
-        return
-    index = task_named(data.task).compute.smallest(data)
-    image = data.form.array(data.image(index))
-    for place in scenario.cells:
-        corrupted(image, cell_of(scenario, place, seed, frost), data.ids[index])
+    if isinstance(scenario, Corruption) and scenario.mode != "stored":
+        task_named(data.task).compute.try_cells(data, scenario, seed, frost)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -10,7 +11,6 @@ from torch import Tensor, nn
 from robustbench_kpca.attack_loop.engine import CleanBatch
 from robustbench_kpca.attack_loop.pool import Sample
 from robustbench_kpca.data.text import Text
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.loader import in_batches
@@ -19,13 +19,13 @@ from robustbench_kpca.inference.sliding_window.windows import BATCH_VALUES
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario, cells_of
 from robustbench_kpca.tasks.audit_plan import AuditPlan
 from robustbench_kpca.tasks.compute import BATCH_SIZE, Compute, Row
-from robustbench_kpca.tasks.drawing import Drawing
+from robustbench_kpca.tasks.form import require_form
 from robustbench_kpca.tasks.language import TASK
 from robustbench_kpca.tasks.language.attacked import rows_of, worse_of
 from robustbench_kpca.tasks.language.positions import EVERY_PLACE, LAST_PLACE, PositionResults, Shown
 from robustbench_kpca.tasks.language.success import HigherLoss
 from robustbench_kpca.tasks.language.swapped import swapped_stream
-from robustbench_kpca.tasks.language.windows import Windows, reader, require_words, windows_of
+from robustbench_kpca.tasks.language.windows import require_words, windows_of
 from robustbench_kpca.types import IGNORE, Images
 
 Item = tuple[int, Tensor, Tensor]
@@ -42,12 +42,8 @@ class Language(Compute[Text]):
     )  # fmt: skip
 
     def require_data(self, data: Text, protocol: Scenario) -> None:
-        """Refuse corruptions of pictures and signals, and blocks that nothing can be attacked in."""
-        if isinstance(protocol, Corruption) and protocol.profile != "tokens":
-            raise BadInputError(
-                f"protocol '{protocol.title}' has the corruptions '{protocol.profile}', but data '{data.name}' are text",
-                expected="profile = 'tokens'", fix="see: rbk list protocols",
-            )  # fmt: skip
+        """Refuse corruptions of pictures and signals, and attacks in their spaces."""
+        require_form(data, protocol)
 
     def match_classes(self, data: Text, classes: int, names: Sequence[str] | None) -> tuple[Text, str]:  # noqa: ARG002
         """Refuse a model that knows another number of words."""
@@ -69,7 +65,8 @@ class Language(Compute[Text]):
         """Return the first windows of the text as it is; in attacks and audits the first blocks with their context."""
         windows = windows_of(model, data, protocol)
         if protocol is None or isinstance(protocol, Attack):
-            return torch.stack([_before(data, windows, index)[0] for index in range(min(count, len(data)))])
+            group = self.groups(data, range(min(count, len(data))))[0]
+            return next(self.batches(data, group, count))[1]
         starts: list[int] = []
         for index in range(min(count, len(data))):
             starts += [one for one in windows.start(np.arange(*data.span(index))).tolist() if one not in starts[-1:]]
@@ -80,28 +77,25 @@ class Language(Compute[Text]):
 
     # --- forward passes only ---
 
-    def try_cells(self, data: Text, scenario: Corruption, seed: int, frost: str) -> None:  # noqa: ARG002
-        """Swap words of the first block, once with each corruption."""
-        part = _beginning(data)
-        for name, severity in scenario.cells:
+    def try_cells(self, data: Text, protocol: Corruption, seed: int, frost: str) -> None:  # noqa: ARG002
+        """Swap words of the first lines in each cell."""
+        start = _beginning(data)
+        for name, severity in protocol.cells:
             if severity:
-                swapped_stream(part, name, severity, seed)
+                swapped_stream(start, name, severity, seed)
 
     def shown(
         self, data: Text, protocol: Scenario, rows: Sequence[int], *,
         batch_size: int, workers: int, seed: int, frost: str,  # noqa: ARG002 (windows of all blocks share batches)
     ) -> Iterator[tuple[list[int], Shown]]:  # fmt: skip
         """Yield blocks one by one, with the text of their cell: the words that are read and predicted."""
-        places, cell, text = cells_of(protocol), -1, (data.stream, np.zeros(len(data.stream), bool))
-        for row in rows:
-            if row // len(data) != cell:
-                cell = row // len(data)
-                name, severity = places[cell]
-                if severity:
-                    text = swapped_stream(data, name, severity, seed)
-                else:
-                    text = data.stream, np.zeros(len(data.stream), bool)
-            yield [row], text
+        places = cells_of(protocol)
+        for cell, own in groupby(rows, lambda row: row // len(data)):
+            name, severity = places[cell]
+            unchanged = data.stream, np.zeros(len(data.stream), bool)
+            text = swapped_stream(data, name, severity, seed) if severity else unchanged
+            for row in own:
+                yield [row], text
 
     def results(
         self, name: str, runner: Runner, data: Text, protocol: Scenario, journal: Journal | None
@@ -112,8 +106,24 @@ class Language(Compute[Text]):
     # --- attacks ---
 
     def batches(self, data: Text, indices: Sequence[int], batch_size: int, workers: int = 0) -> Iterator[CleanBatch]:
-        """Yield blocks, each with the words before it, and the words after each place; see `_before`."""
-        raise NotImplementedError
+        """Yield blocks with the words before them; labels are the next words, IGNORE outside the block."""
+        if indices:
+            fetch = partial(_before, data)
+            yield from in_batches(fetch, _stack, indices, batch_size=batch_size, workers=workers)
+
+    def groups(self, data: Text, indices: Sequence[int]) -> list[list[int]]:
+        """Group blocks that have equally many words before and in them: all but the first and the last are alike."""
+        groups: dict[tuple[int, int], list[int]] = {}
+        for index in indices:
+            first, start, stop = _around(data, index)
+            groups.setdefault((start - first, stop - start), []).append(index)
+        return list(groups.values())
+
+    def spread(self, data: Text, count: int) -> Text:
+        """Return blocks of the most frequent size, evenly spread."""
+        alike = max(self.groups(data, range(len(data))), key=len)
+        chosen = min(count, len(alike))
+        return data.take([alike[(2 * k + 1) * len(alike) // (2 * chosen)] for k in range(chosen)])
 
     def rows(self, sample: Sample, space: InputSpace) -> list[Row]:
         """Return the one row of a block."""
@@ -126,3 +136,34 @@ class Language(Compute[Text]):
     def combined(self, rows: list[Row], smaller: list[Row]) -> list[Row]:
         """Return the row in which the block is less probable."""
         return worse_of(rows, smaller)
+
+
+COMPUTE = Language()
+
+
+def _beginning(data: Text) -> Text:
+    """Return a text of the first words, to try something on."""
+    return Text(data.name, data.split, data.stream[: 2 * data.block], data.vocabulary, block=data.block)
+
+
+def _around(data: Text, index: int) -> tuple[int, int, int]:
+    """Return the first word that is shown under attack, the first position of a block, and the one after its last.
+
+    Shown are the block before and the block itself; so a block does not depend on the window of a model.
+    """
+    start, stop = data.span(index)
+    return max(start - 1 - data.block, 0), start, stop
+
+
+def _before(data: Text, index: int) -> Item:
+    """Return a block's number, the words that are read, (1, 1, length), and those to be predicted, (1, length)."""
+    first, start, stop = _around(data, index)
+    words = torch.from_numpy(data.stream[first:stop].astype(np.int64))
+    labels = words[1:].clone()
+    labels[: start - 1 - first] = IGNORE
+    return index, words[:-1].float()[None, None], labels[None]
+
+
+def _stack(items: list[Item]) -> CleanBatch:
+    index, words, labels = zip(*items, strict=True)
+    return list(index), torch.stack(words), torch.stack(labels)
