@@ -245,7 +245,7 @@ def test_a_mixture_of_words_is_the_mean_of_their_vectors(fork, words):
 
 @pytest.mark.parametrize("name", ["softmax", "symmetric"])
 def test_rotary_scores_are_turned_by_the_distance(name, fork):
-    """As complex numbers a = q_i + i q_{i + D/2}, b likewise of k: the score is Re sum_i a exp(i (s - t) theta_i) b*."""
+    """As complex numbers a = q_i + i q_{i + D/2}, b likewise of k, a score is Re sum_i a exp(i (s - t) theta_i) b*."""
     tokens, width = 4, 4
     layer = ATTENTIONS.get(name)(8, num_heads=2, rotary=True).double().eval()
     x = torch.randn(1, tokens, 8, dtype=torch.float64)
