@@ -1,7 +1,7 @@
 """Language modelling: every word of a text is predicted from the words before it."""
 
 from robustbench_kpca.records.table import COUNTS, ColumnType, Table
-from robustbench_kpca.tasks.task import Task
+from robustbench_kpca.tasks.task import Score, Task
 
 _POSITIONS: dict[str, ColumnType] = {
     "sample": "str",  # the block
@@ -30,7 +30,7 @@ TASK = Task(
     name="language",
     unit="word",
     tables={kind: Table("language", kind, columns) for kind, columns in _COLUMNS.items()},
-    scores={},
+    scores={"perplexity": Score("perplexity", percent=False), "accuracy": Score("accuracy")},
     compute_at=f"{__name__}.compute:COMPUTE",
     pages_at=f"{__name__}.pages:PAGES",
 )

@@ -25,6 +25,7 @@ from robustbench_kpca.tasks.language.attacked import rows_of, worse_of
 from robustbench_kpca.tasks.language.positions import EVERY_PLACE, LAST_PLACE, PositionResults, Shown
 from robustbench_kpca.tasks.language.success import HigherLoss
 from robustbench_kpca.tasks.language.swapped import swapped_stream
+from robustbench_kpca.tasks.language.training import LanguageTraining
 from robustbench_kpca.tasks.language.windows import require_words, windows_of
 from robustbench_kpca.types import IGNORE, Images
 
@@ -35,6 +36,7 @@ class Language(Compute[Text]):
     """Language modelling: every word of a text is predicted from the words before it."""
 
     success = HigherLoss()
+    training = LanguageTraining()
     causal = True
     audit = AuditPlan(
         samples=16, attacks={}, strongest=(), white_box=(), black_box=(),
