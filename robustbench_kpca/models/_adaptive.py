@@ -29,14 +29,14 @@ class TiedHead(nn.Module):
         """Return the vectors of words by number, (batch, 1, 1, length), or the means under distributions over them.
 
         Raises:
-            BadInputError: neither (batch, 1, 1, length) nor (batch, vocabulary, 1, length), or a number that is no word.
+            BadInputError: another shape, or a number that is no word.
 
         """
         words = len(self.weight)
         if x.ndim != 4 or x.shape[1] not in (1, words) or x.shape[2] != 1:
             raise BadInputError(
                 f"an input of shape {tuple(x.shape)}",
-                expected=f"words (batch, 1, 1, length), or distributions over {words} words (batch, {words}, 1, length)",
+                expected=f"words (batch, 1, 1, length), or distributions over words (batch, {words}, 1, length)",
                 fix="give the model the vocabulary of the data (vocab_size)",
             )
         if x.shape[1] == words:

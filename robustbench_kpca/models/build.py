@@ -10,7 +10,8 @@ from robustbench_kpca.strict import did_you_mean
 
 _COUNTS = (
     "img_size", "patch_size", "embed_dim", "depth", "num_heads", "num_classes", "cls_layers", "iterations", "rank",
-    "rank_multi", "decoder_depth", "prefix_tokens", "length", "channels", "vocabulary", "vocab_size", "window", "hidden",
+    "rank_multi", "decoder_depth", "prefix_tokens", "length", "channels", "vocabulary", "vocab_size", "window",
+    "hidden",
 )  # fmt: skip
 
 

@@ -47,11 +47,12 @@ class LanguageDecoder(nn.Module):
         self.words = TiedHead(self.vocab_size, width) if self.modern else AdaptiveHead(self.vocab_size, width, CUTOFFS)
         self.drop = nn.Dropout(shape.dropout)
         kind = ATTENTIONS.get(attention)
-        rotary = {"rotary": True} if self.modern else {}
+        options = {"proj_bias": False, "proj_drop": shape.dropout} | ({"rotary": True} if self.modern else {})
+        act = nn.GELU if self.modern else nn.ReLU
         self.blocks = nn.ModuleList(
             DecoderBlock(
-                kind(width, num_heads=shape.num_heads, proj_bias=False, proj_drop=shape.dropout, **rotary),
-                width, shape.hidden, pre=self.modern, act=nn.GELU() if self.modern else nn.ReLU(), dropout=shape.dropout,
+                kind(width, num_heads=shape.num_heads, **options),
+                width, shape.hidden, pre=self.modern, act=act(), dropout=shape.dropout,
             )
             for _ in range(shape.depth)
         )  # fmt: skip

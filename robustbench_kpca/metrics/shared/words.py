@@ -66,8 +66,10 @@ class Losses:
             names, unit = np.unique(outcomes["sample"].astype(str), return_inverse=True)
         at = cell * len(names) + unit
         sums, counts = (np.bincount(at, part, cells * len(names)).reshape(cells, -1) for part in (losses, words))
-        stamps = np.bincount(unit, place * words, len(names))  # other positions, another name
-        marked = [f"{name} {total:.0f} {stamp:.0f}" for name, total, stamp in zip(names, counts.sum(0), stamps, strict=True)]
+        stamps, totals = np.bincount(unit, place * words, len(names)), counts.sum(0)  # other positions, another name
+        marked = [
+            f"{name} {total:.0f} {stamp:.0f}" for name, total, stamp in zip(names, counts.sum(0), stamps, strict=True)
+        ]
         return cls(np.array(marked, dtype=object), sums, counts)
 
     @property
@@ -106,4 +108,3 @@ def cells_in(outcomes: Outcomes) -> list[Cell]:
     for at in [0, *changes.tolist()] if len(outcomes) else []:
         found[str(names[at]), int(levels[at])] = None
     return list(found)
-

@@ -25,6 +25,7 @@ from robustbench_kpca.tasks.language.attacked import rows_of, worse_of
 from robustbench_kpca.tasks.language.positions import EVERY_PLACE, LAST_PLACE, PositionResults, Shown
 from robustbench_kpca.tasks.language.success import HigherLoss
 from robustbench_kpca.tasks.language.swapped import swapped_stream
+from robustbench_kpca.tasks.language.training import LanguageTraining
 from robustbench_kpca.tasks.language.windows import require_words, windows_of
 from robustbench_kpca.types import IGNORE, Images
 
@@ -35,6 +36,7 @@ class Language(Compute[Text]):
     """Language modelling: every word of a text is predicted from the words before it."""
 
     success = HigherLoss()
+    training = LanguageTraining()
     causal = True
     audit = AuditPlan(
         samples=16, attacks={}, strongest=(), white_box=(), black_box=(),
@@ -77,12 +79,10 @@ class Language(Compute[Text]):
 
     # --- forward passes only ---
 
-    def try_cells(self, data: Text, protocol: Corruption, seed: int, frost: str) -> None:  # noqa: ARG002
-        """Swap words of the first lines in each cell."""
-        start = _beginning(data)
-        for name, severity in protocol.cells:
-            if severity:
-                swapped_stream(start, name, severity, seed)
+    def try_corruption(self, data: Text, protocol: Corruption, place: tuple[str, int], seed: int, frost: str) -> None:  # noqa: ARG002
+        """Swap words of the first blocks."""
+        start = Text(data.name, data.split, data.stream[: 2 * data.block + 1], data.vocabulary)
+        swapped_stream(start, *place, seed)
 
     def shown(
         self, data: Text, protocol: Scenario, rows: Sequence[int], *,
@@ -91,9 +91,7 @@ class Language(Compute[Text]):
         """Yield blocks one by one, with the text of their cell: the words that are read and predicted."""
         places = cells_of(protocol)
         for cell, own in groupby(rows, lambda row: row // len(data)):
-            name, severity = places[cell]
-            unchanged = data.stream, np.zeros(len(data.stream), bool)
-            text = swapped_stream(data, name, severity, seed) if severity else unchanged
+            text = swapped_stream(data, *places[cell], seed)
             for row in own:
                 yield [row], text
 
@@ -125,9 +123,9 @@ class Language(Compute[Text]):
         chosen = min(count, len(alike))
         return data.take([alike[(2 * k + 1) * len(alike) // (2 * chosen)] for k in range(chosen)])
 
-    def rows(self, sample: Sample, space: InputSpace) -> list[Row]:
+    def rows(self, sample: Sample, data: Text, space: InputSpace) -> list[Row]:  # noqa: ARG002 (words have one space)
         """Return the one row of a block."""
-        return rows_of(sample, space)
+        return rows_of(sample, int(data.articles[data.span(sample.index)[0]]))
 
     def is_settled(self, rows: list[Row]) -> bool:  # noqa: ARG002
         """Return False: more changed words can always make a block less probable."""
@@ -139,11 +137,6 @@ class Language(Compute[Text]):
 
 
 COMPUTE = Language()
-
-
-def _beginning(data: Text) -> Text:
-    """Return a text of the first words, to try something on."""
-    return Text(data.name, data.split, data.stream[: 2 * data.block], data.vocabulary, block=data.block)
 
 
 def _around(data: Text, index: int) -> tuple[int, int, int]:
