@@ -8,9 +8,10 @@ import pytest
 import torch
 from markov_models import WINDOW, Table, table, text
 
-from robustbench_kpca import audit, load_data
+from robustbench_kpca import load_data
 from robustbench_kpca import evaluate as evaluate_under
 from robustbench_kpca.data.sets import grammar
+from robustbench_kpca.audit.run import audit
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.protocols.scenario import Clean
@@ -168,9 +169,12 @@ def test_an_audit_of_a_language_model_finds_a_leak(lm):
 
 
 def test_one_mu_for_the_window_is_found_to_leak(fork):
-    """RPC attention with a threshold that its sparse part reaches, so that mu matters."""
-    options = {"vocab_size": 5, "window": 12, "embed_dim": 8, "hidden": 8, "layers": "all", "lam": 0.1}
+    """With weights so large that its sparse part is not empty, since only there mu matters."""
+    options = {"vocab_size": 5, "window": 12, "embed_dim": 8, "hidden": 8, "layers": "all", "lam": 0.5}
     models = {span: create_model("rpc_lm_tiny", mu_span=span, **options).eval() for span in ("past", "window")}
+    with torch.no_grad():
+        for parameter in [one for model in models.values() for one in model.parameters()]:
+            parameter.mul_(4 if parameter.ndim == 2 else 1)
     assert evaluate(models["past"], text()).flags == ()
     with pytest.raises(BadInputError, match="change with later words"):
         evaluate(models["window"], text())
@@ -183,7 +187,7 @@ BAD = {
         markov_models.small, lambda: text(length=WINDOW), "clean", "window of 6 words over a text of 6"
     ),
     "a window longer than the model's": (
-        markov_models.small, lambda: text(), {"window": 9}, "window = 9 for a model that reads 6"
+        markov_models.small, lambda: text(), {"window": 9, "stride": 1}, "window = 9 for a model that reads 6"
     ),
     "a stride longer than the window": (markov_models.small, lambda: text(), {"stride": 7}, "stride = 7"),
     "one word": (markov_models.small, lambda: text(length=1), "clean", r"a text of shape \(1,\)"),

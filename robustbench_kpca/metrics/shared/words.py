@@ -66,10 +66,9 @@ class Losses:
             names, unit = np.unique(outcomes["sample"].astype(str), return_inverse=True)
         at = cell * len(names) + unit
         sums, counts = (np.bincount(at, part, cells * len(names)).reshape(cells, -1) for part in (losses, words))
-        stamps, totals = np.bincount(unit, place * words, len(names)), counts.sum(0)  # other positions, another name
-        marked = [
-            f"{name} {total:.0f} {stamp:.0f}" for name, total, stamp in zip(names, counts.sum(0), stamps, strict=True)
-        ]
+        stamps = np.bincount(unit, place * words, len(names))  # other positions, another name
+        parts = zip(names, counts.sum(0), stamps, strict=True)
+        marked = [f"{name} {total:.0f} {stamp:.0f}" for name, total, stamp in parts]
         return cls(np.array(marked, dtype=object), sums, counts)
 
     @property
