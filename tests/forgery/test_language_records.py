@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 @pytest.fixture(scope="module")
-def honest(few_resamples):  # noqa: ARG001
+def honest(few_resamples):
     """Records of one model on 60 positions, by protocol."""
     names = ("clean", "text-word-swap-rates")
     return {name: evaluate(markov_models.small(), markov_models.text(), protocol=name, batch_size=8) for name in names}

@@ -8,10 +8,10 @@ import pytest
 import torch
 from markov_models import WINDOW, Table, table, text
 
-from robustbench_kpca import load_data
 from robustbench_kpca import evaluate as evaluate_under
-from robustbench_kpca.data.sets import grammar
+from robustbench_kpca import load_data
 from robustbench_kpca.audit.run import audit
+from robustbench_kpca.data.sets import grammar
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.protocols.scenario import Clean

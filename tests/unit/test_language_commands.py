@@ -38,7 +38,7 @@ MODELS = ["-m", "markov_models:truth", "-m", "markov_models:hesitant"]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory, few_resamples):  # noqa: ARG001
+def runs(tmp_path_factory, few_resamples):
     folder = tmp_path_factory.mktemp("runs")
     asked = ["eval", *MODELS, "--data", "grammar", "--limit", "16", "-o", str(folder), "-q"]
     assert main([*asked, "-p", "clean", "-p", "text-word-swap-rates"]) == 0
