@@ -14,7 +14,7 @@ title = "Grammar"
 intro = "Two models that know the source."
 data = "grammar"
 split = "test"
-limit = 16
+limit = 40
 seed = 0
 models = ["markov_models-hesitant", "markov_models-truth"]
 rank_by = "Perplexity"
@@ -40,7 +40,7 @@ MODELS = ["-m", "markov_models:truth", "-m", "markov_models:hesitant"]
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, few_resamples):
     folder = tmp_path_factory.mktemp("runs")
-    asked = ["eval", *MODELS, "--data", "grammar", "--limit", "16", "-o", str(folder), "-q"]
+    asked = ["eval", *MODELS, "--data", "grammar", "--limit", "40", "-o", str(folder), "-q"]
     assert main([*asked, "-p", "clean", "-p", "text-word-swap-rates"]) == 0
     return folder
 

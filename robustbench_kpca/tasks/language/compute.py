@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from robustbench_kpca.attack_loop.engine import CleanBatch
 from robustbench_kpca.attack_loop.pool import Sample
 from robustbench_kpca.data.text import Text
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.loader import in_batches
@@ -68,7 +69,9 @@ class Language(Compute[Text]):
         windows = windows_of(model, data, protocol)
         if protocol is None or isinstance(protocol, Attack):
             group = self.groups(data, range(min(count, len(data))))[0]
-            return next(self.batches(data, group, count))[1]
+            words = next(self.batches(data, group, count))[1]
+            _require_room(2 * data.block, windows.window, data)
+            return words
         starts: list[int] = []
         for index in range(min(count, len(data))):
             starts += [one for one in windows.start(np.arange(*data.span(index))).tolist() if one not in starts[-1:]]
@@ -137,6 +140,14 @@ class Language(Compute[Text]):
 
 
 COMPUTE = Language()
+
+
+def _require_room(words: int, window: int, data: Text) -> None:
+    if words > window:
+        raise BadInputError(
+            f"blocks of {data.block} words, each read with the one before it, for a model that reads {window} at once",
+            expected=f"a model that reads at least {words} words, or a text in blocks of at most {window // 2}",
+        )
 
 
 def _around(data: Text, index: int) -> tuple[int, int, int]:
