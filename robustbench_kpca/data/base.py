@@ -36,6 +36,7 @@ class Dataset(ABC):
         class_names: names of the classes, in their order; None if unknown.
         resized: the rule by which pictures are resized and cropped; empty if they are shown as they are.
         skipped: items that were left out because their files cannot be used.
+        entropy: the entropy rate of the source of a text in nats a word, where it is known.
         expected: number of items of the published set; None if unknown, or if only a part is loaded.
         notes: what else a record should say of the data.
 
@@ -51,6 +52,7 @@ class Dataset(ABC):
     skipped: tuple[str, ...] = ()
     expected: int | None = None
     notes: tuple[str, ...] = ()
+    entropy: float | None = None
 
     def __init__(
         self, name: str, split: str, ids: Sequence[str], classes: int, strata: Sequence[int] | None = None

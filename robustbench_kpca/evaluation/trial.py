@@ -249,6 +249,7 @@ def _data_info(data: Dataset, matched: str) -> DataInfo:
     return DataInfo(
         name=data.name, split=data.split, n=len(data), classes=data.classes, digest=data.digest(), known=data.known,
         class_names=data.class_names, task=data.task, matched=matched or None, resized=data.resized or None,
+        entropy=data.entropy,
     )  # fmt: skip
 
 

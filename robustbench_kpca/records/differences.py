@@ -16,7 +16,7 @@ Text and whole numbers must agree all the same. A search follows its own roundin
 label, the answer before the attack, and whether it was broken are then compared, and of a scene the clean picture.
 """
 _SEARCHED = ("label", "clean_prediction", "broken_by")
-_KEY = ("sample", "corruption", "severity", "picture", "class")
+_KEY = ("sample", "corruption", "severity", "picture", "class", "position")
 
 
 @dataclass(frozen=True)

@@ -36,12 +36,14 @@ class Compute(ABC, Generic[Data]):
         success: definition of a successful attack.
         training: the training loss, and the scores on held-out data; None where no model can be trained for the task.
         audit: the attacks of an audit, and its number of samples.
+        causal: whether the logits at a place may depend only on the input up to it; then a model is checked for it.
 
     """
 
     success: Success
     training: Training | None = None
     audit: AuditPlan
+    causal: bool = False
 
     # --- compatibility of model, data and protocol ---
 
@@ -132,8 +134,8 @@ class Compute(ABC, Generic[Data]):
         return [list(indices)]
 
     @abstractmethod
-    def rows(self, sample: Sample, space: InputSpace) -> list[Row]:
-        """Return the rows of outcomes of a finished sample."""
+    def rows(self, sample: Sample, data: Data, space: InputSpace) -> list[Row]:
+        """Return the rows of outcomes of a finished sample of the data."""
 
     @abstractmethod
     def is_settled(self, rows: list[Row]) -> bool:

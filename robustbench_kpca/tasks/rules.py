@@ -20,7 +20,7 @@ from robustbench_kpca.tasks.possible_passes import possible_passes
 Rule = Callable[[Record, Scenario], str | None]
 Rows = NDArray[np.bool_]
 
-_KEYS = ("sample", "corruption", "severity", "picture", "class")
+_KEYS = ("sample", "corruption", "severity", "picture", "class", "position")
 ROUNDING = 1e-6
 """How far a stored perturbation may exceed eps: the images are in single precision, whose steps near 1 are 6e-8."""
 FEW = 8

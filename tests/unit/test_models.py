@@ -41,7 +41,7 @@ def test_the_api_example(fork):
         ("vit_digits", {"iterations": 2}, "'iterations'"),
         ("scaled_vit_digits", {"form": "beta"}, "'matrix' or 'alpha'"),
         ("identity_symvit_digits", {"lam": 2.0}, "'lam'"),
-        ("rpc_symvit_digits", {"layers": "frist"}, "'first', 'last', 'all' .*0 to 3"),
+        ("rpc_symvit_digits", {"layers": "frist"}, "'first', 'quarter', 'last', 'all' .*0 to 3"),
         ("rpc_symvit_digits", {"layers": [4]}, "0 to 3"),
         ("rpc_symvit_digits", {"lam": -1}, "lam > 0"),
         ("vit_digits", {"num_heads": 5}, "width 48 with 5 heads"),
