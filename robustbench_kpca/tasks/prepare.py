@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 
 from robustbench_kpca.attack_loop.engine import build_attack
+from robustbench_kpca.attack_loop.sets import set_of
 from robustbench_kpca.corruptions import require_profile
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.protocols.loading import load_scenario
@@ -21,9 +22,11 @@ def prepare(protocol: str, overrides: Mapping[str, Override]) -> tuple[str, Scen
     """
     label, scenario = load_scenario(protocol, dict(overrides))
     if isinstance(scenario, Attack):
-        image, zero = torch.full((1, 3, 32, 32), 0.5), torch.zeros(1, dtype=torch.int64)
+        allowed, zero = set_of(scenario.threat), torch.zeros(1, dtype=torch.int64)
         for stage in scenario.stage:
-            build_attack(stage).start(image, zero, scenario.threat, zero)  # refuses unsupported norms and targets
+            attack = build_attack(stage)
+            allowed.require_attack(stage.attack, attack)
+            attack.start(allowed.example(), zero, scenario.threat, zero)  # refuses unsupported norms and targets
     elif isinstance(scenario, Corruption) and scenario.mode != "stored":
         for name in scenario.names:
             require_profile(name, scenario.profile)
@@ -37,5 +40,8 @@ def try_cells(data: Dataset, scenario: Scenario, seed: int, frost: str) -> None:
         BadInputError: a corruption cannot be applied.
 
     """
-    if isinstance(scenario, Corruption) and scenario.mode != "stored":
-        task_named(data.task).compute.try_cells(data, scenario, seed, frost)
+    if not isinstance(scenario, Corruption) or scenario.mode == "stored":
+        return
+    compute = task_named(data.task).compute
+    for place in scenario.cells:
+        compute.try_corruption(data, scenario, place, seed, frost)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import sha256
 from robustbench_kpca.protocols.scenario import Scalar
-from robustbench_kpca.protocols.threat import Norm, Threat, parse_fraction
+from robustbench_kpca.protocols.threat import BallNorm, Threat, parse_fraction
 from robustbench_kpca.registry import unknown_name
 from robustbench_kpca.strict import STRICT, load_toml, validate
 from robustbench_kpca.training import recipes
@@ -30,7 +30,7 @@ class Adversarial(BaseModel):
     """
 
     model_config = STRICT
-    norm: Norm
+    norm: BallNorm
     eps: Annotated[float, BeforeValidator(parse_fraction)]
     warmup_epochs: Annotated[int, Field(ge=0)]
     """Epochs over which eps grows linearly from 0."""

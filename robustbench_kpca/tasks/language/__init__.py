@@ -17,6 +17,7 @@ _ATTACK: dict[str, ColumnType] = {
     "sample": "str",
     "article": "int",
     "words": "int",  # number of words that are predicted
+    "read": "int",  # number of words that are read, of which a share may be replaced
     "clean_nll": "float",  # their mean -log p without the attack, in nats
     "nll": "float",  # and with it
     "swaps": "int",  # number of words that were changed

@@ -96,6 +96,16 @@ def never_likelier(record: Record, scenario: Scenario) -> str | None:
     return first(outcomes, wrong, "nll {nll:.6g} after {swaps} swaps, {clean_nll:.6g} before, of {words} words")
 
 
+def within_the_rate(record: Record, scenario: Scenario) -> str | None:
+    """Check that no more words were replaced than the protocol's share of those that are read."""
+    if not isinstance(scenario, Attack):
+        return None
+    outcomes = record.outcomes
+    most = np.array([scenario.threat.swaps(read) for read in outcomes["read"].tolist()], np.int64)
+    wrong = (outcomes["swaps"] > most) | (outcomes["read"] < outcomes["words"])
+    return first(outcomes, wrong, f"{{swaps}} swaps in {{read}} words, beyond {scenario.threat}")
+
+
 def _numbered(outcomes: Outcomes, name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     """Return a number for every text of a column, in order of appearance."""
     known: dict[str, int] = {}
@@ -110,4 +120,5 @@ RULES: Mapping[str, Rule] = {
     "swaps-fit": swaps_fit,
     "windows-fit": windows_fit,
     "never-likelier": never_likelier,
+    "within-the-rate": within_the_rate,
 }
