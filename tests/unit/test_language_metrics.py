@@ -10,6 +10,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import METRICS, leading, measure, metric_for
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import cells_of
+from robustbench_kpca.records.differences import differences
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.tasks.language import TASK
 
@@ -146,6 +147,16 @@ def test_perplexity_under_attack_and_its_ratio():
     assert found["perplexity_ratio"].value == pytest.approx(after / clean)
     assert 1 < found["perplexity_ratio"].low < found["perplexity_ratio"].high
     assert set(found) == {"clean_block_perplexity", "attacked_perplexity", "perplexity_ratio"}
+
+
+def test_another_loss_before_the_attack_is_found_on_another_machine_too():
+    """There a search may go another way, so what it found is not compared."""
+    old, searched = attacked(), attacked(gain=2.0)
+    assert differences(old, searched, exact=False) == []
+    assert len(differences(old, searched, exact=True)) == len(old)
+    other = Outcomes(old.task, old.kind, {**old.columns, "clean_nll": old["clean_nll"] + 0.01 * (old["words"] == 3)})
+    (found,) = differences(old, other, exact=False)
+    assert set(found.values) == {"clean_nll"}
 
 
 def test_lower_is_better_and_nothing_is_a_percentage():
