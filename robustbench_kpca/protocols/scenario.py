@@ -220,7 +220,7 @@ class Corruption(_Common):
     """Quality on a grid of corruptions x severities. Corruption is the first step of image processing.
 
     profile: parameter set: `imagenet_c` (224 px), `imagecorruptions` (any size) or `cifar_c` (32 px); for stored images
-        also `imagenet_c_bar`; `signal` for time series and `tokens` for sequences of words.
+        also `imagenet_c_bar`; `signal` for time series, `tokens` for sequences of words and `words` for a running text.
     mode: `fast`; `exact` (bit for bit equal to the library `imagecorruptions`); or `stored` (read from disk).
     storage: `jpeg-q85`: corrupted images are encoded as JPEG of quality 85, as in ImageNet-C; `none`: they are not;
         `published`: for published stored images.
@@ -233,7 +233,7 @@ class Corruption(_Common):
     """
 
     kind: Literal["corruption"]
-    profile: Literal["imagenet_c", "imagecorruptions", "cifar_c", "imagenet_c_bar", "signal", "tokens"]
+    profile: Literal["imagenet_c", "imagecorruptions", "cifar_c", "imagenet_c_bar", "signal", "tokens", "words"]
     mode: Literal["fast", "exact", "stored"]
     storage: Literal["none", "jpeg-q85", "published"]
     frost: Literal["generated", "original", "published"]
@@ -272,7 +272,7 @@ class Corruption(_Common):
     def _check(self) -> "Corruption":
         self._check_grid()
         made = (self.mode, self.storage, self.frost)
-        if self.profile in ("signal", "tokens") and made != ("fast", "none", "generated"):
+        if self.profile in ("signal", "tokens", "words") and made != ("fast", "none", "generated"):
             raise BadInputError(
                 f"profile = '{self.profile}' with mode = '{made[0]}', storage = '{made[1]}' and frost = '{made[2]}'",
                 expected="mode = 'fast', storage = 'none' and frost = 'generated': the others are for images",

@@ -91,23 +91,21 @@ class Compute(ABC, Generic[Data]):
     def first_inputs(self, model: nn.Module, data: Data, protocol: Scenario | None, count: int) -> Images:
         """Return the first inputs of the model; its logits on them identify it. `protocol` is None for audits."""
 
+    def try_corruption(self, data: Data, protocol: Corruption, place: tuple[str, int], seed: int, frost: str) -> None:
+        """Corrupt one small sample as a cell of the grid does, so that an invalid cell is found at once.
+
+        Raises:
+            BadInputError: the corruption cannot be applied.
+
+        """
+        index = self.smallest(data)
+        corrupted(data.form.array(data.image(index)), cell_of(protocol, place, seed, frost), data.ids[index])
+
     def smallest(self, data: Data) -> int:  # noqa: ARG002
         """Return the index of a small sample, which is fast to corrupt."""
         return 0
 
     # --- forward passes only ---
-
-    def try_cells(self, data: Data, protocol: Corruption, seed: int, frost: str) -> None:
-        """Corrupt one small sample in each cell, so that an invalid cell is found before the evaluation starts.
-
-        Raises:
-            BadInputError: a corruption cannot be applied.
-
-        """
-        index = self.smallest(data)
-        image = data.form.array(data.image(index))
-        for place in protocol.cells:
-            corrupted(image, cell_of(protocol, place, seed, frost), data.ids[index])
 
     @abstractmethod
     def shown(

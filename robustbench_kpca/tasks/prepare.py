@@ -40,5 +40,8 @@ def try_cells(data: Dataset, scenario: Scenario, seed: int, frost: str) -> None:
         BadInputError: a corruption cannot be applied.
 
     """
-    if isinstance(scenario, Corruption) and scenario.mode != "stored":
-        task_named(data.task).compute.try_cells(data, scenario, seed, frost)
+    if not isinstance(scenario, Corruption) or scenario.mode == "stored":
+        return
+    compute = task_named(data.task).compute
+    for place in scenario.cells:
+        compute.try_corruption(data, scenario, place, seed, frost)

@@ -25,6 +25,8 @@ from robustbench_kpca.randomness import generator, sample_key
 SPLITS = {"test": 20_480, "val": 20_480, "train": 204_800}
 """Number of words that are predicted."""
 SEED = 0
+BLOCK = 16
+"""An attacked block is read with the one before it, and small models read 32 words at once."""
 ARTICLE = 300
 KINDS = {
     "end": END,
@@ -100,7 +102,7 @@ def load(request: Request) -> Text:
     split = request.split_of("grammar", list(SPLITS))
     stream = _drawn(split)
     return Text(
-        "grammar", split, stream, vocabulary(), articles=_articles(stream), entropy=source().entropy()
+        "grammar", split, stream, vocabulary(), articles=_articles(stream), block=BLOCK, entropy=source().entropy()
     )  # fmt: skip
 
 

@@ -67,7 +67,8 @@ class Losses:
         at = cell * len(names) + unit
         sums, counts = (np.bincount(at, part, cells * len(names)).reshape(cells, -1) for part in (losses, words))
         stamps = np.bincount(unit, place * words, len(names))  # other positions, another name
-        marked = [f"{name} {total:.0f} {stamp:.0f}" for name, total, stamp in zip(names, counts.sum(0), stamps, strict=True)]
+        parts = zip(names, counts.sum(0), stamps, strict=True)
+        marked = [f"{name} {total:.0f} {stamp:.0f}" for name, total, stamp in parts]
         return cls(np.array(marked, dtype=object), sums, counts)
 
     @property
@@ -106,4 +107,3 @@ def cells_in(outcomes: Outcomes) -> list[Cell]:
     for at in [0, *changes.tolist()] if len(outcomes) else []:
         found[str(names[at]), int(levels[at])] = None
     return list(found)
-

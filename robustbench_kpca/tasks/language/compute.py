@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from robustbench_kpca.attack_loop.engine import CleanBatch
 from robustbench_kpca.attack_loop.pool import Sample
 from robustbench_kpca.data.text import Text
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.loader import in_batches
@@ -68,7 +69,9 @@ class Language(Compute[Text]):
         windows = windows_of(model, data, protocol)
         if protocol is None or isinstance(protocol, Attack):
             group = self.groups(data, range(min(count, len(data))))[0]
-            return next(self.batches(data, group, count))[1]
+            words = next(self.batches(data, group, count))[1]
+            _require_room(2 * data.block, windows.window, data)
+            return words
         starts: list[int] = []
         for index in range(min(count, len(data))):
             starts += [one for one in windows.start(np.arange(*data.span(index))).tolist() if one not in starts[-1:]]
@@ -79,12 +82,10 @@ class Language(Compute[Text]):
 
     # --- forward passes only ---
 
-    def try_cells(self, data: Text, protocol: Corruption, seed: int, frost: str) -> None:  # noqa: ARG002
-        """Swap words of the first lines in each cell."""
-        start = _beginning(data)
-        for name, severity in protocol.cells:
-            if severity:
-                swapped_stream(start, name, severity, seed)
+    def try_corruption(self, data: Text, protocol: Corruption, place: tuple[str, int], seed: int, frost: str) -> None:  # noqa: ARG002
+        """Swap words of the first blocks."""
+        start = Text(data.name, data.split, data.stream[: 2 * data.block + 1], data.vocabulary)
+        swapped_stream(start, *place, seed)
 
     def shown(
         self, data: Text, protocol: Scenario, rows: Sequence[int], *,
@@ -93,9 +94,7 @@ class Language(Compute[Text]):
         """Yield blocks one by one, with the text of their cell: the words that are read and predicted."""
         places = cells_of(protocol)
         for cell, own in groupby(rows, lambda row: row // len(data)):
-            name, severity = places[cell]
-            unchanged = data.stream, np.zeros(len(data.stream), bool)
-            text = swapped_stream(data, name, severity, seed) if severity else unchanged
+            text = swapped_stream(data, *places[cell], seed)
             for row in own:
                 yield [row], text
 
@@ -143,9 +142,12 @@ class Language(Compute[Text]):
 COMPUTE = Language()
 
 
-def _beginning(data: Text) -> Text:
-    """Return a text of the first words, to try something on."""
-    return Text(data.name, data.split, data.stream[: 2 * data.block], data.vocabulary, block=data.block)
+def _require_room(words: int, window: int, data: Text) -> None:
+    if words > window:
+        raise BadInputError(
+            f"blocks of {data.block} words, each read with the one before it, for a model that reads {window} at once",
+            expected=f"a model that reads at least {words} words, or a text in blocks of at most {window // 2}",
+        )
 
 
 def _around(data: Text, index: int) -> tuple[int, int, int]:

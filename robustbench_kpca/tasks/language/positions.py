@@ -96,11 +96,9 @@ class PositionResults(ModelResults):
         """Say where the numbers are an approximation."""
         if self.windows.stride == 1:
             return ()
-        least = self.windows.window - self.windows.stride + 1
-        return (
-            f"strided approximation: windows of {self.windows.window} words at a stride of {self.windows.stride}, so "
-            f"words are predicted from {least} to {self.windows.window} words; not comparable with stride 1",
-        )
+        window, stride = self.windows.window, self.windows.stride
+        text = f"strided approximation: windows of {window} words at a stride of {stride}, so words are predicted from"
+        return (f"{text} {window - stride + 1} to {window} words; not comparable with stride 1",)
 
     def show(self, first: int, batch: Shown) -> None:
         """Queue the windows of block number `first`, unless it is finished already."""

@@ -1,16 +1,16 @@
 """Which words every position of a text is predicted from: windows of one length slide over the text.
 
-With n words, windows of w words and stride s, windows begin at 0, s, 2 s, ... and, the last one, at n - 1 - w. The place
-at i of a window predicts the word after it. The first window counts all its w places, a later one those that no earlier
-window counts. With stride 1 that is the last place only: every position but the first w is predicted from exactly the w
-words before it. This is the evaluation in the code of Teo & Nguyen (2024, arXiv:2406.13762), after Dai et al. (2019),
-"Transformer-XL", arXiv:1901.02860, section 4.1. A larger stride is an approximation: it is about s times as fast, and
-some positions are predicted from as few as w - s + 1 words.
+With n words, windows of w words and stride s, windows begin at 0, s, 2 s, ... and, the last one, at n - 1 - w. The
+place at i of a window predicts the word after it. The first window counts all its w places, a later one those that no
+earlier window counts. With stride 1 that is the last place only: every position but the first w is predicted from
+exactly the w words before it. So it is evaluated in the code of Teo & Nguyen (2024, arXiv:2406.13762), after Dai et al.
+(2019), "Transformer-XL", arXiv:1901.02860. A larger stride is an approximation: it is about s times as fast, and some
+positions are predicted from as few as w - s + 1 words.
 
-Nothing is kept from one window to the next. In a model with more than one layer of attention, the state of a word
-depends on the words before it in its window. The next window lacks the first of them, so all states change, and keys
-and values of earlier windows would be wrong. With a single layer keys and values depend on the word and its place alone,
-and could be kept only if the place did not change, which it does, too. So windows are shown many at a time instead.
+Nothing is kept from one window to the next. With more than one layer of attention, the state of a word depends on the
+words before it in its window; the next window lacks the first of them, so all states differ, and keys and values of an
+earlier window would be wrong. Only in a single layer whose positions are relative would they be the same. So windows
+are shown many at a time instead.
 """
 
 from dataclasses import dataclass
