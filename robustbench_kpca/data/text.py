@@ -65,10 +65,10 @@ class Text(Dataset):
             )
         blocks = -(-(len(stream) - 1) // block)
         super().__init__(name, split, [f"{index:07d}" for index in range(blocks)], len(vocabulary))
-        self.stream, self.vocabulary = stream.astype(np.int32), vocabulary
+        self.stream, self.vocabulary = stream.astype(np.int32, copy=False), vocabulary
         self.block, self.entropy = block, entropy
         found = np.maximum(np.arange(len(stream)) - 1, 0) // block if articles is None else articles
-        self.articles = found.astype(np.int32)
+        self.articles = found.astype(np.int32, copy=False)
 
     def span(self, index: int) -> tuple[int, int]:
         """Return the first position of a block and the one after its last."""

@@ -50,7 +50,7 @@ class Evaluation:
 
     @property
     def recorded_data(self) -> tuple[str, ...]:
-        """The names that the data may have in a record: without folders; a JPEG copy or excerpt is named after the set."""
+        """The names of the data in a record: without folders; a JPEG copy or an excerpt is named after its set."""
         name = self.data.partition(":")[0]
         end = "" if self.against is None else f"-against-{self.against.partition(':')[0]}"
         return f"{name}{end}", f"{name}-jpeg{end}", f"{name}-excerpt{end}"

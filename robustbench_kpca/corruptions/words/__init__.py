@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.randomness import generator, sample_key
 from robustbench_kpca.registry import Family
+from robustbench_kpca.types import SWAPPED_WORD, UNKNOWN_WORD
 
 WORD_CORRUPTIONS = Family("corruption of words", __name__, "CORRUPTION")
 PROFILE = "words"
-REPLACEMENT, UNKNOWN_WORD = "AAA", "<unk>"
 Draw = Callable[[int], NDArray[np.uint64]]
 """Returns so many random numbers of 64 bits."""
 
@@ -76,6 +76,6 @@ def _number(word: str, numbers: Mapping[str, int]) -> int:
     if number is None:
         raise BadInputError(
             f"a word is to be replaced by '{word}', but the vocabulary has neither it nor {UNKNOWN_WORD}",
-            expected=f"a vocabulary with {REPLACEMENT} or {UNKNOWN_WORD}",
+            expected=f"a vocabulary with {SWAPPED_WORD} or {UNKNOWN_WORD}",
         )
     return number

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from robustbench_kpca.corruptions.words import PROFILE, REPLACEMENT, Draw
+from robustbench_kpca.corruptions.words import PROFILE, Draw
+from robustbench_kpca.types import SWAPPED_WORD
 
 
 class WordSwapAnywhere:
@@ -19,7 +20,7 @@ class WordSwapAnywhere:
     def replaced(self, line: Sequence[str], parameter: float, draw: Draw) -> dict[int, str]:
         """Return "AAA" at the places whose random number lies in the lowest part of the range."""
         chosen = draw(len(line)) < np.uint64(int(parameter * 2**64))
-        return dict.fromkeys(np.flatnonzero(chosen).tolist(), REPLACEMENT)
+        return dict.fromkeys(np.flatnonzero(chosen).tolist(), SWAPPED_WORD)
 
 
 CORRUPTION = WordSwapAnywhere()

@@ -20,8 +20,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from robustbench_kpca.corruptions.words import PROFILE, REPLACEMENT, Draw
+from robustbench_kpca.corruptions.words import PROFILE, Draw
 from robustbench_kpca.corruptions.words._stop_words import STOP_WORDS
+from robustbench_kpca.types import SWAPPED_WORD
 
 _WORD = re.compile(r"[\w'*@`˗×-]+")
 _BEFORE = "'-_*@"  # not part of a word where they begin it
@@ -45,7 +46,7 @@ class WordSwapByLine:
 
 
 CORRUPTION = WordSwapByLine()
-_FIXED = STOP_WORDS | {REPLACEMENT}
+_FIXED = STOP_WORDS | {SWAPPED_WORD}
 
 
 @lru_cache(maxsize=2**16)
@@ -61,5 +62,5 @@ def spans(token: str) -> tuple[tuple[int, int], ...]:
 
 def _replace(token: str, chosen: Sequence[tuple[int, int]]) -> str:
     for start, stop in sorted(chosen, reverse=True):
-        token = token[:start] + REPLACEMENT + token[stop:]
+        token = token[:start] + SWAPPED_WORD + token[stop:]
     return token
