@@ -63,8 +63,11 @@ class SoftmaxAttention(nn.Module):
     def queries_keys_values(self, x: Tokens) -> tuple[Heads, Heads, Heads]:
         """Project tokens to (Q, K, V), normalised and turned as the layer's options say."""
         q, k, v = split_heads(self.qkv(x), 3, self.num_heads)
-        q, k = self.q_norm(q), self.k_norm(k)
-        return (rotated(q), rotated(k), v) if self.rotary else (q, k, v)
+        return self.turned(self.q_norm(q)), self.turned(self.k_norm(k)), v
+
+    def turned(self, x: Heads) -> Heads:
+        """Return queries or keys as the softmax sees them: turned by their place, if the layer does so."""
+        return rotated(x) if self.rotary else x
 
     def forward(self, x: Tokens, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tokens:
         """Map tokens to tokens; later tokens (`is_causal`) or padding (a `KeyMask`) are hidden, other masks refused."""

@@ -95,7 +95,11 @@ class SymmetricAttention(nn.Module):
     def keys_and_values(self, x: Tokens) -> tuple[Heads, ...]:
         """Project tokens to (K, V)."""
         k, v = split_heads(getattr(self, self.projection)(x), 2, self.num_heads)
-        return (rotated(k) if self.rotary else k), v
+        return self.turned(k), v
+
+    def turned(self, k: Heads) -> Heads:
+        """Return keys as the softmax sees them: turned by their place, if the layer does so."""
+        return rotated(k) if self.rotary else k
 
     def attend(self, k: Heads, v: Heads, *, causal: bool = False, mask: KeyMask | None = None) -> Heads:
         """Mix the values of one layer, head by head."""

@@ -88,7 +88,7 @@ def _in_every_cell(rows: Rows, outcomes: Outcomes, scenario: Scenario) -> bool: 
     """Whether every cell of the grid has such a position, and so many articles that no resample is without one."""
     chosen = outcomes.where(rows(outcomes) & (outcomes["severity"] > 0))
     cells = cells_in(outcomes.where(outcomes["severity"] > 0))
-    return bool(cells) and Losses.of(chosen, cells).everywhere
+    return bool(cells) and len(chosen) > 0 and Losses.of(chosen, cells).everywhere
 
 
 _language: Any = partial(Statistic, task="language", unit=PLAIN, lower_is_better=True)

@@ -161,7 +161,8 @@ def test_a_model_that_sees_the_next_word_is_refused_and_flagged_where_it_is_allo
 
 
 def test_an_audit_of_a_language_model_finds_a_leak(lm):
-    honest, leaking = (audit(model, text(), batch_size=4) for model in (lm, Table(table(), peek=0.1).eval()))
+    models = lm, Table(table(), window=8, peek=0.1).eval()
+    honest, leaking = (audit(model, text(block=4), batch_size=4) for model in models)
     assert [check.name for check in honest.flags] == []
     (flag,) = leaking.flags
     assert (flag.name, flag.values) == ("preflight", {"future": 1.0})
