@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from robustbench_kpca.attack_loop.cascade import Cascade
-from robustbench_kpca.attack_loop.checks import check_proposal
+from robustbench_kpca.attack_loop.checks import Checks
 from robustbench_kpca.attack_loop.foresight import Layout
 from robustbench_kpca.attack_loop.later_runs import LaterRuns
 from robustbench_kpca.attack_loop.pool import Candidate, Pool
 from robustbench_kpca.attack_loop.pool import Sample as Sample  # re-exported for users of the engine
 from robustbench_kpca.attack_loop.query import CountingQuery, Tally, Worst, check_clean
 from robustbench_kpca.attack_loop.saved import packed, unpacked
+from robustbench_kpca.attack_loop.sets import set_of
 from robustbench_kpca.attack_loop.success import Success
 from robustbench_kpca.attack_loop.targets import check_budget, targets_of
 from robustbench_kpca.attacks import ATTACKS
@@ -70,9 +71,11 @@ class Engine:
     ) -> None:
         self.runner, self.scenario, self.success = runner, scenario, success
         self.ids, self.seed, self.sink = ids, seed, sink
-        self.threat = scenario.threat
+        self.threat, self.allowed = scenario.threat, set_of(scenario.threat)
         self.space = InputSpace.of(runner.model, scenario.space)
         self.pools = [Pool(stage.attack, build_attack(stage), stage.restarts) for stage in scenario.stage]
+        for pool in self.pools:
+            self.allowed.require_attack(pool.name, pool.attack)
         success.check_protocol(scenario, {pool.name: pool.attack for pool in self.pools})
         self.cascade = Cascade(scenario, success, self.pools, runner.draws, sink)
         self.candidates = self.cascade.candidates
@@ -201,7 +204,7 @@ class Engine:
         state = {key: rows for key, rows in state.items() if key not in own}
         worst = Worst(own["loop.worst"], own["loop.margin"], own["loop.prediction"], own["loop.rank"])
         query = CountingQuery(
-            self.runner, self.space, self.success, pool.name, self.threat, own["loop.clean"], own["loop.label"],
+            self.runner, self.space, self.success, pool.name, self.allowed, own["loop.clean"], own["loop.label"],
             own["loop.truth"], worst, stops=self.cascade.stops,
         )  # fmt: skip
         state = pool.attack.step(state, self.threat, query) | own
@@ -258,7 +261,9 @@ class Engine:
         clean = torch.stack([candidate.sample.clean for candidate in batch]).to(device)
         targets = self.success.join([candidate.sample.target for candidate in batch], device)
         labels = self.success.join([candidate.sample.label for candidate in batch], device)
-        check_proposal(images, clean, self.threat, self.pools[batch[0].sample.stage].name)
+        checks = Checks()
+        self.allowed.check(images, clean, self.pools[batch[0].sample.stage].name, checks)
+        checks.settle()
         logits = self.runner.logits(self.space.leave(images))
         prediction, margins = self.success.judge(logits, targets, self.threat.sign)
         answers, ranks = self.success.split(prediction), self.success.rank(logits, labels).tolist()

@@ -40,7 +40,8 @@ from robustbench_kpca.types import Images, Mask
 def preflight(context: AuditContext) -> Check:
     """Run the preflight checks, which an evaluation must pass."""
     size = context.runner.batch_size
-    found = inspect(context.runner, context.images[:size], context.labels[:size])
+    causal = context.task.compute.causal
+    found = inspect(context.runner, context.images[:size], context.labels[:size], causal=causal)
     return answer(
         "preflight", {finding.check: 1 for finding in found}, 0,
         "; ".join(finding.met for finding in found) or "every preflight check passes",
@@ -193,11 +194,15 @@ QUICK = ("preflight", "huge-eps", "one-step", "gradients", "slope", "ascent", "n
 that compare strong attacks with stronger ones, and with attacks without gradients (`docs/audit.md`)."""
 
 
+WITHOUT_ATTACKS = ("preflight", "neighbours")
+"""The checks of tasks without attacks for audits."""
+
+
 def run_checks(context: AuditContext) -> list[Check]:
     """Run every check of the level; one that raises an exception has no values, and the check `runs` flags it."""
     found = []
     for name, run in CHECKS.items():
-        if context.level == "quick" and name not in QUICK:
+        if (context.level == "quick" and name not in QUICK) or not (context.attacks or name in WITHOUT_ATTACKS):
             continue
         context.meter.stage = name
         check = context.attempt(name, partial(run, context))

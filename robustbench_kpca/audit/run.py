@@ -103,7 +103,7 @@ def audit(
         whole, (chosen, _) = chosen, compute.match_classes(chosen, classes, class_names_of(model))
         y = y if chosen is whole else compute.tensors(chosen)[1].to(where)
     if runner is not None and allow is not None:
-        preflight(runner, x[:size], y[:size], allow)
+        preflight(runner, x[:size], y[:size], allow, causal=compute.causal)
     subject = subject_of(runner, model, name, chosen, compute.first_inputs(model, chosen, None, size).to(where))
     code = version("robustbench-kpca"), revision()
     for one in plans.values():

@@ -97,7 +97,7 @@ def _rows(record: "Record") -> list[tuple[str, str]]:
         ("protocol", f"{spec.protocol.name}: {scenario.title}, digest {spec.protocol.digest[:16]}"),
         *_agreement(record),
         *_pictures(scenario),
-        *([("threat", f"{scenario.threat} in {scenario.space} space")] if isinstance(scenario, Attack) else []),
+        *([("threat", scenario.budget)] if isinstance(scenario, Attack) else []),
         ("seed, batch", f"{spec.seed}, {spec.batch_size}"),
         *(
             (name, f"{estimate} ({estimate.method}){_chance(record, name)}")

@@ -64,7 +64,7 @@ def attack_all(
     space = InputSpace.of(runner.model, protocol.space)
 
     def sink(sample: Sample) -> None:
-        own = task.compute.rows(sample, space)
+        own = task.compute.rows(sample, data, space)
         rows[sample.index] = task.compute.combined(own, before[sample.index]) if before else own
         if keep is not None:
             keep(sample)

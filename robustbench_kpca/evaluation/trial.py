@@ -249,12 +249,13 @@ def _data_info(data: Dataset, matched: str) -> DataInfo:
     return DataInfo(
         name=data.name, split=data.split, n=len(data), classes=data.classes, digest=data.digest(), known=data.known,
         class_names=data.class_names, task=data.task, matched=matched or None, resized=data.resized or None,
+        entropy=data.entropy,
     )  # fmt: skip
 
 
 def _missing(data: Dataset) -> list[str]:
-    """Return flags for images that are missing or were skipped."""
-    notes = []
+    """Return flags for items that are missing or were skipped, and what else is to be said of the data."""
+    notes = list(data.notes)
     if data.skipped:
         which = "; ".join(data.skipped[:3]) + ("; ..." if len(data.skipped) > 3 else "")
         notes.append(f"{len(data.skipped)} images of the data cannot be used and were left out: {which}")

@@ -21,7 +21,7 @@ __all__ = [
 ]  # fmt: skip
 LEADING = (
     "robust_accuracy", "robust_miou", "corruption_accuracy", "corrupted_miou", "shift_accuracy", "clean_accuracy",
-    "miou",
+    "miou", "attacked_perplexity", "corrupted_perplexity", "perplexity",
 )  # fmt: skip
 """Metrics in order of preference: the first one that a record has stands for it."""
 TABLES = Family("table of metrics", __name__, "METRICS")

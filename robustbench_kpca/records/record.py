@@ -57,9 +57,10 @@ class DataInfo(BaseModel):
     task: what the samples are for, such as `classification`.
     matched: how the classes of the data were matched with those of the model, in words.
     resized: the rule by which pictures were resized and cropped; None if they were shown as they are.
+    entropy: of the source of a text, in nats a word, where it is known: no model can do better on average.
 
-    Task, names, `matched` and `resized` are not part of a specification's digest: what they change is in the digest of
-    the data.
+    Task, names, `matched`, `resized` and `entropy` are not part of a specification's digest: what they change is in
+    the digest of the data.
 
     Raises:
         pydantic.ValidationError: names, but not one a class.
@@ -77,6 +78,7 @@ class DataInfo(BaseModel):
     task: str
     matched: str | None = None
     resized: str | None = None
+    entropy: float | None = None
 
     @model_validator(mode="after")
     def _check_names(self) -> "DataInfo":
@@ -106,7 +108,9 @@ class Spec(BaseModel):
 
     def digest(self) -> str:
         """SHA-256 over the whole specification, but for how the data are described."""
-        content = self.model_dump(mode="json", exclude={"data": {"class_names", "task", "matched", "resized"}})
+        content = self.model_dump(
+            mode="json", exclude={"data": {"class_names", "task", "matched", "resized", "entropy"}}
+        )
         return sha256(json.dumps(content, sort_keys=True).encode())
 
     def stem(self) -> str:

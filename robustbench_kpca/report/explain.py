@@ -94,7 +94,7 @@ def _windows(inference: Inference) -> str:
 
 def _budget(scenario: Attack, std: tuple[float, ...]) -> str:
     """Write eps in the protocol's space and, if the model's normalisation is known, in the other one."""
-    text = f"{scenario.threat} in {scenario.space} space"
+    text = scenario.budget
     if not std:
         return text
     pixel = scenario.space == "pixel"

@@ -21,7 +21,7 @@ Rule = Callable[[Record, Scenario], str | None]
 Rows = NDArray[np.bool_]
 
 TEXTS = ("sample", "corruption")
-_KEYS = (*TEXTS, "severity", "picture", "class")
+_KEYS = (*TEXTS, "severity", "picture", "class", "position")
 ROUNDING = 1e-6
 """How far a stored perturbation may exceed eps: the images are in single precision, whose steps near 1 are 6e-8."""
 FEW = 8

@@ -102,7 +102,7 @@ class Classification(Compute[Samples]):
             fetch = partial(_fetch, data)
             yield from in_batches(fetch, _collate, indices, batch_size=batch_size, workers=workers)
 
-    def rows(self, sample: Sample, space: InputSpace) -> list[Row]:
+    def rows(self, sample: Sample, data: Samples, space: InputSpace) -> list[Row]:  # noqa: ARG002
         """Return the one row of an image."""
         clean, worst = space.leave(sample.clean[None]), space.leave(sample.worst[None])
         row = {
