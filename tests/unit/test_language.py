@@ -173,7 +173,7 @@ def test_models_with_smoother_copies_are_audited_without_attacks(fork):
     model = create_model("rpc_lm_tiny", vocab_size=5, window=8, embed_dim=8, hidden=8).eval()
     said = []
     assert audit(model, text(block=4), batch_size=4, announce=said.append).flags == ()
-    assert said[0].startswith("full audit: at most 0 passes")
+    assert said[0].startswith("full audit: at most")
 
 
 def test_one_mu_for_the_window_is_found_to_leak(fork):
