@@ -135,7 +135,7 @@ def _metered(
     if announce is None and progress is None:
         return Meter()
     layers = bool(rpc_layers(context.model)) and context.level == "full"
-    transfers = 2 * layers + (context.sibling is not None and context.level == "full")
+    transfers = 2 * layers + (context.sibling is not None and context.level == "full") if context.attacks else 0
     parts = costs(
         context.task.compute.audit, context.eps, context.attacks, context.runner.classes or 2, transfers=transfers
     )

@@ -169,6 +169,13 @@ def test_an_audit_of_a_language_model_finds_a_leak(lm):
     assert [check.name for check in honest.checks] == ["preflight", "neighbours", "runs", "untouched"]
 
 
+def test_models_with_smoother_copies_are_audited_without_attacks(fork):
+    model = create_model("rpc_lm_tiny", vocab_size=5, window=8, embed_dim=8, hidden=8).eval()
+    said = []
+    assert audit(model, text(block=4), batch_size=4, announce=said.append).flags == ()
+    assert said[0].startswith("full audit: at most")
+
+
 def test_one_mu_for_the_window_is_found_to_leak(fork):
     """With weights so large that its sparse part is not empty, since only there mu matters."""
     options = {"vocab_size": 5, "window": 12, "embed_dim": 8, "hidden": 8, "layers": "all", "lam": 0.5}

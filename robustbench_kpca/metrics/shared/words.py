@@ -65,7 +65,8 @@ class Losses:
         if len(articles) == 1:
             names, unit = np.unique(outcomes["sample"].astype(str), return_inverse=True)
         at = cell * len(names) + unit
-        sums, counts = (np.bincount(at, part, cells * len(names)).reshape(cells, -1) for part in (losses, words))
+        sums: Values = np.bincount(at, losses, cells * len(names)).reshape(cells, -1).astype(np.float64)
+        counts: Values = np.bincount(at, words, cells * len(names)).reshape(cells, -1).astype(np.float64)
         stamps = np.bincount(unit, place * words, len(names))  # other positions, another name
         parts = zip(names, counts.sum(0), stamps, strict=True)
         marked = [f"{name} {total:.0f} {stamp:.0f}" for name, total, stamp in parts]

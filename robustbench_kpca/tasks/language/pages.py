@@ -1,7 +1,7 @@
 """Tables of a language model's records: perplexities per cell, and beside the best that is possible."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -28,7 +28,8 @@ class LanguagePages(Pages):
         """Return of each cell the perplexity of all words, of unchanged and of swapped ones, and how many these are."""
         found = _positions(record).groupby(["corruption", "severity"], sort=False)
         made = []
-        for (name, severity), rows in found:
+        for cell, rows in found:
+            name, severity = cast("tuple[str, int]", cell)
             swapped = rows["swapped"] == 1
             made.append(
                 {"corruption": name, "severity": int(severity), "perplexity": _perplexity(rows)}
