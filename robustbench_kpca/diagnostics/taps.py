@@ -45,8 +45,10 @@ class Reading:
 
     def first(self, tokens: int) -> "Reading":
         """Return the same without later tokens, which a model may add as padding of its own."""
-        parts = (None if part is None else part[..., :tokens, :] for part in (self.q, self.k, self.v, self.h))
-        return Reading(self.x[:, :tokens], *parts, causal=self.causal)  # type: ignore[arg-type]  # None stays None
+        q, k, v, h = (None if part is None else part[..., :tokens, :] for part in (self.q, self.k, self.v, self.h))
+        assert q is not None
+        assert k is not None
+        return Reading(self.x[:, :tokens], q, k, v, h, self.causal)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,8 @@ class DecoderBlock(nn.Module):
         if not self.pre:
             x = self.norm1(x)
         x = x + self.mlp(self.norm2(x) if self.pre else x)
-        return x if self.pre else self.norm2(x)
+        out: Tensor = x if self.pre else self.norm2(x)
+        return out
 
 
 def sinusoids(length: int, dim: int, like: Tensor) -> Tensor:

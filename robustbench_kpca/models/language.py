@@ -14,7 +14,7 @@ Projections of attentions have no bias in either.
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.errors import BadInputError
@@ -78,7 +78,7 @@ class LanguageDecoder(nn.Module):
         encoded = self.drop(encoded)
         for number, block in enumerate(self.blocks, 1):
             encoded = block(encoded, last=last and number == len(self.blocks))
-        scores = self.words(self.drop(self.norm(encoded)))
+        scores: Tensor = self.words(self.drop(self.norm(encoded)))
         return scores.transpose(1, 2).unsqueeze(2)
 
 
