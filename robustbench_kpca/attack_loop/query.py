@@ -209,7 +209,11 @@ class _Rows:
     """Some rows of a `CountingQuery`."""
 
     def __init__(self, whole: CountingQuery, rows: Labels) -> None:
-        self.whole, self.index, self.classes = whole, rows, whole.classes
+        self.whole, self.index = whole, rows
+
+    @property
+    def classes(self) -> int:
+        return self.whole.classes
 
     def logits(self, x: Images, *, outside: bool = False) -> Logits:
         return self.whole.logits_of(self.index, x, outside)
