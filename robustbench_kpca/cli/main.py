@@ -1,5 +1,6 @@
 """The command `rbk`: run a subcommand; print errors as one line and return an exit code. Help does not import torch."""
 
+import contextlib
 import errno
 import sys
 import traceback
@@ -10,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from robustbench_kpca.cli import (
+    _interruption,
     audit,
     board_index,
     board_plan,
@@ -36,13 +38,14 @@ from robustbench_kpca.cli import (
     verify,
 )
 from robustbench_kpca.cli._examples import with_examples
-from robustbench_kpca.errors import BenchmarkError
+from robustbench_kpca.errors import BenchmarkError, printable
 
 app = typer.Typer(
     name="rbk",
     help="The adversarial-robustness benchmark for kernel-machine attention.\n\n"
     "Exit codes: 0 success; 1 `check` found a regression, `audit` raised a flag, or `verify` found the native attack "
-    "weaker; 2 bad input or usage; 3 an evaluation could not finish.",
+    "weaker; 2 bad input or usage; 3 an evaluation could not finish, or was interrupted (Ctrl-C, SIGTERM, SIGHUP): the "
+    "last line says how it goes on.",
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -108,6 +111,7 @@ _INTERRUPTED = 130  # typer's exit code for Ctrl-C
 
 def run() -> None:
     """Entry point of `rbk` and `robustbench-kpca`."""
+    _interruption.listen()
     sys.exit(main(sys.argv[1:]))
 
 
@@ -131,7 +135,7 @@ def main(arguments: list[str]) -> int:
         traceback.print_exc()  # a bug: its report needs the traceback
         return _fail("this is a bug of robustbench-kpca: please report the lines above", 3)
     if code == _INTERRUPTED:
-        return _fail("interrupted; finished records are kept; run the same command (train: with --resume) to resume", 3)
+        return _fail(_interruption.said(arguments), _interruption.CODE)
     return code if isinstance(code, int) else 0
 
 
@@ -142,5 +146,6 @@ def _is_of_the_command_line(error: SystemExit) -> bool:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"rbk: error: {' '.join(message.split())}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # after SIGHUP there may be no terminal
+        print(f"rbk: error: {printable(' '.join(message.split()))}", file=sys.stderr)
     return code

@@ -24,7 +24,6 @@ from robustbench_kpca.metrics import measure
 from robustbench_kpca.models.source import class_names_of, is_differentiable
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit
-from robustbench_kpca.records.images import SUFFIX as IMAGES
 from robustbench_kpca.records.images import KeptImages, load_images
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import (
@@ -181,8 +180,9 @@ class Trial:
         if self.out is not None:
             if images is not None:
                 content = images.to_file()
-                record = record.keeping(images.describe(self.spec.stem(), content))
-                write_atomic(self.out / f"{self.spec.stem()}{IMAGES}", content)
+                kept = images.describe(self.spec.stem(), content)
+                record = record.keeping(kept)
+                write_atomic(self.out / kept.file, content)
             record.save(self.out)
         if self.journal is not None:
             self.journal.remove()

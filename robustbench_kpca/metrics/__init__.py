@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.metrics.shared.metric import Mean, Metric, Paired, Scores, Statistic, Weighted, aligned
+from robustbench_kpca.metrics.shared.metric import Mean, Metric, Paired, Scores, Statistic, Weighted, aligned, estimates
 from robustbench_kpca.metrics.shared.unit import PERCENT, PLAIN, Unit, common_unit
 from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.records.estimate import Estimate
@@ -104,11 +104,12 @@ def measure(outcomes: Outcomes, scenario: Scenario, only: Collection[str] | None
     `only` these names, where they are given.
     """
     metrics = [METRICS.get(name) for name in METRICS.names() if only is None or name in only]
-    return {
-        metric.name: metric.estimate(outcomes)
+    meant = [
+        metric
         for metric in metrics
         if metric.task == outcomes.task
         and answers(metric, outcomes.kind)
         and metric.applies(outcomes, scenario)
         and not metric.objection(scenario)
-    }
+    ]
+    return estimates(meant, outcomes)

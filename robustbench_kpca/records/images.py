@@ -61,8 +61,9 @@ class KeptImages:
         return buffer.getvalue()
 
     def describe(self, stem: str, content: bytes) -> ImagesFile:
-        """Describe the file of a record with this stem."""
-        return ImagesFile(file=f"{stem}{SUFFIX}", sha256=sha256(content), samples=len(self.samples))
+        """Describe the file of a record with this stem; its name holds the first digits of its hash."""
+        digest = sha256(content)
+        return ImagesFile(file=f"{stem}.{digest[:12]}{SUFFIX}", sha256=digest, samples=len(self.samples))
 
 
 def load_images(folder: Path, stated: ImagesFile) -> KeptImages:

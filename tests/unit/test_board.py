@@ -209,7 +209,8 @@ def test_a_flagged_model_is_marked_and_its_flags_are_spelled_out(tmp_path, recor
     board = audited_board(tmp_path, records, {"vit_digits": [FLAG, FINE], "vit_digits_adv": [FINE]})
     assert frame(board)["Model"].tolist() == ["vit_digits_adv", "vit_digits ⚠", "nobody"]
     escaped = "slope: 9 &lt;script&gt;alert(1)&lt;/script&gt; | of 60 (&amp;)"
-    assert f"- ⚠ vit_digits: {escaped}" in markdown(board).splitlines()
+    in_markdown = escaped.replace("|", "\\|").replace("&amp;", "&")  # no entity begins there
+    assert f"- ⚠ vit_digits: {in_markdown}" in markdown(board).splitlines()
     assert f"<li>⚠ <code>vit_digits</code>: {escaped}</li>" in html(board)
     for page in (markdown(board), html(board)):
         assert "<script>alert" not in page

@@ -186,9 +186,7 @@ def test_bundled_models_are_small_and_say_where_they_come_from():
 def test_bundled_language_models_come_within_5_percent_of_the_best_perplexity():
     """The source's entropy rate is the bound; identity attention, which mixes words in one layer only, does not."""
     best = math.exp(load_data("grammar", "test").entropy)
-    reached = {
-        name: float(read_header(path)["test_perplexity"]) for name, path in bundled().items() if "_lm_" in name
-    }
+    reached = {name: float(read_header(path)["test_perplexity"]) for name, path in bundled().items() if "_lm_" in name}
     assert best < min(reached.values())
     close = {name for name, perplexity in reached.items() if perplexity <= 1.05 * best}
     assert {"softmax_lm_tiny", "symmetric_lm_tiny", "rpc_lm_tiny", "primal_lm_tiny"} <= close
