@@ -272,9 +272,9 @@ def run(scenario, model, x, y, batch_size, order=None, interrupt=None):
         with pytest.raises(KeyboardInterrupt):
             first.run(source(rows), stop)
         entries, second = first.snapshot(), engine()
-        known = {entry["sample"]["index"] for entry in entries} | set(found)
+        known = {entry["index"] for entry in entries} | set(found)
         assert known
-        second.restore(entries)
+        second.restore(entries, dict(enumerate(second.given(x))))
         second.run(source([row for row in rows if row not in known]))
     return [rows_of(found[row], 0)[0] | {"worst": found[row].worst.flatten().tolist()} for row in range(len(x))]
 
