@@ -74,9 +74,8 @@ class PlainQuery:
 
     @property
     def classes(self) -> int:
-        """Number of classes of the logits; the model must have answered before."""
-        assert self.runs.classes is not None
-        return self.runs.classes
+        """Number of classes of the logits; 0 until the model has answered."""
+        return self.runs.classes or 0
 
     def logits(self, x: Images, *, outside: bool = False) -> Logits:  # noqa: ARG002 (nothing is checked)
         """One forward pass."""

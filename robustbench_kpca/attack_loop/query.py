@@ -84,7 +84,9 @@ class CountingQuery:
     @property
     def classes(self) -> int:
         """Number of classes of the logits; of a language model, of words."""
-        assert self.runner.classes is not None  # the clean image was shown before
+        if self.runner.classes is None:  # the run was resumed, and nothing was shown yet
+            self.runner.logits(self.space.leave(self.clean[:1]))
+        assert self.runner.classes is not None
         return self.runner.classes
 
     @property
@@ -207,7 +209,11 @@ class _Rows:
     """Some rows of a `CountingQuery`."""
 
     def __init__(self, whole: CountingQuery, rows: Labels) -> None:
-        self.whole, self.index, self.classes = whole, rows, whole.classes
+        self.whole, self.index = whole, rows
+
+    @property
+    def classes(self) -> int:
+        return self.whole.classes
 
     def logits(self, x: Images, *, outside: bool = False) -> Logits:
         return self.whole.logits_of(self.index, x, outside)

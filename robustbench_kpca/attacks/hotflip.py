@@ -31,8 +31,8 @@ class HotFlip:
 
     A step takes the gradient g at the words found so far, w, and ranks every swap (t, v) by g[v, t] - g[w_t, t]. The
     `tries` best ones that were not yet tried at these words are shown, each alone, by plain passes. The one of highest
-    loss is kept if it raises the loss. With k words replaced, only those places may change again. A step may also put a
-    clean word back.
+    loss is kept if it raises the loss. A swap may also put a clean word back. With k words replaced, a swap at another
+    place puts back the clean word that costs least, by its own gain, which is added to that of the swap.
 
     A sample costs `steps` backward and `steps` (1 + `tries`) + 1 forward passes per restart. At most `steps` words are
     replaced.
@@ -65,12 +65,12 @@ class HotFlip:
         x, y, step = state["x"], state["y"], state["step"]
         here, gradient = query.gradient(distributions(x, query.classes), lambda logits: cross_entropy(logits, y))
         loss = torch.where(step > 0, state["loss"], here.double())
-        swaps = _ranked(gains(gradient, x), state, threat, self.tries)
-        texts = [_swapped(x, swap) for swap in swaps.T]
+        swaps, back = _ranked(gains(gradient, x), state, threat, self.tries)
+        texts = [_swapped(state, swap, back) for swap in swaps.T]
         losses = torch.stack([cross_entropy(logits, y).double() for logits in query.logits_of_each(texts)], 1)
         highest = losses.amax(1)
         better = highest > loss
-        best = _swapped(x, swaps.gather(1, losses.argmax(1, keepdim=True))[:, 0])
+        best = _swapped(state, swaps.gather(1, losses.argmax(1, keepdim=True))[:, 0], back)
         tried = torch.cat([swaps, state["tried"]], 1)[:, : self.steps * self.tries]
         return state | {
             "x": choose(better, best, x),
@@ -81,17 +81,20 @@ class HotFlip:
         }
 
 
-def _ranked(gain: Tensor, state: State, threat: Threat, count: int) -> Tensor:
-    """Return the `count` swaps of largest gain that are allowed and were not tried, (batch, count).
+def _ranked(gain: Tensor, state: State, threat: Threat, count: int) -> tuple[Tensor, Tensor]:
+    """Return the `count` swaps of largest gain that are allowed and were not tried, (batch, count), and what goes back.
 
     A swap that puts word v at place t has the number v * length + t; 0 stands for none, and is what is left where too
-    few are allowed: it would write the end of a line. Of equal gains the lowest number comes first.
+    few are allowed: it would write the end of a line. Of equal gains the lowest number comes first. The second result
+    is the place whose clean word is put back if another place is to change, -1 where no word has to go, (batch,).
     """
     x, clean, length = state["x"], state["clean"], state["x"].shape[3]
     different = changed(x, clean)
     full = different.flatten(1).sum(1) >= threat.swaps(length)
-    closed = fixed(clean) | (full.view(-1, 1, 1, 1) & ~different)
-    gain = gain.masked_fill(closed, NEVER).scatter_(1, x.long(), NEVER)
+    returned, back = gain.gather(1, clean.long()).masked_fill(~different, NEVER).flatten(1).max(1)
+    exchange = full.view(-1, 1, 1, 1) & ~different
+    gain = torch.where(exchange, gain + returned.view(-1, 1, 1, 1), gain)
+    gain = gain.masked_fill_(fixed(clean), NEVER).scatter_(1, x.long(), NEVER)
     gain[:, END_OF_LINE] = NEVER
     gain = gain.flatten(1).scatter_(1, state["tried"], NEVER)
     found = []
@@ -99,15 +102,20 @@ def _ranked(gain: Tensor, state: State, threat: Threat, count: int) -> Tensor:
         largest, swap = gain.max(1)
         found.append(torch.where(largest > NEVER, swap, 0))
         gain.scatter_(1, swap[:, None], NEVER)
-    return torch.stack(found, 1)
+    return torch.stack(found, 1), torch.where(full, back, -1)
 
 
-def _swapped(x: Images, swap: Tensor) -> Images:
-    """Return the texts with one swap made; with swap 0 as they are."""
-    length = x.shape[3]
-    place = (swap % length).view(-1, 1, 1, 1)
-    word = torch.where(swap > 0, swap // length, x[:, 0, 0].gather(1, place[:, 0, 0]).long()[:, 0])
-    return x.scatter(3, place, word.to(x.dtype).view(-1, 1, 1, 1))
+def _swapped(state: State, swap: Tensor, back: Tensor) -> Images:
+    """Return the texts with one swap made, and the clean word put back where that is due; with swap 0 as they are."""
+    x, clean, length = state["x"].flatten(1), state["clean"].flatten(1), state["x"].shape[3]
+    place, back = (swap % length)[:, None], back[:, None]
+    old = x.gather(1, place)
+    word = torch.where(swap[:, None] > 0, (swap[:, None] // length).to(x.dtype), old)
+    text = x.scatter(1, place, word)
+    due = (back >= 0) & (old == clean.gather(1, place)) & (swap[:, None] > 0)
+    kept = back.clamp_min(0)
+    text = text.scatter(1, kept, torch.where(due, clean.gather(1, kept), text.gather(1, kept)))
+    return text.view_as(state["x"])
 
 
 ATTACK = HotFlip

@@ -107,19 +107,30 @@ def hotflip_literally(model, clean, labels, most, steps, tries):
         scored = [place for place in range(length) if labels[0, place] != IGNORE]
         loss = -sum(log_p[labels[0, place], place] for place in scored) / len(scored)
         (gradient,) = torch.autograd.grad(loss, one_hot)
-        best = float(loss) if best is None else best
-        other = {place for place in range(length) if words[place] != int(clean.flatten()[place])}
-        growth = {
-            (place, word): float(gradient[0, word, 0, place] - gradient[0, words[place], 0, place])
+        best = float(loss.detach()) if best is None else best
+        first = [int(word) for word in clean.flatten()]
+        other = [place for place in range(length) if words[place] != first[place]]
+
+        def gain(place, word):
+            return float(gradient[0, word, 0, place] - gradient[0, words[place], 0, place])  # noqa: B023
+
+        def made(place, word):
+            """The text with a swap, and how much it promises; a swap too many puts the cheapest clean word back."""
+            text, promise = list(words), gain(place, word)  # noqa: B023
+            if len(other) >= most and place not in other:  # noqa: B023
+                back = max(other, key=lambda one: gain(one, first[one]))  # noqa: B023
+                text[back], promise = first[back], promise + gain(back, first[back])  # noqa: B023
+            text[place] = word
+            return promise, text
+
+        possible = {
+            (place, word): made(place, word)
             for place in range(length)
             for word in range(vocabulary)
-            if word not in (END_OF_LINE, words[place])
-            and int(clean.flatten()[place]) != END_OF_LINE
-            and (place in other or len(other) < most)
-            and (place, word) not in tried
+            if word not in (END_OF_LINE, words[place]) and first[place] != END_OF_LINE and (place, word) not in tried
         }
-        shown = sorted(growth, key=growth.get, reverse=True)[:tries]
-        texts = [[*words[:place], word, *words[place + 1 :]] for place, word in shown]
+        shown = sorted(possible, key=lambda swap: possible[swap][0], reverse=True)[:tries]
+        texts = [possible[swap][1] for swap in shown]
         found = [loss_of(text) for text in texts]
         if found and max(found) > best:
             best, words, tried = max(found), texts[found.index(max(found))], set()
@@ -213,12 +224,12 @@ def test_random_swaps_are_uniform_and_all_are_made():
     def look(texts, rows, outside):
         seen.append(texts.flatten())
 
-    attack_checks.drive(RandomSwap(queries=4000), model, x, y, threat, None, query=PlainQuery(model, look))
+    attack_checks.drive(RandomSwap(queries=1500), model, x, y, threat, None, query=PlainQuery(model, look))
     swaps = torch.stack(seen) != x.flatten()
-    assert swaps.sum(1).tolist() == [3] * 4000
+    assert swaps.sum(1).tolist() == [3] * 1500
     share = 3 / int(open_places.sum())
     expected = torch.where(open_places, share, 0.0)
-    assert float((swaps.double().mean(0) - expected).abs().max()) < 5 * (share * (1 - share) / 4000) ** 0.5
+    assert float((swaps.double().mean(0) - expected).abs().max()) < 5 * (share * (1 - share) / 1500) ** 0.5
     place = int(open_places.nonzero()[0])
     new = torch.stack(seen)[swaps[:, place], place].long()
     counts = torch.bincount(new, minlength=7)
@@ -261,9 +272,9 @@ def run(scenario, model, x, y, batch_size, order=None, interrupt=None):
         with pytest.raises(KeyboardInterrupt):
             first.run(source(rows), stop)
         entries, second = first.snapshot(), engine()
-        known = {entry["sample"]["index"] for entry in entries} | set(found)
+        known = {entry["index"] for entry in entries} | set(found)
         assert known
-        second.restore(entries)
+        second.restore(entries, dict(enumerate(second.given(x))))
         second.run(source([row for row in rows if row not in known]))
     return [rows_of(found[row], 0)[0] | {"worst": found[row].worst.flatten().tolist()} for row in range(len(x))]
 
@@ -301,10 +312,10 @@ def test_rows_say_what_a_plain_pass_says_and_what_it_cost(stage, texts):
 
 
 def test_stages_begin_at_the_clean_text_and_the_worst_counts(texts):
-    alone = ([row["nll"] for row in run(protocol(stage), *texts, 4)] for stage in (HOTFLIP, RANDOM))
-    both = run(protocol(HOTFLIP, RANDOM), *texts, 4)
+    stages = HOTFLIP, HOTFLIP | {"steps": 2, "tries": 20}
+    alone = ([row["nll"] for row in run(protocol(stage), *texts, 4)] for stage in stages)
+    both = run(protocol(*stages), *texts, 4)
     assert [row["nll"] for row in both] == [max(pair) for pair in zip(*alone, strict=True)]
-    assert {row["attack"] for row in both} <= {"hotflip", "random_swap"}
 
 
 def test_gradients_beat_random_draws_of_the_same_cost():
