@@ -92,6 +92,8 @@ def quick(row: dict[str, Any]) -> list[str]:
 
 def rate(rows: list[dict[str, Any]], bad: Callable[[dict[str, Any]], bool]) -> str:
     """Return how many rows are bad, with an interval."""
+    if not rows:
+        return "none"
     wrong = sum(map(bad, rows))
     found = proportion(wrong, len(rows))
     return f"{wrong} of {len(rows)} ({100 * found.low:.0f}–{100 * found.high:.0f} %)"

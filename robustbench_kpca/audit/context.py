@@ -39,8 +39,7 @@ class Trajectory:
 class Gradients:
     """Results of one backward pass, per sample.
 
-    `zero_loss` is the fraction of the correct labels whose cross-entropy, of the model's own logits, is rounded to zero;
-    `finite` tells whether all
+    `zero_loss` is the fraction of the correct labels whose cross-entropy is rounded to zero; `finite` tells whether all
     logits are finite.
     """
 
@@ -203,7 +202,7 @@ class AuditContext:
         with frozen(self.model):
             for x, y in zip(images.split(size), labels.split(size), strict=True):
                 losses, gradient, logits = self.shown.gradient(x, partial(_swapped, loss, y))
-                parts.append((losses, gradient, _zero_loss(logits * self.scale, y), all_finite(logits, y)))
+                parts.append((losses, gradient, _zero_loss(logits, y), all_finite(logits, y)))
         return Gradients(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
