@@ -39,6 +39,7 @@ from robustbench_kpca.records.spot_check import load_spot_check
 from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.reproduction.pack import load_pack
 from robustbench_kpca.strict import parse_assignments
+from robustbench_kpca.training.chosen_classes import class_numbers
 from robustbench_kpca.training.recipe import load_recipe, recipes
 
 Parse = Callable[[bytes], object]
@@ -87,8 +88,8 @@ def _texts(folder: Path) -> list[Parser]:
     boards = find("leaderboards")
     recipe = next(path.read_bytes() for path in recipes().values())
     pack = folder / "pack"
-    pack.mkdir()
-    source = find_pack()
+    pack.mkdir(parents=True)
+    source = find("packs")["chen2023"].parent
     for path in source.glob("*.toml"):
         (pack / path.name).write_bytes(path.read_bytes())
     item = next(path for path in sorted(source.glob("*.toml")) if path.name != "pack.toml")
@@ -106,13 +107,6 @@ def _texts(folder: Path) -> list[Parser]:
         Parser("item of a pack", at(pack / item.name, lambda path: load_pack(str(path.parent))),
                [item.read_bytes()], 3_000),
     ]  # fmt: skip
-
-
-def find_pack() -> Path:
-    """Return the folder of a bundled pack."""
-    from robustbench_kpca.reproduction import pack
-
-    return min((path.parent for path in Path(pack.__file__).parents[1].rglob("pack.toml")), key=str)
 
 
 def _tables(folder: Path) -> list[Parser]:
@@ -139,7 +133,7 @@ def _tables(folder: Path) -> list[Parser]:
         Parser("manifest.csv", at(held / manifest.TABLE, lambda path: manifest.read_table(path.parent)), [made], 40_000),
         Parser("manifest.json", at(held / manifest.SETTINGS, lambda path: manifest.read_settings(path.parent)),
                [settings], 40_000),
-        Parser("names of lists of classes", as_text(imagenet_classes), [b"imagenet-100", b"imagenet-o"], 2_000),
+        Parser("list of classes", at(folder / "c.txt", lambda path: class_numbers(str(path))), [b"n1\nn2\nn3\n"], 40_000),
     ]  # fmt: skip
 
 
