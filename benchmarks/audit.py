@@ -135,16 +135,12 @@ def report(rows: list[dict[str, Any]], count: int) -> None:
         table = [[name, *(cells.get((name, eps), "") for eps in EPS)] for name in names]
         print(tabulate(table, headers=[group[0]["kind"] if group else "", *EPS], tablefmt="github"), end="\n\n")
     hide = [row for row in fakes if row["claim"] - row["truth"] > samples_allowed(count)]
-    print(
-        tabulate(
-            [
-                [level, rate(fakes, missed), rate(hide, missed), rate(honest, lambda row: not missed(row))]
-                for level, missed in (("full", lambda row: not row["flags"]), ("quick", lambda row: not quick(row)))
-            ],
-            headers=["audit", "fakes missed", "of those that hide images", "honest models flagged"],
-            tablefmt="github",
-        )
-    )
+    table = []
+    for level, flags in (("full", lambda row: row["flags"]), ("quick", quick)):
+        cells = [rate(group, lambda row, flags=flags: not flags(row)) for group in (fakes, hide)]
+        table.append([level, *cells, rate(honest, lambda row, flags=flags: bool(flags(row)))])
+    heads = ["audit", "fakes missed", "of those that hide images", "honest models flagged"]
+    print(tabulate(table, headers=heads, tablefmt="github"))
 
 
 def shown(row: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Two checks at the eps of the audit: does the gradient say what happens there, and do smoother pictures transfer?"""
+"""Two checks at the eps of the audit: whether the gradient says what happens there, and whether pictures transfer."""
 
 import torch
 from torch import Tensor

@@ -43,7 +43,7 @@ def spot_check(
     """
     from robustbench_kpca.evaluation.spot_check import spot_check as check_all
     from robustbench_kpca.protocols.presets import board_folder
-    from robustbench_kpca.records.record import find_records
+    from robustbench_kpca.records.record import Record, find_records
     from robustbench_kpca.records.spot_check import FILE, Entry, SpotCheck, lines, load_spot_check
     from robustbench_kpca.report.commands import command
     from robustbench_kpca.report.matching import load_board
@@ -57,13 +57,13 @@ def spot_check(
     if before is None or before.samples != samples or seed not in (None, before.seed):
         before = SpotCheck(samples=samples, seed=secrets.randbelow(2**32) if seed is None else seed)
 
-    def told(record: object, entry: Entry) -> None:
+    def told(record: Record, entry: Entry) -> None:  # noqa: ARG001 (signature of `spot_check`)
         verdict = f"not remade: {entry.why}" if not entry.samples else f"{entry.differing} of {entry.rows} rows differ"
         _console.note(f"{entry.model}  {entry.protocol}  {verdict}", quiet=quiet or json)
 
     done = check_all(
-        list(zip(found, commands, strict=True)), before, save=lambda one: one.save(path), told=told, seconds=seconds, device=device,
-        other_versions=other_versions,
+        list(zip(found, commands, strict=True)), before, save=lambda one: one.save(path), told=told, seconds=seconds,
+        device=device, other_versions=other_versions,
     )  # fmt: skip
     if json:
         _console.show_json(done.model_dump(mode="json"))

@@ -29,6 +29,7 @@ from robustbench_kpca.cli import (
     records_recheck,
     records_rerun,
     records_show,
+    records_submit,
     records_view,
     report,
     reproduce,
@@ -93,6 +94,7 @@ _add(_records, "rerun", records_rerun.rerun, "records ")
 _add(_records, "recheck", records_recheck.recheck, "records ")
 _add(_records, "view", records_view.view, "records ")
 _add(_records, "export", records_export.export, "records ")
+_add(_records, "submit", records_submit.submit, "records ")
 _add(_records, "card", records_card.card, "records ")
 app.add_typer(_records, name="records")
 
