@@ -1,15 +1,16 @@
 """Show logits on one scale, so that an audit's answers do not depend on a temperature.
 
 Dividing logits by a constant changes no prediction, but it changes cross-entropy: small logits make it nearly linear,
-large ones round it to zero. So an audit divides logits by s = g / `GAP`, where g is the median over its clean images of
-the gap between the two largest logits. A common offset, such as that of log-softmax, does not change g.
+large ones round it to zero. So an audit divides logits by the larger of g / `GAP` and h / `GAP_HIGH`, where g and h are
+the median and the 95th percentile, over its clean images, of the gap between the two largest logits. A common offset,
+such as that of log-softmax, does not change them.
 """
 
 from dataclasses import replace
 
 import torch
 
-from robustbench_kpca.audit.limits import GAP
+from robustbench_kpca.audit.limits import GAP, GAP_HIGH
 from robustbench_kpca.inference.runner import Presentation
 from robustbench_kpca.types import Logits, PerSample
 
@@ -22,9 +23,11 @@ def gaps(logits: Logits) -> PerSample:
 
 
 def scale_of(found: PerSample) -> float:
-    """Return what logits are divided by; 1 if the median gap is zero or not finite."""
-    finite = found[torch.isfinite(found)]
-    scale = float(finite.median()) / GAP if len(finite) else 0.0
+    """Return what logits are divided by; 1 if the gaps are zero or not finite."""
+    finite = found[torch.isfinite(found)].double()
+    if not len(finite):
+        return 1.0
+    scale = max(float(finite.median()) / GAP, float(finite.quantile(0.95)) / GAP_HIGH)
     return scale if scale > 0 else 1.0
 
 
