@@ -85,25 +85,27 @@ def _texts(folder: Path) -> list[Parser]:
     protocols.append(corruptions["imagenet-c"].read_bytes())
     boards = find("leaderboards")
     recipe = next(path.read_bytes() for path in recipes().values())
-    pack = folder / "pack"
+    pack, items = folder / "pack", folder / "items"
     pack.mkdir(parents=True)
+    items.mkdir()
     source = find("packs")["chen2023"].parent
     for path in source.glob("*.toml"):
-        (pack / path.name).write_bytes(path.read_bytes())
+        for copy in (pack, items):
+            (copy / path.name).write_bytes(path.read_bytes())
     item = next(path for path in sorted(source.glob("*.toml")) if path.name != "pack.toml")
     numbers = [b"8/255", b"0.03", b"1e-3", b"255", b"3 / 255", b"0.25 eps"]
     settings = [b"eps=8/255", b"steps=40", b"names=['a', 'b']", b"grid.severities=[1, 2]", b"a=true"]
     return [
         Parser("numbers and fractions", as_text(parse_fraction), numbers, 600_000),
         Parser("settings KEY=VALUE", as_text(lambda text: parse_assignments([text])), settings, 200_000),
-        Parser("protocol TOML", at(folder / "p.toml", lambda path: load_scenario(str(path))), protocols, 8_000),
+        Parser("protocol TOML", at(folder / "p.toml", lambda path: load_scenario(str(path))), protocols, 30_000),
         Parser("board.toml", at(folder / "board" / "board.toml", lambda path: load_board(str(path.parent), [])),
-               [boards["digits"].read_bytes(), boards["waves"].read_bytes()], 3_000),
-        Parser("recipe TOML", at(folder / "r.toml", lambda path: load_recipe(str(path))), [recipe], 5_000),
+               [boards["digits"].read_bytes(), boards["waves"].read_bytes()], 10_000),
+        Parser("recipe TOML", at(folder / "r.toml", lambda path: load_recipe(str(path))), [recipe], 10_000),
         Parser("reproduction pack", at(pack / "pack.toml", lambda path: load_pack(str(path.parent))),
-               [(source / "pack.toml").read_bytes()], 2_000),
-        Parser("item of a pack", at(pack / item.name, lambda path: load_pack(str(path.parent))),
-               [item.read_bytes()], 2_000),
+               [(source / "pack.toml").read_bytes()], 5_000),
+        Parser("item of a pack", at(items / item.name, lambda path: load_pack(str(path.parent))),
+               [item.read_bytes()], 5_000),
     ]  # fmt: skip
 
 
@@ -111,7 +113,8 @@ def _tables(folder: Path) -> list[Parser]:
     texts = b"sentence\tlabel\n" + b"a good film\tpositive\nnot so good\tnegative\n" * 3
     commas = b'text,label\n"so, so",0\nfine,1\n'
     series = (b"#comment\n@problemName Two\n@timeStamps false\n@missing false\n@univariate false\n@dimensions 2\n"
-              b"@equalLength true\n@seriesLength 3\n@classLabel true a b\n@data\n1,2,3:4,5,6:a\n2,?,1:0,1,2:b\n")  # fmt: skip
+              b"@equalLength true\n@seriesLength 3\n@classLabel true a b\n@data\n1,2,3:4,5,6:a\n"
+              b"2,?,1:0,1,2:b\n")  # fmt: skip
     classes = b"id,name,r,g,b\n0,road,0,0,0\n1,tree,0,128,0\n7,ignore,255,255,255\n"
     labels = b"file,label\na.png,0\nb.png,1\n"
     labelled = folder / "labelled"
@@ -127,11 +130,14 @@ def _tables(folder: Path) -> list[Parser]:
         Parser("texts .csv", at(folder / "t.csv", read_texts), [commas], 30_000),
         Parser("time series .ts", at(folder / "X_TRAIN.ts", read_ts), [series], 20_000),
         Parser("classes.csv of masks", at(folder / "classes.csv", read_table), [classes], 20_000),
-        Parser("labels.csv", at(labelled / "labels.csv", lambda path: Folder(path.parent, View(32))), [labels], 10_000),
-        Parser("manifest.csv", at(held / manifest.TABLE, lambda path: manifest.read_table(path.parent)), [made], 20_000),
+        Parser("labels.csv", at(labelled / "labels.csv", lambda path: Folder(path.parent, View(32))),
+               [labels], 10_000),
+        Parser("manifest.csv", at(held / manifest.TABLE, lambda path: manifest.read_table(path.parent)),
+               [made], 20_000),
         Parser("manifest.json", at(held / manifest.SETTINGS, lambda path: manifest.read_settings(path.parent)),
                [settings], 20_000),
-        Parser("list of classes", at(folder / "c.txt", lambda path: class_numbers(str(path))), [b"n1\nn2\nn3\n"], 20_000),
+        Parser("list of classes", at(folder / "c.txt", lambda path: class_numbers(str(path))),
+               [b"n1\nn2\nn3\n"], 20_000),
     ]  # fmt: skip
 
 
@@ -160,20 +166,20 @@ def _records(folder: Path) -> list[Parser]:
     journal.write({"rows": {"0": {"label": 1, "x": torch.zeros(2)}}})
     checked = folder / "spot-check.json"
     return [
-        Parser("record JSON", at(path, load_record), [given], 5_000),
-        Parser("table .csv.gz", lambda data: Outcomes.from_file(data, table, where), [gzip.compress(stored)], 10_000),
-        Parser("table .csv", lambda data: Outcomes.from_text(data, table, where), [stored], 20_000),
-        Parser("audit JSON", at(audited, load_audit), [audited.read_bytes()], 5_000),
-        Parser("images .npz", read_images, [adversarial.to_file(), plain.getvalue()], 4_000),
+        Parser("record JSON", at(path, load_record), [given], 30_000),
+        Parser("table .csv.gz", lambda data: Outcomes.from_file(data, table, where), [gzip.compress(stored)], 30_000),
+        Parser("table .csv", lambda data: Outcomes.from_text(data, table, where), [stored], 40_000),
+        Parser("audit JSON", at(audited, load_audit), [audited.read_bytes()], 20_000),
+        Parser("images .npz", read_images, [adversarial.to_file(), plain.getvalue()], 30_000),
         Parser("journal", at(folder / "j", lambda path: Journal(path, "spec").read()), [journal.path.read_bytes()],
-               3_000),
-        Parser("spot-check.json", at(checked, load_spot_check), [SPOT_CHECK], 10_000),
+               10_000),
+        Parser("spot-check.json", at(checked, load_spot_check), [SPOT_CHECK], 20_000),
     ]  # fmt: skip
 
 
 SPOT_CHECK = json.dumps(
     {
-        "schema_version": 1, "board": "digits", "samples": 24, "seed": 1,
+        "schema_version": 1, "samples": 24, "seed": 1,
         "records": {"a": {"model": "m", "protocol": "p", "outcomes": "0" * 64, "checked": "2026-11-22", "total": 360,
                           "samples": 24, "rows": 24, "differing": 0, "exact": True, "why": ""}},
     }
@@ -191,9 +197,9 @@ def _images(folder: Path) -> list[Parser]:
     palette = io.BytesIO()
     Image.fromarray(np.arange(63, dtype=np.uint8).reshape(9, 7)).convert("P").save(palette, "PNG")
     forms = {
-        "PNG": ([_encoded("PNG"), palette.getvalue()], 6_000), "JPEG": ([_encoded("JPEG")], 6_000),
-        "BMP": ([_encoded("BMP")], 6_000), "WEBP": ([_encoded("WEBP"), _encoded("WEBP", lossless=True)], 6_000),
-        "GIF": ([_encoded("GIF")], 6_000), "TIFF": ([_encoded("TIFF")], 6_000),
+        "PNG": ([_encoded("PNG"), palette.getvalue()], 20_000), "JPEG": ([_encoded("JPEG")], 20_000),
+        "BMP": ([_encoded("BMP")], 20_000), "WEBP": ([_encoded("WEBP"), _encoded("WEBP", lossless=True)], 20_000),
+        "GIF": ([_encoded("GIF")], 20_000), "TIFF": ([_encoded("TIFF")], 20_000),
     }  # fmt: skip
     return [
         Parser(f"{form} image", at(folder / f"x.{form.lower()}", lambda path: read_rgb(path).load()), *given)
@@ -208,6 +214,6 @@ def _weights(folder: Path) -> list[Parser]:
     head = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
     own = struct.pack("<Q", len(head)) + head + bytes(8)
     return [
-        Parser("safetensors", at(folder / "w.safetensors", read_state), [save(state), own], 10_000),
-        Parser("torch checkpoint", at(folder / "w.pt", read_state), [saved.getvalue()], 3_000),
+        Parser("safetensors", at(folder / "w.safetensors", read_state), [save(state), own], 40_000),
+        Parser("torch checkpoint", at(folder / "w.pt", read_state), [saved.getvalue()], 10_000),
     ]

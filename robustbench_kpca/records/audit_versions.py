@@ -29,8 +29,8 @@ _LIMITS_1: Mapping[str, float] = {
 LIMITS: Mapping[int, Mapping[str, float]] = {
     1: _LIMITS_1,
     2: {
-        **_LIMITS_1, "gap": 5.0, "gap_high": 15.0, "reach_factor": 4.0, "reach_directions": 8, "smoothed_steps": 10, "smoothed_draws": 4,
-        "smoothed_noise": 4.0,
+        **_LIMITS_1, "gap": 5.0, "gap_high": 15.0, "reach_factor": 4.0, "reach_directions": 8, "smoothed_steps": 10,
+        "smoothed_draws": 4, "smoothed_noise": 4.0,
     },
 }  # fmt: skip
 """Version -> name -> the limit that every audit of that version has. A task may add limits of its own."""
