@@ -2,7 +2,7 @@
 
 A line is printed as soon as it is measured and kept in `--out`, so an interrupted measurement goes on. Then come both
 error rates with Wilson's 95 % intervals, for a full audit and for a quick one (its checks are some of the full one's).
-The whole list takes about ten minutes of one core, with few images and few queries for the black boxes.
+The whole list takes about twenty minutes of one core, with few images and few queries for the black boxes.
 
     RBK_DATA=FOLDER python benchmarks/audit.py [--images 16] [--only TEXT] [--eps 2/255]
 

@@ -7,7 +7,7 @@ than a second, and calls after which the process has grown by more than a GiB. T
     python benchmarks/fuzz.py [--only TEXT] [--share 0.1] [--seed 0]
 
 A call with the same seed gives the same inputs. `--share` takes a part of each parser's inputs; the whole takes about
-ten minutes of one core. A finding is kept as a file in `--keep`.
+three minutes of one core. A finding is kept as a file in `--keep`.
 """
 
 import argparse
