@@ -182,9 +182,9 @@ def test_an_audit_without_checks(tmp_path):
         load_consistent(path)
 
 
-def relaxed(checks, name, **changes):
+def relaxed(checks, which, **changes):
     """The checks, one of them changed and its flag with it."""
-    return tuple(one.model_copy(update=changes) if one.name == name else one for one in checks)
+    return tuple(one.model_copy(update=changes) if one.name == which else one for one in checks)
 
 
 @pytest.mark.parametrize(

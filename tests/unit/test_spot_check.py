@@ -7,6 +7,8 @@ import pytest
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.submission import write_submission
+from robustbench_kpca.metrics import measure
+from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import OutcomesFile, find_records, load_record
 from robustbench_kpca.records.spot_check import Entry, SpotCheck, lines, load_spot_check
@@ -14,7 +16,7 @@ from robustbench_kpca.records.spot_check import Entry, SpotCheck, lines, load_sp
 pytestmark = pytest.mark.usefixtures("few_resamples")
 BOARD = (
     'title = "t"\nintro = "i"\ndata = "digits"\nsplit = "test"\nlimit = 8\nseed = 0\nmodels = ["vit_digits"]\n'
-    'rank_by = "C"\n[[column]]\ntitle = "C"\nprotocol = "clean"\nmetric = "accuracy"\n'
+    'rank_by = "C"\n[[column]]\ntitle = "C"\nprotocol = "clean"\nmetric = "clean_accuracy"\n'
 )
 ENTRY = {
     "model": "m", "protocol": "p", "outcomes": "0" * 64, "checked": "2026-11-22", "total": 360, "samples": 24,
@@ -37,11 +39,12 @@ def forge(folder):
     """Change the prediction of every sample of the record, and all that follows from it but the weights."""
     (path,) = find_records(folder)
     record = load_record(path)
-    rows = [row | {"prediction": (row["label"] + 1) % 10} for row in record.outcomes.rows()]
+    rows = [row | {"prediction": (row["label"] + 1) % 10, "rank": 1} for row in record.outcomes.rows()]
     outcomes = Outcomes.from_rows(record.outcomes.table, rows)
     for file in path.parent.iterdir():
         file.unlink()
-    changed = record.model_copy(update={"outcomes_file": OutcomesFile.of(outcomes, record.spec)})
+    metrics = measure(outcomes, parse_scenario(record.spec.protocol.resolved, "forged"))
+    changed = record.model_copy(update={"outcomes_file": OutcomesFile.of(outcomes, record.spec), "metrics": metrics})
     return changed.attach(outcomes).save(path.parent)
 
 
