@@ -18,8 +18,10 @@ def attacks_of(plan: AuditPlan, level: Level) -> list[str]:
 def budget(plan: AuditPlan, name: str, eps: str | float) -> tuple[str, Attack]:
     """Return label and protocol of an attack of the audit; `eps` applies to attacks that do not set their own."""
     protocol, overrides = plan.attacks[name]
-    radius = parse_fraction(overrides.get("eps", eps))
-    own = {name: given.share * radius if isinstance(given, OfEps) else given for name, given in overrides.items()}
+    own = {
+        name: given.share * parse_fraction(eps) if isinstance(given, OfEps) else given
+        for name, given in overrides.items()
+    }
     settings: dict[str, Override] = {"eps": eps, **own}
     label, scenario = prepare(protocol, settings)
     assert isinstance(scenario, Attack)
