@@ -14,13 +14,17 @@ from robustbench_kpca.attacks.shared.losses import pixelwise_cross_entropy
 from robustbench_kpca.audit.future_leak import future_leak
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca.records.audit_versions import LATEST, LIMITS
 from robustbench_kpca.strict import did_you_mean
 from robustbench_kpca.types import Images, Labels, LanguageModel, Logits
 
-REPEATED = 1e-6  # largest relative change of logits between two passes on the same batch
-BATCH_MATES = 1e-4  # largest relative change of logits when the other images of the batch are replaced
-ROUNDING = 1e-3  # largest rounding error of logits due to a common offset, relative to their spread
-LOST = 0.5  # largest fraction of samples whose cross-entropy is rounded to zero
+_LIMITS = LIMITS[LATEST]
+REPEATED = _LIMITS["repeated_logits"]  # largest relative change of logits between two passes on the same batch
+BATCH_MATES = _LIMITS[
+    "batch_logits"
+]  # largest relative change of logits when the other images of the batch are replaced
+ROUNDING = _LIMITS["rounding"]  # largest rounding error of logits due to a common offset, relative to their spread
+LOST = _LIMITS["lost_losses"]  # largest fraction of samples whose cross-entropy is rounded to zero
 
 
 @dataclass(frozen=True)

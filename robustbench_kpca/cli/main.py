@@ -16,6 +16,7 @@ from robustbench_kpca.cli import (
     board_index,
     board_plan,
     board_render,
+    board_spot_check,
     check,
     corrupt,
     demo,
@@ -30,6 +31,7 @@ from robustbench_kpca.cli import (
     records_recheck,
     records_rerun,
     records_show,
+    records_submit,
     records_view,
     report,
     reproduce,
@@ -95,12 +97,16 @@ _add(_records, "rerun", records_rerun.rerun, "records ")
 _add(_records, "recheck", records_recheck.recheck, "records ")
 _add(_records, "view", records_view.view, "records ")
 _add(_records, "export", records_export.export, "records ")
+_add(_records, "submit", records_submit.submit, "records ")
 _add(_records, "card", records_card.card, "records ")
 app.add_typer(_records, name="records")
 
-_board = typer.Typer(help="Render a board, list its missing runs, or index all boards.", rich_markup_mode=None)
+_board = typer.Typer(
+    help="Render a board, list its missing runs, check it at random, or index all boards.", rich_markup_mode=None
+)
 _add(_board, "render", board_render.render, "board ")
 _add(_board, "plan", board_plan.plan, "board ")
+_add(_board, "spot-check", board_spot_check.spot_check, "board ")
 _add(_board, "index", board_index.index, "board ")
 app.add_typer(_board, name="board")
 

@@ -26,7 +26,7 @@ def rerun(
         bool,
         typer.Option(
             "--other-versions",
-            help="Go on although packages have other versions; allow for rounding.",
+            help="Go on although packages or the processor differ; allow for rounding.",
         ),
     ] = False,
     workers: Workers = 0,

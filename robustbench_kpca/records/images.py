@@ -18,7 +18,10 @@ from robustbench_kpca.strict import STRICT
 LIMIT = 2**29  # bytes of images of one record, before compression
 SUFFIX = ".images.npz"
 _ARRAYS = ("samples", "clean", "attacked")
-_DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+_DAMAGE = (
+    OSError, ValueError, KeyError, EOFError, TypeError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What zipfile and numpy raise; of RuntimeError: encrypted members, and versions and methods of zip not implemented."""
 
 
 class ImagesFile(BaseModel):

@@ -1,12 +1,14 @@
 """Sentences about a board: its samples, its columns, and how its numbers were made."""
 
 from collections.abc import Iterable
+from html import escape
 from typing import Any
 
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.protocols.agreement import agreement_of
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Inference, parse_scenario
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.spot_check import lines
 from robustbench_kpca.report.agreement import in_full
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column, Evaluation
@@ -129,4 +131,5 @@ def provenance(board: Board) -> list[str]:
         f"- Data digest: {data}; batch size {batch}.",
         f"- Processor: {processor}; device {device}; torch {torch}; timm {timm}.",
         f"- Passes: {forwards:,} forward, {backwards:,} backward; {seconds:.0f} s in all.",
+        *(f"- {escape(line, quote=False)}" for line in lines(board.spot_check, records)),
     ]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from robustbench_kpca.data.known import KNOWN
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
 from robustbench_kpca.protocols.threat import Norm
+from robustbench_kpca.records.audit_versions import fault
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.table import COUNTS
@@ -154,13 +155,8 @@ def reaches_eps(record: Record, scenario: Scenario) -> str | None:
 
 
 def audited_fully(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
-    """Check that an audit has checks, none of them twice."""
-    if record.audit is None:
-        return None
-    names = [check.name for check in record.audit.checks]
-    if not names:
-        return "its audit has no checks"
-    return None if len(set(names)) == len(names) else "its audit has a check twice"
+    """Check that an audit has every check of its version and level, once, and the limits of its version."""
+    return None if record.audit is None else fault(record.audit)
 
 
 def known_data(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001

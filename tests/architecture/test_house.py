@@ -35,9 +35,10 @@ def python(code: str, **options) -> subprocess.CompletedProcess[str]:
 def test_the_report_half_runs_where_torch_cannot_be_imported(board, tmp_path):
     copy = tmp_path / "leaderboards" / board
     copy.mkdir(parents=True)
-    for name in ("board.toml", "records"):
+    for name in ("board.toml", "records", "spot-check.json"):
         source = ROOT / "leaderboards" / board / name
-        (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)
+        if source.exists():
+            (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)
     done = python(
         BLOCKER
         + f"""
