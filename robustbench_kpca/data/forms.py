@@ -116,7 +116,7 @@ class Tokens(Form):
 
     name = "tokens"
     profiles = ("tokens",)
-    spaces = ()
+    spaces: ClassVar[tuple[str, ...]] = ()
 
     def check(self, batch: Tensor) -> None:
         """Refuse values that are no whole numbers of at least 0."""

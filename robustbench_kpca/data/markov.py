@@ -45,7 +45,7 @@ class MarkovSource:
         words = len(self.weights)
         q = np.full((words, words), words**-2.0)
         for _ in range(_ROUNDS):
-            after = np.einsum("ab,abw->bw", q, self.probabilities)
+            after: NDArray[np.float64] = np.einsum("ab,abw->bw", q, self.probabilities)
             if np.abs(after - q).sum() < 1e-14:
                 return after
             q = after

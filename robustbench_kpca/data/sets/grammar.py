@@ -115,7 +115,7 @@ def _drawn(split: str) -> NDArray[np.int32]:
 def _articles(stream: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return the article of each word: one ends at the first end of a line after `ARTICLE` words."""
     found, number, first = np.empty(len(stream), np.int32), 0, 0
-    for place in np.flatnonzero(stream == vocabulary().end):
+    for place in map(int, np.flatnonzero(stream == vocabulary().end)):
         if place + 1 - first >= ARTICLE:
             found[first : place + 1] = number
             number, first = number + 1, place + 1
@@ -126,4 +126,5 @@ def _articles(stream: NDArray[np.int32]) -> NDArray[np.int32]:
 def _factors(name: str, words: int) -> NDArray[np.int64]:
     """Draw how well each word goes with an earlier one, at [earlier, word]."""
     bits = generator(sample_key(SEED, "grammar/weights", name)).bit_generator.random_raw(words * words)
-    return np.array(FACTORS)[(bits >> np.uint64(62)).astype(int)].reshape(words, words)
+    factors: NDArray[np.int64] = np.array(FACTORS)[(bits >> np.uint64(62)).astype(int)].reshape(words, words)
+    return factors
