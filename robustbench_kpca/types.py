@@ -21,8 +21,6 @@ IGNORE = -1
 """Label of a pixel that is excluded from every count and loss."""
 PAD, UNKNOWN = 0, 1
 """Token ids of every vocabulary of labelled texts: padding after the end, and a word that is not in the vocabulary."""
-UNKNOWN_WORD, SWAPPED_WORD = "<unk>", "AAA"
-"""Words of running texts: one that is not in the vocabulary, and the one that word swap puts in place of others."""
 END_OF_LINE = 0
 """Number of the end of a line in the vocabulary of a language model; attacks neither replace nor write it."""
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.types import UNKNOWN_WORD as UNKNOWN_WORD
+from robustbench_kpca.protocols.words import UNKNOWN_WORD as UNKNOWN_WORD
 
 END = "<eos>"
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols.words import SWAPPED_WORD, UNKNOWN_WORD
 from robustbench_kpca.randomness import generator, sample_key
 from robustbench_kpca.registry import Family
-from robustbench_kpca.types import SWAPPED_WORD, UNKNOWN_WORD
 
 WORD_CORRUPTIONS = Family("corruption of words", __name__, "CORRUPTION")
 PROFILE = "words"

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from robustbench_kpca.corruptions.words import PROFILE, Draw
-from robustbench_kpca.types import SWAPPED_WORD
+from robustbench_kpca.protocols.words import SWAPPED_WORD
 
 
 class WordSwapAnywhere:

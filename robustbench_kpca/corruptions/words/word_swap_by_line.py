@@ -22,7 +22,7 @@ import numpy as np
 
 from robustbench_kpca.corruptions.words import PROFILE, Draw
 from robustbench_kpca.corruptions.words._stop_words import STOP_WORDS
-from robustbench_kpca.types import SWAPPED_WORD
+from robustbench_kpca.protocols.words import SWAPPED_WORD
 
 _WORD = re.compile(r"[\w'*@`˗×-]+")
 _BEFORE = "'-_*@"  # not part of a word where they begin it

@@ -19,7 +19,7 @@ from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.text import BLOCK, Text
 from robustbench_kpca.data.vocabulary import Vocabulary
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.types import SWAPPED_WORD
+from robustbench_kpca.protocols.words import SWAPPED_WORD
 
 SPLITS = {"test": "test", "val": "valid", "train": "train"}
 
