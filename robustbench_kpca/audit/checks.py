@@ -35,7 +35,7 @@ from robustbench_kpca.audit.limits import (
 from robustbench_kpca.audit.preflight import BATCH_MATES, LOST, inspect
 from robustbench_kpca.records.audit import Check
 from robustbench_kpca.records.audit_versions import CHECKS as CHECKS_OF
-from robustbench_kpca.records.audit_versions import LATEST
+from robustbench_kpca.records.audit_versions import LATEST, WITHOUT_ATTACKS
 from robustbench_kpca.tasks.audit_plan import SLACK
 from robustbench_kpca.types import Images, Mask
 
@@ -198,10 +198,6 @@ CHECKS: dict[str, Callable[[AuditContext], Check]] = {
 QUICK = CHECKS_OF[LATEST]["quick"]
 """The checks of a quick audit, which need only the attacks of `budgets.QUICK`, of at most 20 steps. Left out are those
 that compare strong attacks with stronger ones, and with attacks without gradients (`docs/audit.md`)."""
-
-
-WITHOUT_ATTACKS = ("preflight", "neighbours")
-"""The checks of tasks without attacks for audits."""
 
 
 def run_checks(context: AuditContext) -> list[Check]:

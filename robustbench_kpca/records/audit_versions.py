@@ -21,6 +21,8 @@ CHECKS: Mapping[int, Mapping[Level, tuple[str, ...]]] = {
     2: {"full": (*FIRST, "reach", "smoothed"), "quick": (*FIRST_QUICK, "reach")},
 }
 """Version -> level -> the names of its checks, in any order."""
+WITHOUT_ATTACKS = ("preflight", "neighbours", "runs", "untouched")
+"""The checks of both levels where a task has no attacks for audits, so that nothing asks for masked gradients."""
 
 _LIMITS_1: Mapping[str, float] = {
     "slope_step": 1 / 16, "slope_directions": 16, "slope_error": 0.5, "flat": 1e-3, "same_direction": 0.9999,
@@ -59,15 +61,21 @@ def limits(version: int, n: int) -> dict[str, float]:
     return {"samples": samples_allowed(n), "slopes": slopes_allowed(n), **LIMITS[version]}
 
 
-def fault(audit: Audit) -> str | None:
-    """Say what an audit lacks that every audit of its version has; None if nothing."""
+def fault(audit: Audit, *, attacked: bool = True) -> str | None:
+    """Say what an audit lacks that every audit of its version has; None if nothing.
+
+    Args:
+        audit: from a record.
+        attacked: whether audits of its task attack the model.
+
+    """
     names = [check.name for check in audit.checks]
     if not names:
         return "its audit has no checks"
     if len(set(names)) < len(names):
         return "its audit has a check twice"
     only_noise = names == ["preflight"] and audit.checks[0].values.get("stochastic") == 1
-    wanted = CHECKS[audit.schema_version][audit.plan.level]
+    wanted = CHECKS[audit.schema_version][audit.plan.level] if attacked else WITHOUT_ATTACKS
     if not only_noise and set(names) != {*wanted}:
         missing, more = sorted({*wanted} - {*names}), sorted({*names} - {*wanted})
         what = f"lacks {', '.join(missing)}" if missing else f"has the unknown {', '.join(more)}"

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from robustbench_kpca.protocols.scenario import Attack, Scenario
+from robustbench_kpca.records.audit_versions import fault
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks.rules import COMMON, Rule, first
@@ -112,8 +113,14 @@ def _numbered(outcomes: Outcomes, name: str) -> np.ndarray[tuple[int, ...], np.d
     return np.array([known.setdefault(value, len(known)) for value in outcomes[name].tolist()], np.int64)
 
 
+def audited_fully(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
+    """Check that an audit has every check of a task whose audits attack nothing."""
+    return None if record.audit is None else fault(record.audit, attacked=False)
+
+
 RULES: Mapping[str, Rule] = {
     **COMMON,
+    "audited-fully": audited_fully,
     "possible-losses": possible_losses,
     "known-words": known_words,
     "whole-blocks": whole_blocks,
