@@ -15,6 +15,7 @@ from robustbench_kpca.cli import (
     board_plan,
     board_render,
     check,
+    clean,
     corrupt,
     demo,
     diagnose,
@@ -31,6 +32,7 @@ from robustbench_kpca.cli import (
     records_view,
     report,
     reproduce,
+    status,
     sweep,
     train,
     verify,
@@ -82,6 +84,8 @@ _add(app, "reproduce", reproduce.reproduce)
 _add(app, "train", train.train)
 _add(app, "list", listing.listing)
 _add(app, "corrupt", corrupt.corrupt)
+_add(app, "status", status.status)
+_add(app, "clean", clean.clean)
 _add(app, "doctor", doctor.doctor)
 app.add_typer(picture.app, name="picture")
 
@@ -131,7 +135,7 @@ def main(arguments: list[str]) -> int:
         traceback.print_exc()  # a bug: its report needs the traceback
         return _fail("this is a bug of robustbench-kpca: please report the lines above", 3)
     if code == _INTERRUPTED:
-        return _fail("interrupted; finished records are kept; run the same command (train: with --resume) to resume", 3)
+        return _fail("interrupted; what is finished is kept; run the same command (train: with --resume) to resume", 3)
     return code if isinstance(code, int) else 0
 
 

@@ -186,7 +186,7 @@ class Processes:
     def _stop(self) -> None:
         """End all processes: the idle ones at once, the others after they have written their journals."""
         for worker in self.workers:
-            if worker.shard is not None:
+            if worker.shard is not None or not worker.ready:
                 worker.process.terminate()
             worker.pipe.close()
         until = time.monotonic() + GRACE

@@ -19,9 +19,12 @@ class Schedule:
     """
 
     def __init__(
-        self, shards: Sequence[Shard], pauses: Sequence[float] = PAUSES, clock: Callable[[], float] = time.monotonic
+        self,
+        shards: Sequence[Shard],
+        pauses: Sequence[float] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.pauses, self.clock = pauses, clock
+        self.pauses, self.clock = PAUSES if pauses is None else pauses, clock
         self.waiting = deque(shards)
         self.paused: list[tuple[float, Shard]] = []
         self.running: set[Shard] = set()

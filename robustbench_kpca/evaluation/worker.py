@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -130,24 +130,18 @@ def serve(pipe: Connection, number: int, threads: int) -> None:
         torch.cuda.set_device(number % torch.cuda.device_count())
     models: dict[str, nn.Module] = {}
     bench: _Bench | None = None
-    with ExitStack() as stack:
+    with ExitStack() as stack, suppress(EOFError, OSError):  # the pipe is closed: there is nothing more to do
         pipe.send(("ready", None))
         while not _Journal.stopping:
-            try:
-                kind, content = pipe.recv()
-            except (EOFError, OSError):
-                return
+            kind, content = pipe.recv()
             if kind == "work":
                 stack.pop_all().close()
                 answer, bench = _begin(content, models, stack)
             else:
                 assert bench is not None
                 answer = _make(bench, content, pipe)
-            try:
-                if answer is not None:
-                    pipe.send(answer)
-            except OSError:
-                return
+            if answer is not None:
+                pipe.send(answer)
 
 
 def _begin(
