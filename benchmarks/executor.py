@@ -48,9 +48,9 @@ def loops(model: str, samples: int, repeats: int, batch_size: int, steps: int) -
             return time.perf_counter() - started, _cpu(backend) - spent
 
     with ExitStack() as stack:
-        backends = {"one plain loop": None, **{
-            f"shards in {count} process{'es'[:2 * (count > 1)]}": stack.enter_context(Processes(count)) for count in (1, 2)
-        }}  # fmt: skip
+        backends: dict[str, Processes | None] = {"one plain loop": None}
+        for count, name in ((1, "shards in one process"), (2, "shards in two processes")):
+            backends[name] = stack.enter_context(Processes(count))
         first = {name: once(backend)[0] for name, backend in backends.items()}
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in backends}
         for _ in range(repeats):
