@@ -94,22 +94,30 @@ def plan_shards(ids: Sequence[str], key: str, size: int) -> list[Shard]:
 
 
 def write_shard(folder: Path, shard: Shard, outcomes: Outcomes, made: Made) -> None:
-    """Write the file of a finished shard, whole or not at all: a line of JSON, then the compressed outcomes."""
-    body = zlib.compress(outcomes.to_csv(), 1)
-    head = {"digest": shard.digest, "sha256": sha256(body), **asdict(made)}
-    write_atomic(folder / shard.name, json.dumps(head).encode() + b"\n" + body)
+    """Write the file of a finished shard, whole or not at all.
+
+    Its first line has the shard's digest and the SHA-256 of the rest: a line with `made`, then the compressed outcomes.
+    """
+    rest = json.dumps(asdict(made)).encode() + b"\n" + zlib.compress(outcomes.to_csv(), 1)
+    write_atomic(folder / shard.name, _first_line(shard, rest) + b"\n" + rest)
 
 
 def read_shard(folder: Path, shard: Shard) -> tuple[Made, bytes] | None:
     """Return what `write_shard` wrote, the outcomes as text; None if there is no file, or another or a damaged one."""
     try:
-        head, _, body = (folder / shard.name).read_bytes().partition(b"\n")
-        found = json.loads(head)
-        if found.pop("digest") != shard.digest or found.pop("sha256") != sha256(body):
-            return None
-        return Made(**found | {"remarks": tuple(found["remarks"])}), zlib.decompress(body)
-    except (OSError, ValueError, KeyError, TypeError, zlib.error):
+        content = (folder / shard.name).read_bytes()
+    except OSError:
         return None
+    first, _, rest = content.partition(b"\n")
+    if first != _first_line(shard, rest):
+        return None
+    made, _, body = rest.partition(b"\n")
+    found = json.loads(made)
+    return Made(**found | {"remarks": tuple(found["remarks"])}), zlib.decompress(body)
+
+
+def _first_line(shard: Shard, rest: bytes) -> bytes:
+    return f"{shard.digest} {sha256(rest)}".encode()
 
 
 def merge(folder: Path, shards: Sequence[Shard], table: Table, cells: Sequence[tuple[str, int]]) -> Outcomes:

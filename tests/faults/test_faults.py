@@ -48,10 +48,17 @@ def shards(folder):
 
 @pytest.mark.parametrize("asked", [ATTACK, GRID, {"protocol": "clean"}], ids=["attack", "grid", "clean"])
 def test_processes_make_the_record_of_one(asked, toy, digits, tmp_path):
+    told = []
     records = [
-        evaluate(f"{toy}/toy.py:build", digits, out=tmp_path / str(processes), processes=processes, **HOW, **asked)
+        evaluate(
+            f"{toy}/toy.py:build", digits, out=tmp_path / str(processes), processes=processes,
+            progress=lambda done, total, **news: told.append((done, total, news)), **HOW, **asked,
+        )
         for processes in (1, 3)
-    ]
+    ]  # fmt: skip
+    done, total, news = told[-1]
+    assert done == total == len(digits) * (5 if asked is GRID else 1)
+    assert news["stage"].startswith("6 of 6 shards")
     assert tables(tmp_path / "1") == tables(tmp_path / "3")
     one, other = (record.model_dump(exclude={"created", "seconds"}) for record in records)
     assert one == other

@@ -89,8 +89,7 @@ def test_a_shard_that_is_not_whole_or_not_the_one_asked_for_is_not_read(tmp_path
         assert read_shard(tmp_path, shard) is None, length
     for place in random.Random(0).sample(range(len(whole)), 60):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        found = read_shard(tmp_path, shard)
-        assert found is None or found[1] == text  # the line before the outcomes may hold another time
+        assert read_shard(tmp_path, shard) is None, place
     path.write_bytes(whole)
     path.rename(tmp_path / other.name)  # a name alone proves nothing
     assert read_shard(tmp_path, other) is None
