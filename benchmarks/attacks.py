@@ -49,6 +49,7 @@ from robustbench_kpca.protocols.scenario import Attack as AttackProtocol
 from robustbench_kpca.tasks import task_named
 
 BATCH_SIZE = 32
+DUEL_BATCH_SIZE = 64  # of ours and of torchattacks: the default of `evaluate`
 REFERENCE_BATCH_SIZE = 128  # of the reference AutoAttack, whose time depends little on it
 REFERENCE = Callable[[nn.Module, Tensor, Tensor], Tensor]
 """Maps (model, images, labels) to a boolean per image: whether the model is robust."""
@@ -166,7 +167,7 @@ def torchattacks(name: str, reach: float | None = None, **options: Any) -> REFER
 
         torch.manual_seed(0)
         attacker, robust = getattr(library, name)(model, **options), []
-        for x, y in zip(images.split(BATCH_SIZE), labels.split(BATCH_SIZE), strict=True):
+        for x, y in zip(images.split(DUEL_BATCH_SIZE), labels.split(DUEL_BATCH_SIZE), strict=True):
             attacked = attacker(x, y)
             far = (attacked - x).flatten(1).norm(dim=1) > (torch.inf if reach is None else reach)
             robust.append(correct(model, x, y) & (correct(model, attacked, y) | far))
@@ -199,7 +200,7 @@ class Duel:
     reference: REFERENCE
     overrides: dict[str, Any] = field(default_factory=dict)
     few: bool = False
-    batch_size: int = BATCH_SIZE
+    batch_size: int = DUEL_BATCH_SIZE
 
 
 def _pgd(model: str, eps: int) -> Duel:
@@ -233,16 +234,15 @@ VERSUS = {
     "APGD-L2, 0.5, robust": Duel(
         ROBUST, "apgd-ce-linf-8_255", reference_autoattack(0.5, "apgd-ce", norm="L2"), {"norm": "l2", "eps": 0.5}
     ),
-    "PGD-40, 2/255, peer": replace(_pgd(PEER, 2), few=True, batch_size=64),
+    "PGD-40, 2/255, peer": replace(_pgd(PEER, 2), few=True),
     "FAB, untargeted, 2/255, peer": Duel(
         PEER,
         "fab-t-linf-8_255",
         torchattacks("FAB", norm="Linf", eps=2 / 255, steps=20, n_classes=10),
         {"eps": "2/255", "targets": 0, "steps": 20},
         few=True,
-        batch_size=64,
     ),
-    "AutoAttack, 2/255, peer": replace(_ensemble(PEER, 2, "autoattack-linf-8_255", few=True), batch_size=64),
+    "AutoAttack, 2/255, peer": _ensemble(PEER, 2, "autoattack-linf-8_255", few=True),
 }
 
 

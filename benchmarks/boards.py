@@ -33,8 +33,8 @@ def column(title: str, protocol: str, metric: str, extra: str = "") -> str:
     return f'[[column]]\ntitle = "{title}"\nprotocol = "{protocol}"\nmetric = "{metric}"\n{extra}'
 
 
-def make(folder: Path, records: int) -> None:
-    """Write a board.toml and so many records, from committed ones with other names and outcomes."""
+def make(folder: Path, records: int, metrics: tuple[str, ...] | None = ("clean_accuracy", "robust_accuracy")) -> None:
+    """Write a board.toml and so many records, from committed ones with other names and outcomes; None: all metrics."""
     (folder / "records").mkdir(parents=True)
     models = [f"model_{number:04d}" for number in range(records // 10)]
     text = 'title = "Synthetic"\nintro = ""\ndata = "digits"\nsplit = "test"\nseed = 0\nrank_by = "PGD-20 8/255"\n'
@@ -79,7 +79,7 @@ def make(folder: Path, records: int) -> None:
             source.model_copy(
                 update={
                     "spec": spec, "audit": audit, "passes": passes, "outcomes_file": OutcomesFile.of(outcomes, spec),
-                    "metrics": measure(outcomes, scenario, ("clean_accuracy", "robust_accuracy")),
+                    "metrics": measure(outcomes, scenario, metrics),
                 }
             ).attach(outcomes).save(folder / "records")  # fmt: skip
 

@@ -1,6 +1,17 @@
 """The errors of the package: each has a one-line message and an exit code for the command line."""
 
 
+def printable(text: str) -> str:
+    """Return text in one line as a terminal may be given it: what is not printable becomes a replacement character.
+
+    So no name from a record moves the cursor, clears the screen or turns the direction of writing.
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else " " if letter.isspace() else "\N{REPLACEMENT CHARACTER}"
+                   for letter in text)  # fmt: skip
+
+
 class BenchmarkError(Exception):
     """An expected kind of failure; the message states what was met, what was expected and what to do.
 
@@ -11,7 +22,7 @@ class BenchmarkError(Exception):
 
     def __init__(self, met: str, *, expected: str = "", fix: str = "") -> None:
         parts = [met, f"expected {expected}" if expected else "", fix]
-        super().__init__("; ".join(" ".join(part.split()) for part in parts if part))
+        super().__init__(printable("; ".join(" ".join(part.split()) for part in parts if part)))
 
 
 class BadInputError(BenchmarkError):

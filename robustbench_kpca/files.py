@@ -1,15 +1,21 @@
 """Write files atomically (complete or not at all), and make safe file names."""
 
+import contextlib
 import errno
 import hashlib
 import os
 import re
+import socket
 import stat
 import tempfile
+import time
+from functools import lru_cache
 from pathlib import Path
 
 from robustbench_kpca.errors import BadInputError, EvaluationError
 
+OLD = 86_400
+"""Seconds after which a file that nobody names is taken for left behind: no write takes a day."""
 _DISK_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
 
 
@@ -35,15 +41,17 @@ def require_file(path: Path, what: str = "file") -> None:
         raise BadInputError(f"{what} {path} cannot be read (it is {kind})", expected="an ordinary file")
 
 
-def read_file(path: Path, what: str = "file") -> bytes:
-    """Return the content of an ordinary file; `what` it is, in errors.
+def read_file(path: Path, what: str = "file", most: int | None = None) -> bytes:
+    """Return the content of an ordinary file of at most `most` bytes; `what` it is, in errors.
 
     Raises:
-        BadInputError: as `require_file`, or it cannot be read.
+        BadInputError: as `require_file`, or it is larger, or it cannot be read.
 
     """
     require_file(path, what)
     try:
+        if most is not None and path.stat().st_size > most:
+            raise BadInputError(f"{what} {path} has {path.stat().st_size:,} bytes", expected=f"at most {most:,}")
         return path.read_bytes()
     except OSError as error:
         raise _unreadable(path, what, error) from None
@@ -84,7 +92,8 @@ def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
 
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".rbk-", suffix=".tmp")
+    sweep_unfinished(path.parent)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{_HIDDEN}{_host()}-{os.getpid()}-", suffix=_UNFINISHED)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -96,6 +105,45 @@ def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+_HIDDEN, _UNFINISHED = ".rbk-", ".tmp"
+_SWEPT: dict[Path, float] = {}  # folder -> when this process last swept it
+
+
+def sweep_unfinished(folder: Path) -> None:
+    """Delete hidden files that a killed process left while it wrote: older than a day, their process not alive here.
+
+    A process sweeps a folder once an hour at most.
+    """
+    now, key = time.time(), folder.absolute()
+    if now - _SWEPT.get(key, 0) < 3600:
+        return
+    _SWEPT[key] = now
+    with contextlib.suppress(OSError):
+        for path in folder.glob(f"{_HIDDEN}*{_UNFINISHED}"):
+            if now - path.stat().st_mtime > OLD and not _is_owned(path.name):
+                path.unlink(missing_ok=True)
+
+
+def _is_owned(name: str) -> bool:
+    """Tell whether the process that wrote a hidden file still runs on this host."""
+    host, _, rest = name.removeprefix(_HIDDEN).partition("-")
+    number = rest.partition("-")[0]
+    if host != _host() or not number.isdecimal() or len(number) > 9:
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@lru_cache(maxsize=1)
+def _host() -> str:
+    return sha256(socket.gethostname().encode())[:8]
 
 
 def require_writable(folder: Path) -> None:

@@ -20,7 +20,9 @@ Keys: TypeAlias = Int64[Tensor, " batch"]
 IGNORE = -1
 """Label of a pixel that is excluded from every count and loss."""
 PAD, UNKNOWN = 0, 1
-"""Token ids of every vocabulary: padding after the end, and a word that is not in the vocabulary."""
+"""Token ids of every vocabulary of labelled texts: padding after the end, and a word that is not in the vocabulary."""
+END_OF_LINE = 0
+"""Number of the end of a line in the vocabulary of a language model; attacks neither replace nor write it."""
 
 State: TypeAlias = dict[str, Tensor]
 Loss: TypeAlias = Callable[[Tensor], Tensor]
@@ -55,10 +57,18 @@ class LanguageModel(Protocol):
 class Query(Protocol):
     """The only access of an attack to the model. Every image is a proposal and must lie in the ball and the box.
 
+    Of texts, words by number are proposals, at most so many of them replaced; distributions over words, (batch,
+    vocabulary, 1, length), are no texts: their passes count, but they decide nothing.
+
     The attack loop runs the model, counts the passes of each sample and records misclassified proposals. With
     `outside`, images may leave the ball, but not the box: attacks that minimise the perturbation need this. A
     misclassified image then counts only if it lies in the ball.
     """
+
+    @property
+    def classes(self) -> int:
+        """Number of classes of the logits; of a language model, of words."""
+        ...
 
     def logits(self, x: Images, *, outside: bool = False) -> Logits:
         """One forward pass per sample."""

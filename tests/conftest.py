@@ -74,7 +74,8 @@ def few_resamples():
     from robustbench_kpca.metrics.shared import metric
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metric, "bootstrap", partial(metric.bootstrap, resamples=100))
+        for name in ("bootstrap", "bootstraps"):
+            patch.setattr(metric, name, partial(getattr(metric, name), resamples=100))
         yield
 
 

@@ -8,6 +8,7 @@ class PlainQuery:
 
     def __init__(self, model, look=lambda images, rows, outside: None, rows=None):
         self.model, self.look, self.index = model, look, rows
+        self.classes = getattr(model, "vocab_size", 0)
         self.forwards = self.backwards = 0
 
     def logits(self, x, *, outside=False):

@@ -156,7 +156,7 @@ class Tagging(Compute):
     def results(self, name, runner, data, protocol, journal):
         return TagResults(name, runner, data, journal)
 
-    def rows(self, sample, space):
+    def rows(self, sample, data, space):
         size = float(distance(sample.worst[None], sample.clean[None], "linf"))
         row = {"sample": sample.id, "broken_by": sample.broken_by, "linf": size}
         return [row | {name: getattr(sample, name) for name in COUNTS}]

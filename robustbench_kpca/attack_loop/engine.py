@@ -4,18 +4,21 @@ An attack only proposes images. The engine runs the model, checks the proposals,
 broken sample by a forward pass without gradients. `cascade` decides where a sample goes next.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from robustbench_kpca.attack_loop.cascade import Cascade
-from robustbench_kpca.attack_loop.checks import check_proposal
+from robustbench_kpca.attack_loop.checks import Checks
 from robustbench_kpca.attack_loop.foresight import Layout
 from robustbench_kpca.attack_loop.later_runs import LaterRuns
 from robustbench_kpca.attack_loop.pool import Candidate, Pool
 from robustbench_kpca.attack_loop.pool import Sample as Sample  # re-exported for users of the engine
 from robustbench_kpca.attack_loop.query import CountingQuery, Tally, Worst, check_clean
+from robustbench_kpca.attack_loop.saved import packed, unpacked
+from robustbench_kpca.attack_loop.sets import set_of
 from robustbench_kpca.attack_loop.success import Success
 from robustbench_kpca.attack_loop.targets import check_budget, targets_of
 from robustbench_kpca.attacks import ATTACKS
@@ -68,9 +71,11 @@ class Engine:
     ) -> None:
         self.runner, self.scenario, self.success = runner, scenario, success
         self.ids, self.seed, self.sink = ids, seed, sink
-        self.threat = scenario.threat
+        self.threat, self.allowed = scenario.threat, set_of(scenario.threat)
         self.space = InputSpace.of(runner.model, scenario.space)
         self.pools = [Pool(stage.attack, build_attack(stage), stage.restarts) for stage in scenario.stage]
+        for pool in self.pools:
+            self.allowed.require_attack(pool.name, pool.attack)
         success.check_protocol(scenario, {pool.name: pool.attack for pool in self.pools})
         self.cascade = Cascade(scenario, success, self.pools, runner.draws, sink)
         self.candidates = self.cascade.candidates
@@ -102,6 +107,15 @@ class Engine:
                 return
             on_batch()
 
+    def given(self, images: Images) -> Images:
+        """Return the images that attacks start from: in the protocol's space, clipped if the protocol says so."""
+        given = self.space.enter(images)
+        return given.clamp(0, 1) if self._clips else given
+
+    @property
+    def _clips(self) -> bool:
+        return self.scenario.clip and self.scenario.space == "normalised"
+
     def _enter_batch(self, indices: list[int], images: Images, labels: Labels) -> None:
         """Run the clean forward pass and queue the samples; with true labels, misclassified ones are not attacked."""
         self.entered += len(indices)
@@ -110,9 +124,8 @@ class Engine:
         check_clean(logits, labels)
         check_budget(self.scenario, images)
         targets = targets_of(self.scenario, self.seed, [self.ids[index] for index in indices], logits, labels)
-        predicted, given = logits.argmax(1), self.space.enter(images)
-        if self.scenario.clip and self.scenario.space == "normalised":
-            given = given.clamp(0, 1)
+        predicted, given = logits.argmax(1), self.given(images)
+        if self._clips:
             logits = self.runner.logits(self.space.leave(given).to(self.runner.device))
         prediction, margins = self.success.judge(logits, targets, self.threat.sign)
         ranks = self.success.rank(logits, labels).tolist()
@@ -191,7 +204,7 @@ class Engine:
         state = {key: rows for key, rows in state.items() if key not in own}
         worst = Worst(own["loop.worst"], own["loop.margin"], own["loop.prediction"], own["loop.rank"])
         query = CountingQuery(
-            self.runner, self.space, self.success, pool.name, self.threat, own["loop.clean"], own["loop.label"],
+            self.runner, self.space, self.success, pool.name, self.allowed, own["loop.clean"], own["loop.label"],
             own["loop.truth"], worst, stops=self.cascade.stops,
         )  # fmt: skip
         state = pool.attack.step(state, self.threat, query) | own
@@ -248,7 +261,9 @@ class Engine:
         clean = torch.stack([candidate.sample.clean for candidate in batch]).to(device)
         targets = self.success.join([candidate.sample.target for candidate in batch], device)
         labels = self.success.join([candidate.sample.label for candidate in batch], device)
-        check_proposal(images, clean, self.threat, self.pools[batch[0].sample.stage].name)
+        checks = Checks()
+        self.allowed.check(images, clean, self.pools[batch[0].sample.stage].name, checks)
+        checks.settle()
         logits = self.runner.logits(self.space.leave(images))
         prediction, margins = self.success.judge(logits, targets, self.threat.sign)
         answers, ranks = self.success.split(prediction), self.success.rank(logits, labels).tolist()
@@ -256,13 +271,14 @@ class Engine:
             self.cascade.confirm(candidate, answer, margin, rank)
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Return all unfinished samples as plain values and tensors.
+        """Return all unfinished samples as plain values and tensors, without their clean images (`saved`).
 
         One entry per sample: its place, the sample, its state if it has one, and the image to be confirmed.
         """
 
         def entry(place: str, sample: Sample, state: State | None, **more: Any) -> dict[str, Any]:
-            return {"place": place, "sample": vars(sample), "state": _on_cpu(state), **more}
+            content = {"place": place, "sample": vars(sample), "state": _on_cpu(state), **more}
+            return {"index": sample.index, "content": packed(content, sample.clean)}
 
         entries = [entry("claims", one.sample, one.state, image=one.image, final=one.final) for one in self.candidates]
         for pool in self.pools:
@@ -273,9 +289,10 @@ class Engine:
             entries += [entry("waiting", sample, state) for sample, state in pool.waiting]
         return entries
 
-    def restore(self, entries: list[dict[str, Any]]) -> None:
-        """Put the samples of a snapshot back into their places."""
-        for entry in entries:
+    def restore(self, entries: list[dict[str, Any]], clean: Mapping[int, Tensor]) -> None:
+        """Put the samples of a snapshot back into their places; `clean` holds what `given` returns of each."""
+        for stored in entries:
+            entry = unpacked(stored["content"], clean[stored["index"]])
             sample, state = Sample(**entry["sample"]), entry["state"]
             if state is not None:
                 state = {key: rows.to(self.runner.device) for key, rows in state.items()}

@@ -19,6 +19,8 @@ class Runs(Protocol):
     """Anything that runs a model: an `inference.runner.Runner`, or `WholeBatches`."""
 
     model: nn.Module
+    classes: int | None
+    """Number of classes of its logits; None until it has answered."""
 
     def logits(self, x: Images) -> Logits:
         """One forward pass."""
@@ -34,17 +36,20 @@ class WholeBatches:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
+        self.classes: int | None = None
 
     def logits(self, x: Images) -> Logits:
         """One forward pass; logits in single precision."""
         with torch.no_grad():
             logits: Logits = self.model(x).float()
+        self.classes = logits.shape[1]
         return logits
 
     def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
         """One forward and one backward pass."""
         x = x.detach().requires_grad_()
         logits: Tensor = self.model(x).float()
+        self.classes = logits.shape[1]
         losses = loss(logits)
         (gradient,) = torch.autograd.grad(losses.sum(), x)
         return losses.detach(), gradient, logits.detach()
@@ -66,6 +71,11 @@ class PlainQuery:
     loss: Callable[[Rows], Loss] | None = None
     losses: list[PerSample] = field(default_factory=list)
     index: Rows = field(default_factory=lambda: slice(None))
+
+    @property
+    def classes(self) -> int:
+        """Number of classes of the logits; 0 until the model has answered."""
+        return self.runs.classes or 0
 
     def logits(self, x: Images, *, outside: bool = False) -> Logits:  # noqa: ARG002 (nothing is checked)
         """One forward pass."""

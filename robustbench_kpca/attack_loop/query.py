@@ -1,4 +1,4 @@
-"""The attack's access to the model: checks that images lie in ball and box, counts passes, records broken samples."""
+"""The attack's access to the model: checks what is proposed, counts passes, records broken samples."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -8,16 +8,15 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor, nn
 
-from robustbench_kpca.attack_loop.checks import Checks, check_box, check_proposal
+from robustbench_kpca.attack_loop.checks import Checks
 from robustbench_kpca.attack_loop.counted_model import CountedModel, Counters, nonfinite_gradient
+from robustbench_kpca.attack_loop.sets.base import PerturbationSet
 from robustbench_kpca.attack_loop.success import Success
-from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.attacks.shared.rows import choose, waits
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.guard import unharmed
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.runner import Runner
-from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Labels, Logits, Loss, Mask, PerSample
 
 
@@ -66,7 +65,7 @@ class CountingQuery:
         space: InputSpace,
         success: Success,
         attack: str,
-        threat: Threat,
+        allowed: PerturbationSet,
         clean: Images,
         labels: Labels,
         truth: Labels,
@@ -74,12 +73,21 @@ class CountingQuery:
         *,
         stops: bool,
     ) -> None:
-        self.runner, self.space, self.success, self.attack, self.threat = runner, space, success, attack, threat
+        self.runner, self.space, self.success, self.attack = runner, space, success, attack
+        self.allowed, self.threat = allowed, allowed.threat
         self.clean, self.labels, self.truth, self.worst, self.stops = clean, labels, truth, worst, stops
         self.counts = labels.new_zeros((len(COUNTS), len(labels)))
         self.forwards, self.backwards, self.nonfinite, self.zero_gradients = self.counts
         self.broken = labels.new_zeros(len(labels), dtype=torch.bool)
         self.checks = Checks()
+
+    @property
+    def classes(self) -> int:
+        """Number of classes of the logits; of a language model, of words."""
+        if self.runner.classes is None:  # the run was resumed, and nothing was shown yet
+            self.runner.logits(self.space.leave(self.clean[:1]))
+        assert self.runner.classes is not None
+        return self.runner.classes
 
     @property
     def tally(self) -> Tally:
@@ -166,17 +174,16 @@ class CountingQuery:
             raise nonfinite_gradient(torch.tensor(rows) != 0, self.attack)
 
     def _check(self, rows: Rows, x: Images, outside: bool) -> None:
-        if outside:
-            check_box(x, self.threat, self.attack, self.checks)
-        else:
-            check_proposal(x, self.clean[rows], self.threat, self.attack, self.checks)
+        self.allowed.check(x, self.clean[rows], self.attack, self.checks, outside=outside)
 
     def _note(self, rows: Rows, x: Images, logits: Logits, outside: bool) -> None:
         _add(self.forwards, rows, self.runner.draws)
+        if not self.allowed.is_input(x):
+            return
         prediction, margins = self.success.judge(logits, self.labels[rows], self.threat.sign)
         broken = self.success.reached(prediction, self.labels[rows], targeted=self.threat.targeted)
         if outside:
-            far = distance(x, self.clean[rows], self.threat.norm) > self.threat.eps
+            far = self.allowed.beyond(x, self.clean[rows])
             broken &= ~far
             margins = torch.where(far, torch.inf, margins)
         better = margins < self.worst.margin[rows]
@@ -203,6 +210,10 @@ class _Rows:
 
     def __init__(self, whole: CountingQuery, rows: Labels) -> None:
         self.whole, self.index = whole, rows
+
+    @property
+    def classes(self) -> int:
+        return self.whole.classes
 
     def logits(self, x: Images, *, outside: bool = False) -> Logits:
         return self.whole.logits_of(self.index, x, outside)

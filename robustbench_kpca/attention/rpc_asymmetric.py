@@ -10,7 +10,7 @@ from torch import Tensor
 
 from robustbench_kpca.attention.rpc import Observer, Pursuit
 from robustbench_kpca.attention.softmax import SoftmaxAttention
-from robustbench_kpca.attention.symmetric import Tokens, merge_heads, require_key_mask, split_heads
+from robustbench_kpca.attention.symmetric import Tokens, merge_heads, require_key_mask
 
 
 class AsymmetricRPCAttention(SoftmaxAttention):
@@ -29,11 +29,9 @@ class AsymmetricRPCAttention(SoftmaxAttention):
     def forward(self, x: Tokens, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tokens:
         """Map tokens to tokens; later tokens (`is_causal`) or padding (a `KeyMask`) are hidden, other masks refused."""
         require_key_mask(self, attn_mask, causal=is_causal)
-        q, k, v = split_heads(self.qkv(x), 3, self.num_heads)
+        q, k, v = self.queries_keys_values(x)
         dropout = self.attn_drop.p if self.training else 0.0
-        mixed = self.pursuit(
-            self.k_norm(k), v, self.q_norm(q), causal=is_causal, mask=attn_mask, dropout=dropout, observer=self.observer
-        )
+        mixed = self.pursuit(k, v, q, causal=is_causal, mask=attn_mask, dropout=dropout, observer=self.observer)
         out: Tensor = self.proj_drop(self.proj(merge_heads(mixed)))
         return out
 

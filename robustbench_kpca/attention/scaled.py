@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.attention.softmax import SoftmaxAttention
-from robustbench_kpca.attention.symmetric import Tokens, merge_heads, refuse_options, split_heads
+from robustbench_kpca.attention.symmetric import Tokens, merge_heads, refuse_options
 from robustbench_kpca.errors import BadInputError
 
 FORMS = ("matrix", "alpha")
@@ -21,6 +21,9 @@ class ScaledAttention(SoftmaxAttention):
 
     `matrix`: S is a parameter `s` of shape (heads, tokens, tokens), for one number of tokens only. `alpha`: `s` is one
     number, and S = s softmax(K K^T / sqrt(D)). Initially `s` is 0, and the layer is softmax attention.
+
+    In the causal form both softmaxes hide later tokens, and of the matrix S only the entries at and below the diagonal
+    are used: V'_t = V_t - sum_{j <= t} S_tj V_j. Fewer tokens than its size then use its upper left part.
     """
 
     takes_key_mask = False
@@ -34,15 +37,19 @@ class ScaledAttention(SoftmaxAttention):
         self.s = nn.Parameter(torch.zeros(num_heads, tokens, tokens) if form == "matrix" else torch.zeros(()))
 
     def forward(self, x: Tokens, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tokens:
-        """Map tokens to tokens; masks are refused, since vision models need none."""
-        if attn_mask is not None or is_causal:
-            raise BadInputError(f"a mask for {type(self).__name__}", expected="no mask")
+        """Map tokens to tokens; later tokens may be hidden (`is_causal`), other masks are refused."""
+        if attn_mask is not None:
+            raise BadInputError(f"a mask for {type(self).__name__}", expected="no mask, or is_causal=True")
         tokens = x.shape[1]
-        if self.form == "matrix" and tokens != self.s.shape[-1]:
-            raise BadInputError(f"{tokens} tokens", expected=f"{self.s.shape[-1]}, the size of the learned matrix S")
-        q, k, v = split_heads(self.qkv(x), 3, self.num_heads)
-        scaled = self.s @ v if self.form == "matrix" else self.s * F.scaled_dot_product_attention(k, k, v)
-        mixed = F.scaled_dot_product_attention(q, k, v - scaled, dropout_p=self.attn_drop.p if self.training else 0.0)
+        if self.form == "matrix" and not (tokens <= len(self.s[0]) if is_causal else tokens == len(self.s[0])):
+            raise BadInputError(f"{tokens} tokens", expected=f"{len(self.s[0])}, the size of the learned matrix S")
+        q, k, v = self.queries_keys_values(x)
+        if self.form == "alpha":
+            scaled = self.s * F.scaled_dot_product_attention(k, k, v, is_causal=is_causal)
+        else:
+            scaled = (self.s[:, :tokens, :tokens].tril() if is_causal else self.s) @ v
+        dropout = self.attn_drop.p if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(q, k, v - scaled, dropout_p=dropout, is_causal=is_causal)
         out: Tensor = self.proj_drop(self.proj(merge_heads(mixed)))
         return out
 

@@ -9,7 +9,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from robustbench_kpca.attention._rotary import require_pairs, rotated
 from robustbench_kpca.attention.symmetric import (
+    Heads,
     Tokens,
     merge_heads,
     refuse_options,
@@ -22,8 +24,8 @@ from robustbench_kpca.attention.symmetric import (
 class SoftmaxAttention(nn.Module):
     """out = proj(softmax(Q K^T / sqrt(D)) V), with (Q, K, V) = qkv(x), one linear layer of width 3C.
 
-    With `qk_norm`, every query and key is first normalised by its own `norm_layer`. The parameters are what timm
-    >= 1.0.23 passes to an `attn_layer`.
+    With `qk_norm`, every query and key is first normalised by its own `norm_layer`. With `rotary`, queries and keys are
+    turned by their place. The other parameters are what timm >= 1.0.23 passes to an `attn_layer`.
     """
 
     takes_key_mask = True
@@ -41,10 +43,14 @@ class SoftmaxAttention(nn.Module):
         norm_layer: Any = None,
         device: Any = None,
         dtype: Any = None,
+        rotary: bool = False,
     ) -> None:
         super().__init__()
         require_heads(dim, num_heads)
         refuse_options(self, scale_norm=scale_norm)
+        if rotary:
+            require_pairs(dim // num_heads)
+        self.rotary = rotary
         self.num_heads, width = num_heads, dim // num_heads
         self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias, device=device, dtype=dtype)
         self.q_norm, self.k_norm = (
@@ -54,14 +60,21 @@ class SoftmaxAttention(nn.Module):
         self.proj = nn.Linear(dim, dim, bias=proj_bias, device=device, dtype=dtype)
         self.proj_drop = nn.Dropout(proj_drop)
 
+    def queries_keys_values(self, x: Tokens) -> tuple[Heads, Heads, Heads]:
+        """Project tokens to (Q, K, V), normalised and turned as the layer's options say."""
+        q, k, v = split_heads(self.qkv(x), 3, self.num_heads)
+        return self.turned(self.q_norm(q)), self.turned(self.k_norm(k)), v
+
+    def turned(self, x: Heads) -> Heads:
+        """Return queries or keys as the softmax sees them: turned by their place, if the layer does so."""
+        return rotated(x) if self.rotary else x
+
     def forward(self, x: Tokens, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tokens:
         """Map tokens to tokens; later tokens (`is_causal`) or padding (a `KeyMask`) are hidden, other masks refused."""
         require_key_mask(self, attn_mask, causal=is_causal)
-        q, k, v = split_heads(self.qkv(x), 3, self.num_heads)
+        q, k, v = self.queries_keys_values(x)
         dropout = self.attn_drop.p if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(
-            self.q_norm(q), self.k_norm(k), v, attn_mask=attn_mask, dropout_p=dropout, is_causal=is_causal
-        )
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, dropout_p=dropout, is_causal=is_causal)
         out: Tensor = self.proj_drop(self.proj(merge_heads(mixed)))
         return out
 

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from robustbench_kpca.attention._rotary import require_pairs, rotated
 from robustbench_kpca.errors import BadInputError
 
 Heads = Float[Tensor, "batch heads tokens head_dim"]
@@ -57,7 +58,8 @@ class SymmetricAttention(nn.Module):
     """out = proj(softmax(K K^T / sqrt(D)) V), with (K, V) = qkv(x).
 
     One linear layer of width 2C gives K (index 0) and V (index 1). Its name is `projection`: `qkv` as in the authors'
-    checkpoints, `kv` in those of FAN. The parameters are what timm >= 1.0.23 passes to an `attn_layer`.
+    checkpoints, `kv` in those of FAN. With `rotary`, keys are turned by their place. The other parameters are what
+    timm >= 1.0.23 passes to an `attn_layer`.
     """
 
     takes_key_mask = True
@@ -76,11 +78,14 @@ class SymmetricAttention(nn.Module):
         device: Any = None,
         dtype: Any = None,
         projection: str = "qkv",
+        rotary: bool = False,
     ) -> None:
         super().__init__()
         require_heads(dim, num_heads)
+        if rotary:
+            require_pairs(dim // num_heads)
         refuse_options(self, qk_norm=qk_norm, scale_norm=scale_norm)
-        self.num_heads = num_heads
+        self.num_heads, self.rotary = num_heads, rotary
         self.projection = projection
         self.add_module(projection, nn.Linear(dim, 2 * dim, bias=qkv_bias, device=device, dtype=dtype))
         self.attn_drop = attn_drop
@@ -89,7 +94,12 @@ class SymmetricAttention(nn.Module):
 
     def keys_and_values(self, x: Tokens) -> tuple[Heads, ...]:
         """Project tokens to (K, V)."""
-        return split_heads(getattr(self, self.projection)(x), 2, self.num_heads)
+        k, v = split_heads(getattr(self, self.projection)(x), 2, self.num_heads)
+        return self.turned(k), v
+
+    def turned(self, k: Heads) -> Heads:
+        """Return keys as the softmax sees them: turned by their place, if the layer does so."""
+        return rotated(k) if self.rotary else k
 
     def attend(self, k: Heads, v: Heads, *, causal: bool = False, mask: KeyMask | None = None) -> Heads:
         """Mix the values of one layer, head by head."""

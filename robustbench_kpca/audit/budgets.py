@@ -1,8 +1,9 @@
 """Resolve the attacks of an audit to protocols; each task lists its attacks (`tasks.audit_plan`)."""
 
 from robustbench_kpca.protocols.scenario import Attack, Override
+from robustbench_kpca.protocols.threat import parse_fraction
 from robustbench_kpca.records.audit import Budget, Level
-from robustbench_kpca.tasks.audit_plan import AuditPlan
+from robustbench_kpca.tasks.audit_plan import AuditPlan, OfEps
 from robustbench_kpca.tasks.prepare import prepare
 
 QUICK = ("fgsm", "pgd", "huge-eps")
@@ -17,7 +18,11 @@ def attacks_of(plan: AuditPlan, level: Level) -> list[str]:
 def budget(plan: AuditPlan, name: str, eps: str | float) -> tuple[str, Attack]:
     """Return label and protocol of an attack of the audit; `eps` applies to attacks that do not set their own."""
     protocol, overrides = plan.attacks[name]
-    settings: dict[str, Override] = {"eps": eps, **overrides}
+    own = {
+        name: given.share * parse_fraction(eps) if isinstance(given, OfEps) else given
+        for name, given in overrides.items()
+    }
+    settings: dict[str, Override] = {"eps": eps, **own}
     label, scenario = prepare(protocol, settings)
     assert isinstance(scenario, Attack)
     return label, scenario

@@ -13,6 +13,7 @@ from torch.nn import functional as F  # noqa: N812
 from robustbench_kpca.attacks.shared.draws import signs
 from robustbench_kpca.attacks.shared.losses import cross_entropy, dlr, margin
 from robustbench_kpca.audit.answers import answer, count, does_not_apply, samples
+from robustbench_kpca.audit.at_eps import reach, smoothed
 from robustbench_kpca.audit.comparisons import (
     black_box,
     huge_eps,
@@ -33,6 +34,8 @@ from robustbench_kpca.audit.limits import (
 )
 from robustbench_kpca.audit.preflight import BATCH_MATES, LOST, inspect
 from robustbench_kpca.records.audit import Check
+from robustbench_kpca.records.audit_versions import CHECKS as CHECKS_OF
+from robustbench_kpca.records.audit_versions import LATEST, WITHOUT_ATTACKS
 from robustbench_kpca.tasks.audit_plan import SLACK
 from robustbench_kpca.types import Images, Mask
 
@@ -40,10 +43,12 @@ from robustbench_kpca.types import Images, Mask
 def preflight(context: AuditContext) -> Check:
     """Run the preflight checks, which an evaluation must pass."""
     size = context.runner.batch_size
-    found = inspect(context.runner, context.images[:size], context.labels[:size])
+    causal = context.task.compute.causal
+    found = inspect(context.runner, context.images[:size], context.labels[:size], causal=causal)
+    shown = f"attacks of the audit see the logits divided by {context.scale:.3g}"
     return answer(
         "preflight", {finding.check: 1 for finding in found}, 0,
-        "; ".join(finding.met for finding in found) or "every preflight check passes",
+        "; ".join(finding.met for finding in found) or f"every preflight check passes; {shown}",
         "attacks on a model that fails a preflight check give meaningless results",
     )  # fmt: skip
 
@@ -180,15 +185,17 @@ CHECKS: dict[str, Callable[[AuditContext], Check]] = {
     "black-box": black_box,
     "gradients": gradients,
     "slope": slope,
+    "reach": reach,
     "ascent": ascent,
     "surrogate": surrogate,
+    "smoothed": smoothed,
     "neighbours": neighbours,
     "order": order,
     "finite": finite,
 }
 
 
-QUICK = ("preflight", "huge-eps", "one-step", "gradients", "slope", "ascent", "neighbours", "finite")
+QUICK = CHECKS_OF[LATEST]["quick"]
 """The checks of a quick audit, which need only the attacks of `budgets.QUICK`, of at most 20 steps. Left out are those
 that compare strong attacks with stronger ones, and with attacks without gradients (`docs/audit.md`)."""
 
@@ -197,7 +204,7 @@ def run_checks(context: AuditContext) -> list[Check]:
     """Run every check of the level; one that raises an exception has no values, and the check `runs` flags it."""
     found = []
     for name, run in CHECKS.items():
-        if context.level == "quick" and name not in QUICK:
+        if (context.level == "quick" and name not in QUICK) or not (context.attacks or name in WITHOUT_ATTACKS):
             continue
         context.meter.stage = name
         check = context.attempt(name, partial(run, context))

@@ -15,7 +15,8 @@ from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.attacks.shared.losses import pixelwise_cross_entropy
 from robustbench_kpca.audit.budgets import attacks_of, budget
 from robustbench_kpca.audit.meter import Meter, again
-from robustbench_kpca.inference.runner import Runner, frozen
+from robustbench_kpca.audit.scale import divided, gaps, scale_of
+from robustbench_kpca.inference.runner import Presentation, Runner, frozen
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.randomness import sample_key
@@ -56,6 +57,9 @@ class AuditContext:
     0 or 1 for one label per image, any value between for one label per pixel. Samples without a correct label are not
     attacked. If an attack raises an exception, it counts as if it changed nothing, and the exception is stored in
     `failures`, which the check `runs` flags.
+
+    `runner` shows the model's own logits, which preflight judges; `shown` shows them divided by `scale`, which attacks
+    and gradients see.
     """
 
     task: Task
@@ -73,6 +77,9 @@ class AuditContext:
     _remaining: dict[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.scale, self.shown = 1.0, self.runner
+        self.scale = scale_of(self.per_batch(self.images, self.labels, lambda logits, _: gaps(logits)))
+        self.shown = _runner_like(self.runner, self.model, divided(self.runner.presentation, self.scale))
         self.clean = self.correct_fraction(self.images, self.labels)
         self.correct = self.clean > 0
 
@@ -87,7 +94,7 @@ class AuditContext:
     @property
     def few_classes(self) -> bool:
         """Whether there are fewer than 3 classes, too few for the DLR loss."""
-        return self.runner.classes is not None and self.runner.classes < 3
+        return self.shown.classes is not None and self.shown.classes < 3
 
     @property
     def attacks(self) -> list[str]:
@@ -114,8 +121,8 @@ class AuditContext:
     def attack(self, name: str, images: Images, labels: Labels) -> PerSample:
         """Run one attack; return the fraction of labels that stay correct, per sample."""
         found: dict[int, Sample] = {}
-        numbers, size = list(range(len(labels))), self.runner.batch_size
-        runner = _runner_like(self.runner, self.model)
+        numbers, size = list(range(len(labels))), self.shown.batch_size
+        runner = _runner_like(self.shown, self.model)
         ids = [str(number) for number in numbers]
         sink = partial(_keep, found)
         engine = Engine(runner, self._scenario(name), self.success, ids, self.seed, sink)
@@ -144,13 +151,19 @@ class AuditContext:
     def trajectory(self, name: str, model: nn.Module | None = None) -> Trajectory:
         """Run an attack to the end of its budget on the correct samples, against `model` (default: the audited one)."""
         scenario, rows = self._scenario(name), self.correct.nonzero()[:, 0]
-        runner = _runner_like(self.runner, self.model if model is None else model)
-        parts = [self._trajectory(runner, scenario, part) for part in rows.split(self.runner.batch_size)]
+        runner = _runner_like(self.shown, self.model) if model is None else self._other(model)
+        parts = [self._trajectory(runner, scenario, part) for part in rows.split(self.shown.batch_size)]
         self.meter.after(again(name), runner)
         images = torch.cat([part.images for part in parts])
         assert bool((distance(images, self.images[rows], "linf") <= self.threat.eps + 1e-6).all())
         assert bool(((images >= 0) & (images <= 1)).all())
         return Trajectory(images, [torch.cat(step) for step in zip(*(part.losses for part in parts), strict=True)])
+
+    def _other(self, model: nn.Module) -> Runner:
+        """Return a runner of another model, whose logits are shown on the scale of its own."""
+        own = _runner_like(self.runner, model)
+        scale = scale_of(torch.cat([gaps(own.logits(x)) for x in self.images.split(own.batch_size)]))
+        return _runner_like(own, model, divided(own.presentation, scale))
 
     def _trajectory(self, runner: Runner, scenario: Attack, rows: Labels) -> Trajectory:
         algorithm, query = build_attack(scenario.stage[0]), PlainQuery(runner)
@@ -172,8 +185,8 @@ class AuditContext:
 
     def per_batch(self, images: Images, labels: Labels, function: Callable[[Logits, Labels], Tensor]) -> Tensor:
         """Apply `function` to logits and labels batch by batch: all logits together may exceed the memory."""
-        parts = zip(images.split(self.runner.batch_size), labels.split(self.runner.batch_size), strict=True)
-        return torch.cat([function(self.runner.logits(x), y) for x, y in parts])
+        parts = zip(images.split(self.shown.batch_size), labels.split(self.shown.batch_size), strict=True)
+        return torch.cat([function(self.shown.logits(x), y) for x, y in parts])
 
     def correct_fraction(self, images: Images, labels: Labels) -> PerSample:
         """Return the fraction of correct labels per sample; NaN and infinite logits are wrong."""
@@ -185,10 +198,10 @@ class AuditContext:
 
     def gradients(self, images: Images, labels: Labels, loss: Callable[[Tensor, Tensor], Tensor]) -> Gradients:
         """Return per-sample losses and gradients, batch by batch."""
-        size, parts = self.runner.batch_size, []
+        size, parts = self.shown.batch_size, []
         with frozen(self.model):
             for x, y in zip(images.split(size), labels.split(size), strict=True):
-                losses, gradient, logits = self.runner.gradient(x, partial(_swapped, loss, y))
+                losses, gradient, logits = self.shown.gradient(x, partial(_swapped, loss, y))
                 parts.append((losses, gradient, _zero_loss(logits, y), all_finite(logits, y)))
         return Gradients(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
@@ -198,9 +211,9 @@ def all_finite(logits: Logits, labels: Labels) -> Mask:  # noqa: ARG001 (signatu
     return torch.isfinite(logits).flatten(1).all(1)
 
 
-def _runner_like(runner: Runner, model: nn.Module) -> Runner:
-    """Return a new runner for `model` with the settings of `runner`."""
-    return Runner(model, runner.batch_size, runner.device, presentation=runner.presentation)
+def _runner_like(runner: Runner, model: nn.Module, presentation: Presentation | None = None) -> Runner:
+    """Return a new runner for `model` with the settings of `runner`, or with another presentation."""
+    return Runner(model, runner.batch_size, runner.device, presentation=presentation or runner.presentation)
 
 
 def _swapped(loss: Callable[[Tensor, Tensor], Tensor], labels: Labels, logits: Tensor) -> Tensor:

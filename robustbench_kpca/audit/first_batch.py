@@ -6,10 +6,18 @@ These passes are not counted as passes of the evaluation.
 from collections.abc import Collection
 from dataclasses import dataclass
 
-import torch
 from torch import nn
 
-from robustbench_kpca.audit.preflight import BATCH_MATES, REPEATED, Finding, accepted, mixed, unrepeatable
+from robustbench_kpca.audit.preflight import (
+    BATCH_MATES,
+    REPEATED,
+    Finding,
+    accepted,
+    beside_others,
+    leaks,
+    mixed,
+    unrepeatable,
+)
 from robustbench_kpca.errors import EvaluationError
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.types import Images, Logits
@@ -31,10 +39,11 @@ class FirstBatch:
         """Keep what is needed to show the batch again; `logits` are the answer to it."""
         return cls(images, _kept(logits), runner.batch_size, _versions(runner.model))
 
-    def preflight(self, runner: Runner, allow: Collection[str]) -> list[Finding]:
+    def preflight(self, runner: Runner, allow: Collection[str], *, causal: bool = False) -> list[Finding]:
         """Check what every evaluation needs: a pass can be repeated, and an image does not depend on its batch.
 
-        Costs two passes over the batch. Limits and names are those of `audit.preflight`.
+        Costs two passes over the batch. Limits and names are those of `audit.preflight`. `causal`: also that no place
+        depends on later ones.
 
         Raises:
             BadInputError: a failed check that is not allowed, or an unknown name in `allow`.
@@ -45,9 +54,9 @@ class FirstBatch:
             findings.append(unrepeatable(change))
         elif runner.draws == 1:  # else other images get different noise
             kept = min(_ROWS, (len(self.images) + 1) // 2)
-            others = self.images[:1].expand(len(self.images) - kept, *self.images.shape[1:])
-            change = self._change(runner, torch.cat([self.images[:kept], others]), kept)
+            change = self._change(runner, beside_others(self.images, kept), kept)
             findings += [mixed(change)] if change > BATCH_MATES else []
+        findings += leaks(runner, self.images) if causal else []
         return accepted(findings, allow, "an evaluation of this model")
 
     def again(self, runner: Runner, allow: Collection[str]) -> list[str]:

@@ -1,54 +1,42 @@
-"""The limits of the audit checks, and the reason for each.
+"""The limits of the audit checks, and the reason for each; `records/audit_versions.py` holds them by version.
 
-All limits were fixed before the planted fakes of the tests were written; none was changed afterwards.
+All limits were fixed before the planted fakes were tried; none was changed afterwards.
 """
 
-import math
 from collections.abc import Mapping
 
-from robustbench_kpca.audit.preflight import BATCH_MATES, LOST, REPEATED, ROUNDING
+from robustbench_kpca.records import audit_versions
+from robustbench_kpca.records.audit_versions import LATEST, LIMITS, samples_allowed, slopes_allowed
 
-# Samples: about 1 % of the results of an honest attack differ between two seeds or two batch sizes. Then 4 or more of
-# 64 images, or 3 or more of 32, differ by chance in fewer than 1 of 100 audits.
-LEAST_SAMPLES = 3
-LEAST_SHARE = 0.05
+__all__ = ["samples_allowed", "slopes_allowed"]
+
+_LATEST = LIMITS[LATEST]
 # A gradient is flat if, to first order, no point of the ball changes DLR by more than this. DLR is a ratio of logit
 # gaps, at most 1 for a correct prediction, and must change by its own size before the prediction is wrong.
-FLAT = 1e-3
+FLAT = _LATEST["flat"]
 # Two gradients are equal if the cosine of their directions exceeds this; rounding keeps seven digits.
-SAME_DIRECTION = 0.9999
+SAME_DIRECTION = _LATEST["same_direction"]
 # Along a random sign direction v the margin changes by g.v if g is its gradient. The step, half a pixel level at 8/255,
 # is short compared with the ball, so that curvature is small, and long compared with rounding. If half of the change is
 # not explained, g is not the gradient of the margin. Kinks can cause this on some samples: a quarter is allowed.
-SLOPE_STEP = 1 / 16  # of eps
-SLOPE_DIRECTIONS = 16
-SLOPE_ERROR = 0.5
-SLOPE_SHARE = 0.25
-
-
-def samples_allowed(n: int) -> int:
-    """Return how many of `n` samples may fail a check: fewer than 3 or fewer than 5 %, whichever is more."""
-    return max(LEAST_SAMPLES, math.ceil(LEAST_SHARE * n)) - 1
-
-
-def slopes_allowed(n: int) -> int:
-    """Return how many of `n` samples may have margin changes that the gradient does not explain."""
-    return max(LEAST_SAMPLES, math.ceil(SLOPE_SHARE * n)) - 1
+SLOPE_STEP = _LATEST["slope_step"]  # of eps
+SLOPE_DIRECTIONS = int(_LATEST["slope_directions"])
+SLOPE_ERROR = _LATEST["slope_error"]
+# Logits are shown so that the median gap between the two largest is this: cross-entropy is not rounded, and the classes
+# near the top weigh more than the rest. The gap that 95 % of the images stay below is at most the second number: single
+# precision rounds a cross-entropy to zero from about 16.6 on.
+GAP, GAP_HIGH = _LATEST["gap"], _LATEST["gap_high"]
+# At eps and at a quarter of it, what happens may be so many times more, or less, than the gradient says: networks are
+# curved, and no honest one should exceed it at both radii.
+REACH_FACTOR = _LATEST["reach_factor"]
+REACH_DIRECTIONS = int(_LATEST["reach_directions"])
+REACH_RADII = (1.0, 0.25)  # of eps
+# The smoother copy: the gradient is averaged over so many images with noise of up to so many eps.
+SMOOTHED_STEPS = int(_LATEST["smoothed_steps"])
+SMOOTHED_DRAWS = int(_LATEST["smoothed_draws"])
+SMOOTHED_NOISE = _LATEST["smoothed_noise"]
 
 
 def limits(n: int, own: Mapping[str, float]) -> dict[str, float]:
     """Return all limits, as the record of an audit stores them; `own` are the limits of the task."""
-    return {
-        "samples": samples_allowed(n),
-        "slopes": slopes_allowed(n),
-        "slope_step": SLOPE_STEP,
-        "slope_directions": SLOPE_DIRECTIONS,
-        "slope_error": SLOPE_ERROR,
-        "flat": FLAT,
-        "same_direction": SAME_DIRECTION,
-        "batch_logits": BATCH_MATES,
-        "repeated_logits": REPEATED,
-        "rounding": ROUNDING,
-        "lost_losses": LOST,
-        **own,
-    }
+    return {**audit_versions.limits(LATEST, n), **own}

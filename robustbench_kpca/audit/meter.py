@@ -6,13 +6,22 @@ from dataclasses import dataclass, field
 
 from robustbench_kpca.attack_loop.cost import Passes, Speed, most_passes
 from robustbench_kpca.audit.budgets import budget
-from robustbench_kpca.audit.limits import SLOPE_DIRECTIONS
+from robustbench_kpca.audit.limits import (
+    REACH_DIRECTIONS,
+    REACH_RADII,
+    SLOPE_DIRECTIONS,
+    SMOOTHED_DRAWS,
+    SMOOTHED_STEPS,
+)
 from robustbench_kpca.inference.runner import Runner, frozen
 from robustbench_kpca.progress import Progress
 from robustbench_kpca.tasks.audit_plan import AuditPlan
 from robustbench_kpca.types import Images, Logits, PerSample
 
-_BESIDE = Passes(2 * SLOPE_DIRECTIONS + 14, 6)  # of every sample, for checks that run no attack
+# Of every sample: for checks that run no attack, and for the pictures of the smoother copy
+_REACH = len(REACH_RADII)
+_BESIDE = Passes(2 * SLOPE_DIRECTIONS + _REACH * (2 * REACH_DIRECTIONS + 2) + 15, 6 + _REACH)
+_SMOOTHED = Passes(SMOOTHED_DRAWS * SMOOTHED_STEPS + 1, SMOOTHED_DRAWS * SMOOTHED_STEPS)
 
 
 @dataclass
@@ -74,6 +83,7 @@ def costs(
     found = {name: most_passes(budget(plan, name, eps)[1], classes) or Passes(1, 0) for name in names}
     more = {again(name): found[name] for name in ("order", "pgd") if name in found}
     more |= {again("apgd-doubled"): found["apgd-doubled"].times(transfers)} if transfers else {}
+    more |= {"smoothed": _SMOOTHED} if "apgd-doubled" in found else {}
     return found | more | {"": _BESIDE}
 
 

@@ -11,15 +11,20 @@ import torch
 
 from robustbench_kpca.attack_loop.query import check_clean
 from robustbench_kpca.attacks.shared.losses import pixelwise_cross_entropy
+from robustbench_kpca.audit.future_leak import future_leak
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca.records.audit_versions import LATEST, LIMITS
 from robustbench_kpca.strict import did_you_mean
-from robustbench_kpca.types import Images, Labels, Logits
+from robustbench_kpca.types import Images, Labels, LanguageModel, Logits
 
-REPEATED = 1e-6  # largest relative change of logits between two passes on the same batch
-BATCH_MATES = 1e-4  # largest relative change of logits when the other images of the batch are replaced
-ROUNDING = 1e-3  # largest rounding error of logits due to a common offset, relative to their spread
-LOST = 0.5  # largest fraction of samples whose cross-entropy is rounded to zero
+_LIMITS = LIMITS[LATEST]
+REPEATED = _LIMITS["repeated_logits"]  # largest relative change of logits between two passes on the same batch
+BATCH_MATES = _LIMITS[
+    "batch_logits"
+]  # largest relative change of logits when the other images of the batch are replaced
+ROUNDING = _LIMITS["rounding"]  # largest rounding error of logits due to a common offset, relative to their spread
+LOST = _LIMITS["lost_losses"]  # largest fraction of samples whose cross-entropy is rounded to zero
 
 
 @dataclass(frozen=True)
@@ -40,23 +45,27 @@ CHECKS = {
     "probabilities": "the outputs are logits, not probabilities",
     "offset": "the logits do not lose precision to a large common offset",
     "vanishing-loss": "the cross-entropy is not rounded to zero, which would make its gradient zero too",
+    "future": "the logits at a place of a text do not depend on later words, which they are to predict",
 }
 
 
-def preflight(runner: Runner, images: Images, labels: Labels, allow: Collection[str] = ()) -> list[Finding]:
+def preflight(
+    runner: Runner, images: Images, labels: Labels, allow: Collection[str] = (), *, causal: bool = False
+) -> list[Finding]:
     """Run every check; refuse the model at the first failed check that is not allowed, and return the allowed ones.
 
     Args:
         runner: runs the model at its batch size.
-        images: at most one batch, in [0, 1].
-        labels: labels of these images, or of their pixels.
+        images: at most one batch.
+        labels: labels of these images, or of their places.
         allow: names in `CHECKS` that may fail.
+        causal: whether no place may depend on later ones.
 
     Raises:
         BadInputError: a failed check that is not allowed, or an unknown name in `allow`.
 
     """
-    return accepted(inspect(runner, images, labels), allow, "attacks on this model")
+    return accepted(inspect(runner, images, labels, causal=causal), allow, "attacks on this model")
 
 
 def accepted(findings: list[Finding], allow: Collection[str], what: str) -> list[Finding]:
@@ -82,7 +91,7 @@ def as_flags(findings: list[Finding]) -> list[str]:
     return [f"preflight, allowed: {finding}" for finding in findings]
 
 
-def inspect(runner: Runner, images: Images, labels: Labels) -> list[Finding]:
+def inspect(runner: Runner, images: Images, labels: Labels, *, causal: bool = False) -> list[Finding]:
     """Run every check and return those that failed."""
     logits = runner.logits(images)
     check_clean(logits, labels)
@@ -94,7 +103,7 @@ def inspect(runner: Runner, images: Images, labels: Labels) -> list[Finding]:
         _offset(logits, spread),
         _vanishing(logits, labels),
     ]
-    return [finding for finding in found if finding is not None]
+    return [finding for finding in found if finding is not None] + (leaks(runner, images) if causal else [])
 
 
 def _stochastic(runner: Runner, images: Images, logits: Logits, spread: float) -> Finding | None:
@@ -112,13 +121,32 @@ def unrepeatable(change: float) -> Finding:
 
 
 def _batch(runner: Runner, images: Images, logits: Logits, spread: float) -> Finding | None:
-    """Replace half of the images by their negatives and compare the logits of the other half."""
+    """Replace half of the images and compare the logits of the other half."""
     kept = (len(images) + 1) // 2
-    mates = torch.cat([images[:kept], 1 - images[kept:]])
     if runner.draws > 1:  # other images get different noise
         return None
-    change = float((runner.logits(mates)[:kept] - logits[:kept]).abs().amax()) / spread
+    change = float((runner.logits(beside_others(images, kept))[:kept] - logits[:kept]).abs().amax()) / spread
     return None if change <= BATCH_MATES else mixed(change)
+
+
+def beside_others(images: Images, kept: int) -> Images:
+    """Return the batch with all images but the first `kept` replaced by copies of the first."""
+    return torch.cat([images[:kept], images[:1].expand(len(images) - kept, *images.shape[1:])])
+
+
+def leaks(runner: Runner, words: Images) -> list[Finding]:
+    """Change later words of the first text of a batch, and find places whose logits change; see `future_leak`."""
+    model: LanguageModel = runner.model  # type: ignore[assignment] # of a task whose models are
+    found, places = future_leak(model, words[:1].to(runner.device)), words.shape[-1]
+    if not found:
+        return []
+    return [
+        Finding(
+            "future",
+            f"the logits at {found} of {places} places change with later words, so it sees what it is to predict",
+            "choose an attention that sees the past only, such as RPC with mu_span = 'past'",
+        )
+    ]
 
 
 def mixed(change: float) -> Finding:

@@ -103,7 +103,7 @@ def audit(
         whole, (chosen, _) = chosen, compute.match_classes(chosen, classes, class_names_of(model))
         y = y if chosen is whole else compute.tensors(chosen)[1].to(where)
     if runner is not None and allow is not None:
-        preflight(runner, x[:size], y[:size], allow)
+        preflight(runner, x[:size], y[:size], allow, causal=compute.causal)
     subject = subject_of(runner, model, name, chosen, compute.first_inputs(model, chosen, None, size).to(where))
     code = version("robustbench-kpca"), revision()
     for one in plans.values():
@@ -135,7 +135,7 @@ def _metered(
     if announce is None and progress is None:
         return Meter()
     layers = bool(rpc_layers(context.model)) and context.level == "full"
-    transfers = 2 * layers + (context.sibling is not None and context.level == "full")
+    transfers = 2 * layers + (context.sibling is not None and context.level == "full") if context.attacks else 0
     parts = costs(
         context.task.compute.audit, context.eps, context.attacks, context.runner.classes or 2, transfers=transfers
     )

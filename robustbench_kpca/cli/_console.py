@@ -1,18 +1,23 @@
 """Output of all commands: results on stdout, progress and remarks on stderr."""
 
 import json
+import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
+from robustbench_kpca.errors import printable
 from robustbench_kpca.progress import Heartbeat, Line, Progress
 
 if TYPE_CHECKING:
@@ -60,14 +65,36 @@ def progress(*, quiet: bool) -> Iterator[Callable[[str], Progress]]:
         yield start
 
 
+def say(text: str) -> None:
+    """Print lines of text as they are, but without control characters."""
+    out.print("\n".join(map(printable, text.split("\n"))), markup=False)
+
+
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table; text is never interpreted as markup."""
+    """Print a table; text is never interpreted as markup, and holds no control characters.
+
+    A terminal folds what is too wide; elsewhere each row is one line.
+    """
+    lines = [[printable(str(cell)) for cell in row] for row in rows]
+    if not out.is_terminal:
+        _show_lines(title, header, lines)
+        return
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for name in header:
         table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))
+    for row in lines:
+        table.add_row(*map(Text, row))
     out.print(table)
+
+
+def _show_lines(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    whole = [list(header), *rows]
+    widths = [max(map(cell_len, column)) for column in zip(*whole, strict=True)]
+    lines = [title] if title else []
+    for row in whole:
+        cells = (cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True))
+        lines.append("  ".join(cells).rstrip())
+    out.file.write("\n".join(lines) + "\n")
 
 
 def show_frame(title: str, frame: "pd.DataFrame") -> None:
@@ -80,7 +107,18 @@ def show_json(content: Any) -> None:
     print(json.dumps(content, indent=1, default=str))
 
 
+def show_json_list(items: Iterable[Any]) -> None:
+    """Print one JSON list, all of it or, where an item raises, nothing; no more than one item is in memory."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as text:
+        for place, item in enumerate(items):
+            lines = json.dumps(item, indent=1, default=str)
+            text.write(("[\n" if place == 0 else ",\n") + indent(lines, " "))
+        text.write("\n]\n" if text.tell() else "[]\n")
+        text.seek(0)
+        shutil.copyfileobj(text, sys.stdout)
+
+
 def note(text: str, *, quiet: bool = False) -> None:
     """Print a remark on stderr."""
     if not quiet:
-        err.print(Text(text))
+        err.print(Text(printable(text)))

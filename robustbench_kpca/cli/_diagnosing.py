@@ -72,11 +72,13 @@ def written(done: "Diagnosis", out: Path, *, quiet: bool) -> None:
 def _load(request: "ModelRequest", asked: Asked) -> "tuple[Any, Procedure]":
     from robustbench_kpca.data.load import load_data
     from robustbench_kpca.data.samples import Samples
+    from robustbench_kpca.data.text import Text
     from robustbench_kpca.diagnostics import procedures
     from robustbench_kpca.diagnostics.encoders import load_text_model
-    from robustbench_kpca.diagnostics.sources import ImageSource
+    from robustbench_kpca.diagnostics.sources import ImageSource, WindowSource
     from robustbench_kpca.models.loading import input_view
     from robustbench_kpca.registry import unknown_name
+    from robustbench_kpca.types import LanguageModel
 
     if asked.protocol not in procedures.NAMES:
         raise unknown_name("protocol of a diagnosis", asked.protocol, procedures.NAMES)
@@ -86,6 +88,9 @@ def _load(request: "ModelRequest", asked: Asked) -> "tuple[Any, Procedure]":
         network, texts = load_text_model(name, file, asked.images, untrained=request.untrained, options=request.options)
         return network, procedures.study_of_texts(texts, claims) if literal else procedures.corrected(texts, claims)
     network = request.load()
+    if isinstance(network, LanguageModel) and not literal:
+        text = Text.require(load_data(asked.data, asked.split))
+        return network, procedures.corrected(WindowSource(text, network.window, asked.images), claims)
     view = input_view(network)
     if literal:
         every = Samples.require(load_data(asked.data, asked.split, view=procedures.study_view(view.size)))

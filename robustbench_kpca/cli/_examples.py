@@ -69,6 +69,11 @@ EXAMPLES = {
         "rbk records export runs --to latex -o table.tex",
         "rbk records export runs --to parquet --by sample -o samples.parquet",
     ),
+    "records submit": (
+        "rbk records submit runs --to submission",
+        "rbk records submit runs --to submission --samples 48",
+    ),
+    "board spot-check": ("rbk board spot-check digits", "rbk board spot-check my_board/ --samples 48 --seconds 300"),
     "board render": ("rbk board render digits", "rbk board render my_board/", "rbk board render digits -o page"),
 }
 

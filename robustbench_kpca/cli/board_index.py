@@ -16,4 +16,4 @@ def index(
     """Write index.html over all rendered boards and packs of a folder."""
     from robustbench_kpca.report.board_index import write_index
 
-    _console.out.print(str(write_index(folder)), markup=False)
+    _console.say(str(write_index(folder)))

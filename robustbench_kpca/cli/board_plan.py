@@ -37,4 +37,4 @@ def plan(
     _console.show_table("", ("Model", "Data", "Protocol", "State"), rows)
     folder = board_folder(board) / "records" if records is None else records
     for runs in together(open_runs):
-        _console.out.print(command(loaded.spec, runs, folder, os.environ.get(ENVIRONMENT_VARIABLE)), markup=False)
+        _console.say(command(loaded.spec, runs, folder, os.environ.get(ENVIRONMENT_VARIABLE)))

@@ -44,4 +44,4 @@ def render(
     if loaded.left_out:
         _console.note(loaded.left_out, quiet=quiet)
     for page in pages:
-        _console.out.print(str(page), markup=False)
+        _console.say(str(page))

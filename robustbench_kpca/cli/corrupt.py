@@ -167,11 +167,11 @@ def _cells(
     seed: int,
     frost: Path | None,
 ) -> dict[str, "Cell"]:
-    from robustbench_kpca.corruptions import PREFIX, Cell, require_profile
+    from robustbench_kpca.corruptions import PREFIX, Cell, require_of_images
 
     prefix = "" if engine is Engine.native else PREFIX
     for name in names:
-        require_profile(prefix + name, profile)
+        require_of_images(prefix + name, profile)
     more: dict[str, Any] = {} if frost is None else {"frost": str(frost)}
     return {
         f"{name}/{level}": Cell(prefix + name, severity=level, profile=profile, mode=mode, seed=seed, **more)

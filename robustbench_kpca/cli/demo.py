@@ -55,4 +55,4 @@ def demo(
         quiet=quiet,
     )
     for page in (*pages, records):
-        _console.out.print(str(page), markup=False)
+        _console.say(str(page))

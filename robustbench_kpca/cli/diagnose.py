@@ -48,7 +48,9 @@ def diagnose(
     ] = None,
     data: Annotated[str, typer.Option(help="Data set, as in `rbk eval`; its labels are not used.")] = "digits",
     split: Split = None,
-    images: Annotated[int, typer.Option(min=1, help="Number of images (evenly spread over the set) or texts.")] = 100,
+    images: Annotated[
+        int, typer.Option(min=1, help="Number of images or windows of words (evenly spread over the set), or of texts.")
+    ] = 100,
     protocol: Annotated[
         str,
         typer.Option(

@@ -1,5 +1,6 @@
 """The command `rbk`: run a subcommand; print errors as one line and return an exit code. Help does not import torch."""
 
+import contextlib
 import errno
 import sys
 import traceback
@@ -10,10 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from robustbench_kpca.cli import (
+    _interruption,
     audit,
     board_index,
     board_plan,
     board_render,
+    board_spot_check,
     check,
     clean,
     corrupt,
@@ -29,6 +32,7 @@ from robustbench_kpca.cli import (
     records_recheck,
     records_rerun,
     records_show,
+    records_submit,
     records_view,
     report,
     reproduce,
@@ -38,13 +42,14 @@ from robustbench_kpca.cli import (
     verify,
 )
 from robustbench_kpca.cli._examples import with_examples
-from robustbench_kpca.errors import BenchmarkError
+from robustbench_kpca.errors import BenchmarkError, printable
 
 app = typer.Typer(
     name="rbk",
     help="The adversarial-robustness benchmark for kernel-machine attention.\n\n"
     "Exit codes: 0 success; 1 `check` found a regression, `audit` raised a flag, or `verify` found the native attack "
-    "weaker; 2 bad input or usage; 3 an evaluation could not finish.",
+    "weaker; 2 bad input or usage; 3 an evaluation could not finish, or was interrupted (Ctrl-C, SIGTERM, SIGHUP): the "
+    "last line says how it goes on.",
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -96,12 +101,16 @@ _add(_records, "rerun", records_rerun.rerun, "records ")
 _add(_records, "recheck", records_recheck.recheck, "records ")
 _add(_records, "view", records_view.view, "records ")
 _add(_records, "export", records_export.export, "records ")
+_add(_records, "submit", records_submit.submit, "records ")
 _add(_records, "card", records_card.card, "records ")
 app.add_typer(_records, name="records")
 
-_board = typer.Typer(help="Render a board, list its missing runs, or index all boards.", rich_markup_mode=None)
+_board = typer.Typer(
+    help="Render a board, list its missing runs, check it at random, or index all boards.", rich_markup_mode=None
+)
 _add(_board, "render", board_render.render, "board ")
 _add(_board, "plan", board_plan.plan, "board ")
+_add(_board, "spot-check", board_spot_check.spot_check, "board ")
 _add(_board, "index", board_index.index, "board ")
 app.add_typer(_board, name="board")
 
@@ -112,6 +121,7 @@ _INTERRUPTED = 130  # typer's exit code for Ctrl-C
 
 def run() -> None:
     """Entry point of `rbk` and `robustbench-kpca`."""
+    _interruption.listen()
     sys.exit(main(sys.argv[1:]))
 
 
@@ -135,7 +145,7 @@ def main(arguments: list[str]) -> int:
         traceback.print_exc()  # a bug: its report needs the traceback
         return _fail("this is a bug of robustbench-kpca: please report the lines above", 3)
     if code == _INTERRUPTED:
-        return _fail("interrupted; what is finished is kept; run the same command (train: with --resume) to resume", 3)
+        return _fail(_interruption.said(arguments), _interruption.CODE)
     return code if isinstance(code, int) else 0
 
 
@@ -146,5 +156,6 @@ def _is_of_the_command_line(error: SystemExit) -> bool:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"rbk: error: {' '.join(message.split())}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # after SIGHUP there may be no terminal
+        print(f"rbk: error: {printable(' '.join(message.split()))}", file=sys.stderr)
     return code

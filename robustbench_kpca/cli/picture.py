@@ -100,7 +100,7 @@ def corruptions(
     ]
     draw = grid if out.suffix == ".png" else page
     write_atomic(out, draw(rows, names, ["clean", *(f"severity {level}" for level in severities)]))
-    _console.out.print(str(out), markup=False)
+    _console.say(str(out))
 
 
 @app.command()
@@ -152,7 +152,7 @@ def segmentation(
     network = load_model(model, checkpoint, untrained=untrained, **options)
     drawing = task_named(samples.task).compute.draw(network, samples, scenario, seed=seed, frost=pictures)
     write_atomic(out, render(drawing, html=out.suffix == ".html"))
-    _console.out.print(f"{out}: {drawing.summary}", markup=False)
+    _console.say(f"{out}: {drawing.summary}")
 
 
 @app.command()
@@ -170,4 +170,4 @@ def curves(
     from robustbench_kpca.report.curves import draw_curves, read_curves
 
     write_atomic(out, draw_curves([read_curves(run) for run in runs], out.suffix))
-    _console.out.print(f"{out}: {len(runs)} {'run' if len(runs) == 1 else 'runs'}", markup=False)
+    _console.say(f"{out}: {len(runs)} {'run' if len(runs) == 1 else 'runs'}")

@@ -31,4 +31,4 @@ def card(
         print(text, end="")
         return
     write_atomic(out, text.encode())
-    _console.out.print(str(out), markup=False)
+    _console.say(str(out))

@@ -57,8 +57,8 @@ def export(
     elif to is Format.robustbench and out.suffix != ".json":
         for name, one in json.loads(content).items():
             write_atomic(out / name, (json.dumps(one, indent=2) + "\n").encode())
-            _console.out.print(str(out / name), markup=False)
+            _console.say(str(out / name))
     else:
         write_atomic(out, content)
-        _console.out.print(str(out), markup=False)
+        _console.say(str(out))
     _console.note(f"{len(loaded)} records", quiet=quiet)

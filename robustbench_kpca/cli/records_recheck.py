@@ -44,7 +44,7 @@ def recheck(
         found = ask(record, load_images(folder, record.images_file), load_model(name, checkpoint, **options), device)
         odd += len(found.differences)
         for line in found.differences:
-            _console.out.print(line, markup=False)
+            _console.say(line)
         _console.note(
             f"{record.spec.stem()}: {found.samples} samples, {len(found.differences)} differences", quiet=quiet
         )

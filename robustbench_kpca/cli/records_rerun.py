@@ -26,7 +26,7 @@ def rerun(
         bool,
         typer.Option(
             "--other-versions",
-            help="Go on although packages have other versions; allow for rounding.",
+            help="Go on although packages or the processor differ; allow for rounding.",
         ),
     ] = False,
     workers: Workers = 0,
@@ -59,12 +59,12 @@ def rerun(
         )  # fmt: skip
         return 0 if done.equal else 1
     for one in done.differing[:SHOWN]:
-        _console.out.print(f"differs: {one}", markup=False)
+        _console.say(f"differs: {one}")
     if len(done.differing) > SHOWN:
         _console.out.print(f"... and {len(done.differing) - SHOWN} more rows")
     how = "equal to the last digit" if done.exact else "equal but for rounding"
     verdict = how if done.equal else f"{len(done.differing)} of {done.rows} rows differ"
-    _console.out.print(f"{len(done.samples)} of {done.total} samples made again: {verdict}", markup=False)
+    _console.say(f"{len(done.samples)} of {done.total} samples made again: {verdict}")
     if not done.exact:
         _console.note(f"compared with allowance for rounding: {'; '.join(done.why)}", quiet=quiet)
     if done.seed is not None:

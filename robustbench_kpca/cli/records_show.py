@@ -26,11 +26,13 @@ def show(
     from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.consistency import load_consistent
 
-    loaded = [load_consistent(path) for place in records for path in find_records(place)]
+    paths = [path for place in records for path in find_records(place)]
     if json:
-        _console.show_json([record.model_dump(mode="json") | _pages(record).details(record) for record in loaded])
+        found = (load_consistent(path) for path in paths)
+        _console.show_json_list(record.model_dump(mode="json") | _pages(record).details(record) for record in found)
         return
-    for record in loaded:
+    for path in paths:  # one at a time: tables may be large
+        record = load_consistent(path)
         _console.show_table("", ("", ""), _rows(record))
         for title, table in _pages(record).tables(record):
             _console.show_frame(title, _spell(table, _pages(record).unit))
@@ -95,7 +97,7 @@ def _rows(record: "Record") -> list[tuple[str, str]]:
         ("protocol", f"{spec.protocol.name}: {scenario.title}, digest {spec.protocol.digest[:16]}"),
         *_agreement(record),
         *_pictures(scenario),
-        *([("threat", f"{scenario.threat} in {scenario.space} space")] if isinstance(scenario, Attack) else []),
+        *([("threat", scenario.budget)] if isinstance(scenario, Attack) else []),
         ("seed, batch", f"{spec.seed}, {spec.batch_size}"),
         *(
             (name, f"{estimate} ({estimate.method}){_chance(record, name)}")

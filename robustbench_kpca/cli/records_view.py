@@ -38,4 +38,4 @@ def view(
     write_atomic(out, page.encode())
     if left_out:
         _console.note(f"{left_out} records are not shown: of other data, or with several rows a sample", quiet=quiet)
-    _console.out.print(str(out), markup=False)
+    _console.say(str(out))

@@ -53,4 +53,4 @@ def report(
     if left_out:
         _console.note(f"{left_out} of {len(loaded)} records are not on the page: see --data, --seed", quiet=quiet)
     for page in pages:
-        _console.out.print(str(page), markup=False)
+        _console.say(str(page))

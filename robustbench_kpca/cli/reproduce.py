@@ -85,7 +85,7 @@ def reproduce(
     else:
         _console.out.print(f"{sum(one.state == 'done' for one in after)} of {len(after)} steps are done.")
         _console.show_table("", ("Not run", "Steps"), reasons(after))
-        _console.out.print(str(page), markup=False)
+        _console.say(str(page))
     failed = [one for one in after if one.state == "failed"]
     if failed:
         raise EvaluationError(f"{failed[0].step}: {failed[0].why}" + _more(failed))
@@ -162,4 +162,4 @@ def _show(steps: "Sequence[Planned]", roles: "Roles", device: str, *, json: bool
     _console.show_table("", ("Not at hand", "Steps"), reasons(one for one in steps if one.state == "absent"))
     unknown = sum(most is None for most in seconds)
     text = f"open: at most {spell(sum(most or 0.0 for most in seconds))}, audits and diagnoses aside"
-    _console.out.print(text + (f"; {unknown} steps without estimate" if unknown else ""), markup=False)
+    _console.say(text + (f"; {unknown} steps without estimate" if unknown else ""))

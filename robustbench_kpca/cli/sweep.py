@@ -95,4 +95,4 @@ def sweep(
         return
     _console.show_frame("", frame(measured))
     for page in pages:
-        _console.out.print(str(page), markup=False)
+        _console.say(str(page))

@@ -71,7 +71,7 @@ def train(
         }  # fmt: skip
         found = _train(run, out, settings, loggers, quiet=quiet or not first)
         if first:
-            _console.out.print(found, markup=False)
+            _console.say(found)
     loggers.close()
 
 

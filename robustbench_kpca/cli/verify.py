@@ -136,7 +136,7 @@ def _verify_pictures(
     _console.out.print()
     differing = sum(not cell.agrees for cell in found)
     result = "as the library's" if agree else f"DIFFERENT from the library's in {differing} cells"
-    _console.out.print(f"{result}: {len(found)} cells on {len(images)} images of {data}", markup=False)
+    _console.say(f"{result}: {len(found)} cells on {len(images)} images of {data}")
     return 0 if agree else 1
 
 

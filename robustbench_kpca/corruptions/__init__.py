@@ -1,6 +1,6 @@
 """The common corruptions, one file each (Hendrycks & Dietterich, 2019). The TOML files in `/corruptions` are protocols.
 
-The corruptions of signals and of tokens are in the sub-folders.
+The corruptions of signals, of tokens and of the words of a running text are in the sub-folders.
 
 `corrupt` is seeded per image, so a corrupted image does not depend on order, batch or worker.
 """
@@ -21,14 +21,15 @@ from robustbench_kpca.corruptions._library import frost_pictures as frost_pictur
 from robustbench_kpca.corruptions._library import library_corruption
 from robustbench_kpca.corruptions.signals import SIGNAL_CORRUPTIONS
 from robustbench_kpca.corruptions.tokens import TOKEN_CORRUPTIONS
+from robustbench_kpca.corruptions.words import WORD_CORRUPTIONS
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.grid import check_severity
 from robustbench_kpca.randomness import generator, sample_key
 from robustbench_kpca.registry import Family, unknown_name
 
 CORRUPTIONS = Family("corruption", __name__, "CORRUPTION")
-ALL = (CORRUPTIONS, SIGNAL_CORRUPTIONS, TOKEN_CORRUPTIONS)
-"""Of images, of signals and of tokens; no two have a name in common."""
+ALL = (CORRUPTIONS, SIGNAL_CORRUPTIONS, TOKEN_CORRUPTIONS, WORD_CORRUPTIONS)
+"""Of images, of signals, of tokens and of words; no two have a name in common."""
 PROFILES = ("imagenet_c", "imagecorruptions", "cifar_c")
 Pixels = NDArray[np.uint8]
 Mode = Literal["fast", "exact"]
@@ -66,7 +67,7 @@ def corrupt_one(image: NDArray[Any], cell: Cell, sample: str, stream: RandomStat
 
 @cache
 def corruption_for(name: str) -> Any:
-    """Return the corruption called `name`, of images, signals or tokens; `imagecorruptions:NAME`: the library's."""
+    """Return the corruption called `name`, of any form of data; `imagecorruptions:NAME`: the library's."""
     if name.startswith(PREFIX):
         return library_corruption(name)
     family = next((family for family in ALL if name in family.names()), None)
@@ -80,6 +81,17 @@ def require_profile(name: str, profile: str) -> None:
     known = sorted(corruption_for(name).parameters)
     if profile not in known:
         raise BadInputError(f"corruption '{name}' has no profile '{profile}'", fix=f"known: {', '.join(known)}")
+
+
+def require_of_images(name: str, profile: str) -> None:
+    """Refuse an unknown corruption, one of other data than images, or a profile that it does not have."""
+    family = next((family for family in ALL[1:] if name in family.names()), None)
+    if family is not None:
+        raise BadInputError(
+            f"'{name}' is a {family.kind}", expected="a corruption of images",
+            fix="for other data, see the protocols: rbk list protocols",
+        )  # fmt: skip
+    require_profile(name, profile)
 
 
 def corrupt(
@@ -126,7 +138,7 @@ def corrupt(
             expected="uint8 of shape (batch, height, width, 3), none of them 0",
         )
     check_severity(severity)
-    require_profile(name, profile)
+    require_of_images(name, profile)
     if mode not in ("fast", "exact"):
         raise BadInputError(f"mode '{mode}'", expected="fast or exact")
     stream = seed if isinstance(seed, RandomState) else None

@@ -32,11 +32,13 @@ class Dataset(ABC):
 
     Attributes:
         task: the task of these images, such as `classification`; every kind of data set defines its own.
-        form: what a sample is: a picture, a signal or tokens.
+        form: what a sample is: a picture, a signal, tokens or words.
         class_names: names of the classes, in their order; None if unknown.
         resized: the rule by which pictures are resized and cropped; empty if they are shown as they are.
         skipped: items that were left out because their files cannot be used.
+        entropy: the entropy rate of the source of a text in nats a word, where it is known.
         expected: number of items of the published set; None if unknown, or if only a part is loaded.
+        notes: what else a record should say of the data.
 
     Raises:
         BadInputError: no items, repeated ids, or a wrong number of strata.
@@ -49,6 +51,8 @@ class Dataset(ABC):
     resized: str = ""
     skipped: tuple[str, ...] = ()
     expected: int | None = None
+    notes: tuple[str, ...] = ()
+    entropy: float | None = None
 
     def __init__(
         self, name: str, split: str, ids: Sequence[str], classes: int, strata: Sequence[int] | None = None
@@ -157,7 +161,7 @@ class Part(Dataset):
         ids, strata = [whole.ids[i] for i in self.indices], [whole.strata[i] for i in self.indices]
         Dataset.__init__(self, whole.name, whole.split, ids, whole.classes, strata)
         self.form, self.class_names = whole.form, whole.class_names
-        self.resized, self.skipped = whole.resized, whole.skipped
+        self.resized, self.skipped, self.notes = whole.resized, whole.skipped, whole.notes
         self.expected = whole.expected if len(self) == len(whole) else None
 
     def image(self, index: int) -> Any:

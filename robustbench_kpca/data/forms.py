@@ -1,8 +1,8 @@
-"""The forms of a sample with one label: picture, signal or tokens. The label means the same; the values do not.
+"""The forms of a sample: picture, signal, tokens, or words of a running text. The loops are the same for all of them.
 
 All forms travel as float tensors (channels, height, width), so that loaders, runners and attacks have one shape. A
-signal and a sequence of tokens are one high: (channels, 1, length) and (1, 1, length). Tokens are whole numbers, which
-float32 holds exactly up to 2^24.
+signal and a sequence of tokens or words are one high: (channels, 1, length) and (1, 1, length). Tokens and words are
+whole numbers, which float32 holds exactly up to 2^24.
 """
 
 from abc import ABC, abstractmethod
@@ -116,7 +116,7 @@ class Tokens(Form):
 
     name = "tokens"
     profiles = ("tokens",)
-    spaces = ()
+    spaces: ClassVar[tuple[str, ...]] = ()
 
     def check(self, batch: Tensor) -> None:
         """Refuse values that are no whole numbers of at least 0."""
@@ -136,6 +136,17 @@ class Tokens(Form):
         return torch.from_numpy(np.ascontiguousarray(sample)).float()[None, None]
 
 
+class Words(Tokens):
+    """Consecutive words of a text by their number; every one is to be predicted. Attacks replace words by others.
+
+    Corruptions change the whole text, not a sample: whether a word is replaced depends on its line.
+    """
+
+    name = "words of a text"
+    profiles = ("words",)
+    spaces = ("word",)
+
+
 def _require_floats(batch: Tensor, name: str, values: str) -> None:
     if batch.ndim != 4 or batch.dtype not in (torch.float32, torch.float64):
         raise BadInputError(
@@ -146,4 +157,4 @@ def _require_floats(batch: Tensor, name: str, values: str) -> None:
         raise BadInputError(f"{name} contain NaN or infinite values", expected=f"values in {values}")
 
 
-PICTURES, SIGNALS, TOKENS = Pictures(), Signals(), Tokens()
+PICTURES, SIGNALS, TOKENS, WORDS = Pictures(), Signals(), Tokens(), Words()

@@ -1,7 +1,8 @@
 """Digests of the sets that the package draws or has with it. Nothing here needs torch or numpy.
 
-They are the same on every machine: digits, shapes and listops are computed in whole numbers or exact fractions, and
-waves in double precision, rounded to single. Not here: `photos`, whose pixels depend on the JPEG decoder.
+They are the same on every machine: digits, shapes, listops and grammar are computed in whole numbers or exact
+fractions, and waves in double precision, rounded to single. Not here: `photos`, whose pixels depend on the JPEG
+decoder.
 """
 
 from collections.abc import Mapping
@@ -24,6 +25,9 @@ KNOWN: Mapping[tuple[str, str], Known] = {
     ("listops", "train"): Known(20000, "22ccd3d7b911b60c94f847a3e53beaec06a0c705b609cf827f87875e80d1fa70"),
     ("listops", "val"): Known(500, "1f4123dc28073d3611eedb3e675333ffb996bee8680bc98dcc0a01ef013bd2e0"),
     ("listops", "test"): Known(1000, "6ac21729936b3bb6b8f299ca7a0bcc1479030984f71daa63bfd78794e1b67085"),
+    ("grammar", "train"): Known(12800, "3466bc0cc9e66b4e950665599bd4863a00524b66ce4bd99700f915badd018b42"),
+    ("grammar", "val"): Known(1280, "b3c4de62086d4800d7f2a1533b3fa72d8871700934ad085d272fb2cef31e4f22"),
+    ("grammar", "test"): Known(1280, "f7676125da2e88998746a828b9326a2c7409f74f6501f740345f798480e51601"),
     ("waves", "train"): Known(4000, "bdb2edab91e853e043bc84b7ea15ac6fefcdd4a1636135538b9e172f856bbb6e"),
     ("waves", "val"): Known(500, "723cc5928ad24fafdeb000c748ba1184f6050ed3bad66d3008b9a30656aa3617"),
     ("waves", "test"): Known(1000, "fa610e1c0b0f4cc17942d9409c1cfcc64d2004421edd05a68d571744587f6244"),

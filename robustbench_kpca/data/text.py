@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from robustbench_kpca.data.base import Dataset, Part, array_fingerprint
+from robustbench_kpca.data.forms import WORDS
 from robustbench_kpca.data.vocabulary import Vocabulary
 from robustbench_kpca.errors import BadInputError
 
@@ -39,6 +40,7 @@ class Text(Dataset):
     """
 
     task = "language"
+    form = WORDS
 
     def __init__(
         self,
@@ -63,10 +65,10 @@ class Text(Dataset):
             )
         blocks = -(-(len(stream) - 1) // block)
         super().__init__(name, split, [f"{index:07d}" for index in range(blocks)], len(vocabulary))
-        self.stream, self.vocabulary = stream.astype(np.int32), vocabulary
+        self.stream, self.vocabulary = stream.astype(np.int32, copy=False), vocabulary
         self.block, self.entropy = block, entropy
         found = np.maximum(np.arange(len(stream)) - 1, 0) // block if articles is None else articles
-        self.articles = found.astype(np.int32)
+        self.articles = found.astype(np.int32, copy=False)
 
     def span(self, index: int) -> tuple[int, int]:
         """Return the first position of a block and the one after its last."""

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols.words import UNKNOWN_WORD as UNKNOWN_WORD
 
-END, UNKNOWN_WORD = "<eos>", "<unk>"
+END = "<eos>"
 
 
 class Vocabulary:

@@ -30,6 +30,8 @@ class Layer:
         heads: numbers of the selected heads, ascending.
         ids: ids of the images.
         seed: seed of all random numbers.
+        causal: whether a token attends to earlier ones and itself only. Then claims about all keys are those of the
+            last token, and claims about the outputs of all tokens do not apply.
 
     """
 
@@ -44,6 +46,7 @@ class Layer:
     heads: tuple[int, ...]
     ids: tuple[str, ...]
     seed: int
+    causal: bool = False
 
     @property
     def width(self) -> int:

@@ -79,7 +79,8 @@ def _layer(tap: Tap, reading: Reading, block: Block, rows: list[int], asked: Seq
     if not all(bool(torch.isfinite(x).all()) for x in (q, k, v, h) if x is not None):
         raise BadInputError(f"NaN or infinite values in attention layer {tap.index} ({tap.name})")
     ids = tuple(block.ids[row] for row in rows)
-    return Layer(tap.index, tap.name, tap.module, reading.x[rows][:, kept], q, k, v, h, heads, ids, seed)
+    x = reading.x[rows][:, kept]
+    return Layer(tap.index, tap.name, tap.module, x, q, k, v, h, heads, ids, seed, reading.causal)
 
 
 def _require_same_output(tap: Tap, reading: Reading, block: Block, size: int) -> None:
@@ -116,9 +117,10 @@ def _recomputed(module: nn.Module, reading: Reading, block: Block) -> Tensor | N
     pursuit = getattr(module, "pursuit", None)
     with torch.no_grad():
         if isinstance(pursuit, Pursuit):
-            return pursuit(k, v, q if isinstance(module, AsymmetricRPCAttention) else None)
+            left = q if isinstance(module, AsymmetricRPCAttention) else None
+            return pursuit(k, v, left, causal=reading.causal)
         mask = None if block.attended is None else _repeat_last(block.attended, len(k)).to(k.device)[:, None, None, :]
-        recomputed: Tensor = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        recomputed: Tensor = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=reading.causal)
     return recomputed
 
 

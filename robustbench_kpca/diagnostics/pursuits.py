@@ -65,13 +65,15 @@ def traces(layer: Layer) -> Traces:
     q = None if query is None else layer.gaussian("random q") * _deviation(query)
     plain = replace(pursuit, iterations=0)
     return Traces(
-        iterates(pursuit, heads, layer.k, layer.values, query),
-        iterates(pursuit, heads, k, v, q),
-        iterates(plain, heads, layer.k, layer.values, query)[0],
+        iterates(pursuit, heads, layer.k, layer.values, query, causal=layer.causal),
+        iterates(pursuit, heads, k, v, q, causal=layer.causal),
+        iterates(plain, heads, layer.k, layer.values, query, causal=layer.causal)[0],
     )
 
 
-def iterates(pursuit: Pursuit, heads: int, k: Heads, v: Heads, query: Heads | None = None) -> list[Iterate]:
+def iterates(
+    pursuit: Pursuit, heads: int, k: Heads, v: Heads, query: Heads | None = None, *, causal: bool = False
+) -> list[Iterate]:
     """Run a pursuit on some of a layer's `heads` heads and return all iterates.
 
     Missing heads are filled with zeros: heads are independent, but mu depends on their number.
@@ -81,7 +83,8 @@ def iterates(pursuit: Pursuit, heads: int, k: Heads, v: Heads, query: Heads | No
     def padded(x: Heads) -> Tensor:
         return F.pad(x, (0, 0, 0, 0, 0, heads - here))
 
-    pursuit(padded(k), padded(v), None if query is None else padded(query), observer=found.append)
+    left = None if query is None else padded(query)
+    pursuit(padded(k), padded(v), left, causal=causal, observer=found.append)
     return [_first_heads(step, here) for step in found]
 
 

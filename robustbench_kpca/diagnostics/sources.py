@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from robustbench_kpca.data.samples import Samples, to_tensor
+from robustbench_kpca.data.text import Text
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import sha256
 from robustbench_kpca.records.record import DataInfo
 
@@ -94,6 +97,45 @@ class TextSource:
             inputs = {"input_ids": ids, "attention_mask": real.long()}
             kept = real if self.padded_to is None else None
             yield Block(inputs, tuple(str(n) for n in numbers), kept, real)
+
+
+@dataclass(frozen=True)
+class WindowSource:
+    """Windows of a text of words, evenly spread over it, each as long as a language model reads at once.
+
+    Raises:
+        BadInputError: the text is shorter than a window.
+
+    """
+
+    text: Text
+    window: int
+    count: int
+
+    def __post_init__(self) -> None:
+        if len(self.text.stream) < self.window:
+            met = f"a text of {len(self.text.stream)} words"
+            raise BadInputError(met, expected=f"at least {self.window}, a window")
+
+    def info(self) -> DataInfo:
+        """Return the identity of the text."""
+        t = self.text
+        return DataInfo(
+            name=t.name, split=t.split, n=len(self._starts()), classes=t.classes, digest=t.digest(), task=t.task
+        )
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """Yield words by number, (windows, 1, 1, window)."""
+        starts = self._starts()
+        for numbers in _batched(len(starts), size):
+            cut = [self.text.stream[starts[number] : starts[number] + self.window] for number in numbers]
+            words = torch.from_numpy(np.stack(cut).astype(np.float32))
+            yield Block(words[:, None, None], tuple(str(starts[number]) for number in numbers))
+
+    def _starts(self) -> list[int]:
+        last = len(self.text.stream) - self.window
+        count = min(self.count, last + 1)
+        return [number * (last + 1) // count for number in range(count)]
 
 
 def _batched(count: int, size: int) -> Iterator[range]:

@@ -1,13 +1,13 @@
 """Forward hooks that read q, k, v and the heads' outputs of attention layers, without changing the model.
 
-Only classes whose computation is known exactly are supported. A layer with rotary positions, windows or a relative bias
-has projections with the same names, but a hook on them would not read the inputs of its softmax.
+Only classes whose computation is known exactly are supported. A foreign layer with rotary positions, windows or a
+relative bias has projections with the same names, but a hook on them would not read the inputs of its softmax.
 """
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -31,18 +31,24 @@ WINDOWED = "LongformerSelfAttention"
 
 @dataclass(frozen=True)
 class Reading:
-    """Tensors of one layer in one pass, in the model's precision: (batch, heads, tokens, width)."""
+    """Tensors of one layer in one pass, in the model's precision: (batch, heads, tokens, width).
+
+    With `causal`, a token attended to earlier ones and itself only.
+    """
 
     x: Tensor
     q: Tensor
     k: Tensor
     v: Tensor | None
     h: Tensor | None
+    causal: bool = False
 
     def first(self, tokens: int) -> "Reading":
         """Return the same without later tokens, which a model may add as padding of its own."""
-        parts = (None if part is None else part[..., :tokens, :] for part in (self.q, self.k, self.v, self.h))
-        return Reading(self.x[:, :tokens], *parts)  # type: ignore[arg-type]  # None stays None
+        q, k, v, h = (None if part is None else part[..., :tokens, :] for part in (self.q, self.k, self.v, self.h))
+        assert q is not None
+        assert k is not None
+        return Reading(self.x[:, :tokens], q, k, v, h, self.causal)
 
 
 @dataclass(frozen=True)
@@ -94,7 +100,7 @@ def listening(taps: Sequence[Tap]) -> Iterator[Callable[[], list[Reading]]]:
     def readings() -> list[Reading]:
         for tap in taps:
             tap.require_one_call()
-        read = [tap.read(tap.seen) for tap in taps]
+        read = [replace(tap.read(tap.seen), causal=_CAUSAL in tap.seen) for tap in taps]
         for tap in taps:
             tap.forget()
         return read
@@ -109,6 +115,8 @@ def listening(taps: Sequence[Tap]) -> Iterator[Callable[[], list[Reading]]]:
 
 
 _INPUTS = ("hidden_states", "word_hidden_states")
+_CAUSAL = "is_causal"
+"""Among what a layer was seen with: it was asked to hide later tokens."""
 
 
 def _attach(tap: Tap, key: str, module: nn.Module) -> Any:
@@ -116,6 +124,8 @@ def _attach(tap: Tap, key: str, module: nn.Module) -> Any:
 
         def before(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
             _store(tap, key, given[0] if given else named[next(name for name in _INPUTS if name in named)])
+            if named.get("is_causal"):
+                tap.seen[_CAUSAL] = torch.ones(())
 
         return module.register_forward_pre_hook(before, with_kwargs=True)
 
@@ -164,17 +174,22 @@ def _softmax(module: Any) -> _HookPlan:
     def read(seen: dict[str, Tensor]) -> Reading:
         q, k, v = split_heads(seen["qkv"], 3, heads)
         q, k = seen.get("q", q), seen.get("k", k)
-        return Reading(seen["<x"], q, k, _mixed_values(module, k, v), _by_head(seen["<out"], heads))
+        if isinstance(module, SoftmaxAttention):
+            q, k = module.turned(q), module.turned(k)
+        values = _mixed_values(module, k, v, causal=_CAUSAL in seen)
+        return Reading(seen["<x"], q, k, values, _by_head(seen["<out"], heads))
 
     return watched | normed, read
 
 
-def _mixed_values(module: nn.Module, k: Tensor, v: Tensor) -> Tensor:
+def _mixed_values(module: nn.Module, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
     """Return the values that the softmax averages; scaled attention first computes V' = V - S V (equation 12)."""
     if not isinstance(module, ScaledAttention):
         return v
-    s = module.s.detach()
-    return v - (s @ v if module.form == "matrix" else s * F.scaled_dot_product_attention(k, k, v))
+    s, tokens = module.s.detach(), v.shape[-2]
+    if module.form == "alpha":
+        return v - s * F.scaled_dot_product_attention(k, k, v, is_causal=causal)
+    return v - (s[:, :tokens, :tokens].tril() if causal else s) @ v
 
 
 def _symmetric(module: SymmetricAttention) -> _HookPlan:
@@ -182,6 +197,7 @@ def _symmetric(module: SymmetricAttention) -> _HookPlan:
 
     def read(seen: dict[str, Tensor]) -> Reading:
         k, v = split_heads(seen["kv"], 2, heads)
+        k = module.turned(k)
         return Reading(seen["<x"], k, k, v, _by_head(seen["<out"], heads))
 
     return {"kv": getattr(module, module.projection), "<out": module.proj}, read

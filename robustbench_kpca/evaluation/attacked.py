@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from itertools import groupby
 
+from torch import Tensor
+
 from robustbench_kpca.attack_loop.engine import Engine
 from robustbench_kpca.attack_loop.pool import Sample
 from robustbench_kpca.data.base import Dataset
@@ -62,7 +64,7 @@ def attack_all(
     space = InputSpace.of(runner.model, protocol.space)
 
     def sink(sample: Sample) -> None:
-        own = task.compute.rows(sample, space)
+        own = task.compute.rows(sample, data, space)
         rows[sample.index] = task.compute.combined(own, before[sample.index]) if before else own
         if keep is not None:
             keep(sample)
@@ -95,8 +97,12 @@ def _run(
     if saved:
         rows |= saved["rows"]
         runner.batch_size = min(runner.batch_size, saved["batch_size"])
-        engine.restore(saved["undecided"])
-        undecided = {entry["sample"]["index"] for entry in saved["undecided"]}
+        undecided = {entry["index"] for entry in saved["undecided"]}
+        clean: dict[int, Tensor] = {}  # journals have no clean images
+        for group in compute.groups(data, sorted(undecided)) if undecided else ():
+            for indices, images, _ in compute.batches(data, group, runner.batch_size, workers):
+                clean |= {index: own.clone() for index, own in zip(indices, engine.given(images), strict=True)}
+        engine.restore(saved["undecided"], clean)
 
     if watch is not None:
         watch.begin(len(rows), sum(compute.is_settled(own) for own in rows.values()))

@@ -58,8 +58,9 @@ def measure_attack(
     if trial.finished is not None:
         return trial.finished
     known = None if smaller is None else _smaller_outcomes(trial.spec, scenario, smaller)
-    first = first_batch(task_named(data.task).compute, trial.data, trial.runner)
-    findings = preflight(trial.runner, *first, options.allow)
+    compute = task_named(data.task).compute
+    first = first_batch(compute, trial.data, trial.runner)
+    findings = preflight(trial.runner, *first, options.allow, causal=compute.causal)
     keeper = None
     if options.keep_adversarial and options.out is not None:
         space = InputSpace.of(named.model, scenario.space)
@@ -169,7 +170,7 @@ def _measure(
     records, failures = [], []
     for trial, one, notes in zip(trials, results, allowed, strict=True):
         try:
-            remarks = notes + trial.check_again(options.allow)
+            remarks = [*notes, *one.remarks, *trial.check_again(options.allow)]
         except EvaluationError as error:  # the records of the other models are kept
             failures.append(error if len(trials) == 1 else EvaluationError(f"model '{one.name}': {error}"))
         else:
@@ -201,7 +202,8 @@ def _measure_elsewhere(
 def _preflight(trial: Trial, options: RunOptions, *, alone: bool) -> list[str]:
     """Check that the model can be evaluated at all; return the failed checks that are allowed, as flags."""
     try:
-        return as_flags(trial.first.preflight(trial.runner, options.allow))
+        causal = task_named(trial.data.task).compute.causal
+        return as_flags(trial.first.preflight(trial.runner, options.allow, causal=causal))
     except BadInputError as error:
         if alone:
             raise

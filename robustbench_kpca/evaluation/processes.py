@@ -53,7 +53,7 @@ class Processes:
     """A `Backend`: so many processes, one thread each. They start when they are first needed, and end with `with`.
 
     Inside `with` this process has one thread, too, since another number of threads changes the last bits of logits.
-    SIGTERM then does what Ctrl-C does: the processes write their journals and end.
+    SIGTERM does what Ctrl-C does: the processes write their journals and end.
     """
 
     def __init__(self, count: int) -> None:
@@ -64,8 +64,10 @@ class Processes:
     def __enter__(self) -> "Processes":
         self.threads = torch.get_num_threads()
         torch.set_num_threads(THREADS)
-        self.in_main = threading.current_thread() is threading.main_thread()
-        self.handler = signal.signal(signal.SIGTERM, _interrupt) if self.in_main else None
+        in_main = threading.current_thread() is threading.main_thread()
+        self.listens = in_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # else somebody else does
+        if self.listens:
+            signal.signal(signal.SIGTERM, _interrupt)
         return self
 
     def __exit__(
@@ -75,8 +77,8 @@ class Processes:
             self._stop()
         finally:
             torch.set_num_threads(self.threads)
-            if self.in_main:
-                signal.signal(signal.SIGTERM, self.handler)
+            if self.listens:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def outcomes(
         self, trial: Trial, options: RunOptions, *, smaller: Outcomes | None = None, progress: Progress | None = None

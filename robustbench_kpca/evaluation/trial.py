@@ -26,7 +26,6 @@ from robustbench_kpca.metrics import measure
 from robustbench_kpca.models.source import class_names_of, is_differentiable
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit
-from robustbench_kpca.records.images import SUFFIX as IMAGES
 from robustbench_kpca.records.images import KeptImages, load_images
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import (
@@ -187,8 +186,9 @@ class Trial:
         if self.out is not None:
             if images is not None:
                 content = images.to_file()
-                record = record.keeping(images.describe(self.spec.stem(), content))
-                write_atomic(self.out / f"{self.spec.stem()}{IMAGES}", content)
+                kept = images.describe(self.spec.stem(), content)
+                record = record.keeping(kept)
+                write_atomic(self.out / kept.file, content)
             record.save(self.out)
             discard(self.out, self.spec.stem())
         if self.journal is not None:
@@ -256,12 +256,13 @@ def _data_info(data: Dataset, matched: str) -> DataInfo:
     return DataInfo(
         name=data.name, split=data.split, n=len(data), classes=data.classes, digest=data.digest(), known=data.known,
         class_names=data.class_names, task=data.task, matched=matched or None, resized=data.resized or None,
+        entropy=data.entropy,
     )  # fmt: skip
 
 
 def _missing(data: Dataset) -> list[str]:
-    """Return flags for images that are missing or were skipped."""
-    notes = []
+    """Return flags for items that are missing or were skipped, and what else is to be said of the data."""
+    notes = list(data.notes)
     if data.skipped:
         which = "; ".join(data.skipped[:3]) + ("; ..." if len(data.skipped) > 3 else "")
         notes.append(f"{len(data.skipped)} images of the data cannot be used and were left out: {which}")

@@ -86,34 +86,35 @@ class _Bench:
         journal = _Journal(folder / f".{shard.name}.partial", shard.digest)
         started = time.perf_counter()
         with frozen(runner.model):
-            outcomes, forwards = self._outcomes(part, journal, task.smaller, progress)
+            outcomes, forwards, said = self._outcomes(part, journal, task.smaller, progress)
         seconds = round(time.perf_counter() - started + journal.seconds_before, 3)
         try:
-            remarks = self.first.again(runner, work.options.allow)
+            remarks = (*said, *self.first.again(runner, work.options.allow))
         except EvaluationError:
             journal.remove()
             raise
-        made = Made(forwards, seconds, runner.batch_size, tuple(remarks))
+        made = Made(forwards, seconds, runner.batch_size, remarks)
         write_shard(folder, shard, outcomes, made)
         journal.remove()
         return made
 
     def _outcomes(
         self, part: Any, journal: Journal, smaller: Outcomes | None, progress: Progress
-    ) -> tuple[Outcomes, int]:
+    ) -> tuple[Outcomes, int, tuple[str, ...]]:
+        """Return the outcomes of a part, the number of inputs shown without an attack, and remarks."""
         scenario, options, runner = self.work.scenario, self.work.options, self.runner
         if isinstance(scenario, Attack):
             outcomes = attack_all(
                 runner, part, scenario, seed=options.seed, workers=options.workers or 0, journal=journal,
                 progress=progress, smaller=smaller,
             )  # fmt: skip
-            return outcomes, 0
+            return outcomes, 0, ()
         results = self.compute.results(self.work.spec.model.name, runner, part, scenario, journal)
         show_all(
             [results], part, scenario, batch_size=self.work.spec.batch_size, seed=options.seed,
             workers=options.workers or 0, frost=self.frost, progress=progress,
         )  # fmt: skip
-        return results.outcomes(), results.forwards
+        return results.outcomes(), results.forwards, results.remarks
 
 
 def serve(pipe: Connection, number: int, threads: int) -> None:
@@ -122,7 +123,8 @@ def serve(pipe: Connection, number: int, threads: int) -> None:
     Answers: ("ready", None) at first, ("refused", error) for work, and for a shard ("progress", done) and then
     ("made", Made) or ("failed", why).
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one decides
+    for name in {"SIGINT", "SIGHUP"} & set(signal.Signals.__members__):  # these reach all processes; the first decides
+        signal.signal(signal.Signals[name], signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: setattr(_Journal, "stopping", True))
     threading.Thread(target=_watch_parent, daemon=True).start()
     torch.set_num_threads(threads)

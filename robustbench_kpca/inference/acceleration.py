@@ -105,11 +105,11 @@ def _compiled(model: nn.Module, mode: str) -> Iterator[None]:
     """Replace `model.forward`. Graphs reuse their outputs' memory, so logits and gradients are copied out of it."""
     if "forward" in vars(model):
         raise BadInputError(f"{type(model).__name__} has a forward of its own instance", fix="leave compile out")
-    forward: Callable[[Tensor], Tensor] = torch.compile(model.forward, mode=mode, dynamic=False)
+    forward: Callable[..., Tensor] = torch.compile(model.forward, mode=mode, dynamic=False)
 
-    def shown(x: Tensor) -> Tensor:
+    def shown(x: Tensor, **how: Any) -> Tensor:
         torch.compiler.cudagraph_mark_step_begin()
-        return forward(_CopyGradient.apply(x)).clone()
+        return forward(_CopyGradient.apply(x), **how).clone()
 
     model.forward = shown
     try:

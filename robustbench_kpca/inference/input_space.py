@@ -18,14 +18,14 @@ class InputSpace:
     std: Float[Tensor, "channel 1 1"] | None = None
 
     @classmethod
-    def of(cls, model: nn.Module, name: Literal["pixel", "normalised", "signal"]) -> "InputSpace":
+    def of(cls, model: nn.Module, name: Literal["pixel", "normalised", "signal", "word"]) -> "InputSpace":
         """Return the space called `name`.
 
         Raises:
             BadInputError: normalised space for a model that does not expose its mean and standard deviation.
 
         """
-        if name != "normalised":  # pixels in [0, 1], or signals in units that the data have
+        if name != "normalised":  # pixels in [0, 1], signals in units that the data have, or words
             return cls()
         mean, std = (getattr(model, f"pixel_{part}", None) for part in ("mean", "std"))
         if not isinstance(mean, Tensor) or not isinstance(std, Tensor):

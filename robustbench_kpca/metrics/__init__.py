@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.metrics.shared.metric import Mean, Metric, Paired, Scores, Statistic, Weighted, aligned
+from robustbench_kpca.metrics.shared.metric import Mean, Metric, Paired, Scores, Statistic, Weighted, aligned, estimates
 from robustbench_kpca.metrics.shared.unit import PERCENT, PLAIN, Unit, common_unit
 from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.records.estimate import Estimate
@@ -21,7 +21,7 @@ __all__ = [
 ]  # fmt: skip
 LEADING = (
     "robust_accuracy", "robust_miou", "corruption_accuracy", "corrupted_miou", "shift_accuracy", "clean_accuracy",
-    "miou",
+    "miou", "attacked_perplexity", "corrupted_perplexity", "perplexity",
 )  # fmt: skip
 """Metrics in order of preference: the first one that a record has stands for it."""
 TABLES = Family("table of metrics", __name__, "METRICS")
@@ -104,11 +104,12 @@ def measure(outcomes: Outcomes, scenario: Scenario, only: Collection[str] | None
     `only` these names, where they are given.
     """
     metrics = [METRICS.get(name) for name in METRICS.names() if only is None or name in only]
-    return {
-        metric.name: metric.estimate(outcomes)
+    meant = [
+        metric
         for metric in metrics
         if metric.task == outcomes.task
         and answers(metric, outcomes.kind)
         and metric.applies(outcomes, scenario)
         and not metric.objection(scenario)
-    }
+    ]
+    return estimates(meant, outcomes)

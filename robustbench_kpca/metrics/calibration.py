@@ -5,7 +5,7 @@ images of like confidence. Both are of bins, hence biased upwards on few images:
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -138,32 +138,67 @@ ManyOf = Callable[[Values, Values], Many]
 
 
 def _many_ece(confidence: Values, right: Values) -> Many:
-    gaps = np.zeros((len(confidence), ECE_BINS))
-    gaps[np.arange(len(confidence)), _ece_bins(confidence)] = right - confidence
-    return lambda weights: np.asarray(np.abs(weights @ gaps).sum(1) / weights.sum(1))
+    gap, bins = right - confidence, _ece_bins(confidence)
+
+    def many(weights: NDArray[np.int64]) -> Values:
+        rows = len(weights)
+        places = bins + ECE_BINS * np.arange(rows)[:, None]
+        gaps = np.bincount(places.ravel(), (weights * gap).ravel(), ECE_BINS * rows).reshape(rows, ECE_BINS)
+        return np.asarray(np.abs(gaps).sum(1) / weights.sum(1))
+
+    return many
 
 
 def _many_rms(confidence: Values, right: Values, *, compat: bool = False) -> Many:
-    order = np.argsort(confidence, kind="stable")
-    n = len(order)
-    ordered = confidence[order]
-    levels, starts = (ordered, np.arange(n)) if compat else np.unique(ordered, return_index=True)
-    edges = np.append(np.arange(max(n // RMS_BIN, 1)) * RMS_BIN, n).astype(np.float64)
-    widths = np.diff(edges)
+    """Return `rms_calibration_error` of many resamples of n images each.
+
+    Images stand in order of confidence; `places[i]` draws are of the first i + 1. Between two images of one level, a
+    run of equal confidence, the sum of gaps grows linearly, since they count as their common accuracy.
+    """
+    images = _sorted(confidence.tobytes(), right.tobytes())
+    n = len(confidence)
+    starts = np.arange(n) if compat else np.unique(np.sort(confidence), return_index=True)[1]
+    level = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, n)))
+    before, last = (starts - 1)[level], (np.append(starts[1:], n) - 1)[level]
+    edges = np.append(np.arange(max(n // RMS_BIN, 1)) * RMS_BIN, n)
+    inner, widths = edges[1:-1], np.diff(edges)
     shares = widths / n
     if compat:
         shares[-1] = 0.0
 
     def many(weights: NDArray[np.int64]) -> Values:
-        count = weights[:, order].astype(np.float64)
-        of_level = np.add.reduceat(count, starts, axis=1)
-        gap = np.add.reduceat(count * right[order], starts, axis=1) - of_level * levels
-        zero = np.zeros((len(weights), 1))
-        places, sums = (np.cumsum(np.hstack([zero, part]), axis=1) for part in (of_level, gap))
-        found = np.array([np.interp(edges, x, y) for x, y in zip(places, sums, strict=True)])
-        return np.asarray(np.sqrt((np.diff(found, axis=1) / widths) ** 2 @ shares))
+        places, sums = images.cumulated(weights)
+        rows = np.arange(len(weights))[:, None]
+        image = np.array([np.searchsorted(row, inner) for row in places])
+        low, high = before[image], last[image]
+        first, first_sum = (np.where(low < 0, 0, part[rows, low]) for part in (places, sums))
+        share = (inner - first) / (places[rows, high] - first)
+        cut = first_sum + share * (sums[rows, high] - first_sum)
+        bins = np.diff(np.hstack([np.zeros((len(rows), 1)), cut, sums[:, -1:]]), axis=1)
+        return np.asarray(np.sqrt((bins / widths) ** 2 @ shares))
 
     return many
+
+
+class _Sorted:
+    """Images in order of confidence. Both errors of one table ask for the same resamples, one after the other."""
+
+    def __init__(self, confidence: Values, right: Values) -> None:
+        self.order = np.argsort(confidence, kind="stable")
+        self.gap = (right - confidence)[self.order]
+        self.latest: tuple[NDArray[np.int64], tuple[NDArray[np.int64], Values]] | None = None
+
+    def cumulated(self, weights: NDArray[np.int64]) -> tuple[NDArray[np.int64], Values]:
+        """Return draws, and sums of right minus confidence, up to each image, shape (resamples, n) each."""
+        if self.latest is None or self.latest[0] is not weights:
+            count = weights.take(self.order, axis=1)
+            self.latest = weights, (np.cumsum(count, axis=1), np.cumsum(count * self.gap, axis=1))
+        return self.latest[1]
+
+
+@lru_cache(maxsize=1)
+def _sorted(confidence: bytes, right: bytes) -> _Sorted:
+    return _Sorted(np.frombuffer(confidence), np.frombuffer(right))
 
 
 def _of(error: Callable[..., float], *, many: ManyOf | None = None, bins: int = 0, **how: Any) -> Statistic:

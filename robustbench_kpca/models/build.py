@@ -10,22 +10,25 @@ from robustbench_kpca.strict import did_you_mean
 
 _COUNTS = (
     "img_size", "patch_size", "embed_dim", "depth", "num_heads", "num_classes", "cls_layers", "iterations", "rank",
-    "rank_multi", "decoder_depth", "prefix_tokens", "length", "channels", "vocabulary",
+    "rank_multi", "decoder_depth", "prefix_tokens", "length", "channels", "vocabulary", "vocab_size", "window",
+    "hidden",
 )  # fmt: skip
 
 
 def create_model(name: str, **options: Any) -> Any:
-    """Build an untrained model: images in [0, 1], (batch, 3, height, width), or sequences, to logits.
+    """Build an untrained model: images in [0, 1], (batch, 3, height, width), sequences, or words, to logits.
 
     Args:
         name: one of `rbk list models`, such as `rpc_symvit_tiny_patch16_224`, or of a segmenter,
             `rpc_symvit_segmenter_tiny`.
         **options: of three kinds. Of the architecture: `num_classes`, `img_size`, `depth`, `drop_path_rate`, ...; of a
             ViT also `stem`; of a segmenter also `decoder`, `decoder_depth`, `decoder_dropout`, `prefix_tokens` and
-            `normalisation`. Where the special attention is: `layers` (`"first"`, `"last"`, `"all"`, or block indices),
-            and in a segmenter `decoder_layers` (the same, or `"none"`). Of the special attention: `iterations`, `lam`,
-            `threshold`, `mu_width`, `dual_sign` and `fused` (a kernel for GPUs, on trial) of RPC; `form` of scaled
-            attention; `rank` and `rank_multi` of Primal attention; all three of KEP-SVGP.
+            `normalisation`; of a language model `vocab_size`, `window`, `hidden`, `design` and `dropout`. Where the
+            special attention is: `layers` (`"first"`, `"quarter"`, `"last"`, `"all"`, or block indices), and in a
+            segmenter `decoder_layers` (the same, or `"none"`). Of the special attention: `iterations`, `lam`,
+            `threshold`, `mu_width`, `dual_sign` and `fused` (a kernel for GPUs, on trial) of RPC, in language models
+            also `mu_span`; `form` of scaled attention; `rank` and `rank_multi` of Primal attention; all three of
+            KEP-SVGP.
 
     Raises:
         UnknownNameError: no such model.
@@ -87,7 +90,7 @@ def _require_counts(options: dict[str, Any]) -> None:
     for key, value in options.items():
         whole = key in _COUNTS
         right = isinstance(value, int) if whole else isinstance(value, (int, float, str))
-        least = 0 if key in ("iterations", "vocabulary") else 1
+        least = 0 if key in ("iterations", "vocabulary") else 2 if key == "vocab_size" else 1
         if isinstance(value, bool) or not right or (whole and value < least):
             raise BadInputError(
                 f"{key} = {value!r}", expected=f"a whole number, at least {least}" if whole else "a number"
@@ -101,6 +104,6 @@ def _require_switches(options: dict[str, Any]) -> None:
 
 
 def _require_share(options: dict[str, Any]) -> None:
-    for key in ("drop_path_rate", "decoder_dropout"):
+    for key in ("drop_path_rate", "decoder_dropout", "dropout"):
         if not 0 <= options.get(key, 0) < 1:
             raise BadInputError(f"{key} = {options[key]}", expected="at least 0 and less than 1")

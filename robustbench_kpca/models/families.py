@@ -24,6 +24,7 @@ class Backbone:
         crop: share of an image file that its authors' evaluation keeps.
         task: what it is for: the name of a task.
         images: whether its inputs are images, which it normalises; other inputs come as they are.
+        homes: size -> the data set that it is for, of sizes that are not named after one.
 
     """
 
@@ -32,6 +33,7 @@ class Backbone:
     crop: float
     task: str = "classification"
     images: bool = True
+    homes: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, attention: str, shape: dict[str, Any]) -> Any:
         """Return a model of this shape with this attention in every block."""
@@ -43,6 +45,9 @@ VIT = Backbone(shapes.VIT, "vit:build_vit", crop=0.875)
 FAN = Backbone(shapes.FAN, "fan:build_fan", crop=1.0)
 SEQUENCE = Backbone(shapes.SEQUENCE, "sequence:build_sequence", crop=1.0, images=False)
 SEGMENTER = Backbone(shapes.SEGMENTER, "segmenter:build_segmenter", crop=1.0, task="segmentation")
+LANGUAGE = Backbone(
+    shapes.LANGUAGE, "language:build_language", crop=1.0, task="language", images=False, homes={"tiny": "grammar"}
+)
 NORMALISATIONS: dict[str, tuple[Sequence[float], Sequence[float]]] = {
     "deit": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),  # of ImageNet
     "vit": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
@@ -58,7 +63,7 @@ class Family:
         backbones: that come with these attentions.
         attention: of every block.
         special: attention of the chosen blocks, None where all blocks have the same.
-        layers: the chosen blocks: `first`, `last`, `all` or their numbers.
+        layers: the chosen blocks: `first`, `quarter` (the first quarter), `last`, `all` or their numbers.
         options: of the special attention.
         stochastic: whether the special attention draws noise at test time.
 
@@ -80,6 +85,8 @@ def _rpc(iterations: int, lam: float) -> dict[str, Any]:
     return {"iterations": iterations, "lam": lam, "threshold": "lam*mu", "mu_width": "embed", "dual_sign": -1}
 
 
+_RPC_CAUSAL = _rpc(4, 4.0) | {"mu_span": "past"}
+_PRIMAL_CAUSAL = {"rank": 30}  # of Chen et al. for WikiText-103
 _PRIMAL = {"rank": 20, "rank_multi": 10}
 _KEP_SVGP = {"rank": 10, "rank_multi": 10, "form": "concatenate"}
 
@@ -105,6 +112,12 @@ FAMILIES = {
     "identity_seq": Family((SEQUENCE,), "symmetric", "identity", "first"),
     "scaled_seq": Family((SEQUENCE,), "softmax", "scaled", "all", {"form": "alpha"}),
     "primal_seq": Family((SEQUENCE,), "softmax", "primal", "last", _PRIMAL),
+    "softmax_lm": Family((LANGUAGE,), "softmax"),
+    "symmetric_lm": Family((LANGUAGE,), "symmetric"),
+    "rpc_lm": Family((LANGUAGE,), "symmetric", "rpc", "quarter", _RPC_CAUSAL),
+    "identity_lm": Family((LANGUAGE,), "symmetric", "identity", "quarter"),
+    "scaled_lm": Family((LANGUAGE,), "softmax", "scaled", "all", {"form": "alpha"}),
+    "primal_lm": Family((LANGUAGE,), "softmax", "primal", "last", _PRIMAL_CAUSAL),
 }
 ARCHITECTURES = {
     f"{name}_{size}": (name, size)
@@ -128,9 +141,10 @@ def parts_of(name: str) -> tuple[Family, Backbone]:
 
 
 def data_of(name: str) -> str | None:
-    """Return the data set that an architecture is named after, such as `digits`; None if there is none."""
+    """Return the data set that an architecture is for, mostly the one it is named after; None if there is none."""
     size = ARCHITECTURES[name][1] if name in ARCHITECTURES else ""
-    return size if size in DATASETS.names() else None
+    home = parts_of(name)[1].homes.get(size, size) if size else ""
+    return home if home in DATASETS.names() else None
 
 
 def task_of(name: str) -> str:

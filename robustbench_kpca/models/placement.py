@@ -6,6 +6,8 @@ from typing import Any
 from torch import nn
 
 from robustbench_kpca.attention import ATTENTIONS
+from robustbench_kpca.attention.softmax import SoftmaxAttention
+from robustbench_kpca.attention.symmetric import SymmetricAttention
 from robustbench_kpca.errors import BadInputError
 
 
@@ -15,9 +17,9 @@ def place(model: nn.Module, attention: str, layers: Any = "all", **options: Any)
     Parameters that fit are kept. Where the new attention has no Q, the rows of K and V are kept from Q, K and V.
 
     Args:
-        model: with `blocks[i].attn`.
+        model: with `blocks[i].attn`. Where it has `causal = True`, attentions with such an option get it.
         attention: a name of `robustbench_kpca.attention`.
-        layers: `"first"`, `"last"`, `"all"`, or block indices.
+        layers: `"first"`, `"quarter"` (the first quarter, at least one), `"last"`, `"all"`, or block indices.
         **options: of the attention; the number of tokens is the model's.
 
     Raises:
@@ -27,7 +29,10 @@ def place(model: nn.Module, attention: str, layers: Any = "all", **options: Any)
     blocks: Any = getattr(model, "blocks", None)
     if blocks is None or not all(hasattr(getattr(block, "attn", None), "proj") for block in blocks):
         raise BadInputError(f"a {type(model).__name__}", expected="a model with blocks[i].attn, such as timm's ViT")
-    if "tokens" in inspect.signature(ATTENTIONS.get(attention)).parameters:
+    known = inspect.signature(ATTENTIONS.get(attention)).parameters
+    if "causal" in known and getattr(model, "causal", False):
+        options = options | {"causal": True}
+    elif "tokens" in known:
         options = options | {"tokens": _tokens(model)}
     for index in _block_indices(layers, len(blocks)):
         blocks[index].attn = _with_weights_of(blocks[index].attn, attention, options)
@@ -41,13 +46,14 @@ def _tokens(model: Any) -> int:
 
 
 def _block_indices(layers: Any, depth: int) -> list[int]:
-    named = {"first": [0], "last": [depth - 1], "all": list(range(depth))}
+    quarter = list(range(max(1, depth // 4)))
+    named = {"first": [0], "quarter": quarter, "last": [depth - 1], "all": list(range(depth))}
     if isinstance(layers, str) and layers in named:
         return named[layers]
     indices = [layers] if isinstance(layers, int) else list(layers) if isinstance(layers, (list, tuple)) else []
     if not indices or not all(isinstance(index, int) and 0 <= index < depth for index in indices):
         raise BadInputError(
-            f"layers = {layers!r}", expected=f"'first', 'last', 'all' or block indices from 0 to {depth - 1}"
+            f"layers = {layers!r}", expected=f"'first', 'quarter', 'last', 'all' or block indices from 0 to {depth - 1}"
         )
     return indices
 
@@ -63,6 +69,10 @@ def _with_weights_of(old: Any, attention: str, options: dict[str, Any]) -> nn.Mo
     biased = getattr(old, projection).bias is not None
     if projection != "qkv":
         options = options | {"projection": projection}
+    if old.proj.bias is None:
+        options = options | {"proj_bias": False}
+    if getattr(old, "rotary", False) and issubclass(kind, (SoftmaxAttention, SymmetricAttention)):
+        options = options | {"rotary": True}  # the others have no scores that it could be part of
     options = options | {name: rate for name in ("attn_drop", "proj_drop") if (rate := _dropout(old, name))}
     try:
         new: nn.Module = kind(old.proj.in_features, old.num_heads, qkv_bias=biased, **options)

@@ -79,6 +79,32 @@ class SequenceShape:
     drop_path_rate: float = 0.0
 
 
+@dataclass(frozen=True)
+class LanguageShape:
+    """Shape of a decoder for language.
+
+    Attributes:
+        vocab_size: number of words.
+        window: number of words that it reads at most.
+        embed_dim: width of a word, and of all heads of an attention together.
+        depth: number of blocks.
+        num_heads: of each attention.
+        hidden: width of the perceptron of a block.
+        design: `paper` or `modern`; see `models/language.py`.
+        dropout: after the embedding, attentions and perceptrons, and before the head.
+
+    """
+
+    vocab_size: int
+    window: int
+    embed_dim: int
+    depth: int
+    num_heads: int
+    hidden: int
+    design: str = "modern"
+    dropout: float = 0.0
+
+
 VIT = {
     "digits": ViTWithStem(32, 8, embed_dim=48, depth=4, num_heads=3, num_classes=10, mlp_ratio=3.0),
     "cifar": ViTWithStem(32, 4, embed_dim=192, depth=12, num_heads=3, num_classes=10),
@@ -107,3 +133,10 @@ SEQUENCE = {
     "waves": SequenceShape(32, 2, 0, 4, embed_dim=32, depth=2, num_heads=2, num_classes=4),
 }
 """Width 64, 2 layers and 2 heads are those of the Long Range Arena in Chen et al. (2023)."""
+
+_WIKITEXT_103 = partial(LanguageShape, 267_735, 256, embed_dim=128)
+LANGUAGE = {
+    "tiny": LanguageShape(50, 32, embed_dim=32, depth=2, num_heads=2, hidden=128),
+    "small": _WIKITEXT_103(depth=8, num_heads=4, hidden=512),
+    "paper": _WIKITEXT_103(depth=16, num_heads=8, hidden=2048, design="paper", dropout=0.1),
+}

@@ -67,6 +67,15 @@ def _spsa(options: Options, classes: int) -> Passes:  # noqa: ARG001
     return options["steps"] * (options["samples"] + 1) + _CHECK, 0
 
 
+def _climbs(shown: str) -> Formula:
+    """Each step costs a gradient, and a plain pass for each of the texts that it shows."""
+
+    def passes(options: Options, classes: int) -> Passes:  # noqa: ARG001
+        return options["steps"] * (1 + options[shown]) + _CHECK, options["steps"]
+
+    return passes
+
+
 _MOST: Mapping[str, Formula] = {
     "apgd": _auto_pgd(1),
     "apgd_l1": _auto_pgd(3),
@@ -77,11 +86,14 @@ _MOST: Mapping[str, Formula] = {
     "fab": _fab,
     "fgsm": lambda options, classes: (1 + _CHECK, 1),  # noqa: ARG005
     "fmn": _steps,
+    "gbda": _climbs("samples"),
     "hopskipjump": _queries,
+    "hotflip": _climbs("tries"),
     "malt": _malt,
     "mim": _steps,
     "noise": lambda options, classes: (_CHECK, 0),  # noqa: ARG005
     "pgd": _steps,
+    "random_swap": _queries,
     "segpgd": _steps,
     "sld": _steps,
     "spsa": _spsa,

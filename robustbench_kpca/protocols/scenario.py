@@ -124,6 +124,9 @@ Fraction = Annotated[float, BeforeValidator(parse_fraction)]
 class Attack(_Common):
     """Accuracy under a cascade of attacks in one ball around each image; later stages attack unbroken samples only.
 
+    norm: `linf`, `l2` or `l1` of the change of an image; or `words`, the number of words of a text that are replaced.
+    eps: the largest such norm; of words, the share of those read: max(1, floor(eps * words)) may be replaced.
+
     policy: `stop_at_first`: a sample is broken at its first misclassified iterate; `strongest`: every attack uses its
         whole budget, and the image of lowest margin decides; `last`: only the last iterate of each restart counts.
     labels: the class given to the attacks: the `true` label (misclassified clean images are not attacked); the true
@@ -134,7 +137,7 @@ class Attack(_Common):
         `least_likely` or `runner_up` of the clean logits. In targeted attacks a sample is broken if it is classified as
         its target, if its logits are not finite, or if it was misclassified before.
     space: space of eps and step sizes: `pixel`, or the `normalised` inputs of the model; for time series `signal`, in
-        units of the standard deviation, which has no box (`clip` = false).
+        units of the standard deviation, which has no box (`clip` = false); for texts `word`, which has none either.
     clip: whether images stay in [0, 1] of that space. Images outside are invalid in pixel space. Normalised inputs are
         clipped before the attack starts; a sample that this breaks has `broken_by` = `clamp`.
     draws: forward passes averaged for each logit and gradient (expectation over transformation), for stochastic models.
@@ -150,7 +153,7 @@ class Attack(_Common):
     policy: Literal["stop_at_first", "strongest", "last"]
     labels: Literal["true", "true_for_all", "predicted"]
     target: Literal["none", "random", "least_likely", "runner_up"]
-    space: Literal["pixel", "normalised", "signal"]
+    space: Literal["pixel", "normalised", "signal", "word"]
     clip: StrictBool
     precision: Literal["fp32", "bf16-search"]
     below: tuple[Fraction, ...]
@@ -161,6 +164,11 @@ class Attack(_Common):
         """The ball that contains every proposed image, and whether the attack is targeted."""
         return Threat(self.norm, self.eps, clip=self.clip, targeted=self.target != "none")
 
+    @property
+    def budget(self) -> str:
+        """The perturbation in words: `linf 8/255 in pixel space`, `1.5 % of words`."""
+        return str(self.threat) if self.norm == "words" else f"{self.threat} in {self.space} space"
+
     def smaller(self) -> "Attack":
         """Return the same protocol at the next smaller budget of `below`."""
         return self.model_copy(update={"eps": self.below[-1], "below": self.below[:-1]})
@@ -168,8 +176,15 @@ class Attack(_Common):
     @model_validator(mode="after")
     def _check(self) -> "Attack":
         assert self.threat
-        if self.space == "signal" and self.clip:
-            raise BadInputError("space = 'signal' with clip = true", expected="clip = false: signals have no box")
+        if self.space in ("signal", "word") and self.clip:
+            raise BadInputError(
+                f"space = '{self.space}' with clip = true", expected=f"clip = false: {self.space}s have no box"
+            )
+        if (self.norm == "words") != (self.space == "word"):
+            raise BadInputError(
+                f"norm = '{self.norm}' with space = '{self.space}'",
+                expected="norm = 'words' and space = 'word' together",
+            )
         if list(self.below) != sorted({*self.below} - {0.0}) or self.below[-1:] >= (self.eps,):
             raise BadInputError(f"below = {list(self.below)}", expected=f"ascending budgets between 0 and {self.eps:g}")
         if self.labels != "true" and (self.policy == "stop_at_first" or self.threat.targeted):
@@ -205,7 +220,7 @@ class Corruption(_Common):
     """Quality on a grid of corruptions x severities. Corruption is the first step of image processing.
 
     profile: parameter set: `imagenet_c` (224 px), `imagecorruptions` (any size) or `cifar_c` (32 px); for stored images
-        also `imagenet_c_bar`; `signal` for time series and `tokens` for sequences of words.
+        also `imagenet_c_bar`; `signal` for time series, `tokens` for sequences of words and `words` for a running text.
     mode: `fast`; `exact` (bit for bit equal to the library `imagecorruptions`); or `stored` (read from disk).
     storage: `jpeg-q85`: corrupted images are encoded as JPEG of quality 85, as in ImageNet-C; `none`: they are not;
         `published`: for published stored images.
@@ -218,7 +233,7 @@ class Corruption(_Common):
     """
 
     kind: Literal["corruption"]
-    profile: Literal["imagenet_c", "imagecorruptions", "cifar_c", "imagenet_c_bar", "signal", "tokens"]
+    profile: Literal["imagenet_c", "imagecorruptions", "cifar_c", "imagenet_c_bar", "signal", "tokens", "words"]
     mode: Literal["fast", "exact", "stored"]
     storage: Literal["none", "jpeg-q85", "published"]
     frost: Literal["generated", "original", "published"]
@@ -257,7 +272,7 @@ class Corruption(_Common):
     def _check(self) -> "Corruption":
         self._check_grid()
         made = (self.mode, self.storage, self.frost)
-        if self.profile in ("signal", "tokens") and made != ("fast", "none", "generated"):
+        if self.profile in ("signal", "tokens", "words") and made != ("fast", "none", "generated"):
             raise BadInputError(
                 f"profile = '{self.profile}' with mode = '{made[0]}', storage = '{made[1]}' and frost = '{made[2]}'",
                 expected="mode = 'fast', storage = 'none' and frost = 'generated': the others are for images",

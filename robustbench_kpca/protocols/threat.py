@@ -1,12 +1,15 @@
 """The threat model: norm and eps of the perturbation; numbers such as "8/255" and "0.25 eps" are parsed here."""
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Literal
 
 from robustbench_kpca.errors import BadInputError
 
-Norm = Literal["linf", "l2", "l1"]
+BallNorm = Literal["linf", "l2", "l1"]
+Norm = Literal["linf", "l2", "l1", "words"]
+"""How large a perturbation is: a norm of the change, or the number of places with another word."""
 SMALLEST = 1e-8
 """The smallest eps: near 1, single precision has steps of 6e-8, so that a smaller ball holds one image only."""
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+"
@@ -46,10 +49,11 @@ def require_step(text: str | float) -> None:
 
 @dataclass(frozen=True)
 class Threat:
-    """The allowed images: all x' with ||x' - x||_norm <= eps and, with `clip`, x' in [0, 1]^d.
+    """The allowed inputs: all x' with ||x' - x||_norm <= eps and, with `clip`, x' in [0, 1]^d.
 
-    `eps` has the units of the images that the attack gets: pixel space is [0, 1], so write 8/255, not 8. Attacks get a
-    class `y` per sample: the label, to move away from, or if `targeted` the class to reach.
+    `eps` has the units of the images that the attack gets: pixel space is [0, 1], so write 8/255, not 8. Of words, it
+    is the share of them that may be replaced (`swaps`). Attacks get a class `y` per sample: the label, to move away
+    from, or if `targeted` the class to reach.
     """
 
     norm: Norm
@@ -58,8 +62,8 @@ class Threat:
     targeted: bool = False
 
     def __post_init__(self) -> None:
-        if self.norm not in ("linf", "l2", "l1"):
-            raise BadInputError(f"norm '{self.norm}'", expected="'linf', 'l2' or 'l1'")
+        if self.norm not in ("linf", "l2", "l1", "words"):
+            raise BadInputError(f"norm '{self.norm}'", expected="'linf', 'l2', 'l1' or 'words'")
         if not SMALLEST <= self.eps < float("inf"):
             raise BadInputError(f"eps = {self.eps:g}", expected=f"a number such as 8/255, at least {SMALLEST:g}")
         if self.norm == "linf" and self.eps > 1 and self.clip:
@@ -68,6 +72,12 @@ class Threat:
                 expected="eps <= 1",
                 fix=f"write {self.eps:g}/255 if pixel levels were meant",
             )
+        if self.norm == "words" and self.eps > 1:
+            raise BadInputError(f"eps = {self.eps:g} of words", expected="a share of them, such as 0.015; at most 1")
+
+    def swaps(self, words: int) -> int:
+        """Return how many of so many words may be replaced: max(1, floor(eps * words))."""
+        return max(1, math.floor(self.eps * words + 1e-9))  # 0.29 * 100 is 28.999999999999996
 
     @property
     def sign(self) -> int:
@@ -75,7 +85,9 @@ class Threat:
         return -1 if self.targeted else 1
 
     def __str__(self) -> str:
-        """Write eps as a fraction of 255 if it is one, except in L1: `linf 8/255`, but `l1 12`."""
+        """Write eps as a fraction of 255 if it is one, except in L1: `linf 8/255`, but `l1 12` and `1.5 % of words`."""
+        if self.norm == "words":
+            return f"{100 * self.eps:g} % of words"
         levels = self.eps * 255
         near = self.norm != "l1" and self.eps <= 1 and abs(levels - round(levels)) < 1e-6
         return f"{self.norm} {round(levels)}/255" if near else f"{self.norm} {self.eps:g}"

@@ -87,13 +87,13 @@ class Subject(BaseModel):
 
 
 class Audit(BaseModel):
-    """The answers. `version` and `revision` are of the code that asked.
+    """The answers. `version` and `revision` are of the code that asked; `schema_version` is that of the questions.
 
     `seconds` is the audit's own time, in no record's `seconds`.
     """
 
     model_config = STRICT
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1, 2] = 2
     subject: Subject
     plan: Plan
     plan_digest: str

@@ -127,7 +127,7 @@ def _row(record: Record) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]
         "parameters_sha256": record.spec.model.parameters_sha256,
         "device": record.environment.device,
         "created": record.created,
-        "record": record.outcomes_file.file.partition(".outcomes.")[0],
+        "record": record.outcomes_file.stem,
     }
     return facts(record), metrics, made
 

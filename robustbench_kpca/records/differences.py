@@ -13,10 +13,11 @@ ROUNDING = 1e-4
 """Where machines or versions differ, numbers may differ by this, relative to the larger one or to 1.
 
 Text and whole numbers must agree all the same. A search follows its own rounding. So of a sample under attack only the
-label, the answer before the attack, and whether it was broken are then compared, and of a scene the clean picture.
+label, the answer before the attack, and whether it was broken are then compared, of a scene the clean picture, and of a
+text its loss before the attack.
 """
-_SEARCHED = ("label", "clean_prediction", "broken_by")
-_KEY = ("sample", "corruption", "severity", "picture", "class")
+_SEARCHED = ("label", "clean_prediction", "broken_by", "words", "clean_nll")
+_KEY = ("sample", "corruption", "severity", "picture", "class", "position")
 
 
 @dataclass(frozen=True)

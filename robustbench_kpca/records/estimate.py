@@ -13,7 +13,8 @@ Z = 1.959963984540054
 """The 97.5th percentile of the normal distribution: the half width of its 95 % interval, in standard deviations."""
 RESAMPLES = 2000
 FLIPS = 10_000
-BLOCK = 2**22
+BLOCK = 2**15
+"""Drawn indices at a time: 256 KiB, which the cache of a core holds."""
 
 
 @dataclass(frozen=True)

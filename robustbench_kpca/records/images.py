@@ -18,7 +18,10 @@ from robustbench_kpca.strict import STRICT
 LIMIT = 2**29  # bytes of images of one record, before compression
 SUFFIX = ".images.npz"
 _ARRAYS = ("samples", "clean", "attacked")
-_DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+_DAMAGE = (
+    OSError, ValueError, KeyError, EOFError, TypeError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What zipfile and numpy raise; of RuntimeError: encrypted members, and versions and methods of zip not implemented."""
 
 
 class ImagesFile(BaseModel):
@@ -61,8 +64,9 @@ class KeptImages:
         return buffer.getvalue()
 
     def describe(self, stem: str, content: bytes) -> ImagesFile:
-        """Describe the file of a record with this stem."""
-        return ImagesFile(file=f"{stem}{SUFFIX}", sha256=sha256(content), samples=len(self.samples))
+        """Describe the file of a record with this stem; its name holds the first digits of its hash."""
+        digest = sha256(content)
+        return ImagesFile(file=f"{stem}.{digest[:12]}{SUFFIX}", sha256=digest, samples=len(self.samples))
 
 
 def load_images(folder: Path, stated: ImagesFile) -> KeptImages:

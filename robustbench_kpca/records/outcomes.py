@@ -5,20 +5,37 @@ import gzip
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from sys import intern
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.files import sha256
+from robustbench_kpca.records import parquet
+from robustbench_kpca.records.coded import Coded, Columns
+from robustbench_kpca.records.coded import Column as Column
 from robustbench_kpca.records.table import COUNTS as COUNTS
 from robustbench_kpca.records.table import ColumnType as ColumnType
 from robustbench_kpca.records.table import Table as Table
 from robustbench_kpca.records.unpacking import MOST, damaged, unpack
 
-Column = NDArray[Any]
+TEXT_FILE, LARGE_FILE = ".outcomes.csv.gz", ".outcomes.parquet"
+"""Ends of the names of tables: text, and for tables of more than `LARGE` rows Parquet."""
+LARGE = 100_000
 _DAMAGE = (OSError, EOFError, ValueError, IndexError, StopIteration, OverflowError, csv.Error)
+
+
+@dataclass(frozen=True)
+class StoredTable:
+    """A table as it is stored: the end of its file's name, its bytes, and its digest.
+
+    The digest is of the uncompressed text, or of the file where that is Parquet.
+    """
+
+    suffix: str
+    content: bytes
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -27,7 +44,8 @@ class Outcomes:
 
     task: the task that the samples belong to, such as `classification`.
     kind: the kind of protocol: `clean`, `attack`, `corruption`, `shift` or `ood`.
-    columns: equally long arrays: text as objects, whole numbers as int64, others as float64.
+    columns: equally long arrays: text as objects, whole numbers as int64, others as float64. In large tables text is
+        kept as `Coded`; see `coded`.
     """
 
     task: str
@@ -40,21 +58,28 @@ class Outcomes:
         return cls.from_columns(table, {name: [row[name] for row in rows] for name in table.columns})
 
     @classmethod
-    def from_columns(cls, table: Table, columns: Mapping[str, Sequence[Any] | Column]) -> "Outcomes":
+    def from_columns(cls, table: Table, columns: Mapping[str, Sequence[Any] | Column | Coded]) -> "Outcomes":
         """Gather columns of equal length, exactly those of `table`."""
         typed = {name: _column(columns[name], kind) for name, kind in table.columns.items()}
-        return cls(table.task, table.kind, typed)
+        return cls(table.task, table.kind, Columns(typed))
 
     @property
     def table(self) -> Table:
         """Names and types of the columns."""
-        return Table(self.task, self.kind, {name: _type(column) for name, column in self.columns.items()})
+        return Table(self.task, self.kind, {name: _type(self._held(name)) for name in self.columns})
 
     def __len__(self) -> int:
-        return len(self.columns["sample"])
+        return len(self._held("sample"))
 
     def __getitem__(self, name: str) -> Column:
         return self.columns[name]
+
+    def coded(self, name: str) -> Coded:
+        """Return a column of text as numbers."""
+        found = self._held(name)
+        if isinstance(found, Coded):
+            return found
+        return self._coded.setdefault(name, Coded.of(found.tolist()))
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one dictionary per row: what `from_rows` was given."""
@@ -63,6 +88,8 @@ class Outcomes:
 
     def where(self, mask: NDArray[np.bool_]) -> "Outcomes":
         """Keep the rows where `mask` is true."""
+        if isinstance(self.columns, Columns):
+            return replace(self, columns=self.columns.where(mask))
         return replace(self, columns={name: column[mask] for name, column in self.columns.items()})
 
     def sorted(self) -> "Outcomes":
@@ -76,7 +103,7 @@ class Outcomes:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
         formatted = [
-            [f"{value:.9g}" for value in column] if _type(column) == "float" else column.tolist()
+            [f"{value:.9g}" for value in column.tolist()] if _type(column) == "float" else column.tolist()
             for column in self.columns.values()
         ]
         writer.writerows(zip(*formatted, strict=True))
@@ -87,8 +114,29 @@ class Outcomes:
         return sha256(self.to_csv())
 
     def to_file(self) -> bytes:
-        """Bytes of the stored file, `.csv.gz`, with no time stamp in them."""
+        """Bytes of the file as text, `.csv.gz`, with no time stamp in them."""
         return gzip.compress(self.to_csv(), mtime=0)
+
+    def stored(self, suffix: str | None = None) -> StoredTable:
+        """Return the table as it is stored; `suffix` says in which form, by default that of its size."""
+        if suffix is None:
+            suffix = LARGE_FILE if len(self) > LARGE else TEXT_FILE
+        if suffix == LARGE_FILE:
+            return self._large
+        text = self.to_csv()
+        return StoredTable(suffix, gzip.compress(text, mtime=0), sha256(text))
+
+    @cached_property
+    def _large(self) -> StoredTable:
+        content = parquet.write(self.columns)
+        return StoredTable(LARGE_FILE, content, sha256(content))
+
+    @cached_property
+    def _coded(self) -> dict[str, Coded]:
+        return {}
+
+    def _held(self, name: str) -> Column | Coded:
+        return self.columns.held(name) if isinstance(self.columns, Columns) else self.columns[name]
 
     @classmethod
     def from_file(cls, data: bytes, table: Table, where: str) -> "Outcomes":
@@ -126,17 +174,16 @@ def _parse(text: str) -> tuple[tuple[str, ...], list[Sequence[str]]]:
     return header, [cells[place :: len(header)] for place in range(len(header))]
 
 
-def _column(values: Sequence[Any] | Column, kind: ColumnType) -> Column:
-    if kind == "str":  # ids repeat in every table: each is kept once
-        return np.array(list(map(_once, values)), dtype=object)
+def _column(values: Sequence[Any] | Column | Coded, kind: ColumnType) -> Column | Coded:
+    if kind == "str":
+        return values if isinstance(values, Coded) else Coded.of(values)
+    assert not isinstance(values, Coded)
     if kind == "int":
         return np.array(values if isinstance(values, np.ndarray) else list(map(int, values)), dtype=np.int64)
     return np.array(values, dtype=np.float32).astype(np.float64)
 
 
-def _once(value: Any) -> Any:
-    return intern(value) if type(value) is str else value
-
-
-def _type(column: Column) -> ColumnType:
+def _type(column: Column | Coded) -> ColumnType:
+    if isinstance(column, Coded):
+        return "str"
     return "str" if column.dtype == object else "int" if column.dtype == np.int64 else "float"

@@ -4,6 +4,7 @@ The compute half writes records, and the report half reads them. This file impor
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,17 +12,22 @@ from pydantic import BaseModel, PrivateAttr, model_validator
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import read_file, safe_name, sha256, write_atomic
+from robustbench_kpca.records import parquet
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.images import ImagesFile
-from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.schema_2 import from_schema_2
+from robustbench_kpca.records.orphans import sweep
+from robustbench_kpca.records.outcomes import LARGE_FILE, TEXT_FILE, Outcomes
+from robustbench_kpca.records.schema import NewerSchemaError as NewerSchemaError
+from robustbench_kpca.records.schema import OlderSchemaError as OlderSchemaError
+from robustbench_kpca.records.schema import current
 from robustbench_kpca.records.table import ColumnType, Table
 from robustbench_kpca.records.unpacking import most_bytes, unpack
 from robustbench_kpca.strict import STRICT, validate_json
 
-SCHEMA_VERSION = 3
 SUFFIX = ".record.json"
+DIGITS = 12
+"""Hexadecimal digits of its content in the name of a file beside a record."""
 
 
 class ModelInfo(BaseModel):
@@ -51,9 +57,10 @@ class DataInfo(BaseModel):
     task: what the samples are for, such as `classification`.
     matched: how the classes of the data were matched with those of the model, in words.
     resized: the rule by which pictures were resized and cropped; None if they were shown as they are.
+    entropy: of the source of a text, in nats a word, where it is known: no model can do better on average.
 
-    Task, names, `matched` and `resized` are not part of a specification's digest: what they change is in the digest of
-    the data.
+    Task, names, `matched`, `resized` and `entropy` are not part of a specification's digest: what they change is in
+    the digest of the data.
 
     Raises:
         pydantic.ValidationError: names, but not one a class.
@@ -71,6 +78,7 @@ class DataInfo(BaseModel):
     task: str
     matched: str | None = None
     resized: str | None = None
+    entropy: float | None = None
 
     @model_validator(mode="after")
     def _check_names(self) -> "DataInfo":
@@ -100,7 +108,9 @@ class Spec(BaseModel):
 
     def digest(self) -> str:
         """SHA-256 over the whole specification, but for how the data are described."""
-        content = self.model_dump(mode="json", exclude={"data": {"class_names", "task", "matched", "resized"}})
+        content = self.model_dump(
+            mode="json", exclude={"data": {"class_names", "task", "matched", "resized", "entropy"}}
+        )
         return sha256(json.dumps(content, sort_keys=True).encode())
 
     def stem(self) -> str:
@@ -139,7 +149,11 @@ class Passes(BaseModel):
 
 
 class OutcomesFile(BaseModel):
-    """The per-sample table beside the record; `sha256` is of its uncompressed text, `columns` names and types."""
+    """The per-sample table beside the record; `columns` are names and types.
+
+    `sha256` is of its uncompressed text, or of the file itself where that is Parquet. The name holds its first digits,
+    so that two records of one evaluation never share a file; records made before 2026-11-22 have names without.
+    """
 
     model_config = STRICT
     file: str
@@ -150,12 +164,23 @@ class OutcomesFile(BaseModel):
     @classmethod
     def of(cls, outcomes: Outcomes, spec: "Spec") -> "OutcomesFile":
         """Describe the table that lies beside the record of `spec`."""
-        columns = dict(outcomes.table.columns)
-        return cls(file=outcomes_name(spec), sha256=outcomes.digest(), rows=len(outcomes), columns=columns)
+        stored = outcomes.stored()
+        name = f"{spec.stem()}.{stored.sha256[:DIGITS]}{stored.suffix}"
+        return cls(file=name, sha256=stored.sha256, rows=len(outcomes), columns=dict(outcomes.table.columns))
+
+    @property
+    def stem(self) -> str:
+        """Its name without digest and suffix: that of the record beside it."""
+        return re.sub(rf"\.[0-9a-f]{{{DIGITS}}}$", "", self.file.removesuffix(self.suffix))
+
+    @property
+    def suffix(self) -> str:
+        """The end of its name, which says how the table is stored."""
+        return LARGE_FILE if self.file.endswith(LARGE_FILE) else TEXT_FILE
 
 
 class Record(BaseModel):
-    """One evaluation. Saved as `<stem>.record.json` beside `<stem>.outcomes.csv.gz`.
+    """One evaluation. Saved as `<stem>.record.json` beside `<stem>.<digest>.outcomes.csv.gz` (or `.parquet`).
 
     Records of attacks should have an `audit` of the model; other records need none. `images_file` says which file
     beside it holds adversarial images, where some were kept.
@@ -232,14 +257,15 @@ class Record(BaseModel):
 
         Args:
             outcomes: the table.
-            digest: of the text that it was read from; by default the table's own.
+            digest: of what it was read from; by default the table's own.
 
         Raises:
             BadInputError: it is another table.
 
         """
         stated = self.outcomes_file
-        if (digest or outcomes.digest()) != stated.sha256 or len(outcomes) != stated.rows:
+        digest = digest or (outcomes.stored(LARGE_FILE).sha256 if stated.suffix == LARGE_FILE else outcomes.digest())
+        if digest != stated.sha256 or len(outcomes) != stated.rows:
             raise self.other_table()
 
     def other_table(self) -> BadInputError:
@@ -287,31 +313,15 @@ class Record(BaseModel):
             )
 
     def save(self, folder: Path) -> Path:
-        """Write the table, then the record, each whole or not at all; return the record's path."""
-        write_atomic(folder / self.outcomes_file.file, self.outcomes.to_file())
+        """Write the table, then the record, each whole or not at all; return the record's path.
+
+        The record's file decides: a table that it does not name is an orphan, which a later `save` deletes.
+        """
+        write_atomic(folder / self.outcomes_file.file, self.outcomes.stored(self.outcomes_file.suffix).content)
         path = folder / f"{self.spec.stem()}{SUFFIX}"
         write_atomic(path, (self.model_dump_json(indent=1) + "\n").encode())
+        sweep(path, SUFFIX)
         return path
-
-
-class NewerSchemaError(BadInputError):
-    """A record written by a later version: it is neither read nor replaced."""
-
-
-class OlderSchemaError(BadInputError):
-    """A record written by an earlier version; `content` is what it holds, unchecked."""
-
-    def __init__(self, path: Path, content: dict[str, Any]) -> None:
-        super().__init__(
-            f"{path} has record schema {content['schema_version']}", expected=f"schema {SCHEMA_VERSION}",
-            fix="evaluate again",
-        )  # fmt: skip
-        self.content = content
-
-
-def outcomes_name(spec: Spec) -> str:
-    """File name of the table beside a record."""
-    return f"{spec.stem()}.outcomes.csv.gz"
 
 
 def load_record(path: Path | str) -> Record:
@@ -323,7 +333,7 @@ def load_record(path: Path | str) -> Record:
     """
     path = Path(path)
     text = read_file(path, "record")
-    record = validate_json(Record, _current(text, path), str(path))
+    record = validate_json(Record, current(text, path), str(path))
     object.__setattr__(record, "_path", path)
     object.__setattr__(record, "_outcomes", _read_table(record, path))
     if record.audit is not None:
@@ -336,12 +346,17 @@ def _read_table(record: Record, path: Path) -> Outcomes:
     table = path.parent / safe_file(record.outcomes_file.file)
     if not table.exists():
         raise BadInputError(f"{table} is missing beside {path.name}", fix="restore it, or evaluate again")
-    columns = Table(record.spec.data.task, record.kind, record.outcomes_file.columns)
-    text = unpack(read_file(table, "table"), most_bytes(columns, record.outcomes_file.rows), str(table))
-    if sha256(text) != record.outcomes_file.sha256:  # before anything in it is parsed
+    stated, where = record.outcomes_file, str(table)
+    columns = Table(record.spec.data.task, record.kind, stated.columns)
+    most = most_bytes(columns, stated.rows)
+    content = read_file(table, "table", most if stated.suffix == LARGE_FILE else None)
+    text = content if stated.suffix == LARGE_FILE else unpack(content, most, where)
+    if sha256(text) != stated.sha256:  # before anything in it is parsed
         raise record.other_table()
-    outcomes = Outcomes.from_text(text, columns, str(table))
-    record.require_table(outcomes, record.outcomes_file.sha256)
+    if stated.suffix == LARGE_FILE:
+        return Outcomes(columns.task, columns.kind, parquet.read(content, columns, stated.rows, where))
+    outcomes = Outcomes.from_text(text, columns, where)
+    record.require_table(outcomes, stated.sha256)
     return outcomes
 
 
@@ -361,30 +376,3 @@ def find_records(folder: Path | str) -> list[Path]:
     if not found:
         raise BadInputError(f"no *{SUFFIX} below {folder}", fix="run: rbk eval … --out FOLDER")
     return found
-
-
-def _current(text: bytes, path: Path) -> bytes:
-    """Return a record's JSON in the current schema.
-
-    Raises:
-        NewerSchemaError: it was written by a later version.
-        OlderSchemaError: it was written by a version too old to be converted.
-
-    """
-    try:
-        content = json.loads(text)
-        version = content["schema_version"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise BadInputError(f"{path} is no record", expected="a JSON file written by rbk eval") from None
-    if not isinstance(version, int) or version > SCHEMA_VERSION:
-        raise NewerSchemaError(
-            f"{path} has record schema {version}",
-            expected=f"schema {SCHEMA_VERSION}",
-            fix="upgrade robustbench-kpca",
-        )
-    if version == SCHEMA_VERSION:
-        return text
-    converted = from_schema_2(content) if version == 2 else None
-    if converted is None:
-        raise OlderSchemaError(path, content)
-    return json.dumps(converted).encode()

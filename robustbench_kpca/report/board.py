@@ -8,6 +8,7 @@ from robustbench_kpca.metrics import Metric, Paired, metric_for
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate, holm
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.spot_check import SpotCheck
 from robustbench_kpca.report import rows
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation, Row
 from robustbench_kpca.report.ranking import ALPHA, ranks
@@ -43,6 +44,8 @@ class Board:
     """The command that renders it."""
     missing: str
     """The command that lists the runs that are missing."""
+    spot_check: SpotCheck | None = None
+    """What came out where a random choice of samples was evaluated again."""
 
     @property
     def left_out(self) -> str:

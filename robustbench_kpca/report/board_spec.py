@@ -50,10 +50,10 @@ class Evaluation:
 
     @property
     def recorded_data(self) -> tuple[str, ...]:
-        """The names that the data may have in a record: without folders; a JPEG copy of a set is named after it."""
+        """The names of the data in a record: without folders; a JPEG copy or an excerpt is named after its set."""
         name = self.data.partition(":")[0]
         end = "" if self.against is None else f"-against-{self.against.partition(':')[0]}"
-        return f"{name}{end}", f"{name}-jpeg{end}"
+        return f"{name}{end}", f"{name}-jpeg{end}", f"{name}-excerpt{end}"
 
 
 class Column(BaseModel):

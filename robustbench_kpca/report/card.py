@@ -12,7 +12,7 @@ from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.collection import audited
 from robustbench_kpca.records.record import Record
-from robustbench_kpca.report.markdown import plain
+from robustbench_kpca.report.markdown import code, plain
 from robustbench_kpca.report.table import spell
 from robustbench_kpca.tasks import task_named
 
@@ -73,7 +73,7 @@ def _body(records: Sequence[Record]) -> list[str]:
     lines = [
         f"# {plain(model.name)}",
         "",
-        f"{model.parameters:,} parameters, from {plain(model.source)}; SHA-256 `{model.parameters_sha256}`.",
+        f"{model.parameters:,} parameters, from {plain(model.source)}; SHA-256 {code(model.parameters_sha256)}.",
         "",
         "## Robustness",
         "",
@@ -96,7 +96,7 @@ def _body(records: Sequence[Record]) -> list[str]:
     for name, record in protocols.items():
         scenario = parse_scenario(dict(record.spec.protocol.resolved), name)
         digest = record.spec.protocol.digest[:12]
-        lines.append(f"- {plain(name)}: {plain(scenario.title)}; digest {digest}, seed {record.spec.seed}")
+        lines.append(f"- {plain(name)}: {plain(scenario.title)}; digest {plain(digest)}, seed {record.spec.seed}")
     lines += [f"- flag: {plain(flag)}" for flag in _distinct(flag for record in records for flag in record.flags)]
     versions = ", ".join(f"{plain(name)} {plain(version)}" for name, version in environment.packages.items())
     lines += ["", "## How it was measured", "", f"On {plain(environment.device)} with {versions}."]

@@ -12,13 +12,13 @@ BATCH = 64
 """Batch size of `rbk eval` where none is given."""
 
 
-def command(spec: BoardSpec, runs: Sequence[Run], out: Path | str, presets: str | None = None) -> str:
+def command(spec: BoardSpec, runs: Sequence[Run], out: Path | str | None = None, presets: str | None = None) -> str:
     """Return the command that makes runs of one model on the same samples under the same budget.
 
     Args:
         spec: of the board.
         runs: what is to be made.
-        out: folder of the records.
+        out: folder of the records, if the command is to name one.
         presets: folder for `--presets`, where protocols of the user's own are needed.
 
     """
@@ -28,7 +28,7 @@ def command(spec: BoardSpec, runs: Sequence[Run], out: Path | str, presets: str 
     words += [] if model.checkpoint is None else ["--checkpoint", model.checkpoint]
     words += ["--data", wanted.data, "--split", wanted.split]
     words += [] if wanted.against is None else ["--against", wanted.against]
-    words += ["--seed", str(spec.seed), "--out", str(out)]
+    words += ["--seed", str(spec.seed), *(["--out", str(out)] if out else [])]
     words += [] if wanted.limit is None else ["--limit", str(wanted.limit)]
     settings = wanted.overrides | {f"model.{key}": value for key, value in model.options.items()}
     words += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]

@@ -41,7 +41,7 @@ def load_consistent(path: Path, only: Collection[str] | None = None) -> Record:
             raise _odd(path, f"{name} = {record.metrics.get(name)}", f"its outcomes ({remade.get(name)})")
     if digest != protocol.digest:
         raise _odd(path, f"protocol digest {protocol.digest[:12]}", "the protocol it resolved to")
-    samples = len(set(record.outcomes["sample"].tolist()))
+    samples = len(record.outcomes.coded("sample").compact()[0].values)
     if samples != record.spec.data.n:
         raise _odd(path, f"n = {record.spec.data.n}", f"its outcomes ({samples} samples)")
     for name, rule in task.pages.rules.items():

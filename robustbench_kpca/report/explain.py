@@ -1,15 +1,18 @@
 """Sentences about a board: its samples, its columns, and how its numbers were made."""
 
 from collections.abc import Iterable
+from html import escape
 from typing import Any
 
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.protocols.agreement import agreement_of
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Inference, parse_scenario
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.spot_check import lines
 from robustbench_kpca.report.agreement import in_full
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column, Evaluation
+from robustbench_kpca.report.markdown import unquoted
 from robustbench_kpca.report.table import board_unit
 
 
@@ -31,7 +34,7 @@ def samples(board: Board) -> str:
             continue
         data, split, _, against = wanted
         shown = record.spec.data.name if against is None else data.partition(":")[0]
-        text = f"{record.spec.data.n} `{shown}` images ({split})"
+        text = f"{record.spec.data.n} `{unquoted(shown)}` images ({split})"
         text += "" if against is None else f" and `{against.partition(':')[0]}`"
         titles = ", ".join(column.title for column in columns)
         parts.append(text if len(sets) == 1 else f"{text}: {titles}")
@@ -64,10 +67,11 @@ def _explain_protocol(board: Board, evaluation: Evaluation) -> str:
         return f"`{evaluation.protocol}` (no record)"
     protocol = record.spec.protocol.name
     scenario = parse_scenario(dict(record.spec.protocol.resolved), protocol)
-    text = f"{scenario.title} (`{protocol}`, digest {record.spec.protocol.digest[:12]})"
+    text = f"{unquoted(scenario.title)} (`{unquoted(protocol)}`, digest {record.spec.protocol.digest[:12]})"
     if isinstance(scenario, Attack):
         stages = "; ".join(
-            f"{stage.attack} " + ", ".join(f"{key} = {value}" for key, value in stage.options.items())
+            unquoted(f"{stage.attack} ")
+            + ", ".join(unquoted(f"{key} = {value}") for key, value in stage.options.items())
             for stage in scenario.stage
         )
         text += f"; {_budget(scenario, record.spec.model.pixel_std)}{'; ' if stages else ''}{stages.strip()}"
@@ -92,7 +96,7 @@ def _windows(inference: Inference) -> str:
 
 def _budget(scenario: Attack, std: tuple[float, ...]) -> str:
     """Write eps in the protocol's space and, if the model's normalisation is known, in the other one."""
-    text = f"{scenario.threat} in {scenario.space} space"
+    text = scenario.budget
     if not std:
         return text
     pixel = scenario.space == "pixel"
@@ -110,7 +114,7 @@ def provenance(board: Board) -> list[str]:
         return ["- no records yet"]
 
     def distinct(values: Iterable[object]) -> str:
-        return ", ".join(sorted({str(value) for value in values}))
+        return ", ".join(sorted({unquoted(str(value)) for value in values}))
 
     where = [record.environment for record in records]
     data = distinct(record.spec.data.digest[:16] for record in records)
@@ -127,4 +131,5 @@ def provenance(board: Board) -> list[str]:
         f"- Data digest: {data}; batch size {batch}.",
         f"- Processor: {processor}; device {device}; torch {torch}; timm {timm}.",
         f"- Passes: {forwards:,} forward, {backwards:,} backward; {seconds:.0f} s in all.",
+        *(f"- {escape(line, quote=False)}" for line in lines(board.spot_check, records)),
     ]

@@ -50,7 +50,7 @@ def _parquet(table: pd.DataFrame) -> bytes:
         table.to_parquet(buffer, index=False)
     except ImportError:
         raise BadInputError(
-            "format 'parquet' needs pyarrow, which is not installed", fix="pip install 'robustbench-kpca[parquet]'"
+            "format 'parquet' needs pyarrow, which is not installed", fix="pip install pyarrow"
         ) from None
     return buffer.getvalue()
 

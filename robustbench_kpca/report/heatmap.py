@@ -1,7 +1,8 @@
 """Heat maps of errors under corruption, as tables whose columns are aligned across models.
 
-The colour scale is fixed: a colour means the same error on every page. Tables are small, are read aloud, copied and
-printed, and their numbers are text.
+The colour scale is fixed: a colour means the same error on every page. Where a unit has no largest value, as
+perplexity, the scale ends at the largest value of the map. Tables are small, are read aloud, copied and printed, and
+their numbers are text.
 """
 
 import math
@@ -17,7 +18,7 @@ from robustbench_kpca.protocols.corruption_names import canonical, group_of
 COLOURS = "magma_r"
 """A small error is light and a large one dark, also in print and for readers who are colour-blind."""
 STEPS = 25
-"""Colours between an error of 0 and of 1."""
+"""Colours between an error of 0 and the largest."""
 
 
 @dataclass(frozen=True)
@@ -42,26 +43,27 @@ def heatmap(errors: Mapping[str, Mapping[str, float]], title: str = "", unit: Un
     """Arrange the errors of models under corruptions.
 
     Args:
-        errors: by model, by corruption, in [0, 1]; NaN or absent where not measured.
+        errors: by model, by corruption, from 0 to the largest value of the unit; NaN or absent where not measured.
         title: what they are of.
         unit: how errors are written.
 
     Raises:
-        BadInputError: an error outside [0, 1].
+        BadInputError: an error below 0 or above the largest value.
 
     """
     values = [value for row in errors.values() for value in row.values()]
-    odd = [f"{value:g}" for value in values if not math.isnan(value) and not 0 <= value <= 1]
+    most = max((value for value in values if math.isfinite(value)), default=1.0) if unit.full is None else unit.full
+    odd = [f"{value:g}" for value in values if not math.isnan(value) and not 0 <= value <= most]
     if odd:
-        raise BadInputError(f"errors {', '.join(odd[:5])}", expected="numbers between 0 and 1")
+        raise BadInputError(f"errors {', '.join(odd[:5])}", expected=f"numbers between 0 and {most:g}")
     names = canonical(dict.fromkeys(name for row in errors.values() for name in row))
     groups = [(group, len(list(members))) for group, members in groupby(names, key=group_of)]
-    rows = [(model, [_cell(row.get(name, math.nan), unit) for name in names]) for model, row in errors.items()]
+    rows = [(model, [_cell(row.get(name, math.nan), unit, most) for name in names]) for model, row in errors.items()]
     return HeatMap(title, groups, list(names), rows)
 
 
-def _cell(value: float, unit: Unit) -> tuple[str, int | None]:
-    return ("–", None) if math.isnan(value) else (unit.number(value), round(value * STEPS))
+def _cell(value: float, unit: Unit, most: float) -> tuple[str, int | None]:
+    return ("–", None) if math.isnan(value) else (unit.number(value), round(STEPS * value / (most or 1)))
 
 
 @cache

@@ -3,6 +3,7 @@
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import board_folder, board_path, find
 from robustbench_kpca.protocols.scenario import Corruption
 from robustbench_kpca.records.record import SUFFIX, OlderSchemaError, Record
+from robustbench_kpca.records.spot_check import FILE, SpotCheck, load_spot_check
 from robustbench_kpca.report.board import OTHER_DATA, Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation
 from robustbench_kpca.report.consistency import load_consistent
@@ -39,7 +41,16 @@ def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
     words = name_of(path)
     contents = read(files, only={column.metric for column in spec.column})
     remake, missing = (f"rbk board {verb} {words}" for verb in ("render", "plan"))
-    return fill(path.parent.name, spec, contents, str(path), remake, missing)
+    board = fill(path.parent.name, spec, contents, str(path), remake, missing)
+    return replace(board, spot_check=_spot_check(name, path))
+
+
+def _spot_check(name: str, path: Path) -> SpotCheck | None:
+    """Return the spot check beside a `board.toml`, or where one of this board is kept; None if there is none."""
+    for folder in (board_folder(name), path.parent):
+        if (folder / FILE).is_file():
+            return load_spot_check(folder / FILE)
+    return None
 
 
 def _own_records(name: str, path: Path) -> list[Path]:

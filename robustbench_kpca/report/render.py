@@ -1,6 +1,6 @@
 """The files of a board: GitHub-flavoured markdown, an HTML page, and its numbers as CSV and JSON."""
 
-from html import escape
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -10,6 +10,7 @@ from robustbench_kpca.files import write_atomic
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_page import RANKING, TRAININGS, html
 from robustbench_kpca.report.explain import explain, provenance, samples, values_of
+from robustbench_kpca.report.markdown import code, plain, prose
 from robustbench_kpca.report.numbers import csv_text, json_text
 from robustbench_kpca.report.ranking import ALPHA
 from robustbench_kpca.report.table import audit_lines, audit_summary, frame, single_heads, single_trainings
@@ -34,9 +35,9 @@ def markdown(board: Board) -> str:
         "",
         spec.intro.strip(),
         "",
-        frame(board).to_markdown(index=False, disable_numparse=True),
+        _table(frame(board), ["Model"]),
         "",
-        _CAPTION.format(values=values_of(board), samples=samples(board), spec=spec, alpha=ALPHA),
+        _CAPTION.format(values=values_of(board), samples=prose(samples(board)), spec=spec, alpha=ALPHA),
         "",
         RANKING.format(rank_by=spec.rank_by, alpha=ALPHA),
     ]
@@ -46,10 +47,10 @@ def markdown(board: Board) -> str:
         lines[-1] += f" {board.left_out}".rstrip()
     if single:
         table = pd.DataFrame(single, columns=single_heads(board))
-        lines += ["", "## Single trainings", "", table.to_markdown(index=False, disable_numparse=True)]
+        lines += ["", "## Single trainings", "", _table(table, single_heads(board)[:2])]
     lines += ["", *_audit_section(board), *_flag_lines(board), "## Columns", ""]
-    lines += [f"- **{column.title}**: {explain(board, column)}" for column in board.columns]
-    lines += ["", "## How this page was made", "", *provenance(board), ""]
+    lines += [f"- **{plain(column.title)}**: {prose(explain(board, column))}" for column in board.columns]
+    lines += ["", "## How this page was made", "", *map(_item, provenance(board)), ""]
     return "\n".join(lines)
 
 
@@ -73,15 +74,25 @@ def write_board(board: Board, folder: Path) -> list[Path]:
     return list(pages)
 
 
+def _table(table: pd.DataFrame, names: Sequence[str]) -> str:
+    """Render a table of texts. Headings and the columns `names` hold names; the others hold our own numbers."""
+    shown = table.assign(**{name: table[name].map(plain) for name in names}).rename(columns=plain)
+    return shown.to_markdown(index=False, disable_numparse=True)
+
+
+def _item(line: str) -> str:
+    return f"- {prose(line.removeprefix('- '))}"
+
+
 def _audit_section(board: Board) -> list[str]:
     found = audit_lines(board)
-    lines = [f"- {mark} {escape(models, quote=False)}: {escape(text, quote=False)}" for mark, models, text in found]
+    lines = [f"- {mark} {plain(models)}: {plain(text)}" for mark, models, text in found]
     return ["## Audit", "", *(lines or [audit_summary(board)]), ""]
 
 
 def _flag_lines(board: Board) -> list[str]:
     flagged = [
-        f"- `{run.model}` under `{run.evaluation.protocol}`: {flag}"
+        f"- {code(run.model)} under {code(run.evaluation.protocol)}: {plain(flag)}"
         for run in board.runs
         if run.record
         for flag in run.record.flags

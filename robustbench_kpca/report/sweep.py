@@ -14,6 +14,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.metrics import leading, metric_for
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.report.markdown import code, plain
 from robustbench_kpca.strict import parse_assignments
 
 Options = Mapping[str, Any]
@@ -72,12 +73,14 @@ def markdown(measured: Measured, command: str) -> str:
     spec = measured[0][1].spec
     options = list(measured[0][0])
     table = frame(measured)
-    table[options] = "`" + table[options] + "`"
+    table = table.rename(columns=plain)
+    table = table.apply(lambda column: column.map(code if column.name in map(plain, options) else str))
+    data = f"{spec.data.n} images of {plain(spec.data.name)} ({plain(spec.data.split)})"
     lines = [
-        f"# {spec.model.source}: {', '.join(options)}",
+        f"# {plain(spec.model.source)}: {plain(', '.join(options))}",
         _INTRO,
         table.to_markdown(index=False, disable_numparse=True),
-        f"{spec.data.n} images of {spec.data.name} ({spec.data.split}), seed {spec.seed}. sweep.csv has all metrics.",
+        f"{data}, seed {spec.seed}. sweep.csv has all metrics.",
         f"Made by `{command}`.",
     ]
     return "\n\n".join(lines) + "\n"

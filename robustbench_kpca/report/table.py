@@ -12,6 +12,9 @@ from robustbench_kpca.report.board_spec import Column, Row
 MISSING = "not run"
 FLAGGED, QUICK, UNAUDITED = "⚠", "◐", "○"  # beside a model's name
 _AUDITED = "Every model that is attacked here was audited for masked gradients, and no flag was raised."
+_NOT_ASKED = (
+    "No audit raised a flag. Audits of this task attack nothing, so nothing here says whether gradients are masked."
+)
 _NOTHING = "No attack was evaluated, so there was nothing to audit."
 
 
@@ -132,4 +135,6 @@ def audit_lines(board: Board) -> list[tuple[str, str, str]]:
 
 def audit_summary(board: Board) -> str:
     """Return the sentence that stands in place of marks where there are none."""
-    return _AUDITED if any(board.audits(row) for row in board.spec.rows) else _NOTHING
+    audits = [audit for row in board.spec.rows for audit in board.audits(row)]
+    asked = any(check.name == "gradients" for audit in audits if audit for check in audit.checks)
+    return _NOTHING if not audits else _AUDITED if asked else _NOT_ASKED

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 
 from robustbench_kpca.protocols.scenario import Override
 
-Attacks = Mapping[str, tuple[str, dict[str, Override]]]
+
+@dataclass(frozen=True)
+class OfEps:
+    """A length of an attack, such as a step, as a share of the eps of the audit."""
+
+    share: float
+
+
+Attacks = Mapping[str, tuple[str, dict[str, Override | OfEps]]]
 # For a sample with many labels, an attack counts as stronger than another only if the fraction of correct labels is
 # lower by more than this. On the bundled segmenters at 8/255, another seed of PGD or APGD changes the fraction by 0.05
 # on one or two images of 16, but by 0.1 on only one image of 40.

@@ -12,10 +12,11 @@ from robustbench_kpca.attack_loop.success import Success
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.inference.corrupted import cell_of, corrupted
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Presentation, Runner
-from robustbench_kpca.protocols.scenario import Scenario
+from robustbench_kpca.protocols.scenario import Corruption, Scenario
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.tasks.audit_plan import AuditPlan
 from robustbench_kpca.tasks.drawing import Drawing
@@ -35,12 +36,14 @@ class Compute(ABC, Generic[Data]):
         success: definition of a successful attack.
         training: the training loss, and the scores on held-out data; None where no model can be trained for the task.
         audit: the attacks of an audit, and its number of samples.
+        causal: whether the logits at a place may depend only on the input up to it; then a model is checked for it.
 
     """
 
     success: Success
     training: Training | None = None
     audit: AuditPlan
+    causal: bool = False
 
     # --- compatibility of model, data and protocol ---
 
@@ -88,6 +91,16 @@ class Compute(ABC, Generic[Data]):
     def first_inputs(self, model: nn.Module, data: Data, protocol: Scenario | None, count: int) -> Images:
         """Return the first inputs of the model; its logits on them identify it. `protocol` is None for audits."""
 
+    def try_corruption(self, data: Data, protocol: Corruption, place: tuple[str, int], seed: int, frost: str) -> None:
+        """Corrupt one small sample as a cell of the grid does, so that an invalid cell is found at once.
+
+        Raises:
+            BadInputError: the corruption cannot be applied.
+
+        """
+        index = self.smallest(data)
+        corrupted(data.form.array(data.image(index)), cell_of(protocol, place, seed, frost), data.ids[index])
+
     def smallest(self, data: Data) -> int:  # noqa: ARG002
         """Return the index of a small sample, which is fast to corrupt."""
         return 0
@@ -121,8 +134,8 @@ class Compute(ABC, Generic[Data]):
         return [list(indices)]
 
     @abstractmethod
-    def rows(self, sample: Sample, space: InputSpace) -> list[Row]:
-        """Return the rows of outcomes of a finished sample."""
+    def rows(self, sample: Sample, data: Data, space: InputSpace) -> list[Row]:
+        """Return the rows of outcomes of a finished sample of the data."""
 
     @abstractmethod
     def is_settled(self, rows: list[Row]) -> bool:

@@ -28,7 +28,8 @@ def possible_passes(record: Record, scenario: Scenario) -> str | None:
         least, most = _costs(scenario, outcomes)
     except (KeyError, TypeError, AttributeError):
         return "an attack of its protocol lacks an option, or has one of the wrong type"
-    _, rows, owner = np.unique(outcomes["sample"].astype(str), return_index=True, return_inverse=True)
+    sample, rows = outcomes.coded("sample").compact()
+    owner = sample.codes
     retracted = scenario.draws * np.bincount(owner, outcomes["retracted"])
     whole = _whole(scenario, outcomes, rows)
     for kind, name in enumerate(("forwards", "backwards")):

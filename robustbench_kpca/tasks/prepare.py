@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import torch
 
 from robustbench_kpca.attack_loop.engine import build_attack
+from robustbench_kpca.attack_loop.sets import set_of
 from robustbench_kpca.corruptions import require_profile
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.inference.corrupted import cell_of, corrupted
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Scenario
 from robustbench_kpca.tasks import task_named
@@ -22,9 +22,11 @@ def prepare(protocol: str, overrides: Mapping[str, Override]) -> tuple[str, Scen
     """
     label, scenario = load_scenario(protocol, dict(overrides))
     if isinstance(scenario, Attack):
-        image, zero = torch.full((1, 3, 32, 32), 0.5), torch.zeros(1, dtype=torch.int64)
+        allowed, zero = set_of(scenario.threat), torch.zeros(1, dtype=torch.int64)
         for stage in scenario.stage:
-            build_attack(stage).start(image, zero, scenario.threat, zero)  # refuses unsupported norms and targets
+            attack = build_attack(stage)
+            allowed.require_attack(stage.attack, attack)
+            attack.start(allowed.example(), zero, scenario.threat, zero)  # refuses unsupported norms and targets
     elif isinstance(scenario, Corruption) and scenario.mode != "stored":
         for name in scenario.names:
             require_profile(name, scenario.profile)
@@ -32,7 +34,7 @@ def prepare(protocol: str, overrides: Mapping[str, Override]) -> tuple[str, Scen
 
 
 def try_cells(data: Dataset, scenario: Scenario, seed: int, frost: str) -> None:
-    """Corrupt one image in each cell, so that an invalid cell is found before the evaluation starts.
+    """Corrupt one sample in each cell, so that an invalid cell is found before the evaluation starts.
 
     Raises:
         BadInputError: a corruption cannot be applied.
@@ -40,7 +42,6 @@ def try_cells(data: Dataset, scenario: Scenario, seed: int, frost: str) -> None:
     """
     if not isinstance(scenario, Corruption) or scenario.mode == "stored":
         return
-    index = task_named(data.task).compute.smallest(data)
-    image = data.form.array(data.image(index))
+    compute = task_named(data.task).compute
     for place in scenario.cells:
-        corrupted(image, cell_of(scenario, place, seed, frost), data.ids[index])
+        compute.try_corruption(data, scenario, place, seed, frost)

@@ -48,6 +48,11 @@ class ModelResults(ABC):
     def content(self) -> tuple[int, dict[str, Any]]:
         """Return the number of finished samples, and their rows in the format of the journal."""
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader of the record must know about how the samples were shown; flags of the record."""
+        return ()
+
     def finish(self) -> None:
         """Evaluate samples that still wait for a full batch; by default there are none."""
         return

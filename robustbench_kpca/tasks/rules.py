@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from robustbench_kpca.data.known import KNOWN
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
 from robustbench_kpca.protocols.threat import Norm
+from robustbench_kpca.records.audit_versions import fault
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.table import COUNTS
@@ -20,7 +21,8 @@ from robustbench_kpca.tasks.possible_passes import possible_passes
 Rule = Callable[[Record, Scenario], str | None]
 Rows = NDArray[np.bool_]
 
-_KEYS = ("sample", "corruption", "severity", "picture", "class")
+TEXTS = ("sample", "corruption")
+_KEYS = (*TEXTS, "severity", "picture", "class", "position")
 ROUNDING = 1e-6
 """How far a stored perturbation may exceed eps: the images are in single precision, whose steps near 1 are 6e-8."""
 FEW = 8
@@ -39,29 +41,58 @@ def first(outcomes: Outcomes, wrong: Rows, text: str) -> str | None:
 def one_row_each(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
     """Check that no row is there twice: one for each sample, or for each of its cells, pictures and classes."""
     outcomes = record.outcomes
-    keys = list(zip(*(outcomes[name].tolist() for name in _KEYS if name in outcomes.columns), strict=True))
-    if len(set(keys)) == len(keys):
+    keys = np.zeros(len(outcomes), np.int64)
+    for name in _KEYS:
+        if name in outcomes.columns:
+            number, size = _numbered(outcomes, name)
+            if len(keys) and int(keys.max()) >= 2**62 // max(size, 1):
+                keys = np.unique(keys, return_inverse=True)[1]
+            keys = keys * size + number
+    ordered = np.sort(keys)
+    if not (ordered[1:] == ordered[:-1]).any():
         return None
-    at = {key: number for number, key in reversed(list(enumerate(keys)))}  # where each is met first
-    again = np.array([at[key] != number for number, key in enumerate(keys)])
+    again = np.ones(len(keys), bool)
+    again[np.unique(keys, return_index=True)[1]] = False
     return first(outcomes, again, "it is there twice")
+
+
+def _numbered(outcomes: Outcomes, name: str) -> tuple[NDArray[np.int64], int]:
+    """Return a column as numbers from 0, equal where it is equal, and a number above all of them."""
+    if name in TEXTS:
+        coded = outcomes.coded(name)
+        return coded.codes.astype(np.int64), len(coded.values)
+    values = outcomes[name]
+    if not len(values):
+        return values, 1
+    least, most = int(values.min()), int(values.max())
+    if most - least < 2**20:
+        return values - least, most - least + 1
+    distinct, numbers = np.unique(values, return_inverse=True)
+    return numbers, len(distinct)
 
 
 def every_cell(record: Record, scenario: Scenario) -> str | None:
     """Check that every sample was shown in every cell of the grid, and in no other."""
     if not isinstance(scenario, Corruption):
         return None
-    shown: dict[str, set[tuple[str, int]]] = {}
     outcomes = record.outcomes
-    for sample, name, severity in zip(*(outcomes[key].tolist() for key in _KEYS[:3]), strict=True):
-        shown.setdefault(sample, set()).add((name, severity))
-    wanted = set(scenario.cells)
-    for sample, cells in shown.items():
-        for found, word in ((wanted - cells, "is missing"), (cells - wanted, "is not of the protocol")):
-            if found:
-                name, severity = sorted(found)[0]
-                return f"sample '{sample}': cell {name}, severity {severity} {word}"
-    return None
+    sample, _ = outcomes.coded("sample").compact()
+    shown = np.zeros((len(sample.values), len(scenario.cells)), bool)
+    other = np.ones(len(outcomes), bool)
+    for place, (name, severity) in enumerate(scenario.cells):
+        here = outcomes.coded("corruption").equals(name) & (outcomes["severity"] == severity)
+        shown[sample.codes[here], place] = True
+        other &= ~here
+    odd: Rows = np.asarray(~shown.all(1))
+    odd[sample.codes[other]] = True
+    if not odd.any():
+        return None
+    one = int(odd.argmax())
+    rows = outcomes.where(sample.codes == one)
+    cells, wanted = set(zip(rows["corruption"].tolist(), rows["severity"].tolist(), strict=True)), set(scenario.cells)
+    found, word = (wanted - cells, "is missing") if wanted - cells else (cells - wanted, "is not of the protocol")
+    name, severity = sorted(found)[0]
+    return f"sample '{sample.values[one]}': cell {name}, severity {severity} {word}"
 
 
 def counts_add_up(record: Record, scenario: Scenario) -> str | None:
@@ -124,13 +155,8 @@ def reaches_eps(record: Record, scenario: Scenario) -> str | None:
 
 
 def audited_fully(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
-    """Check that an audit has checks, none of them twice."""
-    if record.audit is None:
-        return None
-    names = [check.name for check in record.audit.checks]
-    if not names:
-        return "its audit has no checks"
-    return None if len(set(names)) == len(names) else "its audit has a check twice"
+    """Check that an audit has every check of its version and level, once, and the limits of its version."""
+    return None if record.audit is None else fault(record.audit)
 
 
 def known_data(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001

@@ -18,6 +18,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Score:
+    """A score on held-out data during training.
+
+    Attributes:
+        title: in words.
+        percent: whether it is a share, shown in percent; if not, it is shown as it is.
+
+    """
+
+    title: str
+    percent: bool = True
+
+    def text(self, value: float) -> str:
+        """Return title and value, such as `accuracy 97.5 %` or `perplexity 12.34`."""
+        return f"{self.title} {100 * value:.1f} %" if self.percent else f"{self.title} {value:.2f}"
+
+
+@dataclass(frozen=True)
 class Task:
     """One task.
 
@@ -27,8 +45,7 @@ class Task:
         tables: the columns of its outcomes, by kind of protocol. Kinds without a table are not supported.
         compute_at: location of its `Compute`, as `module:NAME`.
         pages_at: location of its `Pages`, as `module:NAME`.
-        scores: scores on held-out data during training: name -> title, the main one first; empty if the task has no
-            training.
+        scores: scores on held-out data during training by name, the main one first; empty if the task has no training.
 
     """
 
@@ -37,7 +54,7 @@ class Task:
     tables: Mapping[str, Table]
     compute_at: str
     pages_at: str
-    scores: Mapping[str, str] = field(default_factory=dict)
+    scores: Mapping[str, Score] = field(default_factory=dict)
 
     @cached_property
     def compute(self) -> "Compute[Any]":
@@ -56,12 +73,12 @@ class Task:
 
         Args:
             part: `val`, `test` or `ema_val`.
-            scores: `PART_NAME`, such as `val_accuracy` -> a number in [0, 1].
+            scores: `PART_NAME`, such as `val_accuracy` -> its value.
 
         """
-        found = {title: scores[f"{part}_{name}"] for name, title in self.scores.items() if f"{part}_{name}" in scores}
+        found = {name: f"{part}_{name}" for name in self.scores if f"{part}_{name}" in scores}
         where = part.replace("_", " ")
-        return ", ".join(f"{where} {title} {100 * float(value):.1f} %" for title, value in found.items())
+        return ", ".join(f"{where} {self.scores[name].text(float(scores[key]))}" for name, key in found.items())
 
     def table(self, kind: str) -> Table:
         """Return the columns of outcomes for a kind of protocol.

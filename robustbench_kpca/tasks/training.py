@@ -28,8 +28,14 @@ class Training(ABC):
         """
 
     @abstractmethod
-    def score(self, counts: Counts) -> dict[str, float]:
-        """Return the scores in [0, 1] by their names in `Task.scores`; empty if there are no labels."""
+    def score(self, counts: Counts, loss: float) -> dict[str, float]:
+        """Return the scores by their names in `Task.scores`; empty if there are no labels.
+
+        Args:
+            counts: over all labels.
+            loss: the mean cross-entropy of a label, in nats.
+
+        """
 
     def counts(self, logits: Logits, labels: Labels) -> Counts:
         """Count labels and predictions, in double precision; places labelled IGNORE are excluded."""

@@ -157,7 +157,9 @@ class _Run:
         classes = int(logits.shape[1])
         if classes <= largest:
             raise BadInputError(
-                f"a model of {classes} classes", expected=f"at least {largest + 1}", fix="set model_options.num_classes"
+                f"a model of {classes} classes",
+                expected=f"at least {largest + 1}",
+                fix="set num_classes or vocab_size in model_options",
             )
         return classes
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import sha256
 from robustbench_kpca.protocols.scenario import Scalar
-from robustbench_kpca.protocols.threat import Norm, Threat, parse_fraction
+from robustbench_kpca.protocols.threat import BallNorm, Threat, parse_fraction
 from robustbench_kpca.registry import unknown_name
 from robustbench_kpca.strict import STRICT, load_toml, validate
 from robustbench_kpca.training import recipes
@@ -30,7 +30,7 @@ class Adversarial(BaseModel):
     """
 
     model_config = STRICT
-    norm: Norm
+    norm: BallNorm
     eps: Annotated[float, BeforeValidator(parse_fraction)]
     warmup_epochs: Annotated[int, Field(ge=0)]
     """Epochs over which eps grows linearly from 0."""
@@ -104,6 +104,16 @@ class SceneWindows(BaseModel):
         return self
 
 
+class TextWindows(BaseModel):
+    """Windows of a text of words."""
+
+    model_config = STRICT
+    window: Count
+    """Words that a model reads at once; each is labelled with the next."""
+    per_epoch: Annotated[int, Field(ge=0)]
+    """Windows of one epoch, drawn at random places; 0: the whole text once, side by side."""
+
+
 class Mixup(BaseModel):
     """Mixup and CutMix of pairs of images in a batch, by timm (arXiv:1710.09412, arXiv:1905.04899)."""
 
@@ -123,7 +133,7 @@ class Recipe(BaseModel):
     model_options: dict[str, Any]
     data: str
     """A data set of `rbk list data`; or with an `[images]` table `folder`, or one of timm's (`wds/…`, `hfds/…`); or
-    with a `[scenes]` table `shapes`, `ade20k`, `camvid` or `masks`."""
+    with a `[scenes]` table `shapes`, `ade20k`, `camvid` or `masks`; or with a `[text]` table a set of texts."""
     seed: Annotated[int, Field(ge=0, lt=2**31)]
     epochs: Count
     batch_size: Count
@@ -168,6 +178,7 @@ class Recipe(BaseModel):
     Sums are split among them, so another number changes the last bits of the first loss, and all that follows."""
     images: ImageFiles | None = None
     scenes: SceneWindows | None = None
+    text: TextWindows | None = None
     mixup: Mixup | None = None
     adversarial: Adversarial | None = None
 
@@ -175,10 +186,14 @@ class Recipe(BaseModel):
     def _check_parts(self) -> "Recipe":
         if self.images is not None and (self.max_shift or self.hflip):
             raise ValueError("max_shift and hflip outside [images] are for data held in memory; set them to 0")
-        if self.scenes is not None and (self.max_shift or self.hflip or self.images or self.mixup or self.adversarial):
-            raise ValueError(
-                "with [scenes] there is no [images], [mixup], [adversarial], max_shift or hflip; remove it"
-            )
+        others = self.max_shift or self.hflip or self.images or self.mixup or self.adversarial
+        for table in ("scenes", "text"):
+            if getattr(self, table) is not None and others:
+                raise ValueError(
+                    f"with [{table}] there is no [images], [mixup], [adversarial], max_shift or hflip; remove it"
+                )
+        if self.scenes is not None and self.text is not None:
+            raise ValueError("a recipe has [scenes] or [text]; remove one of them")
         if self.init_checkpoint is not None and self.encoder_checkpoint is not None:
             raise ValueError("init_checkpoint has the weights of the encoder, too; remove encoder_checkpoint")
         if max(self.min_lr or 0, self.warmup_lr or 0) > self.lr:

@@ -37,7 +37,10 @@ def held_out_scores(
         losses += source.training.losses(logits, labels, 0.0).sum().to(losses)
     counts, losses = accelerator.reduce(counts).cpu(), accelerator.reduce(losses).cpu()
     labelled = float(counts[1].sum())
-    return {"loss": float(losses) / labelled} | source.training.score(counts) if labelled else {}
+    if not labelled:
+        return {}
+    loss = float(losses) / labelled
+    return {"loss": loss} | source.training.score(counts, loss)
 
 
 def zeros(accelerator: Accelerator, *shape: int) -> Tensor:

@@ -11,8 +11,9 @@ from robustbench_kpca.training.image_files import ImageFileSource
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.scene_files import SceneSource
 from robustbench_kpca.training.source import InMemory, Source
+from robustbench_kpca.training.text_windows import TextSource
 
-TABLES: dict[str, type[Source]] = {"images": ImageFileSource, "scenes": SceneSource}
+TABLES: dict[str, type[Source]] = {"images": ImageFileSource, "scenes": SceneSource, "text": TextSource}
 """Table of a recipe -> what reads its data. Recipes without such a table use data sets that fit into memory."""
 
 

@@ -35,9 +35,10 @@ def python(code: str, **options) -> subprocess.CompletedProcess[str]:
 def test_the_report_half_runs_where_torch_cannot_be_imported(board, tmp_path):
     copy = tmp_path / "leaderboards" / board
     copy.mkdir(parents=True)
-    for name in ("board.toml", "records"):
+    for name in ("board.toml", "records", "spot-check.json"):
         source = ROOT / "leaderboards" / board / name
-        (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)
+        if source.exists():
+            (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)
     done = python(
         BLOCKER
         + f"""
@@ -124,7 +125,7 @@ def test_the_wheel_holds_exactly_the_package_and_its_presets(wheel):
     assert names == tracked("robustbench_kpca") | presets
     info = {name.partition(".dist-info/")[2] for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" in name}
     assert info == {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
-    assert wheel.stat().st_size < 10_000_000
+    assert wheel.stat().st_size < 11_000_000
 
 
 def test_the_wheel_works_without_the_checkout(wheel, tmp_path):

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 from plain_query import PlainQuery
+from tiny_language_model import TinyLanguageModel, some_text
 
-from robustbench_kpca.attack_loop.checks import check_box, check_proposal
+from robustbench_kpca.attack_loop.checks import Checks
 from robustbench_kpca.attack_loop.engine import build_attack
+from robustbench_kpca.attack_loop.sets import set_of
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.corruptions import ALL, CORRUPTIONS, corrupt, corruption_for
@@ -16,6 +18,7 @@ from robustbench_kpca.data import DATASETS
 from robustbench_kpca.data.load import kind_of
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.scenes import Scenes
+from robustbench_kpca.data.text import Text
 from robustbench_kpca.diagnostics.claims import CLAIMS
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import METRICS
@@ -104,23 +107,27 @@ def test_every_attack_keeps_state_per_sample_and_stays_in_its_ball(threat, stage
 
 
 def keeps_state_per_sample_and_stays_in_its_ball(threat, stage, dtype):
-    weight = torch.randn(48, 5, generator=torch.Generator().manual_seed(0), dtype=dtype)
-    x = torch.rand(5, 3, 4, 4, generator=torch.Generator().manual_seed(1), dtype=dtype)
-    y = torch.arange(5) % 2
+    allowed = set_of(threat)
+    if threat.norm == "words":
+        model = TinyLanguageModel(vocab_size=12, dtype=dtype)
+        x, y = some_text(5, 16, 12, dtype)
+    else:
+        weight = torch.randn(48, 5, generator=torch.Generator().manual_seed(0), dtype=dtype)
+        model = lambda images: images.flatten(1) @ weight  # noqa: E731
+        x = torch.rand(5, 3, 4, 4, generator=torch.Generator().manual_seed(1), dtype=dtype)
+        y = torch.arange(5) % 2
 
-    def look(images, rows, outside):
-        if outside:
-            check_box(images, threat, stage.attack)
-        else:
-            check_proposal(images, x if rows is None else x[rows], threat, stage.attack)
+    def look(shown, rows, outside):
+        allowed.check(shown, x if rows is None else x[rows], stage.attack, Checks(), outside=outside)
 
     attack = build_attack(stage)
     state = attack.start(x, y, threat, torch.arange(5))
     for _ in range(10_000):
         assert all(len(rows) == 5 for rows in state.values())
         assert state["x"].dtype == dtype
+        assert allowed.is_input(state["x"])
         before = {key: rows.clone() for key, rows in state.items()}
-        new = attack.step(state, threat, PlainQuery(lambda images: images.flatten(1) @ weight, look))
+        new = attack.step(state, threat, PlainQuery(model, look))
         assert all(torch.equal(state[key], rows) for key, rows in before.items()), "the old state was changed"
         state = new
         if bool(state["finished"].all()):
@@ -168,6 +175,9 @@ def test_every_data_set(name):
     if isinstance(data, Scenes):
         assert data.take(range(5)).mask(4).tolist() == data.mask(4).tolist()
         assert len(data.class_names) == data.classes
+    elif isinstance(data, Text):
+        assert (data.take([4]).image(0) == data.image(4)).all()
+        assert len(data.vocabulary) == data.classes
     elif data.classes:
         assert data.take(range(5)).tensors()[1].tolist() == data.labels[:5]
     else:

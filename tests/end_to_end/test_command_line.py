@@ -17,7 +17,7 @@ from attack_checks import USUAL
 from PIL import Image
 
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.models.bundle import WEIGHTS
+from robustbench_kpca.models.bundle import WEIGHTS, bundled
 from robustbench_kpca.protocols.presets import board_path
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.training import RECIPES
@@ -317,7 +317,7 @@ def test_doctor(capsys):
     assert rbk("doctor", "--json") == 0
     rows = {row["what"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["torch"]["found"] == torch.__version__.partition("+")[0]
-    assert rows["bundled models"]["found"] == "16"
+    assert rows["bundled models"]["found"] == str(len(bundled()))
 
 
 def test_pictures(pictures, capsys):

@@ -33,7 +33,8 @@ FEW = ("fan_digits", "rpc_symvit_digits", "symvit_shapes", "vit_digits")
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in bundled()]
+    "name",
+    [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in bundled() if "_lm_" not in name],
 )
 def test_every_bundled_model(name, capsys):
     assert rbk(name, "--images", 10, "--json", "--quiet") == 0

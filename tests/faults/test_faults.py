@@ -240,7 +240,7 @@ def test_the_first_process_may_be_told_to_stop_or_be_killed(toy, tmp_path):
         wait_for(lambda ours=ours: not any(map(alive, ours)), 30)
         assert time.monotonic() - started < 30
         if blow == signal.SIGTERM:
-            assert said.splitlines()[-1].startswith("rbk: error: interrupted; what is finished is kept; run the same")
+            assert said.splitlines()[-1].startswith("rbk: error: interrupted by SIGTERM; finished records")
         assert not list(out.glob("*.json"))
     kept = {path: path.stat().st_mtime_ns for path in shards(out)}
     assert len(kept) >= 2

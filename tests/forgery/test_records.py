@@ -16,6 +16,8 @@ from robustbench_kpca.data.load import load_data
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.protocols.scenario import parse_scenario
+from robustbench_kpca.records.audit import load_audit
+from robustbench_kpca.records.audit_versions import fault
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import OutcomesFile, Passes, ProtocolInfo, load_record
 from robustbench_kpca.report.board_spec import BoardSpec
@@ -178,6 +180,42 @@ def test_an_audit_without_checks(tmp_path):
     path = forge(record, tmp_path, audit=record.audit.model_copy(update={"checks": ()}))
     with pytest.raises(BadInputError, match="'audited-fully': its audit has no checks"):
         load_consistent(path)
+
+
+def relaxed(checks, which, **changes):
+    """The checks, one of them changed and its flag with it."""
+    return tuple(one.model_copy(update=changes) if one.name == which else one for one in checks)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda audit: {"checks": audit.checks[1:]}, "lacks preflight"),
+        (lambda audit: {"checks": (*audit.checks, audit.checks[0])}, "has a check twice"),
+        (lambda audit: {"checks": relaxed(audit.checks, "slope", name="slopes")}, "lacks slope"),
+        (lambda audit: {"checks": relaxed(audit.checks, "gradients", limit=1000.0)}, "'gradients' of its audit allows"),
+        (lambda audit: {"schema_version": 2}, "version 2 lacks reach, smoothed"),
+        (lambda audit: {"plan": audit.plan.model_copy(update={"limits": audit.plan.limits | {"flat": 1e-9}})},
+         "has 1e-09 as limit 'flat'"),
+    ],
+)  # fmt: skip
+def test_an_audit_lacks_what_every_audit_of_its_version_has(change, words, tmp_path):
+    record = honest(PGD)
+    audit = record.audit.model_copy(update=change(record.audit))
+    audit = audit.model_copy(update={"plan_digest": audit.plan.digest()})
+    with pytest.raises(BadInputError, match=f"'audited-fully': .*{words}"):
+        load_consistent(forge(record, tmp_path, audit=audit))
+
+
+def test_committed_audits_hold_what_their_version_asks():
+    """Audits of the first version, and of any later one, stay readable."""
+    found = {load_audit(path).schema_version for path in sorted(BOARDS.rglob("*.audit.json"))}
+    records = [load_record(path) for path in sorted((BOARDS / "digits").rglob("*.record.json"))]
+    for record in records:
+        if record.audit is not None:
+            assert fault(record.audit) is None
+            found.add(record.audit.schema_version)
+    assert 1 in found
 
 
 def of_data(record, **changes):

@@ -15,6 +15,7 @@ from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.models import bundled
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.records.audit import Audit, Check, Plan, Subject
+from robustbench_kpca.records.audit_versions import CHECKS, LATEST, limits
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report.board_spec import Evaluation
 from robustbench_kpca.report.matching import load_board
@@ -175,10 +176,13 @@ def test_markdown_is_a_github_table(board, tmp_path):
 
 
 def audit_of(record, *checks):
+    """An audit with these checks, and with the others of its version, which found nothing."""
     spec = record.spec
     plan = Plan(
-        norm="linf", eps=8 / 255, images=60, seed=0, batch_size=64, attacks={}, limits={"samples": 2}, sibling=None,
+        norm="linf", eps=8 / 255, images=60, seed=0, batch_size=64, attacks={}, limits=limits(LATEST, 60), sibling=None,
     )  # fmt: skip
+    others = {*CHECKS[LATEST]["full"]} - {one.name for one in checks}
+    checks += tuple(Check(name=name, values={}, limit=0, flag=False, saw="", why="") for name in sorted(others))
     subject = Subject(
         model=spec.model.name, parameters_sha256=spec.model.parameters_sha256, probe_sha256="",
         gradient_sha256="", data=spec.data.name, split=spec.data.split, data_digest="",
@@ -201,7 +205,7 @@ def audited_board(tmp_path, records, checks):
     return load_board(str(tmp_path / "mine"), find_records(tmp_path / "audited"))
 
 
-FLAG = Check(name="slope", values={"n": 9}, limit=2, flag=True, saw="9 <script>alert(1)</script> | of\n60", why="&")
+FLAG = Check(name="slope", values={"n": 20}, limit=14, flag=True, saw="9 <script>alert(1)</script> | of\n60", why="&")
 FINE = Check(name="ascent", values={"n": 0}, limit=2, flag=False, saw="nothing", why="w")
 
 
@@ -209,7 +213,8 @@ def test_a_flagged_model_is_marked_and_its_flags_are_spelled_out(tmp_path, recor
     board = audited_board(tmp_path, records, {"vit_digits": [FLAG, FINE], "vit_digits_adv": [FINE]})
     assert frame(board)["Model"].tolist() == ["vit_digits_adv", "vit_digits ⚠", "nobody"]
     escaped = "slope: 9 &lt;script&gt;alert(1)&lt;/script&gt; | of 60 (&amp;)"
-    assert f"- ⚠ vit_digits: {escaped}" in markdown(board).splitlines()
+    in_markdown = escaped.replace("|", "\\|").replace("&amp;", "&")  # no entity begins there
+    assert f"- ⚠ vit_digits: {in_markdown}" in markdown(board).splitlines()
     assert f"<li>⚠ <code>vit_digits</code>: {escaped}</li>" in html(board)
     for page in (markdown(board), html(board)):
         assert "<script>alert" not in page

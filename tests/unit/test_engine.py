@@ -1,11 +1,14 @@
 """The loop: exact pass counts, refilling that changes nothing, verification, cascades, resumption, refusals."""
 
+import io
+
 import attack_checks
 import pytest
 import torch
 from torch import nn
 
 from robustbench_kpca import attack, evaluate, load_data, load_model
+from robustbench_kpca.attack_loop import saved
 from robustbench_kpca.attack_loop.engine import Engine
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation import watch
@@ -453,3 +456,28 @@ def test_a_loader_is_as_good_as_tensors(known):
         evaluate(model, pairs, protocol="clean", audit=False).outcomes.digest()
         == evaluate(model, images, labels, protocol="clean", audit=False).outcomes.digest()
     )
+
+
+def test_a_journal_holds_no_clean_image_and_no_tensor_twice():
+    clean = torch.rand(3, 20, 20, generator=torch.Generator().manual_seed(0))
+    zero = torch.zeros_like(clean)
+    best = clean + 0.1
+    content = {
+        "x": best[None].clone(), "best": best.clone(), "clean": clean.clone(),
+        "found": {1: (clean[None].clone(), "clean")},
+        "signs": [zero, -zero], "odd": torch.full_like(clean, torch.nan), "few": torch.zeros(3), "none": None,
+    }  # fmt: skip
+    stored = saved.packed(content, clean)
+    buffer = io.BytesIO()
+    torch.save(stored, buffer)
+    assert buffer.tell() < 4 * clean.nbytes + 8000, "best, 0, -0 and NaN once each; clean not at all"
+    buffer.seek(0)
+    back = saved.unpacked(torch.load(buffer, weights_only=True), clean)
+    assert list(back) == list(content)
+    assert back["found"][1][1] == "clean"
+    for key in ("x", "best", "clean", "odd", "few"):
+        assert back[key].numpy().tobytes() == content[key].numpy().tobytes()
+        assert back[key].shape == content[key].shape
+    assert [one.signbit().any().item() for one in back["signs"]] == [False, True]
+    back["x"].zero_()
+    assert torch.equal(back["best"], best), "nothing shares its storage afterwards"

@@ -97,8 +97,9 @@ def test_every_recipe_builds_its_model(fork, name):
     adding = [module for module in model.train().modules() if hasattr(module, "penalties")]
     if adding:
         seen = model.config
-        words = seen.get("vocabulary")
-        shape = (seen["channels"], 1, seen["length"]) if words is not None else (3, seen["img_size"], seen["img_size"])
+        words = seen.get("vocabulary", seen.get("vocab_size"))
+        length = seen.get("length", seen.get("window"))
+        shape = (3, seen["img_size"], seen["img_size"]) if length is None else (seen.get("channels", 1), 1, length)
         model(torch.randint(0, words, (2, *shape)).float() if words else torch.rand(2, *shape))
     assert {key for module in adding for key in module.penalties} == set(recipe.penalties)
 

@@ -295,7 +295,7 @@ def test_when_the_journal_is_written_changes_nothing(draws):
             except StopError:
                 entries = engine.snapshot()
                 engine = begin()
-                engine.restore(entries)
+                engine.restore(entries, dict(enumerate(engine.given(images))))
         return [(found[i].broken_by, found[i].forwards, found[i].worst.flatten().tolist()) for i in range(40)]
 
     whole = outcome(0)

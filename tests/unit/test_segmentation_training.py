@@ -146,13 +146,13 @@ def test_scores_of_a_hand_made_case():
     logits = F.one_hot(guess, 5).permute(0, 3, 1, 2).float()
     found = TRAINING.counts(logits, truth)
     assert found.tolist() == [[1, 2, 1, 0, 0], [2, 2, 2, 0, 0], [2, 3, 1, 0, 0]]
-    reached = TRAINING.score(found)
+    reached = TRAINING.score(found, 1.0)
     assert reached["accuracy"] == pytest.approx(4 / 6)
     assert reached["miou"] == pytest.approx((1 / 3 + 2 / 3 + 1 / 2) / 3)  # classes 3 and 4 do not occur
-    assert TRAINING.score(torch.zeros(3, 5, dtype=torch.float64)) == {}
+    assert TRAINING.score(torch.zeros(3, 5, dtype=torch.float64), 1.0) == {}
     classifier = task_named("classification").compute.training
     found = classifier.counts(torch.eye(4)[[0, 1, 1]], torch.tensor([0, 1, 2]))
-    assert classifier.score(found) == {"accuracy": pytest.approx(2 / 3)}
+    assert classifier.score(found, 1.0) == {"accuracy": pytest.approx(2 / 3)}
 
 
 def test_training_and_metrics_have_one_miou():
@@ -160,7 +160,7 @@ def test_training_and_metrics_have_one_miou():
     truth = torch.tensor([[[0] * 4, [1] * 4]])
     predicted = torch.tensor([[[0, 0, 0, 2], [1, 1, 1, 2]]])
     found = TRAINING.counts(F.one_hot(predicted, 4).permute(0, 3, 1, 2).float(), truth)
-    assert TRAINING.score(found)["miou"] == pytest.approx(0.5)
+    assert TRAINING.score(found, 1.0)["miou"] == pytest.approx(0.5)
     rows = pixel_counts(truth[0].short().numpy(), predicted[0].numpy())
     assert float(miou(*rows[:, 1:].T)) == pytest.approx(0.5)
 
@@ -345,8 +345,8 @@ def test_scores_are_those_of_the_weights_as_stored(tmp_path, small):
         for pixels, classes in tiles(val.image(i), val.mask(i), 16)
     )
     header = read_header(tmp_path / "half" / "small.safetensors")
-    assert header["val_accuracy"] == f"{TRAINING.score(found)['accuracy']:.4f}"
-    assert header["val_miou"] == f"{TRAINING.score(found)['miou']:.4f}"
+    assert header["val_accuracy"] == f"{TRAINING.score(found, 1.0)['accuracy']:.4f}"
+    assert header["val_miou"] == f"{TRAINING.score(found, 1.0)['miou']:.4f}"
 
 
 def test_an_encoder_starts_from_a_classifier(tmp_path, small):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from robustbench_kpca.cli.main import main
 from robustbench_kpca.corruptions import ALL, Cell, corrupt, corrupt_one, corruption_for
 from robustbench_kpca.corruptions.signals import SIGNAL_CORRUPTIONS, SignalCorruption
 from robustbench_kpca.corruptions.tokens import TOKEN_CORRUPTIONS, TokenCorruption
@@ -104,6 +105,14 @@ def test_word_swap_replaces_its_share_and_no_padding():
     assert np.array_equal(corruption_for("word_swap").fast(empty, 0.4, generator(0)), empty)
 
 
-def test_images_have_no_corruptions_of_signals():
-    with pytest.raises(BadInputError, match="no profile"):
-        corrupt(np.zeros((1, 8, 8, 3), np.uint8), "time_warp", 1)
+@pytest.mark.parametrize(
+    ("name", "profile", "kind"),
+    [("time_warp", "signal", "signals"), ("word_swap", "tokens", "tokens"), ("word_swap_by_line", "words", "words")],
+)
+def test_images_have_no_corruptions_of_other_data(name, profile, kind, tmp_path, capsys):
+    with pytest.raises(BadInputError, match=f"is a corruption of {kind}"):
+        corrupt(np.zeros((1, 8, 8, 3), np.uint8), name, 1, profile=profile)
+    options = ["--corruption", name, "--profile", profile]
+    assert main(["corrupt", str(tmp_path), str(tmp_path / "out"), *options]) == 2
+    assert f"is a corruption of {kind}" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

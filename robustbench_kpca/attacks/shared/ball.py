@@ -46,9 +46,11 @@ def per_sample(values: Shaped[Tensor, " batch"], like: Images) -> Tensor:
 
 
 def length(delta: Images, norm: Norm) -> PerSample:
-    """Compute ||delta|| per sample, with sums in double precision."""
+    """Compute ||delta|| per sample, with sums in double precision; in `words` the number of places that differ."""
     if norm == "linf":
         return delta.flatten(1).abs().amax(1).double()
+    if norm == "words":
+        return (delta != 0).any(1).flatten(1).sum(1).double()
     flat = delta.double().flatten(1)
     return flat.norm(dim=1) if norm == "l2" else flat.abs().sum(1)
 

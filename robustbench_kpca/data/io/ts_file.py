@@ -100,22 +100,24 @@ class _Reader:
         return TimeSeriesFile(name, self._classes(), self.series, self.labels)
 
     def _note(self, line: str) -> None:
-        tag, *words = line[1:].split()
+        tag, *words = line[1:].split() or [""]
         tag = tag.lower()
+        if not tag:
+            raise self._bad("a line with @ alone", "a tag, such as @data")
         if tag == "data":
             self._classes()
             self.in_data = True
             return
         if tag in FLAGS and (len(words) != 1 or words[0].lower() not in ("true", "false")):
             raise self._bad(f"@{tag} {' '.join(words)[:40]}", "true or false")
-        if tag in COUNTS and (len(words) != 1 or not words[0].isdecimal() or int(words[0]) < 1):
+        if tag in COUNTS and (len(words) != 1 or not words[0].isdecimal() or len(words[0]) > 9 or int(words[0]) < 1):
             raise self._bad(f"@{tag} {' '.join(words)[:40]}", "a whole number, at least 1")
-        if tag in ("timestamps", "targetlabel") and words[0].lower() == "true":
+        if tag in ("timestamps", "targetlabel") and words[:1] and words[0].lower() == "true":
             raise self._bad(f"@{tag} true", "values without time stamps, and class labels")
         self.header[tag] = words
 
     def _classes(self) -> tuple[str, ...]:
-        known, *classes = self.header.get("classlabel", ["false"])
+        known, *classes = self.header.get("classlabel") or ["false"]
         if known.lower() != "true" or len(classes) < 2 or len(set(classes)) < len(classes):
             raise self._bad("no class labels", "@classLabel true and the names of at least two classes")
         return tuple(classes)

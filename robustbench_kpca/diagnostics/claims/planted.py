@@ -52,7 +52,7 @@ class PlantedOutliers:
 
     def applies(self, layer: Layer) -> bool:
         """Return whether the layer runs a pursuit."""
-        return pursues(layer)
+        return pursues(layer) and not layer.causal
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Plant keys with the layer's shape and the head's scale for each image and head; runs on the CPU."""

@@ -79,7 +79,7 @@ class PrimalDual:
 
     def applies(self, layer: Layer) -> bool:
         """Return whether the layer is attention in primal form."""
-        return isinstance(layer.module, (PrimalAttention, KEPSVGPAttention))
+        return isinstance(layer.module, (PrimalAttention, KEPSVGPAttention)) and not layer.causal
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Solve the dual problem by an SVD, and compare the layer's weights and untrained ones with the solution."""

@@ -41,7 +41,7 @@ class PrimalObjective:
 
     def applies(self, layer: Layer) -> bool:
         """Return whether the layer is attention in primal form, which has this objective."""
-        return isinstance(layer.module, (PrimalAttention, KEPSVGPAttention))
+        return isinstance(layer.module, (PrimalAttention, KEPSVGPAttention)) and not layer.causal
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Evaluate J for the trained weights and for random initial weights."""

@@ -52,7 +52,7 @@ class PrimalSpectrum:
 
     def applies(self, layer: Layer) -> bool:
         """Return whether the layer is attention in primal form."""
-        return isinstance(layer.module, (PrimalAttention, KEPSVGPAttention))
+        return isinstance(layer.module, (PrimalAttention, KEPSVGPAttention)) and not layer.causal
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Compute the singular values of five matrices."""

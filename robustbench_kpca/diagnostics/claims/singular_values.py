@@ -46,7 +46,7 @@ class SingularValues:
 
     def applies(self, layer: Layer) -> bool:
         """Return whether a softmax averages values; the matrix is the softmax, without the scaling of the values."""
-        return layer.v is not None and not isinstance(layer.module, IdentityAttention)
+        return layer.v is not None and not isinstance(layer.module, IdentityAttention) and not layer.causal
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Compute the singular values of the attention matrices, for a pursuit those of its last iteration."""

@@ -42,7 +42,7 @@ class StudyNorms:
 
     def applies(self, layer: Layer) -> bool:
         """Return whether the layer's softmax averages values and its outputs can be read."""
-        return layer.v is not None and layer.h is not None
+        return layer.v is not None and layer.h is not None and not layer.causal
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Compute |phi(q_i)|^2 = exp(q_i.q_i / 8 - 2 log sum_j exp(q_i.k_j / 8)) and |h_i|^2."""

@@ -5,8 +5,9 @@ A resample of n images is the vector of how often each was drawn, multinomial(n;
 its images once and is then evaluated under weights.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ Statistic = Callable[[Weights], float]
 Many = Callable[[Weights], Values]
 """The values under each row of weights (resamples, n): for statistics that are sooner had all at once."""
 Strata = NDArray[Any] | None
+KEPT = 2**21
+"""Weights of resamples that are kept for the next statistic of as many images: 16 MiB."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,21 @@ def bootstrap(
         BadInputError: no image, or the statistic is not finite on a resample.
 
     """
-    return _interval(_evaluate(statistic, n, seed, resamples, strata, many))
+    return bootstraps([(statistic, many)], n, seed, resamples, strata)[0]
+
+
+def bootstraps(
+    statistics: Sequence[tuple[Statistic, Many | None]],
+    n: int,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    strata: Strata = None,
+) -> list[tuple[float, float]]:
+    """Return the interval of each of several statistics of the same n images, all on the same resamples.
+
+    Each is what `bootstrap` returns for it alone; arguments and errors as there.
+    """
+    return [_interval(values) for values in _evaluate(statistics, n, seed, resamples, strata)]
 
 
 def paired_difference(
@@ -77,27 +94,45 @@ def paired_difference(
     which is never 0: no claim is stronger than the resamples can carry. Other arguments and errors as `bootstrap`.
     """
     both = None if many is None else lambda weights: many[0](weights) - many[1](weights)
-    values = _evaluate(lambda weights: first(weights) - second(weights), n, seed, resamples, strata, both)
+    statistic = (lambda weights: first(weights) - second(weights), both)
+    (values,) = _evaluate([statistic], n, seed, resamples, strata)
     once = np.ones(n, dtype=np.int64)
     fewer = min((values <= 0).sum(), (values >= 0).sum())
     p_value = min(1.0, 2 * (int(fewer) + 1) / (resamples + 1))
     return Difference(float(first(once)) - float(second(once)), *_interval(values), p_value)
 
 
-def _evaluate(statistic: Statistic, n: int, seed: int, resamples: int, strata: Strata, many: Many | None) -> Values:
+def _evaluate(
+    statistics: Sequence[tuple[Statistic, Many | None]], n: int, seed: int, resamples: int, strata: Strata
+) -> list[Values]:
     if n < 1 or resamples < 1:
         raise BadInputError(f"{resamples} resamples of {n} images", expected="at least one of each")
-    blocks = _resamples(n, seed, resamples, strata)
-    each = (lambda rows: np.array([statistic(weights) for weights in rows])) if many is None else many
-    values = np.concatenate([np.asarray(each(rows), dtype=np.float64) for rows in blocks])
-    if not np.isfinite(values).all():
-        odd = int((~np.isfinite(values)).sum())
-        raise BadInputError(f"the statistic is not finite on {odd} of {resamples} resamples", fix="use more images")
-    return values
+    found: list[list[Values]] = [[] for _ in statistics]
+    for rows in _resamples(n, seed, resamples, strata):
+        for parts, (statistic, many) in zip(found, statistics, strict=True):
+            values = [statistic(weights) for weights in rows] if many is None else many(rows)
+            parts.append(np.asarray(values, dtype=np.float64))
+    whole = [np.concatenate(parts) for parts in found]
+    for values in whole:
+        if not np.isfinite(values).all():
+            odd = int((~np.isfinite(values)).sum())
+            raise BadInputError(f"the statistic is not finite on {odd} of {resamples} resamples", fix="use more images")
+    return whole
 
 
-def _resamples(n: int, seed: int, resamples: int, strata: Strata) -> Iterator[Weights]:
-    """Yield blocks of rows: how often each image counts in each resample."""
+def _resamples(n: int, seed: int, resamples: int, strata: Strata) -> Iterable[Weights]:
+    """Give blocks of rows: how often each image counts in each resample. Few small ones are kept for the next call."""
+    if strata is None and n * resamples <= KEPT:
+        return _few(n, seed, resamples)
+    return _drawn(n, seed, resamples, strata)
+
+
+@lru_cache(maxsize=2)
+def _few(n: int, seed: int, resamples: int) -> tuple[Weights, ...]:
+    return tuple(_drawn(n, seed, resamples, None))
+
+
+def _drawn(n: int, seed: int, resamples: int, strata: Strata) -> Iterator[Weights]:
     if strata is not None and len(strata) != n:
         raise BadInputError(f"groups of {len(strata)} images", expected=f"one for each of {n} images")
     if strata is None:

@@ -1,7 +1,7 @@
 """Which images a classifier got wrong, in every cell of corruptions x severities."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics.shared.error_table import Cell, ErrorTable
 from robustbench_kpca.protocols.corruption_names import canonical
 from robustbench_kpca.protocols.scenario import CLEAN_CELL
+from robustbench_kpca.records.coded import Coded
 from robustbench_kpca.records.estimate import Estimate, proportion
 from robustbench_kpca.records.outcomes import Outcomes
 
@@ -43,7 +44,7 @@ class CorruptionGrid:
 
         """
         right = outcomes["rank"] < top
-        return cls.from_rows(outcomes["sample"], outcomes["corruption"], outcomes["severity"], right)
+        return cls._arranged(outcomes.coded("sample"), outcomes.coded("corruption"), outcomes["severity"], right)
 
     @classmethod
     def from_rows(
@@ -55,25 +56,34 @@ class CorruptionGrid:
             BadInputError: a cell is missing, or does not hold each image exactly once.
 
         """
-        is_clean = corruption == CLEAN_CELL
-        if (is_clean != (severity == 0)).any() or is_clean.all():
+        return cls._arranged(Coded.of(sample), Coded.of(corruption), severity, correct)
+
+    @classmethod
+    def _arranged(
+        cls, sample: Coded, corruption: Coded, severity: NDArray[np.int64], correct: NDArray[np.bool_]
+    ) -> "CorruptionGrid":
+        (sample, _), (corruption, _) = sample.compact(), corruption.compact()
+        is_clean, given = corruption.equals(CLEAN_CELL), severity == 0
+        if (is_clean != given).any() or is_clean.all():
             raise BadInputError(
-                f"corruptions {', '.join(canonical(corruption))} at severities {np.unique(severity).tolist()}",
+                f"corruptions {', '.join(canonical(corruption.values))} at severities {np.unique(severity).tolist()}",
                 expected=f"corruptions from severity 1 on, and '{CLEAN_CELL}' at severity 0 only",
             )
-        samples, names = tuple(dict.fromkeys(sample)), canonical(corruption[~is_clean])
-        levels = tuple(int(level) for level in np.unique(severity[~is_clean]))
-        cells = [(name, level) for name in names for level in levels]
-        if is_clean.any():
-            cells.append((CLEAN_CELL, 0))
-        image = _positions(sample, samples)
-        cell = _positions(zip(corruption, severity.tolist(), strict=True), cells)
-        count = np.bincount(image * len(cells) + cell, minlength=len(samples) * len(cells))
-        _require_once(count.reshape(len(samples), len(cells)), cells)
-        wrong = np.empty((len(samples), len(cells)), dtype=np.bool_)
-        wrong[image, cell] = ~correct
-        grid = wrong[:, : len(names) * len(levels)].reshape(len(samples), len(names), len(levels))
-        return cls(np.array(samples, dtype=object), names, levels, grid, wrong[:, -1] if is_clean.any() else None)
+        with_clean = bool(is_clean.any())
+        names = canonical(name for name in corruption.values if name != CLEAN_CELL)
+        levels = np.unique(severity if not with_clean else severity[~is_clean])
+        cells = [(name, int(level)) for name in names for level in levels] + [(CLEAN_CELL, 0)] * with_clean
+        first = {name: place * len(levels) for place, name in enumerate(names)}
+        starts = np.array([first.get(name, len(names) * len(levels)) for name in corruption.values])
+        place = np.where(is_clean, 0, np.searchsorted(levels, severity))
+        at = sample.codes.astype(np.int64) * len(cells) + starts[corruption.codes] + place
+        count = np.bincount(at, minlength=len(sample.values) * len(cells)).reshape(-1, len(cells))
+        _require_once(count, cells)
+        wrong = np.empty(count.shape, dtype=np.bool_)
+        wrong.ravel()[at] = ~correct
+        grid = wrong[:, : len(names) * len(levels)].reshape(len(sample.values), len(names), len(levels))
+        clean = wrong[:, -1] if with_clean else None
+        return cls(sample.values, names, tuple(levels.tolist()), grid, clean)
 
     def table(self, name: str) -> ErrorTable:
         """Return the errors by cell of this model, called `name`."""
@@ -88,11 +98,6 @@ class CorruptionGrid:
     def _columns(self) -> dict[Cell, NDArray[np.bool_]]:
         cells = itertools.product(enumerate(self.corruptions), enumerate(self.severities))
         return {(corruption, severity): self.wrong[:, c, s] for (c, corruption), (s, severity) in cells}
-
-
-def _positions(values: Iterable[object], known: Sequence[object]) -> NDArray[np.int64]:
-    place = {value: index for index, value in enumerate(known)}
-    return np.fromiter((place[value] for value in values), dtype=np.int64)
 
 
 def _require_once(count: NDArray[np.int64], cells: Sequence[Cell]) -> None:

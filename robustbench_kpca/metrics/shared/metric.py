@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.metrics.shared.bootstrap import Weights, bootstrap, paired_difference
+from robustbench_kpca.metrics.shared.bootstrap import Weights, bootstrap, bootstraps, paired_difference
 from robustbench_kpca.metrics.shared.unit import Unit
 from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.records.estimate import Estimate, Values, Z, mean, paired_p_value
@@ -176,6 +176,23 @@ class Statistic(Metric):
             value(groups[0]), value(groups[1]), len(everything[0].samples), strata=everything[0].strata
         )
         return (found.high - found.low) / (2 * Z)
+
+
+def estimates(metrics: Sequence[Metric], outcomes: Outcomes) -> dict[str, Estimate]:
+    """Return the estimates of several metrics of one table, by name; those from the bootstrap share its resamples."""
+    statistics = [one for one in metrics if isinstance(one, Statistic) and type(one).estimate is Statistic.estimate]
+    groups: dict[tuple[int, bytes | None], list[tuple[str, Weighted]]] = {}
+    for one in statistics:
+        found = one.weighted(outcomes)
+        key = len(found.samples), None if found.strata is None else found.strata.tobytes()
+        groups.setdefault(key, []).append((one.name, found))
+    bootstrapped: dict[str, Estimate] = {}
+    for (n, _), group in groups.items():
+        functions = [(found.value, found.many) for _, found in group]
+        intervals = bootstraps(functions, n, strata=group[0][1].strata)
+        for (name, found), (low, high) in zip(group, intervals, strict=True):
+            bootstrapped[name] = Estimate(found.value(None), low, high, n, "bootstrap")
+    return {one.name: bootstrapped.get(one.name) or one.estimate(outcomes) for one in metrics}
 
 
 def scores_error(first: Sequence[Scores], second: Sequence[Scores]) -> float:

@@ -1,52 +1,29 @@
-"""`hf:OWNER/NAME`, or `hf:FOLDER`: an image classifier or segmenter of the library transformers.
+"""`hf:OWNER/NAME`, or `hf:FOLDER`: an image classifier, a segmenter or a causal language model of transformers.
 
 The model comes from a folder made by `save_pretrained`, from the local cache of the Hugging Face hub, or else from the
-hub. Its image processor says how pictures are resized and normalised. No code of a repository is ever run.
+hub. The image processor says how pictures are resized and normalised; words are numbered as the model's tokens are. No
+code of a repository is ever run.
 """
 
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
+from torch import nn
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.checkpoint import only_weights, silent_hub
 from robustbench_kpca.models.normalisation import normalise_inside
 from robustbench_kpca.models.source import Source, describe, library
 from robustbench_kpca.models.sources._image_processor import normalisation_of, view_of
+from robustbench_kpca.models.sources._wrappers import CausalLM, Enlarged, Unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-OPTIONS = ("revision", "attn_implementation")
-
-
-class Unwrapped(nn.Module):
-    """A model of transformers that returns its logits alone."""
-
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net = net
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits, shape (batch, classes)."""
-        logits: Tensor = self.net(pixel_values=x).logits
-        return logits
-
-    def own_state(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the weights of the wrapped model under the names that they have here."""
-        return {name if name.startswith("net.") else f"net.{name}": value for name, value in state.items()}
-
-
-class Enlarged(Unwrapped):
-    """A segmenter of transformers, whose logits are enlarged to the size of the picture by bilinear interpolation."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits, shape (batch, classes, height, width)."""
-        return F.interpolate(super().forward(x), x.shape[2:], mode="bilinear", align_corners=False)
+OPTIONS = ("revision", "attn_implementation", "window")
 
 
 def _build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
@@ -61,15 +38,17 @@ def _build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
     try:
         with _quiet(transformers):
             config = transformers.AutoConfig.from_pretrained(name, **how)
+            model = _load(transformers, name, config, pretrained, options | how)
+            if isinstance(model, CausalLM):
+                return model
             processor = transformers.AutoImageProcessor.from_pretrained(name, **how)
-            model = _load(transformers, name, config, pretrained, how | options)
     except BadInputError:
         raise
     except Exception as error:  # noqa: BLE001 (the hub and the library fail in many ways)
         raise BadInputError(
             f"model 'hf:{name}' cannot be loaded ({_reason(error)})",
-            expected="config.json, preprocessor_config.json and model.safetensors, of a model that is part of "
-            "transformers (code from a repository is not run)",
+            expected="config.json, model.safetensors and, for pictures, preprocessor_config.json, of a model that is "
+            "part of transformers (code from a repository is not run)",
             fix="check the name and the network, or give a folder",
         ) from None
     mean, std = normalisation_of(processor, name)
@@ -81,18 +60,23 @@ def _build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
 
 def _load(transformers: Any, name: str, config: Any, pretrained: bool, how: dict[str, Any]) -> Unwrapped:
     """Build the model in single precision, whatever the precision of the file."""
-    wrap: type[Unwrapped] = Unwrapped
+    wrap: Any = Unwrapped
     made_for = " ".join(config.architectures or ["ForImageClassification"])
     if "ForSemanticSegmentation" in made_for:
         auto, wrap = transformers.AutoModelForSemanticSegmentation, Enlarged
     elif "ForImageClassification" in made_for:
         auto = transformers.AutoModelForImageClassification
+    elif made_for in set(transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()):
+        auto, wrap = transformers.AutoModelForCausalLM, partial(CausalLM, window=how.get("window"))
     else:
         raise BadInputError(
-            f"model 'hf:{name}' is a {made_for}", expected="a model ForImageClassification or ForSemanticSegmentation"
+            f"model 'hf:{name}' is a {made_for}",
+            expected="a model ForImageClassification, ForSemanticSegmentation or ForCausalLM",
         )
+    how = {key: value for key, value in how.items() if key != "window"}
     if not pretrained:
-        return wrap(auto.from_config(config, dtype=torch.float32))
+        built: Unwrapped = wrap(auto.from_config(config, dtype=torch.float32))
+        return built
     net, found = auto.from_pretrained(name, dtype=torch.float32, output_loading_info=True, **how)
     missing = sorted(found["missing_keys"]) + sorted(str(key) for key in found["mismatched_keys"])
     if missing:
@@ -100,7 +84,8 @@ def _load(transformers: Any, name: str, config: Any, pretrained: bool, how: dict
             f"the weights of 'hf:{name}' lack {len(missing)} tensors ({', '.join(missing[:3])})",
             expected="the weights of the whole model, with its head",
         )
-    return wrap(net)
+    whole: Unwrapped = wrap(net)
+    return whole
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Image classification: one label per image."""
 
 from robustbench_kpca.records.table import COUNTS, ColumnType, Table
-from robustbench_kpca.tasks.task import Task
+from robustbench_kpca.tasks.task import Score, Task
 
 _RANKED: dict[str, ColumnType] = {
     "sample": "str",  # the data set's own id
@@ -54,7 +54,7 @@ TASK = Task(
         kind: Table("classification", kind, columns, _NEWER.get(kind, frozenset()))
         for kind, columns in _COLUMNS.items()
     },
-    scores={"accuracy": "accuracy"},
+    scores={"accuracy": Score("accuracy")},
     compute_at=f"{__name__}.compute:COMPUTE",
     pages_at=f"{__name__}.pages:PAGES",
 )

@@ -12,6 +12,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.scenario import Ood, Scenario, Shift, cells_of
+from robustbench_kpca.records.coded import Coded
 from robustbench_kpca.records.outcomes import Column, Outcomes
 from robustbench_kpca.records.table import Table
 from robustbench_kpca.tasks.classification.rank import rank_of
@@ -85,9 +86,9 @@ class Answers(ModelResults):
         """Return one row per image and cell."""
         places, count = cells_of(self.protocol), len(self.samples)
         given: dict[str, Any] = {
-            "sample": np.tile(np.array(self.samples.ids, dtype=object), len(places)),
+            "sample": Coded.of(self.samples.ids).tiled(len(places)),
             "label": np.tile(np.array(self.samples.labels), len(places)),
-            "corruption": np.repeat(np.array([name for name, _ in places], dtype=object), count),
+            "corruption": Coded.of([name for name, _ in places]).repeated(count),
             "severity": np.repeat([severity for _, severity in places], count),
         }
         return Outcomes.from_columns(self.table, given | self.columns)

@@ -23,7 +23,7 @@ from robustbench_kpca.inference.runner import Presentation, Runner, call
 from robustbench_kpca.protocols.scenario import Corruption, Scenario, cells_of
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.table import COUNTS
-from robustbench_kpca.tasks.audit_plan import SHARED_ATTACKS, SHARED_WHITE_BOX, AuditPlan
+from robustbench_kpca.tasks.audit_plan import SHARED_ATTACKS, SHARED_WHITE_BOX, AuditPlan, OfEps
 from robustbench_kpca.tasks.classification import TASK
 from robustbench_kpca.tasks.classification.answers import Answers
 from robustbench_kpca.tasks.classification.classes import match_classes
@@ -51,7 +51,7 @@ class Classification(Compute[Samples]):
         attacks={
             **{name: given for name, given in SHARED_ATTACKS.items() if name != "order"},
             "square": ("square-linf-8_255", {"queries": 300}),
-            "spsa": ("spsa-linf-8_255", {"steps": 10, "samples": 32}),
+            "spsa": ("spsa-linf-8_255", {"steps": 10, "samples": 32, "delta": OfEps(1 / 4), "lr": OfEps(1 / 4)}),
             "order": SHARED_ATTACKS["order"],
         },
         strongest=("pgd-doubled", "apgd-doubled"),
@@ -102,7 +102,7 @@ class Classification(Compute[Samples]):
             fetch = partial(_fetch, data)
             yield from in_batches(fetch, _collate, indices, batch_size=batch_size, workers=workers)
 
-    def rows(self, sample: Sample, space: InputSpace) -> list[Row]:
+    def rows(self, sample: Sample, data: Samples, space: InputSpace) -> list[Row]:  # noqa: ARG002
         """Return the one row of an image."""
         clean, worst = space.leave(sample.clean[None]), space.leave(sample.worst[None])
         row = {

@@ -27,9 +27,8 @@ def known_classes(record: Record, scenario: Scenario) -> str | None:
 def one_label_each(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
     """Check that a sample has one label, in whatever cell it is shown."""
     outcomes = record.outcomes
-    label: dict[str, int] = {}
-    pairs = zip(outcomes["sample"].tolist(), outcomes["label"].tolist(), strict=True)
-    other = np.array([label.setdefault(sample, one) != one for sample, one in pairs])
+    sample, rows = outcomes.coded("sample").compact()
+    other = outcomes["label"] != outcomes["label"][rows][sample.codes]
     return first(outcomes, other, "its label is not the same everywhere")
 
 

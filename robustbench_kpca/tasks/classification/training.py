@@ -14,6 +14,6 @@ class ClassificationTraining(Training):
         """Return the cross-entropy of each image."""
         return F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing)
 
-    def score(self, counts: Counts) -> dict[str, float]:
+    def score(self, counts: Counts, loss: float) -> dict[str, float]:  # noqa: ARG002
         """Return the accuracy."""
         return {"accuracy": accuracy(counts)} if counts[1].sum() else {}

@@ -1,7 +1,7 @@
 """Language modelling: every word of a text is predicted from the words before it."""
 
 from robustbench_kpca.records.table import COUNTS, ColumnType, Table
-from robustbench_kpca.tasks.task import Task
+from robustbench_kpca.tasks.task import Score, Task
 
 _POSITIONS: dict[str, ColumnType] = {
     "sample": "str",  # the block
@@ -17,6 +17,7 @@ _ATTACK: dict[str, ColumnType] = {
     "sample": "str",
     "article": "int",
     "words": "int",  # number of words that are predicted
+    "read": "int",  # number of words that are read, of which a share may be replaced
     "clean_nll": "float",  # their mean -log p without the attack, in nats
     "nll": "float",  # and with it
     "swaps": "int",  # number of words that were changed
@@ -29,7 +30,7 @@ TASK = Task(
     name="language",
     unit="word",
     tables={kind: Table("language", kind, columns) for kind, columns in _COLUMNS.items()},
-    scores={},
+    scores={"perplexity": Score("perplexity", percent=False), "accuracy": Score("accuracy")},
     compute_at=f"{__name__}.compute:COMPUTE",
     pages_at=f"{__name__}.pages:PAGES",
 )

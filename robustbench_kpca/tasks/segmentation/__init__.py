@@ -1,7 +1,7 @@
 """Semantic segmentation: images of any size with a label for every pixel ("scenes")."""
 
 from robustbench_kpca.records.table import COUNTS, ColumnType, Table
-from robustbench_kpca.tasks.task import Task
+from robustbench_kpca.tasks.task import Score, Task
 
 _PIXELS: dict[str, ColumnType] = {
     "class": "int",  # -1: the row for all classes together
@@ -27,7 +27,7 @@ TASK = Task(
     name="segmentation",
     unit="pixel",
     tables={kind: Table("segmentation", kind, columns) for kind, columns in _COLUMNS.items()},
-    scores={"accuracy": "pixel accuracy", "miou": "mIoU"},
+    scores={"accuracy": Score("pixel accuracy"), "miou": Score("mIoU")},
     compute_at=f"{__name__}.compute:COMPUTE",
     pages_at=f"{__name__}.pages:PAGES",
 )

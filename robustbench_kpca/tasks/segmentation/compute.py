@@ -128,7 +128,7 @@ class Segmentation(Compute[Scenes]):
         """Group images by their size."""
         return data.by_size(indices)
 
-    def rows(self, sample: Sample, space: InputSpace) -> list[Row]:
+    def rows(self, sample: Sample, data: Scenes, space: InputSpace) -> list[Row]:  # noqa: ARG002
         """Return the pixel counts of the clean image and of the worst image of each stage."""
         return rows_of(sample, space)
 

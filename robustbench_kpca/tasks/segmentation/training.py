@@ -23,7 +23,7 @@ class SegmentationTraining(Training):
         losses = F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing, ignore_index=IGNORE)
         return losses.flatten(1).sum(1)
 
-    def score(self, counts: Counts) -> dict[str, float]:
+    def score(self, counts: Counts, loss: float) -> dict[str, float]:  # noqa: ARG002
         """Return pixel accuracy and mIoU over all images together; empty if there are no labels."""
         if not counts[1].sum():
             return {}

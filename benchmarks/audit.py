@@ -1,0 +1,154 @@
+"""Measure the audit: how many of 16 fakes it misses and how many honest models it flags, at three eps, quick and full.
+
+A line is printed as soon as it is measured and kept in `--out`, so an interrupted measurement goes on. Then come both
+error rates with Wilson's 95 % intervals, for a full audit and for a quick one (its checks are some of the full one's).
+The whole list takes about twenty minutes of one core, with few images and few queries for the black boxes.
+
+    RBK_DATA=FOLDER python benchmarks/audit.py [--images 16] [--only TEXT] [--eps 2/255]
+
+`RBK_DATA` names the folder with `peers.py`, which defines CIFAR-10 networks of others; without it they are left out.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from _shared import header
+from tabulate import tabulate
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from small_eps_fakes import BASE, FAKES, HONEST, PEERS, peers
+
+from robustbench_kpca import attack, load_data, load_model
+from robustbench_kpca.audit.preflight import CHECKS
+from robustbench_kpca.audit.run import audit
+from robustbench_kpca.errors import BenchmarkError
+from robustbench_kpca.records.audit_versions import CHECKS as LISTS
+from robustbench_kpca.records.audit_versions import LATEST, samples_allowed
+from robustbench_kpca.records.estimate import proportion
+from robustbench_kpca.tasks import task_named
+
+EPS = ("2/255", "4/255", "8/255")
+FEWER = {
+    "square": {"queries": 100},
+    "spsa": {"steps": 4, "samples": 16},
+    "noise": {"restarts": 3},
+}
+"""A third of the queries of a real audit: so what is missed here may be found there, but not the other way round."""
+
+
+def stands(model: nn.Module, base: nn.Module, images: Tensor, labels: Tensor, eps: str) -> tuple[int, int]:
+    """Count what PGD-20 leaves standing, and what is left once the base's adversarial images are shown, too."""
+    try:
+        broken = attack(model, images, labels, "pgd20-linf-8_255", eps=eps, allow=list(CHECKS)).broken
+    except BenchmarkError:
+        broken = torch.zeros(len(labels), dtype=torch.bool)
+    claim = int((~broken).sum())
+    shown = attack(base, images, labels, "apgd-ce-linf-8_255", eps=eps, steps=40).images
+    with torch.no_grad():
+        for x in (images, shown):
+            broken = broken | (model(x).argmax(1) != labels)
+    return claim, int((~broken).sum())
+
+
+def models(count: int) -> Iterator[tuple[str, str, Callable[[], nn.Module], Any]]:
+    """Yield kind, name, how the model is made, and its data."""
+    digits = load_data("digits", limit=count)
+    for name, plant in FAKES.items():
+        yield "fake", name, lambda plant=plant: plant(load_model(BASE)), digits
+    for name, make in HONEST.items():
+        yield "honest", name, make, digits
+    others = peers()
+    if others is None:
+        print("RBK_DATA has no peers.py: the networks on CIFAR-10 are left out", file=sys.stderr)
+        return
+    images, labels = (part[:count] for part in others.cifar10("test_lossless"))
+    for name in PEERS:
+        yield "honest", name, getattr(others, name), (images, labels)
+
+
+def measure(kind: str, name: str, model: nn.Module, data: Any, eps: str, count: int) -> dict[str, Any]:
+    """Audit a model at one eps."""
+    given = data if isinstance(data, tuple) else (data,)
+    claim = truth = None
+    if kind == "fake":
+        claim, truth = stands(model, load_model(BASE), *data.tensors(), eps)
+    done = audit(model, *given, eps=eps, batch_size=count)
+    flags = [check.name for check in done.flags]
+    return {"kind": kind, "name": name, "eps": eps, "claim": claim, "truth": truth, "flags": flags,
+            "seconds": done.seconds}  # fmt: skip
+
+
+def quick(row: dict[str, Any]) -> list[str]:
+    """Return those flags that a quick audit would raise, too."""
+    return [name for name in row["flags"] if name in LISTS[LATEST]["quick"]]
+
+
+def rate(rows: list[dict[str, Any]], bad: Callable[[dict[str, Any]], bool]) -> str:
+    """Return how many rows are bad, with an interval."""
+    if not rows:
+        return "none"
+    wrong = sum(map(bad, rows))
+    found = proportion(wrong, len(rows))
+    return f"{wrong} of {len(rows)} ({100 * found.low:.0f}–{100 * found.high:.0f} %)"
+
+
+def main() -> None:
+    """Measure what is not yet in `--out`, then print the tables."""
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--images", type=int, default=16)
+    asked.add_argument("--only", default="")
+    asked.add_argument("--eps", choices=EPS, action="append")
+    asked.add_argument("--out", type=Path, default=Path("audit-measured.jsonl"))
+    options = asked.parse_args()
+    torch.set_num_threads(1)
+    attacks: Any = task_named("classification").compute.audit.attacks
+    for name, few in FEWER.items():
+        attacks[name] = (attacks[name][0], {**attacks[name][1], **few})
+    kept = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.is_file() else []
+    known = {(row["kind"], row["name"], row["eps"]) for row in kept}
+    for eps in options.eps or EPS:
+        for kind, name, make, data in models(options.images):
+            if (kind, name, eps) in known or options.only not in name:
+                continue
+            row = measure(kind, name, make(), data, eps, options.images)
+            kept.append(row)
+            with options.out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(f"{kind}  {name}  {eps}  {row['claim']} ({row['truth']})  {', '.join(row['flags'])}", flush=True)
+    report(kept, options.images)
+
+
+def report(rows: list[dict[str, Any]], count: int) -> None:
+    """Print what was found on each fake and each honest model, and both error rates."""
+    print(header(("torch", "robustbench-kpca")), f"{count} images", sep="; ")
+    fakes, honest = ([row for row in rows if row["kind"] == kind] for kind in ("fake", "honest"))
+    for group in (fakes, honest):
+        names = dict.fromkeys(row["name"] for row in group)
+        cells = {(row["name"], row["eps"]): shown(row) for row in group}
+        table = [[name, *(cells.get((name, eps), "") for eps in EPS)] for name in names]
+        print(tabulate(table, headers=[group[0]["kind"] if group else "", *EPS], tablefmt="github"), end="\n\n")
+    hide = [row for row in fakes if row["claim"] - row["truth"] > samples_allowed(count)]
+    table = []
+    for level, flags in (("full", lambda row: row["flags"]), ("quick", quick)):
+        cells = [rate(group, lambda row, flags=flags: not flags(row)) for group in (fakes, hide)]
+        table.append([level, *cells, rate(honest, lambda row, flags=flags: bool(flags(row)))])
+    heads = ["audit", "fakes missed", "of those that hide images", "honest models flagged"]
+    print(tabulate(table, headers=heads, tablefmt="github"))
+
+
+def shown(row: dict[str, Any]) -> str:
+    """Return a cell: what stands under PGD-20 (and in truth at most), and the flags, those of a quick audit in bold."""
+    bold = {*quick(row)}
+    flags = ", ".join(f"**{name}**" if name in bold else name for name in row["flags"]) or "—"
+    return flags if row["claim"] is None else f"{row['claim']} ({row['truth']}): {flags}"
+
+
+if __name__ == "__main__":
+    main()

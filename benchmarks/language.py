@@ -1,0 +1,116 @@
+"""Measure the sliding window of stride 1: batches of windows against the loop that shows one window at a time.
+
+    OMP_NUM_THREADS=1 python benchmarks/language.py
+    OMP_NUM_THREADS=1 python benchmarks/language.py --words 245569   # what a record of WikiText-103's test part costs
+
+Ours is the whole `evaluate`: windows, losses, metrics with their intervals, digests. The loop is that of the published
+code: a forward pass a word, logits at every place of the window. Both give the same losses; the largest difference is
+printed. Times are medians of interleaved runs.
+"""
+
+import argparse
+import resource
+import time
+from typing import Any
+
+import _shared
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from robustbench_kpca import evaluate
+from robustbench_kpca.data.text import Text
+from robustbench_kpca.data.vocabulary import Vocabulary
+from robustbench_kpca.metrics import measure
+from robustbench_kpca.models import create_model
+from robustbench_kpca.protocols.loading import load_scenario
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.tasks.language import TASK
+
+MODELS: dict[str, dict[str, Any]] = {
+    "softmax_lm_tiny": {},
+    "rpc_lm_tiny": {},
+    "softmax_lm_small": {"vocab_size": 5000, "window": 64, "depth": 2},
+}
+WORDS = (256, 1024, 4096)
+
+
+def text(words: int, vocabulary: int) -> Text:
+    """Return a text of random words in articles of 2,000."""
+    stream = np.random.default_rng(0).integers(0, vocabulary, words + 1)
+    names = ["<eos>", *(f"w{number}" for number in range(vocabulary - 1))]
+    return Text("random", "test", stream, Vocabulary(names), articles=np.arange(words + 1) // 2000)
+
+
+def literal(model: Any, stream: NDArray[Any]) -> list[float]:
+    """Return the losses of the loop: the first window counts all its places, a later one its last."""
+    window, found = model.window, []
+    words = torch.from_numpy(stream.astype(np.int64))
+    with torch.no_grad():
+        for start in range(len(stream) - window):
+            logits = model(words[start : start + window].float()[None, None, None])[0, :, 0]
+            losses = -logits.log_softmax(0).gather(0, words[None, start + 1 : start + window + 1])[0]
+            found += losses.tolist() if start == 0 else [float(losses[-1])]
+    return found
+
+
+def compare(name: str, words: int, repeats: int) -> str:
+    """Return one row: seconds of the loop and of ours, their ratio, and the largest difference of a loss."""
+    torch.manual_seed(0)
+    model = create_model(name, **MODELS[name]).eval()
+    data, results = text(words, model.vocab_size), {}
+
+    def ours() -> None:
+        results["ours"] = evaluate(model, data, protocol="clean").outcomes["nll"]
+
+    def loop() -> None:
+        results["loop"] = np.array(literal(model, data.stream))
+
+    slow, fast = _shared.wall_times([loop, ours], repeats)
+    apart = float(np.abs(results["ours"] - results["loop"]).max())
+    return f"| {name} {model.window} | {words:,} | {slow:.2f} | {fast:.2f} | {slow / fast:.1f} | {apart:.1e} |"
+
+
+def table(words: int) -> list[str]:
+    """Return what is done with the outcomes of so many positions, and how many seconds each takes."""
+    rng, place = np.random.default_rng(0), np.arange(1, words + 1)
+    columns = {
+        "corruption": ["none"] * words, "severity": np.zeros(words), "sample": [f"{(p - 1) // 64:07d}" for p in place],
+        "position": place, "article": place // 4000, "word": rng.integers(0, 267_735, words),
+        "swapped": np.zeros(words), "nll": rng.gamma(2.0, 2.0, words),
+    }  # fmt: skip
+    outcomes = Outcomes.from_columns(TASK.table("clean"), columns)
+    scenario, file = load_scenario("clean", {})[1], outcomes.to_file()
+    steps = {
+        "gather columns": lambda: Outcomes.from_columns(TASK.table("clean"), columns),
+        "write": outcomes.to_file,
+        "read": lambda: Outcomes.from_file(file, TASK.table("clean"), "file"),
+        "metrics, 2,000 resamples": lambda: measure(outcomes, scenario),
+    }
+    lines = [f"{words:,} positions, file of {len(file) / 2**20:.1f} MiB"]
+    for name, run in steps.items():
+        started = time.perf_counter()
+        run()
+        lines.append(f"| {name} | {time.perf_counter() - started:.2f} s |")
+    return [*lines, f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10:.0f} MiB"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", choices=MODELS, help="one model")
+    parser.add_argument("--words", type=int, help="only: what so many positions cost in a record")
+    asked = parser.parse_args()
+    print(_shared.header(("torch", "numpy")))
+    if asked.words:
+        print("\n".join(table(asked.words)))
+        return
+    print("| model, window | words | loop, s | ours, s | loop / ours | largest difference, nats |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for name in [asked.only] if asked.only else MODELS:
+        for words in WORDS:
+            print(compare(name, words, asked.repeats), flush=True)
+
+
+if __name__ == "__main__":
+    main()

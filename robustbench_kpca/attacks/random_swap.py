@@ -1,0 +1,80 @@
+"""Random words at random places, the most that are allowed: the baseline for every attack on words.
+
+The same as the corruption of word swap, but for the choice of the worst of many draws. What attacks find beyond this
+baseline is theirs: Ebrahimi, Rao, Lowd & Dou (2018), "HotFlip: White-Box Adversarial Examples for Text Classification",
+arXiv:1712.06751, compare with random changes, too.
+"""
+
+from typing import ClassVar
+
+import torch
+from pydantic.dataclasses import dataclass
+
+from robustbench_kpca.attacks.shared.ball import require_norm, require_untargeted
+from robustbench_kpca.attacks.shared.draws import uniforms
+from robustbench_kpca.attacks.shared.words import fixed, require_vocabulary
+from robustbench_kpca.protocols.passes import most_passes
+from robustbench_kpca.protocols.scenario import Count
+from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.strict import FORBID
+from robustbench_kpca.types import Images, Keys, Labels, Mask, Query, State
+
+
+@dataclass(frozen=True, config=FORBID)
+class RandomSwap:
+    """Replace k = max(1, floor(eps * words)) words, `queries` times anew from the clean text; the worst draw counts.
+
+    Places are drawn without repetition among those where no line ends, words uniformly among all others but the end of
+    a line. A sample costs `queries` + 1 forward passes per restart.
+    """
+
+    replaces_words: ClassVar[bool] = True
+    queries: Count
+
+    def most_passes(self, classes: int) -> tuple[int, int]:
+        """Return forward and backward passes per restart."""
+        return most_passes("random_swap", vars(self), classes)
+
+    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:  # noqa: ARG002
+        """Begin with the clean words."""
+        require_norm(threat, "random_swap", "words")
+        require_untargeted(threat, "random_swap")
+        return {
+            "x": x,
+            "clean": x,
+            "key": keys,
+            "query": torch.zeros_like(keys),
+            "finished": torch.zeros_like(keys, dtype=torch.bool),
+        }
+
+    def step(self, state: State, threat: Threat, query: Query) -> State:
+        """Show one draw."""
+        x = _draw(state, threat, query.classes)
+        query.logits(x)
+        count = state["query"] + 1
+        return state | {"x": x, "query": count, "finished": count >= self.queries}
+
+    def ahead(self, state: State, threat: Threat, queries: Labels) -> State:  # noqa: ARG002
+        """Count so many more draws."""
+        return state | {"query": state["query"] + queries}
+
+    def kept(self, before: State, after: State) -> Mask:  # noqa: ARG002
+        """Return False: no draw depends on another."""
+        return torch.zeros_like(after["finished"])
+
+
+def _draw(state: State, threat: Threat, vocabulary: int) -> Images:
+    clean = state["clean"]
+    require_vocabulary(vocabulary)
+    length = clean.shape[3]
+    words, closed = clean.flatten(1), fixed(clean).flatten(1)
+    draws = uniforms(state["key"], state["query"], 2 * length)
+    order = draws[:, :length].masked_fill(closed, 2.0).argsort(dim=1, stable=True)
+    places = order[:, : threat.swaps(length)]
+    old = words.gather(1, places)
+    new = 1 + (draws[:, length:].gather(1, places) * (vocabulary - 2)).floor()  # from 1, without the old word
+    new = torch.where(new >= old, new + 1, new).to(old.dtype)
+    return words.scatter(1, places, torch.where(closed.gather(1, places), old, new)).view_as(clean)
+
+
+ATTACK = RandomSwap

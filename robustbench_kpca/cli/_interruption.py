@@ -1,0 +1,51 @@
+"""What a command says when it is interrupted by Ctrl-C, SIGTERM (a scheduler) or SIGHUP (a closed terminal)."""
+
+import os
+import shlex
+import signal
+from collections.abc import Sequence
+from types import FrameType
+
+CODE = 3
+"""Exit code of an interrupted command, whatever the signal."""
+_JOURNALS = {"demo", "eval", "reproduce", "sweep"}
+"""Commands that go on where they stopped when they are run again."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Raised where a signal other than SIGINT arrives, so that files are closed as after Ctrl-C."""
+
+
+_received: list[str] = []
+
+
+def listen() -> None:
+    """Raise `Interrupted` at SIGTERM and SIGHUP. What was to be ignored, as under nohup, stays ignored."""
+    owner = os.getpid()
+
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+        if os.getpid() != owner:  # a worker, which inherits this: it ends as it would have
+            os.kill(os.getpid(), number)
+            return
+        _received.append(signal.Signals(number).name)
+        raise Interrupted
+
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, stop)
+
+
+def said(arguments: Sequence[str]) -> str:
+    """Return the line for an interrupted command: by what, what is kept, and the command that goes on."""
+    by = f"interrupted by {_received[-1]}" if _received else "interrupted"
+    command, again = arguments[0] if arguments else "", ["rbk", *arguments]
+    if command == "train":
+        again += [] if "--resume" in arguments else ["--resume"]
+        kept = "the last saved state of the training is kept; it goes on with"
+    elif command in _JOURNALS:
+        kept = "finished records and the journal of the unfinished one are kept; it goes on with"
+    else:
+        kept = "what was finished is kept; run again"
+    return f"{by}; {kept}: {shlex.join(again)}"

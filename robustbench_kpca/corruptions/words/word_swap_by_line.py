@@ -1,0 +1,66 @@
+"""Word swap by the authors' rule: of every line, 1.5 % of the words, at least one, become "AAA"; stop words never do.
+
+Teo & Nguyen (2024), arXiv:2406.13762, section 4.3, do not state a rate; code of the same group has 1.5 %, other papers
+2.5 %. Their rule is that of TextAttack (Morris et al. 2020, arXiv:2005.05909), whose class Augmenter is called on each
+line. With n words in a line,
+
+    max( floor(rate n), 1 )
+
+of them are replaced, or as many as there are candidates. A word is a run of letters, digits, and signs ' - _ * @, that
+begins with a letter or digit: "=" and "," are none, "U.S." has two, and of "@-@" nothing is left. NLTK's 179 English
+stop words are counted in n, but are no candidates. What is around a word in its token stays, so "<unk>" becomes
+"<AAA>" and "U.S." "AAA.S.", which no vocabulary has: the first is then `<unk>` again, which was counted, but changes
+nothing. Short lines, such as titles, lose far more than 1.5 %.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+
+from robustbench_kpca.corruptions.words import PROFILE, Draw
+from robustbench_kpca.corruptions.words._stop_words import STOP_WORDS
+from robustbench_kpca.protocols.words import SWAPPED_WORD
+
+_WORD = re.compile(r"[\w'*@`˗×-]+")
+_BEFORE = "'-_*@"  # not part of a word where they begin it
+
+
+class WordSwapByLine:
+    """`parameter` is the rate. The candidates with the smallest random numbers are replaced."""
+
+    parameters: ClassVar[dict[str, tuple[float, ...]]] = {PROFILE: (0.015, 0.025, 0.05, 0.1, 0.2)}
+
+    def replaced(self, line: Sequence[str], parameter: float, draw: Draw) -> dict[int, str]:
+        """Return the new tokens of a line by their place."""
+        found = [(place, span) for place, token in enumerate(line) for span in spans(token)]
+        candidates = [(place, span) for place, span in found if line[place][slice(*span)] not in _FIXED]
+        order = np.argsort(draw(len(candidates)), kind="stable")
+        new: dict[int, list[tuple[int, int]]] = {}
+        for chosen in order[: max(int(parameter * len(found)), 1)]:
+            place, span = candidates[chosen]
+            new.setdefault(place, []).append(span)
+        return {place: _replace(line[place], chosen) for place, chosen in new.items()}
+
+
+CORRUPTION = WordSwapByLine()
+_FIXED = STOP_WORDS | {SWAPPED_WORD}
+
+
+@lru_cache(maxsize=2**16)
+def spans(token: str) -> tuple[tuple[int, int], ...]:
+    """Return where the words of a token begin and end."""
+    found = []
+    for run in _WORD.finditer(token):
+        word = run[0].lstrip(_BEFORE)
+        if word:
+            found.append((run.end() - len(word), run.end()))
+    return tuple(found)
+
+
+def _replace(token: str, chosen: Sequence[tuple[int, int]]) -> str:
+    for start, stop in sorted(chosen, reverse=True):
+        token = token[:start] + SWAPPED_WORD + token[stop:]
+    return token

@@ -1,0 +1,114 @@
+"""A file of words as a stream of numbers, with the vocabulary of another file; large files are read once.
+
+The encoding is that of the published language models of WikiText: a line is divided at white space and followed by
+`<eos>`, so an empty line is `<eos>` alone; the vocabulary is `Vocabulary.of` the training file.
+
+For training files of `KEPT_FROM` bytes or more, vocabulary and streams are kept in the folder RBK_CACHE, or else
+`~/.cache/robustbench-kpca`, under the SHA-256 of the contents of the files. Where it cannot be written, nothing is
+kept.
+"""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from array import array
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustbench_kpca.data.io.arrays import map_array
+from robustbench_kpca.data.io.word_file import lines_of
+from robustbench_kpca.data.vocabulary import UNKNOWN_WORD, Vocabulary
+from robustbench_kpca.errors import BadInputError, BenchmarkError
+from robustbench_kpca.files import require_file, write_atomic
+
+ENVIRONMENT_VARIABLE = "RBK_CACHE"
+KEPT_FROM = 2**25
+_MISSING = -1
+
+
+class Encoded(NamedTuple):
+    """A text by number.
+
+    Attributes:
+        stream: int32 (words,), with `<eos>` after every line.
+        vocabulary: of the training file.
+        unknown: number of words of the text that the training file does not have; they are `<unk>` in the stream.
+
+    """
+
+    stream: NDArray[np.int32]
+    vocabulary: Vocabulary
+    unknown: int
+
+
+def encoded(path: Path, train: Path) -> Encoded:
+    """Return the text of `path` with the vocabulary of `train`.
+
+    Raises:
+        BadInputError: as `lines_of`; or a word that `train` does not have, and no `<unk>` there either.
+
+    """
+    require_file(path)
+    require_file(train)
+    keep = cache_folder() / _digest(train) if train.stat().st_size >= KEPT_FROM else None
+    vocabulary = _vocabulary(train, keep)
+    stream = _numbers(path, vocabulary, keep)
+    missing = stream == _MISSING
+    if not missing.any():
+        return Encoded(stream, vocabulary, 0)
+    if UNKNOWN_WORD not in vocabulary.numbers:
+        raise BadInputError(
+            f"{path} has {missing.sum()} words that {train.name} does not have", expected=f"{UNKNOWN_WORD} in {train}"
+        )
+    return Encoded(np.where(missing, vocabulary.numbers[UNKNOWN_WORD], stream), vocabulary, int(missing.sum()))
+
+
+def cache_folder() -> Path:
+    """Return the folder in which vocabularies and streams are kept."""
+    given = os.environ.get(ENVIRONMENT_VARIABLE)
+    return Path(given) if given else Path.home() / ".cache" / "robustbench-kpca"
+
+
+def _vocabulary(train: Path, keep: Path | None) -> Vocabulary:
+    kept = keep and keep / "vocabulary.txt"
+    if kept and kept.is_file():
+        return Vocabulary(kept.read_bytes().decode().split("\n"))
+    found = Vocabulary.of(lines_of(train))
+    if kept:
+        with contextlib.suppress(BenchmarkError):
+            write_atomic(kept, "\n".join(found.words).encode())
+    return found
+
+
+def _numbers(path: Path, vocabulary: Vocabulary, keep: Path | None) -> NDArray[np.int32]:
+    """Return the stream, with `_MISSING` for words that the vocabulary does not have."""
+    kept = keep and keep / f"{_digest(path)}.npy"
+    if kept and kept.is_file():
+        mapped: NDArray[np.int32] = map_array(kept)
+        return mapped
+    number, end, found = vocabulary.numbers.get, vocabulary.end, array("i")
+    for line in lines_of(path):
+        found.extend([number(word, _MISSING) for word in line.split()])
+        found.append(end)
+    stream = np.frombuffer(found, np.int32)
+    if kept:
+        with contextlib.suppress(OSError):
+            _write(kept, stream)
+    return stream
+
+
+def _write(path: Path, stream: NDArray[np.int32]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        part = Path(folder) / path.name
+        np.save(part, stream)
+        part.replace(path)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

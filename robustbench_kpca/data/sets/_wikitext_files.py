@@ -1,0 +1,104 @@
+"""WikiText in its published layout: `wiki.train.tokens`, `wiki.valid.tokens` and `wiki.test.tokens` in one folder.
+
+Merity et al. (2016), "Pointer Sentinel Mixture Models", arXiv:1609.07843; articles of Wikipedia, CC BY-SA 3.0.
+
+The vocabulary is that of the training part. Without `wiki.train.tokens`, a part of it is taken that has another name,
+`wiki.train.NAME.tokens`. Then words of the other parts that it does not have are `<unk>`, where the published code
+would stop; the name of the data ends in `-excerpt`, and a remark says how many words these are.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustbench_kpca.data.io.encoded import encoded
+from robustbench_kpca.data.io.place import stored_folder
+from robustbench_kpca.data.request import Request
+from robustbench_kpca.data.text import BLOCK, Text
+from robustbench_kpca.data.vocabulary import Vocabulary
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols.words import SWAPPED_WORD
+
+SPLITS = {"test": "test", "val": "valid", "train": "train"}
+
+
+@dataclass(frozen=True)
+class Published:
+    """Counts of the published set: words of the vocabulary, and of each split, all with `<eos>`."""
+
+    vocabulary: int
+    words: dict[str, int]
+
+
+def load_wikitext(name: str, request: Request, published: Published) -> Text:
+    """Return `test` (the default), `val` or `train` of the set `name`.
+
+    Raises:
+        BadInputError: another split, a missing file, or a file that is no such text.
+
+    """
+    split = request.split_of(name, list(SPLITS))
+    root = stored_folder(name, request.folder)
+    train = _train(name, root)
+    path = train if split == "train" else _file(name, root, split)
+    stream, vocabulary, unknown = encoded(path, train)
+    whole = len(vocabulary) == published.vocabulary
+    text = Text(
+        name if whole else f"{name}-excerpt", split, stream, vocabulary, articles=articles_of(stream, vocabulary)
+    )
+    text.expected = -(-(published.words[split] - 1) // BLOCK)
+    text.notes = tuple(_notes(train, vocabulary, unknown, published))
+    return text
+
+
+def articles_of(stream: NDArray[np.int32], vocabulary: Vocabulary) -> NDArray[np.int32] | None:
+    """Return the article of each word, from 0; None if there is no heading of an article.
+
+    Such a heading is a line `= Title =` between empty lines (or at the beginning or end of the file). In those of
+    sections there are more signs: `= = Section = =`.
+    """
+    sign = vocabulary.numbers.get("=")
+    ends = np.flatnonzero(stream == vocabulary.end)
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    lengths = ends - starts
+    framed = np.append(lengths[1:] == 0, True) & np.append(True, lengths[:-1] == 0)
+    lines = np.flatnonzero(framed & (lengths > 2))
+    first, last = starts[lines], ends[lines] - 1
+    around = (stream[first] == sign) & (stream[last] == sign)
+    inside = (stream[first + 1] != sign) & (stream[last - 1] != sign)
+    heads = first[around & inside]
+    if not len(heads):
+        return None
+    bounds = [0, *heads[1:], len(stream)]
+    return np.repeat(np.arange(len(heads), dtype=np.int32), np.diff(bounds))
+
+
+def _train(name: str, root: Path) -> Path:
+    whole = root / "wiki.train.tokens"
+    parts = sorted(root.glob("wiki.train.*.tokens"))
+    if whole.is_file() or len(parts) != 1:
+        return _file(name, root, "train")
+    return parts[0]
+
+
+def _file(name: str, root: Path, split: str) -> Path:
+    path = root / f"wiki.{SPLITS[split]}.tokens"
+    if path.is_file():
+        return path
+    other = "the vocabulary is made from it" if split == "train" else "or choose another --split"
+    raw = ", and the .raw files have no <unk>" if path.with_suffix(".raw").is_file() else ""
+    raise BadInputError(f"there is no file {path}{raw}", expected=f"{path.name}: {other}", fix=f"give {name}:FOLDER")
+
+
+def _notes(train: Path, vocabulary: Vocabulary, unknown: int, published: Published) -> list[str]:
+    notes = []
+    if len(vocabulary) != published.vocabulary:
+        notes.append(
+            f"the vocabulary has {len(vocabulary)} words, from {train.name}, and not the {published.vocabulary} of the "
+            f"published set; {unknown} words of the text are not in it and became <unk>"
+        )
+    if SWAPPED_WORD not in vocabulary.numbers:
+        notes.append(f"the vocabulary has no '{SWAPPED_WORD}': where words are swapped, <unk> takes its place")
+    return notes

@@ -1,0 +1,66 @@
+"""Evaluate a random choice of the samples of many records again, one record after the other, and note what came out."""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from robustbench_kpca.errors import BenchmarkError
+from robustbench_kpca.evaluation.rerun import rerun
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.spot_check import Entry, SpotCheck
+
+
+def spot_check(
+    records: Sequence[tuple[Record, Sequence[str]]],
+    check: SpotCheck,
+    *,
+    save: Callable[[SpotCheck], None],
+    told: Callable[[Record, Entry], None],
+    seconds: float | None = None,
+    device: str | None = None,
+    other_versions: bool = False,
+) -> SpotCheck:
+    """Check every record that `check` has no entry of; return all entries.
+
+    Args:
+        records: each with the command to take where it does not state its own.
+        check: how many samples, by which seed, and the entries so far.
+        save: called after each record, so that an interrupted check goes on.
+        told: called with what came out.
+        seconds: begin no record after so many; default: no end.
+        device: see `rerun`.
+        other_versions: see `rerun`.
+
+    """
+    started = time.monotonic()
+    for record, command in records:
+        if check.entry(record) is not None:
+            continue
+        if seconds is not None and time.monotonic() - started > seconds:
+            break
+        entry = _entry(record, command, check, device, other_versions=other_versions)
+        check = check.model_copy(update={"records": check.records | {record.spec.stem(): entry}})
+        save(check)
+        told(record, entry)
+    return check
+
+
+def _entry(
+    record: Record, command: Sequence[str], check: SpotCheck, device: str | None, *, other_versions: bool
+) -> Entry:
+    spec = record.spec
+    about = {
+        "model": spec.model.name, "protocol": spec.protocol.name, "outcomes": record.outcomes_file.sha256,
+        "checked": f"{datetime.now(UTC):%Y-%m-%d}", "total": spec.data.n,
+    }  # fmt: skip
+    try:
+        done = rerun(
+            record, samples=check.samples, seed=check.seed, device=device, other_versions=other_versions,
+            command=command,
+        )  # fmt: skip
+    except BenchmarkError as error:
+        return Entry(**about, samples=0, rows=0, differing=0, exact=False, why=str(error))
+    return Entry(
+        **about, samples=len(done.samples), rows=done.rows, differing=len(done.differing), exact=done.exact,
+        why="; ".join(done.why),
+    )  # fmt: skip

@@ -1,0 +1,123 @@
+"""Records made ready to be handed in: every rule checked, a random part of each made again, all in one folder.
+
+The folder has `records/` (records, tables and what else lies beside them), `spot-check.json`, `SUBMISSION.md` (what was
+checked, and the commands) and `SHA256SUMS` of all these files, which `sha256sum -c` checks and `ssh-keygen -Y sign`
+signs (docs/decisions/0041).
+"""
+
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import sha256, write_atomic
+from robustbench_kpca.records.audit import SUFFIX as AUDIT
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.spot_check import FILE, SpotCheck, lines
+
+PAGE, SUMS = "SUBMISSION.md", "SHA256SUMS"
+
+
+def write_submission(records: Sequence[Record], check: SpotCheck, to: Path) -> list[str]:
+    """Write the folder, whole or not at all; return its files.
+
+    Args:
+        records: checked (`report.consistency`), each read from a file.
+        check: what came out where samples of them were evaluated again.
+        to: the folder, which must not be there yet.
+
+    Raises:
+        BadInputError: the folder is there, two records have one name, or rows of a record differ.
+
+    """
+    stems = [record.spec.stem() for record in records]
+    twice = next((stem for stem in stems if stems.count(stem) > 1), None)
+    if twice is not None:
+        raise BadInputError(f"two records of {twice}", fix="leave one of them out")
+    for record in records:
+        entry = check.entry(record)
+        if entry is not None and entry.differing:
+            raise BadInputError(
+                f"{entry.differing} of {entry.rows} rows of {record.spec.stem()} differ when they are made again",
+                fix="evaluate again; see: rbk records rerun",
+            )
+    if to.exists():
+        raise BadInputError(f"{to} is there already", fix="name a new folder")
+    to.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=".rbk-submission-", dir=to.parent))
+    try:
+        (made / "records").mkdir()
+        for record in records:
+            for path in _files(record):
+                shutil.copyfile(path, made / "records" / path.name)
+        check.save(made / FILE)
+        write_atomic(made / PAGE, page(records, check).encode())
+        files = sorted(str(path.relative_to(made)).replace("\\", "/") for path in made.rglob("*") if path.is_file())
+        sums = "".join(f"{sha256((made / file).read_bytes())}  {file}\n" for file in files)
+        write_atomic(made / SUMS, sums.encode())
+        made.chmod(0o755)
+        made.rename(to)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    return [*files, SUMS]
+
+
+def _files(record: Record) -> list[Path]:
+    """Return a record's file and those beside it that belong to it."""
+    assert record.path is not None
+    folder = record.path.parent
+    named = [record.path, folder / record.outcomes_file.file]
+    named += [folder / record.images_file.file] if record.images_file is not None else []
+    return named + sorted(folder.glob(f"{record.spec.model.name}__*{AUDIT}"))
+
+
+def page(records: Sequence[Record], check: SpotCheck) -> str:
+    """Return SUBMISSION.md."""
+    rows = [
+        f"| {_cell(r.spec.model.name)} | {_cell(r.spec.data.name)} ({_cell(r.spec.data.split)}) "
+        f"| {_cell(r.spec.protocol.name)} | {r.spec.data.n} | {_checked(check, r)} |"
+        for r in records
+    ]
+    return "\n".join(
+        [
+            "# Records handed in",
+            "",
+            "| model | data | protocol | samples | made again |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+            "## What was checked",
+            "",
+            "- Every table has the hash that its record states, every metric follows from its table, and every rule of",
+            "  docs/trust.md holds.",
+            *(f"- {_cell(line)}" for line in lines(check, records)),
+            "",
+            "## Commands",
+            "",
+            "```sh",
+            "sha256sum -c SHA256SUMS                         # the files are those that were handed in",
+            "rbk records show records                        # check every rule again",
+            f"rbk records rerun records/NAME.record.json --samples {check.samples}   # make a part of one again",
+            "ssh-keygen -Y sign -f KEY -n rbk SHA256SUMS      # sign; the signature is SHA256SUMS.sig",
+            "ssh-keygen -Y verify -f SIGNERS -I WHO -n rbk -s SHA256SUMS.sig < SHA256SUMS",
+            "```",
+            "",
+        ]
+    )
+
+
+def _checked(check: SpotCheck, record: Record) -> str:
+    entry = check.entry(record)
+    if entry is None:
+        return "not checked"
+    return _cell(f"no: {entry.why}") if not entry.samples else f"{entry.samples} samples, {entry.differing} rows differ"
+
+
+def _cell(text: str) -> str:
+    """Return text from a record so that markdown shows it as it is."""
+    shown = "".join(char if char.isprintable() else " " for char in text)
+    return re.sub(r"([\\|\[\]`*_])", r"\\\1", escape(shown, quote=False))

@@ -1,0 +1,91 @@
+"""What an audit of each version holds: its checks by level, and its limits. Does not import torch.
+
+Version 2 shows logits on one scale and asks two questions more (`docs/decisions/0040`). Audits of version 1 stay valid.
+"""
+
+import math
+from collections.abc import Mapping
+
+from robustbench_kpca.records.audit import Audit, Level
+
+FIRST = (
+    "preflight", "more-steps", "huge-eps", "one-step", "other-loss", "black-box", "gradients", "slope", "ascent",
+    "surrogate", "neighbours", "order", "finite", "runs", "untouched",
+)  # fmt: skip
+FIRST_QUICK = (
+    "preflight", "huge-eps", "one-step", "gradients", "slope", "ascent", "neighbours", "finite", "runs", "untouched",
+)  # fmt: skip
+
+CHECKS: Mapping[int, Mapping[Level, tuple[str, ...]]] = {
+    1: {"full": FIRST, "quick": FIRST_QUICK},
+    2: {"full": (*FIRST, "reach", "smoothed"), "quick": (*FIRST_QUICK, "reach")},
+}
+"""Version -> level -> the names of its checks, in any order."""
+WITHOUT_ATTACKS = ("preflight", "neighbours", "runs", "untouched")
+"""The checks of both levels where a task has no attacks for audits, so that nothing asks for masked gradients."""
+
+_LIMITS_1: Mapping[str, float] = {
+    "slope_step": 1 / 16, "slope_directions": 16, "slope_error": 0.5, "flat": 1e-3, "same_direction": 0.9999,
+    "batch_logits": 1e-4, "repeated_logits": 1e-6, "rounding": 1e-3, "lost_losses": 0.5,
+}  # fmt: skip
+LIMITS: Mapping[int, Mapping[str, float]] = {
+    1: _LIMITS_1,
+    2: {
+        **_LIMITS_1, "gap": 5.0, "gap_high": 15.0, "reach_factor": 4.0, "reach_directions": 8, "smoothed_steps": 10,
+        "smoothed_draws": 4, "smoothed_noise": 4.0,
+    },
+}  # fmt: skip
+"""Version -> name -> the limit that every audit of that version has. A task may add limits of its own."""
+
+LATEST = 2
+_LIMIT_OF: Mapping[str, str] = {"slope": "slopes", "reach": "slopes", "neighbours": "batch_logits"}
+_NONE_ALLOWED = ("preflight", "finite", "runs", "untouched")
+
+
+def samples_allowed(n: int) -> int:
+    """Return how many of `n` samples may fail a check: fewer than 3 or fewer than 5 %, whichever is more.
+
+    About 1 % of the results of an honest attack differ between two seeds or two batch sizes. Then 4 or more of 64
+    images, or 3 or more of 32, differ by chance in fewer than 1 of 100 audits.
+    """
+    return max(3, math.ceil(0.05 * n)) - 1
+
+
+def slopes_allowed(n: int) -> int:
+    """Return for how many of `n` samples the gradient may predict the margin wrongly: kinks make some of them."""
+    return max(3, math.ceil(0.25 * n)) - 1
+
+
+def limits(version: int, n: int) -> dict[str, float]:
+    """Return the limits of an audit of `n` samples, those of its task apart."""
+    return {"samples": samples_allowed(n), "slopes": slopes_allowed(n), **LIMITS[version]}
+
+
+def fault(audit: Audit, *, attacked: bool = True) -> str | None:
+    """Say what an audit lacks that every audit of its version has; None if nothing.
+
+    Args:
+        audit: from a record.
+        attacked: whether audits of its task attack the model.
+
+    """
+    names = [check.name for check in audit.checks]
+    if not names:
+        return "its audit has no checks"
+    if len(set(names)) < len(names):
+        return "its audit has a check twice"
+    only_noise = names == ["preflight"] and audit.checks[0].values.get("stochastic") == 1
+    wanted = CHECKS[audit.schema_version][audit.plan.level] if attacked else WITHOUT_ATTACKS
+    if not only_noise and set(names) != {*wanted}:
+        missing, more = sorted({*wanted} - {*names}), sorted({*names} - {*wanted})
+        what = f"lacks {', '.join(missing)}" if missing else f"has the unknown {', '.join(more)}"
+        return f"its {audit.plan.level} audit of version {audit.schema_version} {what}"
+    due = limits(audit.schema_version, audit.plan.images)
+    for name, value in due.items():
+        if audit.plan.limits.get(name) != value:
+            return f"its audit has {audit.plan.limits.get(name)} as limit '{name}', not {value:g}"
+    for check in audit.checks:
+        limit = 0.0 if check.name in _NONE_ALLOWED else due[_LIMIT_OF.get(check.name, "samples")]
+        if check.values and check.limit != limit:
+            return f"check '{check.name}' of its audit allows {check.limit:g}, not {limit:g}"
+    return None

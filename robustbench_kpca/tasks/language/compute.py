@@ -1,0 +1,173 @@
+"""Evaluate language models by a sliding window; attack them by changing words that they read."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import groupby
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from robustbench_kpca.attack_loop.engine import CleanBatch
+from robustbench_kpca.attack_loop.pool import Sample
+from robustbench_kpca.data.text import Text
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.inference.input_space import InputSpace
+from robustbench_kpca.inference.journal import Journal
+from robustbench_kpca.inference.loader import in_batches
+from robustbench_kpca.inference.runner import Presentation, Runner
+from robustbench_kpca.inference.sliding_window.windows import BATCH_VALUES
+from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario, cells_of
+from robustbench_kpca.tasks.audit_plan import AuditPlan
+from robustbench_kpca.tasks.compute import BATCH_SIZE, Compute, Row
+from robustbench_kpca.tasks.form import require_form
+from robustbench_kpca.tasks.language import TASK
+from robustbench_kpca.tasks.language.attacked import rows_of, worse_of
+from robustbench_kpca.tasks.language.positions import EVERY_PLACE, LAST_PLACE, PositionResults, Shown
+from robustbench_kpca.tasks.language.success import HigherLoss
+from robustbench_kpca.tasks.language.swapped import swapped_stream
+from robustbench_kpca.tasks.language.training import LanguageTraining
+from robustbench_kpca.tasks.language.windows import require_words, windows_of
+from robustbench_kpca.types import IGNORE, Images
+
+Item = tuple[int, Tensor, Tensor]
+
+
+class Language(Compute[Text]):
+    """Language modelling: every word of a text is predicted from the words before it."""
+
+    success = HigherLoss()
+    training = LanguageTraining()
+    causal = True
+    audit = AuditPlan(
+        samples=16, attacks={}, strongest=(), white_box=(), black_box=(),
+        left_out="attacks of an audit change pixels, and words are not changed by a little", limits={},
+    )  # fmt: skip
+
+    def require_data(self, data: Text, protocol: Scenario) -> None:
+        """Refuse corruptions of pictures and signals, and attacks in their spaces."""
+        require_form(data, protocol)
+
+    def match_classes(self, data: Text, classes: int, names: Sequence[str] | None) -> tuple[Text, str]:  # noqa: ARG002
+        """Refuse a model that knows another number of words."""
+        require_words(data, classes)
+        return data, f"{classes} words, by number"
+
+    def presentation(self, model: nn.Module, *, attacked: bool) -> Presentation:  # noqa: ARG002
+        """Under attack, ask for the next word at every place; otherwise at the last place of a window."""
+        return EVERY_PLACE if attacked else LAST_PLACE
+
+    def batch_size(self, model: nn.Module, data: Text, protocol: Scenario | None) -> int:
+        """Return 64, or fewer if the logits of a batch exceed 256 MiB."""
+        attacked = protocol is None or isinstance(protocol, Attack)
+        windows = windows_of(model, data, protocol)
+        places = windows.window if attacked or windows.stride > 1 else 1
+        return max(1, min(BATCH_SIZE, BATCH_VALUES // (data.classes * places)))
+
+    def first_inputs(self, model: nn.Module, data: Text, protocol: Scenario | None, count: int) -> Images:
+        """Return the first windows of the text as it is; in attacks and audits the first blocks with their context."""
+        windows = windows_of(model, data, protocol)
+        if protocol is None or isinstance(protocol, Attack):
+            group = self.groups(data, range(min(count, len(data))))[0]
+            words = next(self.batches(data, group, count))[1]
+            _require_room(2 * data.block, windows.window, data)
+            return words
+        starts: list[int] = []
+        for index in range(min(count, len(data))):
+            starts += [one for one in windows.start(np.arange(*data.span(index))).tolist() if one not in starts[-1:]]
+            if len(starts) >= count:
+                break
+        cut = [data.stream[start : start + windows.window].astype(np.float32) for start in starts[:count]]
+        return torch.from_numpy(np.stack(cut))[:, None, None]
+
+    # --- forward passes only ---
+
+    def try_corruption(self, data: Text, protocol: Corruption, place: tuple[str, int], seed: int, frost: str) -> None:  # noqa: ARG002
+        """Swap words of the first blocks."""
+        start = Text(data.name, data.split, data.stream[: 2 * data.block + 1], data.vocabulary)
+        swapped_stream(start, *place, seed)
+
+    def shown(
+        self, data: Text, protocol: Scenario, rows: Sequence[int], *,
+        batch_size: int, workers: int, seed: int, frost: str,  # noqa: ARG002 (windows of all blocks share batches)
+    ) -> Iterator[tuple[list[int], Shown]]:  # fmt: skip
+        """Yield blocks one by one, with the text of their cell: the words that are read and predicted."""
+        places = cells_of(protocol)
+        for cell, own in groupby(rows, lambda row: row // len(data)):
+            text = swapped_stream(data, *places[cell], seed)
+            for row in own:
+                yield [row], text
+
+    def results(
+        self, name: str, runner: Runner, data: Text, protocol: Scenario, journal: Journal | None
+    ) -> PositionResults:
+        """Return an empty container for the results of a model."""
+        return PositionResults(name, runner, data, protocol, TASK.table(protocol.kind), journal)
+
+    # --- attacks ---
+
+    def batches(self, data: Text, indices: Sequence[int], batch_size: int, workers: int = 0) -> Iterator[CleanBatch]:
+        """Yield blocks with the words before them; labels are the next words, IGNORE outside the block."""
+        if indices:
+            fetch = partial(_before, data)
+            yield from in_batches(fetch, _stack, indices, batch_size=batch_size, workers=workers)
+
+    def groups(self, data: Text, indices: Sequence[int]) -> list[list[int]]:
+        """Group blocks that have equally many words before and in them: all but the first and the last are alike."""
+        groups: dict[tuple[int, int], list[int]] = {}
+        for index in indices:
+            first, start, stop = _around(data, index)
+            groups.setdefault((start - first, stop - start), []).append(index)
+        return list(groups.values())
+
+    def spread(self, data: Text, count: int) -> Text:
+        """Return blocks of the most frequent size, evenly spread."""
+        alike = max(self.groups(data, range(len(data))), key=len)
+        chosen = min(count, len(alike))
+        return data.take([alike[(2 * k + 1) * len(alike) // (2 * chosen)] for k in range(chosen)])
+
+    def rows(self, sample: Sample, data: Text, space: InputSpace) -> list[Row]:  # noqa: ARG002 (words have one space)
+        """Return the one row of a block."""
+        return rows_of(sample, int(data.articles[data.span(sample.index)[0]]))
+
+    def is_settled(self, rows: list[Row]) -> bool:  # noqa: ARG002
+        """Return False: more changed words can always make a block less probable."""
+        return False
+
+    def combined(self, rows: list[Row], smaller: list[Row]) -> list[Row]:
+        """Return the row in which the block is less probable."""
+        return worse_of(rows, smaller)
+
+
+COMPUTE = Language()
+
+
+def _require_room(words: int, window: int, data: Text) -> None:
+    if words > window:
+        raise BadInputError(
+            f"blocks of {data.block} words, each read with the one before it, for a model that reads {window} at once",
+            expected=f"a model that reads at least {words} words, or a text in blocks of at most {window // 2}",
+        )
+
+
+def _around(data: Text, index: int) -> tuple[int, int, int]:
+    """Return the first word that is shown under attack, the first position of a block, and the one after its last.
+
+    Shown are the block before and the block itself; so a block does not depend on the window of a model.
+    """
+    start, stop = data.span(index)
+    return max(start - 1 - data.block, 0), start, stop
+
+
+def _before(data: Text, index: int) -> Item:
+    """Return a block's number, the words that are read, (1, 1, length), and those to be predicted, (1, length)."""
+    first, start, stop = _around(data, index)
+    words = torch.from_numpy(data.stream[first:stop].astype(np.int64))
+    labels = words[1:].clone()
+    labels[: start - 1 - first] = IGNORE
+    return index, words[:-1].float()[None, None], labels[None]
+
+
+def _stack(items: list[Item]) -> CleanBatch:
+    index, words, labels = zip(*items, strict=True)
+    return list(index), torch.stack(words), torch.stack(labels)

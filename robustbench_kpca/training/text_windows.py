@@ -1,0 +1,98 @@
+"""Training windows of a text: contiguous words, each labelled with the next one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.text import Text
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.training.recipe import Recipe
+from robustbench_kpca.training.source import Batch, Source
+from robustbench_kpca.types import IGNORE, Images, Labels
+
+
+class TextSource(Source):
+    """Windows of the training text as the recipe's `[text]` says; a last smaller batch is dropped."""
+
+    reads = Text
+
+    def __init__(self, recipe: Recipe, folder: Path | None, accelerator: Accelerator) -> None:
+        super().__init__(recipe, folder, accelerator)
+        assert recipe.text is not None
+        self.where = recipe.data if folder is None else f"{recipe.data}:{folder}"
+        self.window = recipe.text.window
+        text = self._part("train")
+        self.stream, self.vocabulary = torch.from_numpy(text.stream), len(text.vocabulary)
+        whole = (len(self.stream) - self.window) // self.window  # windows side by side, wherever the first begins
+        self.count = recipe.text.per_epoch or whole
+        self.length = self.count // recipe.batch_size * recipe.batch_size
+        if whole < 1 or not self.length:
+            raise BadInputError(
+                f"{len(self.stream)} training words in windows of {self.window}, {self.count} an epoch",
+                expected=f"at least {recipe.batch_size} windows, a batch", fix="lower batch_size, or give more text",
+            )  # fmt: skip
+        self._held_out: dict[str, Tensor] = {}  # read once, used after every epoch
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """Yield this process's share of the windows of one epoch.
+
+        With `per_epoch` they begin at random places. Without, they cover the text once, side by side, in random order;
+        the first begins at one of the first words, so that places in a window change from epoch to epoch.
+        """
+        recipe = self.recipe
+        rng = torch.Generator().manual_seed(recipe.seed * 100_003 + number)
+        if recipe.text is not None and recipe.text.per_epoch:
+            starts = torch.randint(len(self.stream) - self.window, (self.count,), generator=rng)
+        else:
+            first = torch.randint(self.window, (1,), generator=rng)
+            starts = first + self.window * torch.randperm(self.count, generator=rng)
+        mine = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
+        for batch in starts[: self.length].split(recipe.batch_size):
+            x, y = self._windows(self.stream, batch[mine])
+            yield Batch(x, y, [str(start) for start in batch[mine].tolist()], len(batch), 1 / self.window)
+
+    def held_out(self, part: str) -> Iterator[tuple[Images, Labels]]:
+        """Yield this process's share of `val` or `test`; nothing if the data have no such part.
+
+        Windows overlap by a half. Every word of the text but the first counts once, in the first window that has it: so
+        it is predicted from at least half a window of words, or from all there are. Evaluations use more.
+        """
+        if part not in self._held_out:
+            self._held_out[part] = self._stream_of(part)
+        stream, mine = self._held_out[part], slice(self.accelerator.process_index, None, self.accelerator.num_processes)
+        if len(stream) < 2:
+            return
+        width = min(self.window, len(stream) - 1)
+        ends = [*range(width, len(stream) - 1, max(width // 2, 1)), len(stream) - 1]
+        starts = torch.tensor(ends) - width
+        seen = torch.tensor([0, *ends[:-1]]) - starts  # labels that an earlier window has
+        for begin, known in zip(
+            starts[mine].split(self.recipe.batch_size), seen[mine].split(self.recipe.batch_size), strict=True
+        ):
+            x, y = self._windows(stream, begin, width)
+            fresh = torch.arange(width) >= known.unsqueeze(-1)
+            yield x, torch.where(fresh[:, None].to(y.device), y, IGNORE)
+
+    def sample(self) -> tuple[Images, int]:
+        """Return a window and the largest number of a word."""
+        return self._windows(self.stream, torch.zeros(1, dtype=torch.int64))[0], self.vocabulary - 1
+
+    def _windows(self, stream: Tensor, starts: Tensor, width: int | None = None) -> tuple[Images, Labels]:
+        """Return words, (batch, 1, 1, window), and the words after them, (batch, 1, window)."""
+        words = stream[starts.unsqueeze(-1) + torch.arange((width or self.window) + 1)].to(self.accelerator.device)
+        return words[:, None, None, :-1].float(), words[:, None, 1:].long()
+
+    def _stream_of(self, part: str) -> Tensor:
+        try:
+            return torch.from_numpy(self._part(part).stream)
+        except BadInputError:
+            if part == "test":  # published, but not everyone has it
+                return torch.empty(0, dtype=torch.int32)
+            raise
+
+    def _part(self, part: str) -> Text:
+        return Text.require(load_data(self.where, part))

@@ -1,0 +1,200 @@
+"""WikiText from a folder: vocabulary, stream, articles, what is kept, and files that are refused."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.data.io import encoded, word_file
+from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.sets import wikitext2, wikitext103
+from robustbench_kpca.data.text import Text
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.tasks.language.swapped import swapped_stream
+
+TRAIN = " \n = A town = \n \n The town , the <unk> and the river . \n \n = = History = = \n \n AAA , a town . \n"
+VALID = " \n = River = \n \n The river A . \n \n = Town = \n \n a lake . \n \n = = Lakes = = \n \n = x + y = \n a a \n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "wiki.train.tokens").write_text(TRAIN)
+    (tmp_path / "wiki.valid.tokens").write_text(VALID)
+    return tmp_path
+
+
+def text_of(folder, split="val", name="wikitext103"):
+    return Text.require(load_data(f"{name}:{folder}", split))
+
+
+def words(text):
+    return [text.vocabulary.words[number] for number in text.stream]
+
+
+def test_the_vocabulary_is_that_of_train_by_frequency(folder):
+    found = text_of(folder).vocabulary.words
+    # six "=", then three commas, "town" and "." in the order of appearance ("the" twice, "The" is another word)
+    assert found == ("<eos>", "=", "town", ",", "the", ".", "A", "The", "<unk>", "and", "river", "History", "AAA", "a")
+
+
+def test_a_line_ends_in_eos_and_an_empty_line_is_eos_alone(folder):
+    text = text_of(folder, "train")
+    assert words(text)[:8] == ["<eos>", "=", "A", "town", "=", "<eos>", "<eos>", "The"]
+    assert words(text).count("<eos>") == TRAIN.count("\n")
+    assert len(text.stream) == sum(len(line.split()) + 1 for line in TRAIN.splitlines())
+
+
+def test_words_that_train_does_not_have_are_unk_and_counted(folder):
+    text = text_of(folder)
+    assert words(text)[1:5] == ["=", "<unk>", "=", "<eos>"]
+    assert text.name == "wikitext103-excerpt"
+    assert "14 words, from wiki.train.tokens" in text.notes[0]
+    assert "7 words of the text" in text.notes[0]  # River, Town, lake, Lakes, x, +, y
+    assert text.take([0]).notes == text.notes
+
+
+def test_articles_begin_at_headings_of_one_sign(folder):
+    text = text_of(folder)
+    first = np.flatnonzero(np.diff(text.articles)) + 1
+    assert len(first) == 1
+    assert VALID.index("= Town =") == len(" \n = River = \n \n The river A . \n \n ")
+    assert words(text)[first[0] - 1 : first[0] + 3] == ["<eos>", "=", "<unk>", "="]
+    assert text.articles[first[0]] == 1
+
+
+def test_a_text_without_headings_has_an_article_for_each_block(folder):
+    (folder / "wiki.valid.tokens").write_text("the town . \n" * 60)
+    assert text_of(folder).articles.max() == len(text_of(folder)) - 1
+
+
+def test_an_end_without_line_feed_gives_the_same_stream(folder):
+    before = text_of(folder).stream
+    (folder / "wiki.valid.tokens").write_text(VALID.removesuffix("\n"))
+    assert np.array_equal(text_of(folder).stream, before)
+    (folder / "wiki.valid.tokens").write_bytes(VALID.replace("\n", "\r\n").encode())
+    assert np.array_equal(text_of(folder).stream, before)
+
+
+def test_a_part_of_train_under_another_name_is_taken(folder):
+    whole = text_of(folder)
+    (folder / "wiki.train.tokens").rename(folder / "wiki.train.first.tokens")
+    part = text_of(folder)
+    assert np.array_equal(part.stream, whole.stream)
+    assert "from wiki.train.first.tokens" in part.notes[0]
+    (folder / "wiki.train.second.tokens").write_text(TRAIN)
+    with pytest.raises(BadInputError, match=r"no file .*wiki\.train\.tokens"):
+        text_of(folder)
+
+
+@pytest.mark.parametrize("name", ["wikitext103", "wikitext2"])
+def test_a_set_of_the_published_counts_has_the_plain_name(folder, name, monkeypatch):
+    module = {"wikitext103": wikitext103, "wikitext2": wikitext2}[name]
+    monkeypatch.setattr(module, "PUBLISHED", module.Published(14, {"train": 40, "val": 1_000, "test": 9}))
+    text = text_of(folder, name=name)
+    assert (text.name, text.notes, text.expected) == (name, (), 16)
+
+
+def test_without_aaa_word_swap_puts_unk_and_says_so(folder):
+    (folder / "wiki.train.tokens").write_text(TRAIN.replace("AAA", "town"))
+    text = text_of(folder)
+    assert "no 'AAA'" in text.notes[1]
+    made, mask = swapped_stream(text, "word_swap_by_line", 5, 0)
+    assert set(made[mask]) == {text.vocabulary.numbers["<unk>"]}
+
+
+def test_large_files_are_read_once_and_known_by_their_content(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(encoded, "KEPT_FROM", 0)
+    monkeypatch.setenv("RBK_CACHE", str(tmp_path / "kept"))
+    plain = text_of(folder)
+    assert len([path for path in (tmp_path / "kept").rglob("*") if path.is_file()]) == 2
+    monkeypatch.setattr(encoded, "lines_of", None)
+    again = text_of(folder)
+    assert np.array_equal(again.stream, plain.stream)
+    assert again.vocabulary.words == plain.vocabulary.words
+    assert (again.notes, again.digest()) == (plain.notes, plain.digest())
+    monkeypatch.undo()
+    monkeypatch.setattr(encoded, "KEPT_FROM", 0)
+    monkeypatch.setenv("RBK_CACHE", str(tmp_path / "kept"))
+    (folder / "wiki.train.tokens").write_text("town town town town \n" + TRAIN)
+    assert text_of(folder).vocabulary.words[1] == "town"
+
+
+def test_a_cache_that_cannot_be_written_is_not_needed(folder, monkeypatch):
+    monkeypatch.setattr(encoded, "KEPT_FROM", 0)
+    monkeypatch.setenv("RBK_CACHE", str(folder / "wiki.train.tokens" / "below"))
+    assert len(text_of(folder).stream) > 10
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b" \n", "at least two words"),
+        (b"the \n town \xff . \n", "line 2 is not in UTF-8"),
+        (b"the \n to\0wn \n", "line 2 has a NUL"),
+        (b"the " * 50 + b"\n", "line 1 has more than 100 bytes"),
+    ],
+)  # fmt: skip
+def test_files_that_are_no_text_are_refused(folder, content, message, monkeypatch):
+    monkeypatch.setattr(word_file, "LONGEST", 100)
+    (folder / "wiki.valid.tokens").write_bytes(content)
+    with pytest.raises(BadInputError, match=message) as caught:
+        text_of(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_one_word_is_a_text_of_one_prediction(folder):
+    (folder / "wiki.valid.tokens").write_text("town")
+    text = text_of(folder)
+    assert words(text) == ["town", "<eos>"]
+    assert len(text) == 1
+
+
+def test_train_is_needed_for_the_vocabulary(folder):
+    (folder / "wiki.train.tokens").unlink()
+    with pytest.raises(BadInputError, match="the vocabulary is made from it"):
+        text_of(folder)
+
+
+def test_unknown_words_without_unk_in_train_are_refused(folder):
+    (folder / "wiki.train.tokens").write_text("the town \n")
+    with pytest.raises(BadInputError, match="words that wiki"):
+        text_of(folder)
+
+
+def test_raw_files_are_not_taken(folder):
+    (folder / "wiki.test.raw").write_text(VALID)
+    with pytest.raises(BadInputError, match=r"the .raw files have no <unk>") as caught:
+        text_of(folder, "test")
+    assert f"give wikitext103:{'FOLDER'}" in str(caught.value)
+
+
+def test_a_bad_file_ends_the_command_with_2_and_one_line(folder, capsys):
+    (folder / "wiki.valid.tokens").write_bytes(b"")
+    options = ["--data", f"wikitext103:{folder}", "--split", "val", "-p", "clean", "-o", str(folder / "out")]
+    assert main(["eval", "-m", "symvit_digits", *options]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "is empty" in said
+    assert not (folder / "out").exists()
+
+
+needs_data = pytest.mark.skipif(
+    not (Path(os.environ.get("RBK_DATA", "none")) / "wikitext103").is_dir(), reason="needs RBK_DATA with wikitext103"
+)
+
+
+@needs_data
+@pytest.mark.slow
+def test_the_real_files_have_the_published_counts():
+    folder = Path(os.environ["RBK_DATA"]) / "wikitext103"
+    found = {}
+    for split, file in (("val", "wiki.valid.tokens"), ("test", "wiki.test.tokens")):
+        if (folder / file).is_file():
+            text = text_of(folder, split)
+            found[split] = len(text.stream)
+            assert found[split] == wikitext103.PUBLISHED.words[split]
+            assert text.articles.max() + 1 == 60
+    assert found
