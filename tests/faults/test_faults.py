@@ -65,6 +65,28 @@ def test_processes_make_the_record_of_one(asked, toy, digits, tmp_path):
     assert not hidden(tmp_path / "3")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "data", "asked"),
+    [
+        (
+            "symvit_shapes",
+            "shapes",
+            {"protocol": "noise-blur-contrast", "corruptions": ["contrast"], "severities": [2]},
+        ),
+        ("symvit_shapes", "shapes", {"protocol": "segpgd20-linf-1_255", "steps": 2}),
+        ("softmax_lm_tiny", "grammar", {"protocol": "clean"}),
+        ("softmax_lm_tiny", "grammar", {"protocol": "random-swap-words-1.5"}),
+    ],
+)
+def test_processes_make_the_record_of_one_for_every_task(model, data, asked, tmp_path):
+    samples = load_data(data, limit=6)
+    for processes in (1, 2):
+        out = tmp_path / str(processes)
+        evaluate(model, samples, out=out, processes=processes, batch_size=2, audit=False, **asked)
+    assert tables(tmp_path / "1") == tables(tmp_path / "2")
+
+
 def test_killed_processes_lose_nothing(toy, digits, tmp_path):
     run(toy, digits, tmp_path / "plain", 1)
     for passes in (1, 5, 12, 20):  # while the model is identified, and in the middle of shards
