@@ -133,7 +133,7 @@ class Processes:
     def _start(self) -> None:
         context: Any = multiprocessing.get_context(START)
         ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(theirs, self.started, THREADS))
+        process = context.Process(target=serve, args=(theirs, self.started, THREADS), name=f"evaluation-{self.started}")
         process.start()
         theirs.close()
         self.started += 1

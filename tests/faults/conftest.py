@@ -29,7 +29,7 @@ class Toy(nn.Module):
 
     def forward(self, x):
         self.passes += 1
-        if multiprocessing.parent_process() is not None:
+        if multiprocessing.current_process().name.startswith("evaluation-"):
             self.fail(x)
         return (2 * x.flatten(1) @ self.means.T - self.means.square().sum(1)) / 50
 
