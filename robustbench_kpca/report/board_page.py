@@ -12,7 +12,7 @@ from robustbench_kpca.report.board import Board, Run
 from robustbench_kpca.report.board_spec import Column, Described, Row
 from robustbench_kpca.report.commands import command
 from robustbench_kpca.report.corruption_figures import corruption_figures
-from robustbench_kpca.report.explain import explain, provenance, samples, values_of
+from robustbench_kpca.report.explain import explain, provenance, resampled, samples, values_of
 from robustbench_kpca.report.heatmap import scale
 from robustbench_kpca.report.lines import FEW, MOST
 from robustbench_kpca.report.plots import against_eps, clean_and_robust, clean_columns, eps_panels
@@ -29,7 +29,8 @@ from robustbench_kpca.web import render
 
 CAPTION = (
     "{values} of {samples}, seed {seed}; 95 % intervals on demand. Bold: better than every other model in that column "
-    "by a paired test on the same images (Holm-adjusted, p < {alpha}); no bold, no clear winner. ↓: lower is better."
+    "by a paired test on the same {resampled} (Holm-adjusted, p < {alpha}); no bold, no clear winner. ↓: lower is "
+    "better."
 )
 TRAININGS = (
     "A row of several trainings shows their mean and a 95 % interval over trainings and images, and is bold by a "
@@ -69,7 +70,10 @@ def html(board: Board, folder: Path | None = None, downloads: Sequence[str] = ()
 
 
 def _caption(board: Board) -> str:
-    found = CAPTION.format(values=values_of(board), samples=_plain(samples(board)), seed=board.spec.seed, alpha=ALPHA)
+    found = CAPTION.format(
+        values=values_of(board), samples=_plain(samples(board)), resampled=resampled(board), seed=board.spec.seed,
+        alpha=ALPHA,
+    )  # fmt: skip
     return f"{found} {TRAININGS}" if single_trainings(board) else found
 
 

@@ -14,6 +14,7 @@ from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column, Evaluation
 from robustbench_kpca.report.markdown import unquoted
 from robustbench_kpca.report.table import board_unit
+from robustbench_kpca.tasks import task_named
 
 
 def values_of(board: Board) -> str:
@@ -34,11 +35,18 @@ def samples(board: Board) -> str:
             continue
         data, split, _, against = wanted
         shown = record.spec.data.name if against is None else data.partition(":")[0]
-        text = f"{record.spec.data.n} `{unquoted(shown)}` images ({split})"
+        called = task_named(record.spec.data.task).pages.samples
+        text = f"{record.spec.data.n} `{unquoted(shown)}` {called} ({split})"
         text += "" if against is None else f" and `{against.partition(':')[0]}`"
         titles = ", ".join(column.title for column in columns)
         parts.append(text if len(sets) == 1 else f"{text}: {titles}")
     return "; ".join(parts) or f"`{board.spec.data}` images ({board.spec.split})"
+
+
+def resampled(board: Board) -> str:
+    """Name what intervals resample and paired tests pair, such as `images`."""
+    tasks = dict.fromkeys(run.record.spec.data.task for run in board.runs if run.record)
+    return " or ".join(dict.fromkeys(task_named(task).pages.resampled for task in tasks)) or "images"
 
 
 def explain(board: Board, column: Column) -> str:

@@ -9,7 +9,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_page import RANKING, TRAININGS, html
-from robustbench_kpca.report.explain import explain, provenance, samples, values_of
+from robustbench_kpca.report.explain import explain, provenance, resampled, samples, values_of
 from robustbench_kpca.report.markdown import code, plain, prose
 from robustbench_kpca.report.numbers import csv_text, json_text
 from robustbench_kpca.report.ranking import ALPHA
@@ -19,9 +19,9 @@ CSV, JSON = "board.csv", "board.json"
 
 _CAPTION = (
     "{values} of {samples}, with 95 % intervals (Wilson for proportions, bootstrap over "
-    "images for everything else); seed {spec.seed}. ↓: lower is better. Bold: better than "
-    "every other model in that column by a paired test on the same images (McNemar exact, sign flips or bootstrap, "
-    "Holm-adjusted, p < {alpha}); no bold, no clear winner."
+    "{resampled} for everything else); seed {spec.seed}. ↓: lower is better. Bold: better than "
+    "every other model in that column by a paired test on the same {resampled} (McNemar exact, sign flips or "
+    "bootstrap, Holm-adjusted, p < {alpha}); no bold, no clear winner."
 )
 
 
@@ -37,7 +37,9 @@ def markdown(board: Board) -> str:
         "",
         _table(frame(board), ["Model"]),
         "",
-        _CAPTION.format(values=values_of(board), samples=prose(samples(board)), spec=spec, alpha=ALPHA),
+        _CAPTION.format(
+            values=values_of(board), samples=prose(samples(board)), resampled=resampled(board), spec=spec, alpha=ALPHA
+        ),
         "",
         RANKING.format(rank_by=spec.rank_by, alpha=ALPHA),
     ]

@@ -24,6 +24,8 @@ class Pages:
         error_title: the same for titles, such as `Error`.
         unit: unit in which both are written.
         hub_task: what Hugging Face calls the task, for images.
+        samples: what samples are called, in the plural.
+        resampled: what intervals resample and paired tests pair, in the plural.
         rules: what every honest record keeps, by name; see `tasks.rules`.
 
     """
@@ -33,6 +35,8 @@ class Pages:
     error_title: str = "Error"
     unit: Unit = PERCENT
     hub_task: str = "other"
+    samples: str = "images"
+    resampled: str = "images"
     rules: Mapping[str, Rule] = COMMON
 
     def cells(self, record: Record) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ class LanguagePages(Pages):
     """Perplexities; lower is better."""
 
     hub_task = "text-generation"
+    samples, resampled = "blocks of words", "articles"
     quantity = error = "perplexity"
     error_title = "Perplexity"
     unit = PLAIN
