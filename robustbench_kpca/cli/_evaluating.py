@@ -50,11 +50,11 @@ class ConsoleReporter:
 
 
 def carry_out(plan: "Plan", *, quiet: bool) -> list["Record"]:
-    """Execute a plan in this process and show its progress."""
-    from robustbench_kpca.evaluation.executor import run_serially
+    """Execute a plan, by itself or in several processes as its options say, and show its progress."""
+    from robustbench_kpca.evaluation.executor import executor_for
 
     with _console.progress(quiet=quiet) as start:
-        return run_serially(plan, ConsoleReporter(start, quiet=quiet))
+        return executor_for(plan.options)(plan, ConsoleReporter(start, quiet=quiet))
 
 
 def best_device() -> str:

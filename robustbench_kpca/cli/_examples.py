@@ -8,7 +8,7 @@ EXAMPLES = {
     "eval": (
         "rbk eval -m symvit_digits -p clean,pgd20-linf-2_255 -o runs",
         "rbk eval -m symvit_digits -p pgd20-linf-1_255 --curve 1/255,2/255,4/255 -o runs",
-        "rbk eval -m my_model.py:build --data photos/ -p autoattack-linf-8_255 --limit 64 -o runs",
+        "rbk eval -m my_model.py:build --data photos/ -p autoattack-linf-8_255 --processes 8 -o runs",
     ),
     "sweep": (
         "rbk sweep -m rpc_symvit_digits --set lam=0.5,1,2,4 -p clean -o runs",
@@ -55,6 +55,8 @@ EXAMPLES = {
         "rbk corrupt photos/ photos-c/ --corruption fog --corruption snow",
         "rbk corrupt photos/ photos-c/ --corruption fog --severity 3",
     ),
+    "status": ("rbk status runs", "rbk status runs --json"),
+    "clean": ("rbk clean runs --dry-run", "rbk clean runs", "rbk clean runs --all"),
     "list": ("rbk list", "rbk list models", "rbk list protocols --json"),
     "records show": ("rbk records show runs", "rbk records show runs --json", "rbk records show runs/NAME.record.json"),
     "records rerun": (

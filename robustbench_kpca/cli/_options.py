@@ -99,6 +99,14 @@ GridWorkers = Annotated[
         "core, at most 8, for grids of at least 512 corrupted images, else 0.",
     ),
 ]
+Processes = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        help="Number of processes that evaluate parts of the data at once, one thread each (docs/reliability.md); 1: "
+        "this process alone. Outcomes are those of one process with one thread.",
+    ),
+]
 Compile = Annotated[
     str | None,
     typer.Option(

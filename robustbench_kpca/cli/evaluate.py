@@ -24,6 +24,7 @@ from robustbench_kpca.cli._options import (
     Limit,
     Log,
     Presets,
+    Processes,
     Quiet,
     ResizePositions,
     Seed,
@@ -109,6 +110,7 @@ def evaluate(
         ),
     ] = None,
     workers: GridWorkers = None,
+    processes: Processes = 1,
     device: Device = None,
     compile_: Compile = None,
     tf32: Tf32 = False,
@@ -156,6 +158,7 @@ def evaluate(
         frost,
         Acceleration(compile_, tf32),
         keep_adversarial,
+        processes,
     )
     request = DataRequest(data, split, limit, against, subset, bad_images.value, cache, size)
     loggers = open_loggers(log)

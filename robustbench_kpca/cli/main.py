@@ -18,6 +18,7 @@ from robustbench_kpca.cli import (
     board_render,
     board_spot_check,
     check,
+    clean,
     corrupt,
     demo,
     diagnose,
@@ -35,6 +36,7 @@ from robustbench_kpca.cli import (
     records_view,
     report,
     reproduce,
+    status,
     sweep,
     train,
     verify,
@@ -87,6 +89,8 @@ _add(app, "reproduce", reproduce.reproduce)
 _add(app, "train", train.train)
 _add(app, "list", listing.listing)
 _add(app, "corrupt", corrupt.corrupt)
+_add(app, "status", status.status)
+_add(app, "clean", clean.clean)
 _add(app, "doctor", doctor.doctor)
 app.add_typer(picture.app, name="picture")
 

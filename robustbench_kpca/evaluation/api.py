@@ -1,6 +1,7 @@
 """The functions `evaluate` and `attack`, for any module that maps images in [0, 1] to logits."""
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
@@ -18,6 +19,7 @@ from robustbench_kpca.evaluation.command import call
 from robustbench_kpca.evaluation.given import data_for, named_model
 from robustbench_kpca.evaluation.measure import measure_attack, measure_together
 from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.processes import Processes
 from robustbench_kpca.evaluation.trial import NamedModel, runner_for
 from robustbench_kpca.inference.acceleration import Acceleration, accelerated
 from robustbench_kpca.inference.input_space import InputSpace
@@ -75,6 +77,7 @@ def evaluate(
     seed: int = 0,
     batch_size: int | None = None,
     workers: int | None = None,
+    processes: int = 1,
     device: str | None = None,
     out: Path | str | None = None,
     fresh: bool = False,
@@ -106,6 +109,7 @@ def evaluate(
         seed: see `RunOptions`.
         batch_size: see `RunOptions`.
         workers: see `RunOptions`.
+        processes: see `RunOptions`; a model that is an object must be one that can be pickled.
         device: see `RunOptions`.
         out: see `RunOptions`.
         fresh: see `RunOptions`.
@@ -143,6 +147,7 @@ def evaluate(
         frost_folder,
         Acceleration(compile, tf32),
         keep_adversarial,
+        processes,
     )
     asked = [protocol] if isinstance(protocol, str) else list(protocol)
     prepared = [(one, *prepare(one, overrides)) for one in asked]
@@ -151,14 +156,17 @@ def evaluate(
     named = named_model(model, name, source)
     data = data_for(model, named.model, images, labels, classes, size)
     records: list[Record] = []
-    with accelerated([named.model], options.acceleration):
+    with ExitStack() as stack:
+        backend = stack.enter_context(Processes(processes)) if processes > 1 else None
+        stack.enter_context(accelerated([named.model], options.acceleration))
         for one, label, scenario in prepared:
             command = _called(named, data, one, options, overrides)
             if not isinstance(scenario, Attack):
-                records += measure_together([named], data, label, scenario, options, progress, [command])
+                records += measure_together([named], data, label, scenario, options, progress, [command], backend)
                 continue
             made = measure_attack(
                 named, data, label, scenario, options, smaller=smaller, progress=progress, command=command,
+                backend=backend,
                 audit="full" if audit is True else audit or None,
             )  # fmt: skip
             records.append(made)

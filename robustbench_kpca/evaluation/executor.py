@@ -1,4 +1,4 @@
-"""Execute a plan: run its steps one after the other in this process."""
+"""Execute a plan: run its steps one after the other, in this process or with the help of others."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -8,9 +8,12 @@ from typing import Protocol
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.backend import Backend, IncompleteError
 from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.measure import audit_for, measure_attack, measure_together
+from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import AttackModel, AuditModel, Measure, Plan
+from robustbench_kpca.evaluation.processes import Processes
 from robustbench_kpca.evaluation.trial import NamedModel, require_gradients
 from robustbench_kpca.files import require_writable
 from robustbench_kpca.inference.acceleration import accelerated
@@ -55,7 +58,31 @@ def run_serially(plan: Plan, reporter: Reporter) -> list[Record]:
         EvaluationError: an evaluation could not finish; finished records are kept.
 
     """
-    models = [NamedModel(request.load(), request.label, request.source) for request in plan.models]
+    return _execute(plan, reporter, None)
+
+
+def run_in_processes(plan: Plan, reporter: Reporter) -> list[Record]:
+    """Execute a plan with `plan.options.processes` processes; the outcomes are those of `run_serially` with one thread.
+
+    Models are loaded, identified and audited in this process; samples are evaluated in the others.
+
+    Raises:
+        BadInputError: as in `run_serially`; or a model or data that cannot be sent to another process.
+        EvaluationError: an evaluation could not finish; the other steps are done all the same, and what is finished is
+            kept.
+
+    """
+    with Processes(plan.options.processes) as backend:
+        return _execute(plan, reporter, backend)
+
+
+def executor_for(options: RunOptions) -> Executor:
+    """Return the executor that the options ask for."""
+    return run_serially if options.processes == 1 else run_in_processes
+
+
+def _execute(plan: Plan, reporter: Reporter, backend: Backend | None) -> list[Record]:
+    models = [NamedModel(request.load(), request.label, request.source, request) for request in plan.models]
     if plan.options.out is not None:
         require_writable(plan.options.out)
     for step in plan.steps:
@@ -66,26 +93,35 @@ def run_serially(plan: Plan, reporter: Reporter) -> list[Record]:
     for named, samples in zip(models, data, strict=True):
         _say(named, samples, reporter)
     with accelerated([named.model for named in models], plan.options.acceleration):
-        return _run(plan, models, data, reporter)
+        return _run(plan, models, data, reporter, backend)
 
 
-def _run(plan: Plan, models: list[NamedModel], data: list[Dataset], reporter: Reporter) -> list[Record]:
+def _run(
+    plan: Plan, models: list[NamedModel], data: list[Dataset], reporter: Reporter, backend: Backend | None
+) -> list[Record]:
     audits: dict[int, Audit] = {}
     records: dict[tuple[int, str], list[Record]] = {}
+    incomplete: list[IncompleteError] = []
     for step in plan.steps:
         match step:
             case Measure():
-                made = _measure(step, plan, models, data, reporter)
+                made = _measure(step, plan, models, data, reporter, backend)
             case AuditModel(number, level):
                 if not is_differentiable(models[number].model):
                     continue
                 audits[number] = _audit(level, plan, models[number], data[number], reporter)
                 continue
             case AttackModel(number):
-                made = _attack(step, plan, models[number], data[number], audits.get(number), reporter)
-        for number, record in made:
-            records.setdefault((number, step.protocol), []).append(record)
-            reporter.recorded(record)
+                made = _attack(step, plan, models[number], data[number], audits.get(number), reporter, backend)
+        try:
+            for number, record in made:
+                records.setdefault((number, step.protocol), []).append(record)
+                reporter.recorded(record)
+        except IncompleteError as error:
+            reporter.announce(str(error))
+            incomplete.append(error)
+    if incomplete:
+        raise incomplete[0]
     return [record for place in plan.order for record in records[place]]
 
 
@@ -119,7 +155,12 @@ def _load_data(plan: Plan, models: list[NamedModel], reporter: Reporter) -> list
 
 
 def _measure(
-    step: Measure, plan: Plan, models: list[NamedModel], data: list[Dataset], reporter: Reporter
+    step: Measure,
+    plan: Plan,
+    models: list[NamedModel],
+    data: list[Dataset],
+    reporter: Reporter,
+    backend: Backend | None,
 ) -> Iterator[tuple[int, Record]]:
     options = plan.options if step.uses_frost_folder else replace(plan.options, frost_folder=None)
     groups: dict[int, list[int]] = {}
@@ -131,6 +172,7 @@ def _measure(
             [models[number] for number in numbers], data[numbers[0]], step.label, step.scenario, options,
             reporter.start(f"{shown}  {step.protocol}"),
             [Command(plan.models[number], plan.data, step.protocol, step.overrides, options) for number in numbers],
+            backend,
         )  # fmt: skip
         yield from zip(numbers, made, strict=True)
 
@@ -148,7 +190,13 @@ def _audit(level: Level, plan: Plan, named: NamedModel, data: Dataset, reporter:
 
 
 def _attack(
-    step: AttackModel, plan: Plan, named: NamedModel, data: Dataset, audit: Audit | None, reporter: Reporter
+    step: AttackModel,
+    plan: Plan,
+    named: NamedModel,
+    data: Dataset,
+    audit: Audit | None,
+    reporter: Reporter,
+    backend: Backend | None,
 ) -> Iterator[tuple[int, Record]]:
     record: Record | None = None
     level = None if audit is None else audit.plan.level
@@ -159,5 +207,6 @@ def _attack(
             smaller=record if record and record.spec.protocol.digest == below else None,
             progress=reporter.start(f"{named.name}  {step.protocol}"),
             command=Command(plan.models[step.model], plan.data, step.protocol, overrides, plan.options, level),
+            backend=backend,
         )  # fmt: skip
         yield step.model, record

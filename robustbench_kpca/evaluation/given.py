@@ -19,7 +19,7 @@ def named_model(model: nn.Module | str, name: str | None, source: str) -> NamedM
     if not isinstance(model, str):
         return NamedModel.of(model, name, source)
     request = ModelRequest(model, name=name)
-    return NamedModel(request.load(), request.label, request.source if source == "python" else source)
+    return NamedModel(request.load(), request.label, request.source if source == "python" else source, request)
 
 
 def data_for(

@@ -9,6 +9,7 @@ from robustbench_kpca.audit.run import audit as audit_model
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.attacked import attack_all
+from robustbench_kpca.evaluation.backend import Backend, IncompleteError
 from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.forward_only import show_all
 from robustbench_kpca.evaluation.kept import Keeper
@@ -40,8 +41,12 @@ def measure_attack(
     smaller: Record | None = None,
     progress: Progress | None = None,
     command: Command | tuple[str] | None = None,
+    backend: Backend | None = None,
 ) -> Record:
-    """Attack one model; return its record. Arguments as in `evaluate`; `data` must be sorted (`Dataset.in_order`)."""
+    """Attack one model; return its record. Arguments as in `evaluate`; `data` must be sorted (`Dataset.in_order`).
+
+    With a `backend`, other processes make the outcomes.
+    """
     if isinstance(audit, str) and not is_differentiable(named.model):
         audit = None
     if isinstance(audit, str):
@@ -63,13 +68,33 @@ def measure_attack(
     started = time.perf_counter()
     with frozen(named.model):
         slower = remark(trial.runner, *first)
+        notes = [*as_flags(findings), *([slower] if slower else [])]
+        if backend is not None:
+            return _finish_elsewhere(backend, trial, options, notes, smaller, known, progress)
         outcomes = attack_all(
             trial.runner, trial.data, scenario, seed=options.seed, workers=options.workers or 0, journal=trial.journal,
             progress=progress, smaller=known, keep=None if keeper is None else keeper.add,
         )  # fmt: skip
-    notes = [*as_flags(findings), *([slower] if slower else []), *trial.check_again(options.allow)]
+    notes += trial.check_again(options.allow)
     images = None if keeper is None else keeper.result()
     return trial.finish(outcomes, time.perf_counter() - started, len(data), notes, smaller, images)
+
+
+def _finish_elsewhere(
+    backend: Backend,
+    trial: Trial,
+    options: RunOptions,
+    notes: Sequence[str],
+    smaller: Record | None = None,
+    known: Outcomes | None = None,
+    progress: Progress | None = None,
+) -> Record:
+    """Let other processes make the outcomes of a trial; return its record."""
+    outcomes, made = backend.outcomes(trial, options, smaller=known, progress=progress)
+    trial.runner.batch_size = min(trial.runner.batch_size, made.batch_size)
+    attacked = isinstance(trial.scenario, Attack)
+    shown = len(trial.data) if attacked else made.forwards
+    return trial.finish(outcomes, made.seconds, shown, [*notes, *made.remarks], smaller)
 
 
 def audit_for(
@@ -95,10 +120,12 @@ def measure_together(
     options: RunOptions,
     progress: Progress | None = None,
     commands: Sequence[Command | tuple[str] | None] = (),
+    backend: Backend | None = None,
 ) -> list[Record]:
     """Evaluate models on the same samples; return one record per model. `data` must be sorted (`Dataset.in_order`).
 
-    `commands` remake the records: none, or one per model.
+    `commands` remake the records: none, or one per model. With a `backend`, other processes make the outcomes, model by
+    model.
     """
     trials = [
         Trial.begin(named, data, label, scenario, options, None, command)
@@ -108,7 +135,7 @@ def measure_together(
     if waiting:
         made: dict[int, Record] = {}
         for together in _alike(waiting):
-            found = _measure(together, options, progress)
+            found = _measure(together, options, progress, backend)
             made |= {id(trial): record for trial, record in zip(together, found, strict=True)}
         return [made[id(trial)] if trial.finished is None else trial.finished for trial in trials]
     return [trial.finished for trial in trials if trial.finished is not None]
@@ -122,12 +149,16 @@ def _alike(trials: Sequence[Trial]) -> list[list[Trial]]:
     return list(groups.values())
 
 
-def _measure(trials: Sequence[Trial], options: RunOptions, progress: Progress | None) -> list[Record]:
+def _measure(
+    trials: Sequence[Trial], options: RunOptions, progress: Progress | None, backend: Backend | None
+) -> list[Record]:
     data, scenario = trials[0].data, trials[0].scenario
     frost = frost_of(scenario, options.frost_folder)
     try_cells(data, scenario, options.seed, frost)
     compute = task_named(data.task).compute
     allowed = [_preflight(trial, options, alone=len(trials) == 1) for trial in trials]
+    if backend is not None:
+        return _measure_elsewhere(backend, trials, options, allowed, progress)
     results = [compute.results(t.spec.model.name, t.runner, data, scenario, t.journal) for t in trials]
     with contextlib.ExitStack() as stack:
         for trial in trials:
@@ -144,6 +175,25 @@ def _measure(trials: Sequence[Trial], options: RunOptions, progress: Progress | 
             failures.append(error if len(trials) == 1 else EvaluationError(f"model '{one.name}': {error}"))
         else:
             records.append(trial.finish(one.outcomes(), one.seconds, one.forwards, remarks))
+    if failures:
+        raise failures[0]
+    return records
+
+
+def _measure_elsewhere(
+    backend: Backend,
+    trials: Sequence[Trial],
+    options: RunOptions,
+    allowed: Sequence[Sequence[str]],
+    progress: Progress | None,
+) -> list[Record]:
+    """Let other processes evaluate one model after the other; one that is incomplete does not stop the others."""
+    records, failures = [], []
+    for trial, notes in zip(trials, allowed, strict=True):
+        try:
+            records.append(_finish_elsewhere(backend, trial, options, notes, progress=progress))
+        except IncompleteError as error:
+            failures.append(error)
     if failures:
         raise failures[0]
     return records

@@ -7,7 +7,7 @@ from pathlib import Path
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.acceleration import PLAIN, Acceleration
 
-LIMITS = {"seed": (0, 2**63 - 1), "batch_size": (1, 65_536)}
+LIMITS = {"seed": (0, 2**63 - 1), "batch_size": (1, 65_536), "processes": (1, 1024)}
 """Smallest and largest value; a larger batch is a slip of the keyboard."""
 
 
@@ -29,9 +29,12 @@ class RunOptions:
         frost_folder: folder of the original frost images, for protocols with `frost = "original"`.
         acceleration: whether models are compiled, and TF32; part of the record's environment.
         keep_adversarial: number of samples whose images are kept beside the record of an attack; 0: none.
+        processes: number of processes that evaluate parts of the data at once, one thread each; 1: this process alone.
+            It does not change results.
 
     Raises:
-        BadInputError: the seed or the batch size is not an integer in its range.
+        BadInputError: seed, batch size or processes is not an integer in its range; or images are to be kept by several
+            processes.
 
     """
 
@@ -45,12 +48,19 @@ class RunOptions:
     frost_folder: Path | None = None
     acceleration: Acceleration = PLAIN
     keep_adversarial: int = 0
+    processes: int = 1
 
     def __post_init__(self) -> None:
-        for name, value in (("seed", self.seed), ("batch_size", 1 if self.batch_size is None else self.batch_size)):
+        size = 1 if self.batch_size is None else self.batch_size
+        for name, value in (("seed", self.seed), ("batch_size", size), ("processes", self.processes)):
             least, most = LIMITS[name]
             if type(value) is not int or not least <= value <= most:
                 raise BadInputError(f"{name} = {value!r}", expected=f"an integer from {least} to {most:,}")
+        if self.processes > 1 and self.keep_adversarial:
+            raise BadInputError(
+                f"images of {self.keep_adversarial} samples to keep, and {self.processes} processes",
+                expected="one process, where adversarial images are kept",
+            )
 
     @classmethod
     def of(
@@ -65,9 +75,11 @@ class RunOptions:
         frost_folder: Path | str | None,
         acceleration: Acceleration = PLAIN,
         keep_adversarial: int = 0,
+        processes: int = 1,
     ) -> "RunOptions":
         """Build options from the arguments of a call; paths may be strings."""
         record_folder, frost = (None if folder is None else Path(folder) for folder in (out, frost_folder))
         return cls(
-            seed, batch_size, workers, device, record_folder, fresh, tuple(allow), frost, acceleration, keep_adversarial
-        )
+            seed, batch_size, workers, device, record_folder, fresh, tuple(allow), frost, acceleration,
+            keep_adversarial, processes,
+        )  # fmt: skip

@@ -16,6 +16,8 @@ from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.model_info import model_info
 from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.requests import ModelRequest
+from robustbench_kpca.evaluation.shard_folder import discard
 from robustbench_kpca.files import require_writable, sha256, write_atomic
 from robustbench_kpca.inference.environment import environment
 from robustbench_kpca.inference.journal import Journal
@@ -43,11 +45,12 @@ from robustbench_kpca.tasks import task_named
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A model, its name in records, and where its weights came from."""
+    """A model, its name in records, where its weights came from, and how it is loaded again, if it has a name."""
 
     model: nn.Module
     name: str
     source: str = "python"
+    request: ModelRequest | None = None
 
     @classmethod
     def of(cls, model: nn.Module, name: str | None, source: str = "python") -> "NamedModel":
@@ -70,6 +73,7 @@ class Trial:
     finished: Record | None
     first: FirstBatch
     command: tuple[str, ...] = ()
+    request: ModelRequest | None = None
 
     @classmethod
     def begin(
@@ -112,7 +116,9 @@ class Trial:
         if audit is not None:
             require_subject(audit, runner, data)
         words = command.at_batch_size(size).words() if isinstance(command, Command) else command or ()
-        trial = cls(runner, data, scenario, spec, environment(where), audit, out, None, None, again, words)
+        trial = cls(
+            runner, data, scenario, spec, environment(where), audit, out, None, None, again, words, named.request
+        )
         if out is not None:
             kept = min(options.keep_adversarial, len(data)) if isinstance(scenario, Attack) else 0
             trial.finished = None if options.fresh else trial._find(out, kept)
@@ -144,7 +150,7 @@ class Trial:
         smaller: Record | None = None,
         images: KeptImages | None = None,
     ) -> Record:
-        """Build the record, save it if there is a folder, and delete the journal.
+        """Build the record, save it if there is a folder, and delete journal and shards.
 
         Args:
             outcomes: outcomes of all samples.
@@ -184,6 +190,7 @@ class Trial:
                 record = record.keeping(kept)
                 write_atomic(self.out / kept.file, content)
             record.save(self.out)
+            discard(self.out, self.spec.stem())
         if self.journal is not None:
             self.journal.remove()
         return record

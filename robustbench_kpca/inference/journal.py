@@ -26,7 +26,7 @@ class Journal:
 
     def part(self, name: str) -> "Journal":
         """Return the journal of a part of the run: a separate file, removed together with this one."""
-        part = Journal(self.path.with_name(f"{self.path.name}.{name}"), f"{self.spec}/{name}", self.interval)
+        part = type(self)(self.path.with_name(f"{self.path.name}.{name}"), f"{self.spec}/{name}", self.interval)
         part.before_write = self.before_write
         self.parts.append(part)
         return part

@@ -1,0 +1,67 @@
+"""Interface `Backend`: makes the outcomes of a trial elsewhere than in this process, such as in others."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import nn
+
+from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.errors import EvaluationError
+from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.requests import ModelRequest
+from robustbench_kpca.evaluation.shards import Made, Shard
+from robustbench_kpca.evaluation.trial import Trial
+from robustbench_kpca.progress import Progress
+from robustbench_kpca.protocols.scenario import Scenario
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.record import Spec
+
+
+class IncompleteError(EvaluationError):
+    """Some shards failed at every attempt; there is no record, and the finished shards are kept."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """All that another process needs to make the outcomes of any of a record's samples; it is pickled once.
+
+    Attributes:
+        model: how the model is loaded; the model itself if it was given in Python.
+        data: the samples, sorted, with the model's numbers as labels.
+        scenario: the protocol.
+        options: of the run.
+        spec: the record's; the other process must find the same weights and the same answers to the first batch.
+        folder: where the shards are written.
+
+    """
+
+    model: ModelRequest | nn.Module
+    data: Dataset
+    scenario: Scenario
+    options: RunOptions
+    spec: Spec
+    folder: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """One shard to be made; `smaller`: the outcomes of its samples at the next smaller budget, where known."""
+
+    shard: Shard
+    smaller: Outcomes | None = None
+
+
+class Backend(Protocol):
+    """Makes outcomes in other processes; they are those of a plain run in this process, byte for byte."""
+
+    def outcomes(
+        self, trial: Trial, options: RunOptions, *, smaller: Outcomes | None = None, progress: Progress | None = None
+    ) -> tuple[Outcomes, Made]:
+        """Return the outcomes of all samples of a trial, and the sums over its shards.
+
+        Raises:
+            BadInputError: the model or the data cannot be sent to another process; another run has this record.
+            EvaluationError: some samples failed; what is finished is kept.
+
+        """
+        ...

@@ -1,0 +1,163 @@
+"""Shards: a record's samples in ranges that are evaluated apart. The file of a shard says that it is finished.
+
+A shard is named by the digest of its inputs, and its file carries the SHA-256 of its content. So a file of another
+specification is never taken, and a damaged one is made again. This file imports no torch.
+"""
+
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from robustbench_kpca.errors import EvaluationError
+from robustbench_kpca.files import sha256, write_atomic
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.table import Table
+
+SUFFIX = ".shard"
+MOST = 64
+"""Shards of one record; with more samples the shards get larger."""
+LEAST_BATCHES = 8
+"""Batches of a shard without an attack: one more batch tells whether the model has changed."""
+_TOGETHER = 32 * 2**20  # bytes of text that are parsed at once
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Samples `first` to `last` - 1 of a record; `digest` is of everything that determines their outcomes."""
+
+    first: int
+    last: int
+    digest: str
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return f"{self.first:08d}-{self.last:08d}-{self.digest[:16]}{SUFFIX}"
+
+    def __str__(self) -> str:
+        return f"samples {self.first} to {self.last - 1}"
+
+
+@dataclass(frozen=True)
+class Made:
+    """What is known of a finished shard beside its outcomes.
+
+    Attributes:
+        forwards: inputs shown without an attack.
+        seconds: running time, that of earlier attempts included.
+        batch_size: the batch size at the end; smaller than asked for if memory ran out.
+        remarks: flags for the record.
+
+    """
+
+    forwards: int
+    seconds: float
+    batch_size: int
+    remarks: tuple[str, ...] = ()
+
+
+def shard_size(samples: int, batch_size: int, passes: int | None) -> int:
+    """Return the number of samples of a shard, a multiple of the batch size.
+
+    It does not depend on the number of processes, so that a run can be resumed with another.
+
+    Args:
+        samples: number of samples of the record.
+        batch_size: of the model.
+        passes: how often every sample is shown; None: it is attacked.
+
+    """
+    batches = -(-samples // batch_size)
+    least = 1 if passes is None else -(-LEAST_BATCHES // passes)
+    return batch_size * max(-(-batches // MOST), least)
+
+
+def plan_shards(ids: Sequence[str], key: str, size: int) -> list[Shard]:
+    """Divide samples into shards.
+
+    Args:
+        ids: of the samples, in order.
+        key: digest of the specification and of the environment.
+        size: number of samples of a shard; the last one may have fewer.
+
+    """
+    starts = range(0, len(ids), size)
+    ends = [min(start + size, len(ids)) for start in starts]
+    return [
+        Shard(first, last, sha256("\n".join((key, *ids[first:last])).encode()))
+        for first, last in zip(starts, ends, strict=True)
+    ]
+
+
+def write_shard(folder: Path, shard: Shard, outcomes: Outcomes, made: Made) -> None:
+    """Write the file of a finished shard, whole or not at all.
+
+    Its first line has the shard's digest and the SHA-256 of the rest: a line with `made`, then the compressed outcomes.
+    """
+    rest = json.dumps(asdict(made)).encode() + b"\n" + zlib.compress(outcomes.to_csv(), 1)
+    write_atomic(folder / shard.name, _first_line(shard, rest) + b"\n" + rest)
+
+
+def read_shard(folder: Path, shard: Shard) -> tuple[Made, bytes] | None:
+    """Return what `write_shard` wrote, the outcomes as text; None if there is no file, or another or a damaged one."""
+    try:
+        content = (folder / shard.name).read_bytes()
+    except OSError:
+        return None
+    first, _, rest = content.partition(b"\n")
+    if first != _first_line(shard, rest):
+        return None
+    made, _, body = rest.partition(b"\n")
+    found = json.loads(made)
+    return Made(**found | {"remarks": tuple(found["remarks"])}), zlib.decompress(body)
+
+
+def _first_line(shard: Shard, rest: bytes) -> bytes:
+    return f"{shard.digest} {sha256(rest)}".encode()
+
+
+def merge(folder: Path, shards: Sequence[Shard], table: Table, cells: Sequence[tuple[str, int]]) -> Outcomes:
+    """Return the outcomes of all shards in the order of one plain run: cell by cell, and there sample by sample.
+
+    Args:
+        folder: where the shards are.
+        shards: all of them, in order.
+        table: the columns.
+        cells: (corruption, severity) of the protocol, in order.
+
+    Raises:
+        EvaluationError: a shard is missing or damaged.
+
+    """
+    parts = [Outcomes.from_text(text, table, str(folder)) for text in _texts(folder, shards)]
+    joined = Outcomes.from_columns(
+        table, {name: np.concatenate([part[name] for part in parts]) for name in table.columns}
+    )
+    del parts
+    if len(cells) == 1 or "corruption" not in table.columns:
+        return joined
+    places = {cell: number for number, cell in enumerate(cells)}
+    rows = zip(joined["corruption"], joined["severity"].tolist(), strict=True)
+    order = np.argsort(np.fromiter((places[row] for row in rows), np.int64, len(joined)), kind="stable")
+    return Outcomes.from_columns(table, {name: column[order] for name, column in joined.columns.items()})
+
+
+def _texts(folder: Path, shards: Sequence[Shard]) -> Iterator[bytes]:
+    """Yield the texts of the shards, many joined to one: parsing has a cost of its own."""
+    texts, size = list[bytes](), 0
+    for shard in shards:
+        found = read_shard(folder, shard)
+        if found is None:
+            raise EvaluationError(f"{shard.name} in {folder} is missing or damaged", fix="run the same command again")
+        text = found[1] if not texts else found[1].partition(b"\n")[2]  # one header is enough
+        texts.append(text)
+        size += len(text)
+        if size >= _TOGETHER:
+            yield b"".join(texts)
+            texts, size = [], 0
+    if texts:
+        yield b"".join(texts)

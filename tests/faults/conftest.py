@@ -1,0 +1,73 @@
+"""A small classifier of digits, in a file of its own, that fails where a file beside it says so."""
+
+import multiprocessing
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from robustbench_kpca import load_data
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+TOY = """
+import multiprocessing, os, signal, time
+from pathlib import Path
+import torch
+from torch import nn
+
+HERE = Path(__file__).parent
+
+class Toy(nn.Module):
+    '''The nearest class mean. In other processes than the first, each pass may be the last.'''
+
+    def __init__(self):
+        super().__init__()
+        self.means = nn.Parameter(torch.load(HERE / "means.pt"))
+        self.passes = 0
+
+    def forward(self, x):
+        self.passes += 1
+        if multiprocessing.current_process().name.startswith("evaluation-"):
+            self.fail(x)
+        return (2 * x.flatten(1) @ self.means.T - self.means.square().sum(1)) / 50
+
+    def fail(self, x):
+        if (HERE / "slow").exists():
+            time.sleep(0.03)
+        if (HERE / f"kill-{self.passes}").exists():
+            (HERE / f"kill-{self.passes}").unlink(missing_ok=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if (HERE / "poison.pt").exists():
+            poison = torch.load(HERE / "poison.pt")
+            if (x - poison).abs().flatten(1).amax(1).min() < 0.05:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+def build():
+    return Toy()
+"""
+
+
+@pytest.fixture(scope="session")
+def means() -> torch.Tensor:
+    images, labels = load_data("digits", "train").tensors()
+    return torch.stack([images[labels == label].mean(0).flatten() for label in range(10)])
+
+
+@pytest.fixture
+def toy(tmp_path, means) -> Path:
+    folder = tmp_path / "toy"
+    folder.mkdir()
+    torch.save(means, folder / "means.pt")
+    (folder / "toy.py").write_text(textwrap.dedent(TOY))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch, few_resamples):
+    """Start processes from one that has imported the package, pause briefly, and make small shards."""
+    multiprocessing.set_forkserver_preload(["robustbench_kpca.evaluation.worker"])
+    monkeypatch.setattr("robustbench_kpca.evaluation.processes.START", "forkserver")
+    monkeypatch.setattr("robustbench_kpca.evaluation.shards.LEAST_BATCHES", 1)
+    monkeypatch.setattr("robustbench_kpca.evaluation.schedule.PAUSES", (0.01, 0.02))

@@ -1,0 +1,164 @@
+"""Shards: every sample once, names that follow the inputs, files that are checked, exact merging, retries in order."""
+
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from robustbench_kpca.errors import EvaluationError
+from robustbench_kpca.evaluation.schedule import Schedule
+from robustbench_kpca.evaluation.shards import (
+    MOST,
+    Made,
+    Shard,
+    merge,
+    plan_shards,
+    read_shard,
+    shard_size,
+    write_shard,
+)
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.table import Table
+
+GRID = Table("toy", "corruption", {"sample": "str", "corruption": "str", "severity": "int", "value": "float"})
+FLAT = Table("toy", "attack", {"sample": "str", "forwards": "int", "linf": "float"})
+CELLS = [("none", 0), ("fog", 1), ("fog", 2), ("blur", 2)]
+IDS = [f"image, {number}" for number in range(23)]
+MADE = Made(3, 1.25, 4, ("a remark",))
+
+
+def grid(ids, rows_of=lambda name: 1 + len(name) % 3):
+    """As a plain run makes it: cell by cell, sample by sample, several rows of one sample."""
+    rng = np.random.default_rng(0)
+    drawn = {(cell, name): rng.normal(size=3) for cell in CELLS for name in IDS}
+    rows = [
+        {"sample": name, "corruption": cell[0], "severity": cell[1], "value": drawn[cell, name][row]}
+        for cell in CELLS
+        for name in ids
+        for row in range(rows_of(name))
+    ]
+    return Outcomes.from_rows(GRID, rows)
+
+
+def flat(ids):
+    return Outcomes.from_rows(
+        FLAT, [{"sample": name, "forwards": IDS.index(name), "linf": IDS.index(name) / 7} for name in ids]
+    )
+
+
+@pytest.mark.parametrize("size", [1, 4, 23, 100])
+@pytest.mark.parametrize(
+    ("make", "table", "cells"), [(grid, GRID, CELLS), (flat, FLAT, CELLS[:1])], ids=["grid", "flat"]
+)
+def test_merged_shards_are_the_bytes_of_one_run(size, make, table, cells, tmp_path):
+    shards = plan_shards(IDS, "key", size)
+    assert [name for shard in shards for name in IDS[shard.first : shard.last]] == IDS
+    for shard in random.Random(size).sample(shards, len(shards)):
+        write_shard(tmp_path, shard, make(IDS[shard.first : shard.last]), MADE)
+    assert merge(tmp_path, shards, table, cells).to_file() == make(IDS).to_file()
+
+
+def test_merging_in_small_portions_changes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("robustbench_kpca.evaluation.shards._TOGETHER", 100)
+    shards = plan_shards(IDS, "key", 2)
+    for shard in shards:
+        write_shard(tmp_path, shard, grid(IDS[shard.first : shard.last]), MADE)
+    assert merge(tmp_path, shards, GRID, CELLS).to_csv() == grid(IDS).to_csv()
+
+
+def test_a_shard_is_named_by_everything_that_determines_it():
+    shards = plan_shards(IDS, "key", 5)
+    others = [*plan_shards(IDS, "other key", 5), *plan_shards([f"{name}'" for name in IDS], "key", 5)]
+    others += [shard for shard in plan_shards(IDS, "key", 4) if shard.first != 20]
+    assert len({shard.name for shard in [*shards, *others]}) == len(shards) + len(others)
+    assert plan_shards(IDS, "key", 5) == shards
+
+
+def test_a_shard_that_is_not_whole_or_not_the_one_asked_for_is_not_read(tmp_path):
+    shard, other = plan_shards(IDS, "key", 12)
+    assert read_shard(tmp_path, shard) is None
+    write_shard(tmp_path, shard, flat(IDS[:12]), MADE)
+    made, text = read_shard(tmp_path, shard)
+    assert (made, text) == (MADE, flat(IDS[:12]).to_csv())
+    path = tmp_path / shard.name
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        assert read_shard(tmp_path, shard) is None, length
+    for place in random.Random(0).sample(range(len(whole)), 60):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert read_shard(tmp_path, shard) is None, place
+    path.write_bytes(whole)
+    path.rename(tmp_path / other.name)  # a name alone proves nothing
+    assert read_shard(tmp_path, other) is None
+    with pytest.raises(EvaluationError, match=other.name):
+        merge(tmp_path, [other], FLAT, CELLS[:1])
+
+
+def test_shards_are_whole_batches_and_not_too_many():
+    for samples in (1, 63, 64, 65, 4096, 50_000):
+        for passes in (None, 1, 4, 75):
+            size = shard_size(samples, 64, passes)
+            assert size % 64 == 0
+            assert -(-samples // size) <= MOST
+    assert shard_size(360, 64, None) == 64
+    assert shard_size(360, 64, 1) == 512  # eight batches, so that one more to check the model costs little
+    assert shard_size(360, 64, 75) == 64
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_a_failed_shard_is_tried_twice_more_after_pauses_and_then_given_up():
+    one, two = Shard(0, 4, "a"), Shard(4, 8, "b")
+    clock = Clock()
+    schedule = Schedule([one, two], (1.0, 5.0), clock)
+    assert schedule.next() == one
+    schedule.failed(one, "first")
+    assert schedule.pause() == 1.0
+    assert schedule.next() == two
+    assert schedule.next() is None
+    clock.now = 1.0
+    assert schedule.next() == one
+    schedule.failed(one, "second")
+    clock.now = 5.9
+    assert schedule.next() is None
+    clock.now = 6.0
+    assert schedule.next() == one
+    schedule.failed(one, "third")
+    assert schedule.given_up == {one: "third"}
+    assert schedule.open == 1
+    schedule.finished(two)
+    assert schedule.open == 0
+    assert schedule.pause() is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_fails_every_shard_ends_finished_or_given_up(seed):
+    drawn, clock = random.Random(seed), Clock()
+    shards = plan_shards([str(number) for number in range(60)], "key", 1)
+    schedule, finished, attempts = Schedule(shards, clock=clock), [], []
+    while schedule.open:
+        clock.now += drawn.random()
+        if (shard := schedule.next()) is not None:
+            attempts.append(shard)
+            if drawn.random() < 0.5:
+                schedule.failed(shard, "by chance")
+            else:
+                schedule.finished(shard)
+                finished.append(shard)
+    assert sorted([*finished, *schedule.given_up], key=lambda shard: shard.first) == shards
+    assert all(attempts.count(shard) == 3 for shard in schedule.given_up)
+    assert all(attempts.count(shard) <= 3 for shard in finished)
+
+
+def test_status_and_clean_need_no_torch(tmp_path):
+    program = "import sys; from robustbench_kpca.cli.main import main; codes = [main([c, sys.argv[1]]) for c in"
+    program += " ('status', 'clean')]; assert codes == [0, 0]; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
