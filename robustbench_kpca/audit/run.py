@@ -144,7 +144,8 @@ def _metered(
     pace = speed_of(context.runner, context.images[:size])
     seconds = None if pace is None else rows * sum(map(pace.seconds, parts.values()))
     if announce is not None:
-        announce(f"{context.level} audit: at most {sum(most.values()):,} passes, about {spell(seconds)} or less")
+        time = "" if seconds is None else f", about {spell(seconds)} or less"
+        announce(f"{context.level} audit: at most {sum(most.values()):,} passes{time}")
     return Meter(most, progress)
 
 

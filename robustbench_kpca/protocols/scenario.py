@@ -262,6 +262,11 @@ class Corruption(_Common):
         return tuple(sorted({severity for _, severity in self.cells if severity}))
 
     @property
+    def of_images(self) -> bool:
+        """Whether it corrupts images, not signals or words."""
+        return self.profile not in ("signal", "tokens", "words")
+
+    @property
     def made(self) -> str:
         """How the corrupted images were made, for tables; numbers on differently made images are not comparable."""
         if self.storage == "published":
@@ -272,7 +277,7 @@ class Corruption(_Common):
     def _check(self) -> "Corruption":
         self._check_grid()
         made = (self.mode, self.storage, self.frost)
-        if self.profile in ("signal", "tokens", "words") and made != ("fast", "none", "generated"):
+        if not self.of_images and made != ("fast", "none", "generated"):
             raise BadInputError(
                 f"profile = '{self.profile}' with mode = '{made[0]}', storage = '{made[1]}' and frost = '{made[2]}'",
                 expected="mode = 'fast', storage = 'none' and frost = 'generated': the others are for images",

@@ -88,7 +88,7 @@ def _explain_protocol(board: Board, evaluation: Evaluation) -> str:
     inference = getattr(scenario, "inference", None)
     if inference is not None:
         text += f"; {_windows(inference)}"
-    if isinstance(scenario, Corruption):
+    if isinstance(scenario, Corruption) and scenario.of_images:
         text += f"; pictures {scenario.made}, profile {scenario.profile}, mode {scenario.mode}, frost {scenario.frost}"
     return text
 
