@@ -12,10 +12,16 @@ from robustbench_kpca.records.outcomes import Outcomes
 ROUNDING = 1e-4
 """Where machines or versions differ, numbers may differ by this, relative to the larger one or to 1.
 
-Text and whole numbers must agree all the same. A search follows its own rounding. So of a sample under attack only the
-label, the answer before the attack, and whether it was broken are then compared, of a scene the clean picture, and of a
-text its loss before the attack.
+Text and whole numbers must agree all the same, but for `PIXELS`. A search follows its own rounding. So of a sample under
+attack only the label, the answer before the attack, and whether it was broken are then compared, of a scene the clean
+picture, and of a text its loss before the attack.
 """
+PIXELS = 4
+"""There, so many pixels of a picture may have gone to or from a class: their two best logits are equal up to rounding.
+
+Measured with two processors on 64 pictures of 4,096 pixels in 76 cells: at most 2.
+"""
+_COUNTED = ("intersection", "predicted")
 _SEARCHED = ("label", "clean_prediction", "broken_by", "words", "clean_nll")
 _KEY = ("sample", "corruption", "severity", "picture", "class", "position")
 
@@ -47,6 +53,9 @@ def differences(before: Outcomes, after: Outcomes, *, exact: bool) -> list[Diffe
     found = []
     for key in [*old, *(key for key in new if key not in old)]:
         if key not in old or key not in new:
+            row = old[key] if key in old else new[key]
+            if not exact and row.get("truth") == 0 and row["predicted"] <= PIXELS:
+                continue
             values: dict[str, tuple[Any, Any]] = {"row": ("there", "missing") if key in old else ("missing", "there")}
         else:
             pairs = {name: (old[key][name], new[key][name]) for name in names}
@@ -82,6 +91,8 @@ def _same(name: str, was: Any, now: Any, *, exact: bool) -> bool:
         return False
     if name == "broken_by":
         return bool(was) == bool(now)
+    if name in _COUNTED:
+        return bool(abs(was - now) <= PIXELS)
     if isinstance(now, float) and isinstance(was, float):
         return abs(was - now) <= ROUNDING * max(1.0, abs(was), abs(now))
     return False

@@ -23,6 +23,7 @@ from robustbench_kpca.inference.acceleration import Acceleration
 from robustbench_kpca.records.differences import chance_of_finding, differences
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import find_records
+from robustbench_kpca.tasks import task_named
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("C",)), min_size=1).filter(lambda s: s == s.strip())
@@ -200,3 +201,21 @@ def test_the_rounding_policy():
     assert [one.row for one in differences(attacked, stands, exact=False)] == ["0"]
     missing = outcomes("attack", broken_by=np.array(["pgd"], object), l2=np.array([0.1]))
     assert [one.row for one in differences(attacked, missing, exact=False)] == ["1"]
+
+
+def pixels(*rows):
+    columns = ("class", "intersection", "truth", "predicted")
+    cell = {"sample": "a", "corruption": "none", "severity": 0}
+    table = task_named("segmentation").table("clean")
+    return Outcomes.from_rows(table, [cell | dict(zip(columns, row, strict=True)) for row in rows])
+
+
+def test_a_few_pixels_may_change_class_on_another_processor():
+    before = pixels((0, 90, 100, 100), (1, 50, 60, 64))
+    few = pixels((0, 87, 100, 97), (1, 50, 60, 63), (2, 0, 0, 4))
+    assert not differences(before, few, exact=False)
+    assert not differences(few, before, exact=False)
+    assert len(differences(before, few, exact=True)) == 3
+    for more in [(0, 85, 100, 97), (0, 90, 100, 105), (0, 90, 99, 100)]:
+        assert len(differences(before, pixels(more, (1, 50, 60, 64)), exact=False)) == 1
+    assert len(differences(before, pixels((0, 90, 100, 100), (1, 50, 60, 64), (2, 0, 0, 5)), exact=False)) == 1
