@@ -12,9 +12,9 @@ from robustbench_kpca.records.outcomes import Outcomes
 ROUNDING = 1e-4
 """Where machines or versions differ, numbers may differ by this, relative to the larger one or to 1.
 
-Text and whole numbers must agree all the same, but for `PIXELS`. A search follows its own rounding. So of a sample under
-attack only the label, the answer before the attack, and whether it was broken are then compared, of a scene the clean
-picture, and of a text its loss before the attack.
+Text and whole numbers must agree all the same, but for `PIXELS`. A search follows its own rounding. So of a sample
+under attack only the label, the answer before the attack, and whether it was broken are then compared, of a scene the
+clean picture, and of a text its loss before the attack.
 """
 PIXELS = 4
 """There, so many pixels of a picture may have gone to or from a class: their two best logits are equal up to rounding.
