@@ -20,9 +20,7 @@ from robustbench_kpca.types import Images, Labels, LanguageModel, Logits
 
 _LIMITS = LIMITS[LATEST]
 REPEATED = _LIMITS["repeated_logits"]  # largest relative change of logits between two passes on the same batch
-BATCH_MATES = _LIMITS[
-    "batch_logits"
-]  # largest relative change of logits when the other images of the batch are replaced
+BATCH_MATES = _LIMITS["batch_logits"]  # the same when the other images of the batch are replaced
 ROUNDING = _LIMITS["rounding"]  # largest rounding error of logits due to a common offset, relative to their spread
 LOST = _LIMITS["lost_losses"]  # largest fraction of samples whose cross-entropy is rounded to zero
 

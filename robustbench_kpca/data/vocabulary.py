@@ -6,6 +6,7 @@ from functools import cached_property
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.words import UNKNOWN_WORD as UNKNOWN_WORD
+from robustbench_kpca.types import END_OF_LINE
 
 END = "<eos>"
 
@@ -17,16 +18,17 @@ class Vocabulary:
         words: all different; the number of a word is its place.
 
     Raises:
-        BadInputError: a word occurs twice, or the end of a line is missing.
+        BadInputError: a word occurs twice, or the first word is not the end of a line.
 
     """
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = tuple(words)
-        if len(self.numbers) != len(self.words) or END not in self.numbers:
+        if len(self.numbers) != len(self.words) or self.words[END_OF_LINE : END_OF_LINE + 1] != (END,):
             raise BadInputError(
-                f"a vocabulary of {len(self.words)} words, {len(self.numbers)} of them different",
-                expected=f"different words, one of them {END}",
+                f"a vocabulary of {len(self.words)} words, {len(self.numbers)} of them different, that begins with "
+                f"'{''.join(self.words[:1])}'",
+                expected=f"different words, the first of them {END}",
             )
 
     @classmethod
@@ -43,7 +45,7 @@ class Vocabulary:
     @property
     def end(self) -> int:
         """The number of the end of a line."""
-        return self.numbers[END]
+        return END_OF_LINE
 
     def __len__(self) -> int:
         return len(self.words)

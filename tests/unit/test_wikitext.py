@@ -11,6 +11,7 @@ from robustbench_kpca.data.io import encoded, word_file
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.sets import wikitext2, wikitext103
 from robustbench_kpca.data.text import Text
+from robustbench_kpca.data.vocabulary import Vocabulary
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.tasks.language.swapped import swapped_stream
 
@@ -198,3 +199,10 @@ def test_the_real_files_have_the_published_counts():
             assert found[split] == wikitext103.PUBLISHED.words[split]
             assert text.articles.max() + 1 == 60
     assert found
+
+
+def test_a_vocabulary_begins_with_the_end_of_a_line():
+    for words in (["a", "<eos>"], ["a"], [], ["<eos>", "a", "a"]):
+        with pytest.raises(BadInputError, match="the first of them <eos>"):
+            Vocabulary(words)
+    assert Vocabulary(["<eos>", "a"]).end == 0
