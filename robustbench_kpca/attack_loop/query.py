@@ -1,7 +1,7 @@
 """The attack's access to the model: checks what is proposed, counts passes, records broken samples."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -128,6 +128,12 @@ class CountingQuery:
         """
         return self.gradient_of(ALL, x, loss, outside)
 
+    def gradient_of_each(
+        self, x: Images, losses: Sequence[Loss], *, outside: bool = False
+    ) -> Iterator[tuple[PerSample, Images]]:
+        """`gradient` of every loss at the same images, in turn; fewer passes are shown than counted."""
+        return self.gradients_of(ALL, x, losses, outside)
+
     def rows(self, mask: Mask) -> "_Rows":
         """Return a query for the samples where `mask` is true."""
         return _Rows(self, mask.nonzero()[:, 0])
@@ -147,15 +153,28 @@ class CountingQuery:
         """`gradient` of the samples at `rows`."""
         self._check(rows, x, outside)
         losses, gradient, logits = self.runner.gradient(self.space.leave(x), loss)
-        gradient = self.space.pull_back(gradient)
         self._note(rows, x, logits, outside)
+        return losses, self._pulled_back(rows, gradient, logits)
+
+    def gradients_of(
+        self, rows: Rows, x: Images, losses: Sequence[Loss], outside: bool
+    ) -> Iterator[tuple[PerSample, Images]]:
+        """`gradient_of_each` of the samples at `rows`."""
+        self._check(rows, x, outside)
+        for values, gradient, logits in self.runner.gradient_of_each(self.space.leave(x), losses):
+            self._note(rows, x, logits, outside)
+            yield values, self._pulled_back(rows, gradient, logits)
+
+    def _pulled_back(self, rows: Rows, gradient: Images, logits: Logits) -> Images:
+        """Count a backward pass; return its gradient in the coordinates of the attack, if that is finite."""
+        gradient = self.space.pull_back(gradient)
         _add(self.backwards, rows, self.runner.draws)
         largest = gradient.flatten(1).abs().amax(1)
         if waits(largest.device) or not bool(torch.isfinite(largest).all()):
             nonfinite = ~torch.isfinite(largest) & torch.isfinite(logits).flatten(1).all(1)
             self.checks.add(nonfinite, self._refuse_nonfinite)
         _add(self.zero_gradients, rows, largest == 0)
-        return losses, gradient
+        return gradient
 
     def module_of(self, rows: Labels) -> nn.Module:
         """Return `module` for the samples at `rows`: one draw per pass, in single precision."""
@@ -223,6 +242,11 @@ class _Rows:
 
     def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:
         return self.whole.gradient_of(self.index, x, loss, outside)
+
+    def gradient_of_each(
+        self, x: Images, losses: Sequence[Loss], *, outside: bool = False
+    ) -> Iterator[tuple[PerSample, Images]]:
+        return self.whole.gradients_of(self.index, x, losses, outside)
 
     def rows(self, mask: Mask) -> "_Rows":
         return _Rows(self.whole, self.index[mask])
