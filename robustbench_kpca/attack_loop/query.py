@@ -115,7 +115,8 @@ class CountingQuery:
                 yield self.space.leave(x)
 
         for logits in self.runner.logits_of_each(checked(), search=True):
-            self._note(ALL, shown.popleft(), logits, outside)
+            x = shown.popleft()
+            self._note(ALL, x, logits, self._far(ALL, x, outside))
             yield logits
 
     def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:
@@ -146,14 +147,14 @@ class CountingQuery:
         """`logits` of the samples at `rows`."""
         self._check(rows, x, outside)
         logits = self.runner.logits(self.space.leave(x), search=True)
-        self._note(rows, x, logits, outside)
+        self._note(rows, x, logits, self._far(rows, x, outside))
         return logits
 
     def gradient_of(self, rows: Rows, x: Images, loss: Loss, outside: bool) -> tuple[PerSample, Images]:
         """`gradient` of the samples at `rows`."""
         self._check(rows, x, outside)
         losses, gradient, logits = self.runner.gradient(self.space.leave(x), loss)
-        self._note(rows, x, logits, outside)
+        self._note(rows, x, logits, self._far(rows, x, outside))
         return losses, self._pulled_back(rows, gradient, logits)
 
     def gradients_of(
@@ -161,8 +162,9 @@ class CountingQuery:
     ) -> Iterator[tuple[PerSample, Images]]:
         """`gradient_of_each` of the samples at `rows`."""
         self._check(rows, x, outside)
+        far = self._far(rows, x, outside)
         for values, gradient, logits in self.runner.gradient_of_each(self.space.leave(x), losses):
-            self._note(rows, x, logits, outside)
+            self._note(rows, x, logits, far)
             yield values, self._pulled_back(rows, gradient, logits)
 
     def _pulled_back(self, rows: Rows, gradient: Images, logits: Logits) -> Images:
@@ -195,14 +197,17 @@ class CountingQuery:
     def _check(self, rows: Rows, x: Images, outside: bool) -> None:
         self.allowed.check(x, self.clean[rows], self.attack, self.checks, outside=outside)
 
-    def _note(self, rows: Rows, x: Images, logits: Logits, outside: bool) -> None:
+    def _far(self, rows: Rows, x: Images, outside: bool) -> Mask | None:
+        """Tell which images are too far from the clean one to count, if they may be."""
+        return self.allowed.beyond(x, self.clean[rows]) if outside and self.allowed.is_input(x) else None
+
+    def _note(self, rows: Rows, x: Images, logits: Logits, far: Mask | None) -> None:
         _add(self.forwards, rows, self.runner.draws)
         if not self.allowed.is_input(x):
             return
         prediction, margins = self.success.judge(logits, self.labels[rows], self.threat.sign)
         broken = self.success.reached(prediction, self.labels[rows], targeted=self.threat.targeted)
-        if outside:
-            far = self.allowed.beyond(x, self.clean[rows])
+        if far is not None:
             broken &= ~far
             margins = torch.where(far, torch.inf, margins)
         better = margins < self.worst.margin[rows]
