@@ -93,7 +93,7 @@ def scores(metric: Metric, column: Column, cell: Cell) -> Scores:
 @lru_cache(maxsize=4096)
 def _scores(metric: Metric, corruption: str | None, tables: _Tables) -> Scores:
     assert isinstance(metric, Mean)
-    return reduce(_worse, (metric.scores(_part(record, corruption)) for record in tables.records))
+    return reduce(_worse, (metric.scores(part(record, corruption)) for record in tables.records))
 
 
 def _worse(one: Scores, other: Scores) -> Scores:
@@ -102,10 +102,10 @@ def _worse(one: Scores, other: Scores) -> Scores:
 
 
 def _outcomes(column: Column, record: Record) -> Outcomes:
-    return _part(record, column.corruption)
+    return part(record, column.corruption)
 
 
-def _part(record: Record, corruption: str | None) -> Outcomes:
+def part(record: Record, corruption: str | None) -> Outcomes:
     """Return the outcomes, of one corruption where it is named; clean pictures stay with it."""
     outcomes = record.outcomes
     if corruption is None:
