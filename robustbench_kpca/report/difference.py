@@ -19,7 +19,7 @@ from robustbench_kpca.records.estimate import CONFIDENCE, RESAMPLES, Estimate, V
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column
-from robustbench_kpca.report.rows import Cell, part, scores
+from robustbench_kpca.report.rows import Cell, measured, part, scores
 
 
 def gain(board: Board, better: str, than: str, column: Column, confidence: float = CONFIDENCE) -> Estimate | None:
@@ -36,16 +36,25 @@ def gain(board: Board, better: str, than: str, column: Column, confidence: float
 
     """
     metric = board.metrics[column.title]
+    if metric is None:
+        return None
     rows = [board.trainings(title, column) for title in (better, than)]
-    if metric is None or any(board.estimate(title, column) is None for title in (better, than)):
-        return None
-    if {len(row) > 1 for row in rows} == {True, False}:
-        return None
     if metric.lower_is_better:
         rows.reverse()
-    if len(rows[0]) > 1:
-        return _of_recipes(metric, column, *rows, confidence)
-    return _of_models(metric, column, rows[0][0], rows[1][0], confidence)
+    return difference(metric, column, *rows, confidence)
+
+
+def difference(
+    metric: Metric, column: Column, first: Sequence[Cell], second: Sequence[Cell], confidence: float = CONFIDENCE
+) -> Estimate | None:
+    """Return the number of the first row minus that of the second; None as in `gain`."""
+    rows = [[cell for cell, _ in measured(metric, column, row)] for row in (first, second)]
+    fewest, most = sorted(map(len, rows))
+    if fewest == 0 or (fewest == 1 and most > 1):
+        return None
+    if most == 1:
+        return _of_models(metric, column, rows[0][0], rows[1][0], confidence)
+    return _of_recipes(metric, column, *rows, confidence)
 
 
 def paired_proportions(a: NDArray[np.bool_], b: NDArray[np.bool_], confidence: float = CONFIDENCE) -> Estimate:

@@ -1,4 +1,4 @@
-"""The page of a paper's statements beside what was measured here; every verdict on it is computed when it is written."""
+"""The page of a paper's statements beside what was measured here; its verdicts are computed when it is written."""
 
 from collections import Counter
 from pathlib import Path
@@ -31,6 +31,14 @@ RULES = (
 def write_statements(statements: Statements, own: Results) -> Path:
     """Write README.md and index.html into the folder `statements` of a pack's results; return the former's path."""
     folder = own.roles.out / FOLDER
+    for name, text in pages(statements, own).items():
+        write_atomic(folder / name, text.encode())
+    return folder / "README.md"
+
+
+def pages(statements: Statements, own: Results) -> dict[str, str]:
+    """Return the texts of README.md and index.html."""
+    folder = own.roles.out / FOLDER
     found = [(one, [answer(evidence, own) for evidence in one.evidence]) for one in statements.statement]
     command = f"{own.roles.command} --statements"
     counts = Counter(made.verdict for _, answers in found for made in answers)
@@ -46,14 +54,12 @@ def write_statements(statements: Statements, own: Results) -> Path:
             rows.append((prose(one.where), prose(one.says), "", prose(one.open), "–", ""))
     text = [f"# {plain(statements.title)}", "", statements.intro.strip(), "", summary, ""]
     text += [tabulate(rows, HEADS, tablefmt="pipe"), "", RULES, "", f"Made by {code(command)}.", ""]
-    write_atomic(folder / "README.md", "\n".join(text).encode())
     page = render(
         "statements.html.j2", "reproduction", title=statements.title, intro=statements.intro.replace("`", ""),
         summary=summary, found=found, heads=HEADS, rules=RULES, command=command, folder=folder,
         classes=CLASSES,
     )  # fmt: skip
-    write_atomic(folder / "index.html", page.encode())
-    return folder / "README.md"
+    return {"README.md": "\n".join(text), "index.html": page}
 
 
 def _strong(verdict: Verdict) -> str:

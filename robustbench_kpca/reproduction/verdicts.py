@@ -48,6 +48,7 @@ def better(gain: Estimate, by: float) -> Verdict:
 
 
 def claimed(evidence: Claimed, found: Diagnosis) -> tuple[Verdict, str]:
+    """Return the verdict of a diagnosis on a claim, or that of a statistic of it against a range, with its numbers."""
     judged = found.claims.get(evidence.claim)
     if judged is None:
         raise unknown_name(f"claim (of the diagnosis of {found.model.name})", evidence.claim, found.claims)
@@ -64,7 +65,7 @@ def claimed(evidence: Claimed, found: Diagnosis) -> tuple[Verdict, str]:
 
 
 def fell(epochs: Sequence[EpochTerms], statistic: str) -> tuple[Verdict, str]:
-    """Judge a statistic from the first kept epoch to the last: lower in every layer, higher in every layer, or mixed."""
+    """Judge a statistic from the first kept epoch to the last: it falls where it is lower in every layer."""
     if len(epochs) < 2:
         return Verdict.undecided, "fewer than two epochs"
     first, last = epochs[0], epochs[-1]
