@@ -87,8 +87,9 @@ def reproduce(
     with _console.progress(quiet=quiet or json) as start:
         reporter = ConsoleReporter(start, quiet=quiet or json)
         after = run(steps, roles, Settings(where, seconds, audited.level, workers=workers), reporter)
-    page = write_pages(items, after, roles)
-    if not wanted and load_statements(pack) is not None:
+    beside = not wanted and load_statements(pack) is not None
+    page = write_pages(items, after, roles, statements=beside)
+    if beside:
         _write_statements(pack, roles)
     if json:
         _console.show_json([_row(one) for one in after])

@@ -100,7 +100,7 @@ def _place(evidence: Evidence, own: Results) -> tuple[Path, str, Results] | None
         if evidence.pack not in find("packs"):
             return None
         name, pack, items = load_pack(evidence.pack)
-        own = Results(items, Roles(name, pack, "embedded", pack_path(evidence.pack).parent, {}, {}))
+        own = Results(items, Roles(name, pack, evidence.scale, pack_path(evidence.pack).parent, {}, {}))
     if evidence.item not in own.items:
         raise unknown_name(f"item (of {own.roles.name})", evidence.item, own.items)
     return own.roles.out / evidence.item, f"{own.roles.command} --item {evidence.item}", own
@@ -152,6 +152,8 @@ def _compared(evidence: Compared, folder: Path, command: str, own: Results) -> A
         for column, one in zip(columns, gains, strict=True)
     ]
     result = _spelt(list(zip(columns, gains, strict=True)))
+    if not result and Verdict.undecided in verdicts:
+        result = "one training against several: a single one has no spread"
     return Answer(together(verdicts), _on(board, rows, columns), result, folder, command)
 
 

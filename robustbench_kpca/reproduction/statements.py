@@ -8,15 +8,19 @@ from typing import Annotated, Self
 from pydantic import BaseModel, Field, model_validator
 
 from robustbench_kpca.protocols.presets import pack_path
-from robustbench_kpca.reproduction.pack import STATEMENTS
+from robustbench_kpca.reproduction.pack import STATEMENTS, ScaleName
 from robustbench_kpca.strict import STRICT, load_toml, validate
 
 
 class _Source(BaseModel):
-    """Where evidence lies: in an item of a pack (by default this one), or with a board."""
+    """Where evidence lies: in an item of a pack (by default this one), or with a board.
+
+    `scale` is that at which the pages of another pack were made.
+    """
 
     model_config = STRICT
     pack: str = ""
+    scale: ScaleName = "embedded"
     item: str = ""
     board: str = ""
 

@@ -8,11 +8,11 @@ from tabulate import tabulate
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.report.markdown import code, plain, prose
 from robustbench_kpca.reproduction.evidence import Answer, Results, answer
+from robustbench_kpca.reproduction.pages import STATEMENTS
 from robustbench_kpca.reproduction.statements import Statements
 from robustbench_kpca.reproduction.verdicts import Verdict
 from robustbench_kpca.web import render
 
-FOLDER = "statements"
 HEADS = ("Where", "The paper says", "Measured on", "Gain or value [interval]", "Verdict", "From")
 CLASSES = {
     Verdict.agrees: "supported", Verdict.differs: "not-supported", Verdict.undecided: "not-testable",
@@ -30,7 +30,7 @@ RULES = (
 
 def write_statements(statements: Statements, own: Results) -> Path:
     """Write README.md and index.html into the folder `statements` of a pack's results; return the former's path."""
-    folder = own.roles.out / FOLDER
+    folder = own.roles.out / STATEMENTS
     for name, text in pages(statements, own).items():
         write_atomic(folder / name, text.encode())
     return folder / "README.md"
@@ -38,7 +38,7 @@ def write_statements(statements: Statements, own: Results) -> Path:
 
 def pages(statements: Statements, own: Results) -> dict[str, str]:
     """Return the texts of README.md and index.html."""
-    folder = own.roles.out / FOLDER
+    folder = own.roles.out / STATEMENTS
     found = [(one, [answer(evidence, own) for evidence in one.evidence]) for one in statements.statement]
     command = f"{own.roles.command} --statements"
     counts = Counter(made.verdict for _, answers in found for made in answers)
