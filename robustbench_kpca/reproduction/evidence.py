@@ -25,7 +25,7 @@ from robustbench_kpca.reproduction.pack import Item, Table, load_pack
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.statements import Compared, Evidence, Followed
 from robustbench_kpca.reproduction.steps import board_of
-from robustbench_kpca.reproduction.verdicts import Verdict, better, claimed, fell, together
+from robustbench_kpca.reproduction.verdicts import Verdict, better, claimed, moved, together
 from robustbench_kpca.tasks import task_named
 
 DIAGNOSES = "diagnosis"
@@ -82,12 +82,14 @@ def answer(evidence: Evidence, own: Results) -> Answer:
         return Answer(Verdict.missing, evidence.model, "", folder, command)
     if isinstance(evidence, Followed):
         course = _course(load_trajectory(stored), evidence.split)
-        verdict, result = fell(course.epochs, evidence.falls)
-        return Answer(verdict, f"{evidence.model}, {_samples(course.data, course.data.n)}", result, folder, command)
-    found = load_diagnosis(stored)
-    verdict, result = claimed(evidence, found)
-    number = found.protocol.images_of.get(evidence.claim, found.protocol.images)
-    return Answer(verdict, f"{evidence.model}, {_samples(found.data, number)}", result, folder, command)
+        found = [moved(course.epochs, name, up=False) for name in evidence.falls]
+        found += [moved(course.epochs, name, up=True) for name in evidence.rises]
+        on = f"{evidence.model}, {_samples(course.data, course.data.n)}"
+        return Answer(together([one for one, _ in found]), on, "; ".join(text for _, text in found), folder, command)
+    diagnosis = load_diagnosis(stored)
+    verdict, result = claimed(evidence, diagnosis)
+    number = diagnosis.protocol.images_of.get(evidence.claim, diagnosis.protocol.images)
+    return Answer(verdict, f"{evidence.model}, {_samples(diagnosis.data, number)}", result, folder, command)
 
 
 def _place(evidence: Evidence, own: Results) -> tuple[Path, str, Results] | None:

@@ -61,11 +61,18 @@ class Claimed(_Source):
 
 
 class Followed(_Source):
-    """A statistic of the projection loss falls from the first kept epoch of `model` to the last, in every layer."""
+    """Statistics of the projection loss fall or rise in every layer, from the first kept epoch of `model` to the last."""
 
     model: str
     split: str
-    falls: str
+    falls: tuple[str, ...] = ()
+    rises: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _check_statistics(self) -> Self:
+        if not self.falls + self.rises:
+            raise ValueError("neither `falls` nor `rises` names a statistic")
+        return self
 
 
 Evidence = Compared | Claimed | Followed

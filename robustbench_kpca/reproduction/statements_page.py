@@ -23,8 +23,9 @@ RULES = (
     "where lower numbers are. Intervals are over the same samples, and over trainings where a row has several; of k "
     "columns each has the confidence 1 − 0.05/k. Agrees: the whole interval is inside what the paper says (above zero, "
     "or above its margin). Does not agree: it is outside, in one column at least. Not testable at this size: neither. "
-    "Claims about kernel PCA have the verdict of their diagnosis, with its null. Most models here are far smaller than "
-    "the paper's: a verdict is about the models that it names."
+    "A column in which both rows are near nothing can show no margin. Claims about kernel PCA have the verdict of "
+    "their diagnosis, with its null. Most models here are far smaller than the paper's: a verdict is about the models "
+    "that it names."
 )
 
 

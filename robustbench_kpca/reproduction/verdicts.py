@@ -25,9 +25,12 @@ class Verdict(StrEnum):
 
 
 def judge(interval: Estimate, least: float | None, most: float | None) -> Verdict:
-    """Compare an interval with a range: inside, outside, or neither; ends belong to the range."""
+    """Compare an interval with a range: inside, outside, or neither; ends belong to the range.
+
+    An interval without width decides nothing: it comes of one sample, or of samples that are all alike.
+    """
     low, high = -math.inf if least is None else least, math.inf if most is None else most
-    if interval.n < 2 or not interval.low <= interval.high:
+    if interval.n < 2 or not interval.low < interval.high:
         return Verdict.undecided
     if low <= interval.low and interval.high <= high:
         return Verdict.agrees
@@ -64,18 +67,18 @@ def claimed(evidence: Claimed, found: Diagnosis) -> tuple[Verdict, str]:
     return judge(one, evidence.least, evidence.most), text
 
 
-def fell(epochs: Sequence[EpochTerms], statistic: str) -> tuple[Verdict, str]:
-    """Judge a statistic from the first kept epoch to the last: it falls where it is lower in every layer."""
+def moved(epochs: Sequence[EpochTerms], statistic: str, *, up: bool) -> tuple[Verdict, str]:
+    """Judge a statistic from the first kept epoch to the last: it has moved where every layer has, the same way."""
     if len(epochs) < 2:
         return Verdict.undecided, "fewer than two epochs"
     first, last = epochs[0], epochs[-1]
     if statistic not in first.by_layer:
         raise unknown_name("statistic of the projection loss", statistic, first.by_layer)
     pairs = list(zip(first.by_layer[statistic], last.by_layer[statistic], strict=True))
-    lower = sum(after < before for before, after in pairs)
+    right = sum(after > before if up else after < before for before, after in pairs)
     text = (
         f"{statistic} from {first.mean(statistic):.3g} after epoch {first.epoch} to {last.mean(statistic):.3g} after "
-        f"epoch {last.epoch}; lower in {lower} of {len(pairs)} layers"
+        f"epoch {last.epoch}; {'higher' if up else 'lower'} in {right} of {len(pairs)} layers"
     )
-    verdict = Verdict.agrees if lower == len(pairs) else Verdict.differs if lower == 0 else Verdict.undecided
+    verdict = Verdict.agrees if right == len(pairs) else Verdict.differs if right == 0 else Verdict.undecided
     return verdict, text

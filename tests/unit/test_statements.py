@@ -16,7 +16,7 @@ from robustbench_kpca.reproduction.pack import load_pack
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.statements import Claimed, Compared, Statement, load_statements
 from robustbench_kpca.reproduction.statements_page import pages
-from robustbench_kpca.reproduction.verdicts import Verdict, better, fell, judge, together
+from robustbench_kpca.reproduction.verdicts import Verdict, better, judge, moved, together
 from robustbench_kpca.strict import validate
 
 ROOT = Path(__file__).parents[2]
@@ -105,7 +105,7 @@ def interval(low, high, n=100):
         (0.0, 0.05, 0.0, "undecided"),
         (-0.02, 0.05, 0.0, "undecided"),
         (-0.05, -0.01, 0.0, "differs"),
-        (0.0, 0.0, 0.0, "differs"),
+        (0.0, 0.0, 0.0, "undecided"),
         (0.01, 0.05, 0.03, "undecided"),
         (0.03, 0.05, 0.03, "agrees"),
         (0.01, 0.02, 0.03, "differs"),
@@ -130,16 +130,18 @@ def test_all_columns_together():
     assert together([missing, no, yes]) is no
 
 
-def test_a_course_falls_in_every_layer_or_not():
+def test_a_course_falls_or_rises_in_every_layer_or_not():
     def epochs(*values):
         return [EpochTerms(epoch=k, parameters_sha256="", by_layer={"h": one}) for k, one in enumerate(values)]
 
-    assert fell(epochs((2.0, 3.0), (9.0, 9.0), (1.0, 2.0)), "h")[0] is Verdict.agrees
-    assert fell(epochs((2.0, 3.0), (1.0, 4.0)), "h")[0] is Verdict.undecided
-    assert fell(epochs((2.0, 3.0), (3.0, 4.0)), "h")[0] is Verdict.differs
-    assert fell(epochs((2.0, 3.0)), "h")[0] is Verdict.undecided
+    falls = epochs((2.0, 3.0), (9.0, 9.0), (1.0, 2.0))
+    mixed = epochs((2.0, 3.0), (1.0, 4.0))
+    assert moved(falls, "h", up=False)[0] is moved(falls[::-1], "h", up=True)[0] is Verdict.agrees
+    assert moved(falls, "h", up=True)[0] is moved(falls[::-1], "h", up=False)[0] is Verdict.differs
+    assert moved(mixed, "h", up=False)[0] is moved(mixed, "h", up=True)[0] is Verdict.undecided
+    assert moved(falls[:1], "h", up=False)[0] is Verdict.undecided
     with pytest.raises(BadInputError, match="phi"):
-        fell(epochs((2.0,), (1.0,)), "phi")
+        moved(mixed, "phi", up=False)
 
 
 @pytest.fixture(scope="module")
