@@ -61,7 +61,7 @@ class Claimed(_Source):
 
 
 class Followed(_Source):
-    """Statistics of the projection loss fall or rise in every layer, from the first kept epoch of `model` to the last."""
+    """Statistics of the projection loss fall or rise in every layer, from the first kept epoch to the last."""
 
     model: str
     split: str
