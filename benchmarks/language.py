@@ -76,7 +76,7 @@ def table(words: int) -> list[str]:
     rng, place = np.random.default_rng(0), np.arange(1, words + 1)
     columns = {
         "corruption": ["none"] * words, "severity": np.zeros(words), "sample": [f"{(p - 1) // 64:07d}" for p in place],
-        "position": place, "article": place // 4000, "word": rng.integers(0, 267_735, words),
+        "position": place, "article": place // 4000,
         "swapped": np.zeros(words), "nll": rng.gamma(2.0, 2.0, words),
     }  # fmt: skip
     outcomes = Outcomes.from_columns(TASK.table("clean"), columns)
