@@ -67,51 +67,45 @@ def by_position(layer, x, **how):
     return torch.stack(found)
 
 
-@pytest.fixture
-def layer():
+def built(kind=RPCAttention, **how):
+    """Return a layer with weights that do not depend on its options."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return RPCAttention(DIM, HEADS, qkv_bias=False, proj_bias=False).eval()
+        return kind(DIM, HEADS, qkv_bias=False, proj_bias=False, **how).eval()
 
 
-def text(seed=1, dtype=torch.float32):
-    return torch.randn(2, TOKENS, DIM, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+def text():
+    return torch.randn(2, TOKENS, DIM, generator=torch.Generator().manual_seed(1))
 
 
 @pytest.mark.parametrize("mu_width", ["embed", "head"])
 @pytest.mark.parametrize("sign", [-1, 1])
 @pytest.mark.parametrize(("iterations", "lam"), [(1, 0.5), (2, 0.3), (4, 4.0), (4, 0.05)])
-def test_a_layer_is_the_loop_over_positions(layer, iterations, lam, sign, mu_width):
-    how = {"iterations": iterations, "lam": lam, "dual_sign": sign, "mu_width": mu_width}
-    other = RPCAttention(DIM, HEADS, qkv_bias=False, proj_bias=False, **how).eval()
-    other.load_state_dict(layer.state_dict())
+def test_a_layer_is_the_loop_over_positions(iterations, lam, sign, mu_width):
+    layer = built(iterations=iterations, lam=lam, dual_sign=sign, mu_width=mu_width)
     x, width = text(), DIM if mu_width == "embed" else WIDTH
     with torch.no_grad():
-        found = other(x, is_causal=True)
+        found = layer(x, is_causal=True)
         expected = torch.stack(
-            [by_position(other, one, iterations=iterations, lam=lam, sign=sign, width=width) for one in x]
+            [by_position(layer, one, iterations=iterations, lam=lam, sign=sign, width=width) for one in x]
         )
     assert float((found - expected).abs().max()) < 1e-5
 
 
-def test_the_loop_tells_the_mu_of_the_window_from_that_of_the_past(layer):
+def test_the_loop_tells_the_mu_of_the_window_from_that_of_the_past():
     """Where keys are clipped, one mu for the whole window gives other numbers: the test above could fail."""
-    other = RPCAttention(DIM, HEADS, qkv_bias=False, proj_bias=False, iterations=4, lam=0.3, mu_span="window").eval()
-    other.load_state_dict(layer.state_dict())
-    x = text()
+    layer, x = built(iterations=4, lam=0.3, mu_span="window"), text()
     with torch.no_grad():
-        expected = by_position(other, x[0], iterations=4, lam=0.3, sign=-1, width=DIM)
-        found = other(x, is_causal=True)[0]
+        expected = by_position(layer, x[0], iterations=4, lam=0.3, sign=-1, width=DIM)
+        found = layer(x, is_causal=True)[0]
     assert float((found - expected).abs().max()) > 1e-3
     assert float((found[-1] - expected[-1]).abs().max()) > 1e-4, "earlier words have another mu, too"
 
 
-def test_symmetric_attention_is_the_loop_without_a_pursuit(layer):
+def test_symmetric_attention_is_the_loop_without_a_pursuit():
     """The oracle's own attention, against the layer that has none of the pursuit."""
-    plain = SymmetricAttention(DIM, HEADS, qkv_bias=False, proj_bias=False).eval()
-    plain.load_state_dict(layer.state_dict())
-    x = text()
+    plain, x = built(SymmetricAttention), text()
     with torch.no_grad():
         found = plain(x, is_causal=True)[0]
-        expected = by_position(layer, x[0], iterations=1, lam=1e9, sign=-1, width=DIM)  # nothing is clipped: M = K
+        expected = by_position(plain, x[0], iterations=1, lam=1e9, sign=-1, width=DIM)  # nothing is clipped: M = K
     assert float((found - expected).abs().max()) < 1e-5
