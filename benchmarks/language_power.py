@@ -49,8 +49,12 @@ def main() -> None:
     print(f"{len(words)} articles, {words.sum():.0f} words")
     for name, rows in sums.items():
         logs = rows.sum(1) / words.sum()
-        print(f"{name}: {len(rows)} trainings, log perplexity {logs.mean():.4f}, over trainings s = {logs.std(ddof=1):.4f}")
-    print("| pair | difference | standard error | of it articles | least difference found with 80 % |\n|---|---:|---:|---:|---:|")
+        print(
+            f"{name}: {len(rows)} trainings, log perplexity {logs.mean():.4f}, over trainings s = {logs.std(ddof=1):.4f}"
+        )
+    print(
+        "| pair | difference | standard error | of it articles | least difference found with 80 % |\n|---|---:|---:|---:|---:|"
+    )
     for first, second in combinations(sums, 2):
         logs = [sums[name].sum(1) / words.sum() for name in (first, second)]
         resampled = [(drawn @ sums[name].mean(0)) / (drawn @ words) for name in (first, second)]

@@ -63,7 +63,8 @@ def encoded(path: Path, train: Path, least: int = 1) -> Encoded:
         return Encoded(stream, vocabulary, 0)
     if UNKNOWN_WORD not in vocabulary.numbers:
         raise BadInputError(
-            f"{path} has {missing.sum()} words that the vocabulary of {train.name} does not have", expected=f"{UNKNOWN_WORD} in {train}"
+            f"{path} has {missing.sum()} words that the vocabulary of {train.name} does not have",
+            expected=f"{UNKNOWN_WORD} in {train}",
         )
     return Encoded(np.where(missing, vocabulary.numbers[UNKNOWN_WORD], stream), vocabulary, int(missing.sum()))
 

@@ -54,7 +54,14 @@ def load_wikitext(name: str, request: Request, published: Published) -> Text:
         name if whole else f"{name}-excerpt", split, stream, vocabulary, articles=articles_of(stream, vocabulary)
     )
     text.expected = -(-(published.words[split] - 1) // BLOCK)
-    text.notes = tuple(_notes(f"{train.name}, where each occurs {LEAST} times or more" if part else train.name, vocabulary, unknown, published))
+    text.notes = tuple(
+        _notes(
+            f"{train.name}, where each occurs {LEAST} times or more" if part else train.name,
+            vocabulary,
+            unknown,
+            published,
+        )
+    )
     return text
 
 
