@@ -120,12 +120,12 @@ def step(name: str, windows: int) -> list[str]:
         del logits, losses
         spent = [*np.diff(times).tolist(), times[-1] - times[0]]
     count, places = sum(one.numel() for one in model.parameters()), windows * model.window
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     parts = zip(("forward", "loss", "backward", "optimiser", "together"), spent, strict=True)
     return [
         f"{name}: {count:,} parameters, {model.vocab_size:,} words, {windows} x {model.window} places",
         *(f"| {part} | {seconds:.2f} s |" for part, seconds in parts),
-        f"{places / spent[-1]:.0f} words a second; peak memory "
-        f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB",
+        f"{places / spent[-1]:.0f} words a second; peak memory {peak:.1f} GiB",
     ]
 
 

@@ -2,10 +2,10 @@
 
     python benchmarks/language_power.py leaderboards/wikitext/records
 
-For every pair of recipes (records named NAME-s0, NAME-s1, ...) it prints the difference of their mean log perplexities,
-its standard error, and the least difference that the board's test finds with a probability of 80 % at p < 0.05, without
-Holm's adjustment. With k trainings each, s_1 and s_2 the standard deviations of log perplexity over trainings, and e the
-standard error over articles (a bootstrap, the same articles for both),
+For every pair of recipes (records named NAME-s0, NAME-s1, ...) it prints the difference of their mean log
+perplexities, its standard error, and the least difference that the board's test finds with a probability of 80 % at
+p < 0.05, without Holm's adjustment. With k trainings each, s_1 and s_2 the standard deviations of log perplexity over
+trainings, and e the standard error over articles (a bootstrap, the same articles for both),
 
     V = s_1^2 / k + s_2^2 / k + e^2,    df as in `records/trainings.py`,    least = (t_{0.975, df} + t_{0.8, df}) sqrt(V)
 

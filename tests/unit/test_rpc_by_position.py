@@ -1,8 +1,8 @@
 """Causal RPC attention, position by position: every word has its own pursuit, over the words up to it, in plain loops.
 
 The oracle is written from Algorithm 1 of Teo & Nguyen (2024), arXiv:2406.13762, with numbers and lists alone. For the
-word at t it takes the keys up to t and nothing else, so it cannot see a later word. Each of these keys has the mu of the
-keys up to it; the shrinkage is lam * mu and the dual variable has the sign of the released code.
+word at t it takes the keys up to t and nothing else, so it cannot see a later word. Each of these keys has the mu of
+the keys up to it; the shrinkage is lam * mu.
 """
 
 import math

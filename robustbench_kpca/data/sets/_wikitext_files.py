@@ -3,10 +3,10 @@
 Merity et al. (2016), "Pointer Sentinel Mixture Models", arXiv:1609.07843; articles of Wikipedia, CC BY-SA 3.0.
 
 The vocabulary is that of the training part. Without `wiki.train.tokens`, a part of it is taken that has another name,
-`wiki.train.NAME.tokens`. Then the vocabulary has the words that occur `LEAST` times or more in it: rarer ones can hardly
-be learnt from so little text, and each costs a row of the softmax. All others are `<unk>`, where the published code would
-stop; the name of the data ends in `-excerpt`, and a remark says how many words these are. The published set is made by
-the same rule, with 3 times in the whole of its training part (section 4.3).
+`wiki.train.NAME.tokens`. Then the vocabulary has the words that occur `LEAST` times or more in it: rarer ones can
+hardly be learnt from so little text, and each costs a row of the softmax. All others are `<unk>`, where the published
+code would stop; the name of the data ends in `-excerpt`, and a remark says how many words these are. The published set
+is made by the same rule, with 3 times in the whole of its training part (section 4.3).
 """
 
 from dataclasses import dataclass
