@@ -7,7 +7,7 @@ perplexities, its standard error, and the least difference that the board's test
 p < 0.05, without Holm's adjustment. With k trainings each, s_1 and s_2 the standard deviations of log perplexity over
 trainings, and e the standard error over articles (a bootstrap, the same articles for both),
 
-    V = s_1^2 / k + s_2^2 / k + e^2,    df as in `records/trainings.py`,    least = (t_{0.975, df} + t_{0.8, df}) sqrt(V)
+    V = s_1^2 / k + s_2^2 / k + e^2,    least = (t_{0.975, df} + t_{0.8, df}) sqrt(V),    df as in `records/trainings.py`
 
 Both standard deviations are themselves estimated from k trainings; so the least difference is known to a factor of two.
 """
@@ -49,13 +49,11 @@ def main() -> None:
     print(f"{len(words)} articles, {words.sum():.0f} words")
     for name, rows in sums.items():
         logs = rows.sum(1) / words.sum()
-        print(
-            f"{name}: {len(rows)} trainings, log perplexity {logs.mean():.4f}, over trainings s = {logs.std(ddof=1):.4f}"
-        )
-    print(
-        "| pair | difference | standard error | of it articles | least difference found with 80 % |\n|---|---:|---:|---:|---:|"
-    )
-    for first, second in combinations(sums, 2):
+        spread = f", over trainings s = {logs.std(ddof=1):.4f}" if len(rows) > 1 else ""
+        print(f"{name}: {len(rows)} trainings, log perplexity {logs.mean():.4f}{spread}")
+    print("| pair | difference | standard error | of it articles | least difference found with 80 % |")
+    print("|---|---:|---:|---:|---:|")
+    for first, second in combinations([name for name, rows in sums.items() if len(rows) > 1], 2):
         logs = [sums[name].sum(1) / words.sum() for name in (first, second)]
         resampled = [(drawn @ sums[name].mean(0)) / (drawn @ words) for name in (first, second)]
         articles = float(np.std(resampled[0] - resampled[1]))
