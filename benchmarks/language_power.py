@@ -7,7 +7,7 @@ perplexities, its standard error, and the least difference that the board's test
 p < 0.05, without Holm's adjustment. With k trainings each, s_1 and s_2 the standard deviations of log perplexity over
 trainings, and e the standard error over articles (a bootstrap, the same articles for both),
 
-    V = s_1^2 / k + s_2^2 / k + e^2,    least = (t_{0.975, df} + t_{0.8, df}) sqrt(V),    df as in `records/trainings.py`
+    V = s_1^2 / k + s_2^2 / k + e^2,   least = (t_{0.975, df} + t_{0.8, df}) sqrt(V),   df as in `records/trainings.py`
 
 Both standard deviations are themselves estimated from k trainings; so the least difference is known to a factor of two.
 """
