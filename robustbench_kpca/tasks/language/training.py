@@ -21,7 +21,7 @@ class LanguageTraining(Training):
             smoothing: label smoothing, in [0, 1).
 
         """
-        last = logits.movedim(1, -1).flatten(0, -2)  # the form in which decoders make them: faster, and no copy
+        last = logits.movedim(1, -1).flatten(0, -2)  # the order in which decoders make them, so nothing is copied
         losses = F.cross_entropy(
             last, targets.flatten(), reduction="none", label_smoothing=smoothing, ignore_index=IGNORE
         ).view_as(targets)
