@@ -17,7 +17,7 @@ from robustbench_kpca.registry import unknown_name
 from robustbench_kpca.report.board_spec import Limit
 from robustbench_kpca.strict import STRICT, load_toml, validate
 
-PACK = "pack.toml"
+PACK, STATEMENTS = "pack.toml", "statements.toml"
 ScaleName = Literal["embedded", "paper"]
 
 
@@ -175,7 +175,8 @@ def load_pack(name: str) -> tuple[str, Pack, dict[str, Item]]:
     """
     folder = pack_path(name).parent
     pack = validate(Pack, load_toml(folder / PACK), f"pack {folder / PACK}")
-    items = {path.stem: _item(path, pack) for path in sorted(folder.glob("*.toml"), key=_order) if path.name != PACK}
+    files = [path for path in sorted(folder.glob("*.toml"), key=_order) if path.name not in (PACK, STATEMENTS)]
+    items = {path.stem: _item(path, pack) for path in files}
     if not items:
         raise BadInputError(f"pack {folder} has no table or figure", expected="a TOML file for each of them")
     return folder.name, pack, items

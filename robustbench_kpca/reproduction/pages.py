@@ -20,10 +20,18 @@ from robustbench_kpca.web import render
 
 PAGE, README = "index.html", "README.md"
 HEADS = ("", "Title", "Steps", "State")
+STATEMENTS = "statements"
+"""The folder of the page of the paper's statements."""
+BESIDE = "What the paper says, beside what was measured here, with computed verdicts"
 
 
-def write_pages(items: Mapping[str, Item], planned: Sequence[Planned], roles: Roles) -> Path:
-    """Write the page of every item that has results, and the index; return the path of the index as markdown."""
+def write_pages(
+    items: Mapping[str, Item], planned: Sequence[Planned], roles: Roles, *, statements: bool = False
+) -> Path:
+    """Write the page of every item that has results, and the index; return the path of the index as markdown.
+
+    `statements`: whether the index links the page of the paper's statements, which is not written here.
+    """
     pack = roles.pack
     pages, rows = {}, []
     for name, item in items.items():
@@ -37,13 +45,15 @@ def write_pages(items: Mapping[str, Item], planned: Sequence[Planned], roles: Ro
     text = [f"# {pack.title}", "", f"{pack.source}. {pack.intro.strip()}", "", scale, ""]
     linked = [[f"[{row[0]}]({row[0]}/{README})" if pages[row[0]] else row[0], *row[1:]] for row in rows]
     text += [tabulate(linked, HEADS, tablefmt="pipe"), ""]
+    if statements:
+        text += [f"[{BESIDE}]({STATEMENTS}/{README}).", ""]
     if absent:
         text += ["## Not run", "", *(f"- {why}: {steps}" for why, steps in absent), ""]
     text += [f"Made by `{roles.command}`; again, it keeps what is finished.", ""]
     write_atomic(roles.out / README, "\n".join(text).encode())
     page = render(
         "pack.html.j2", "reproduction", title=pack.title, pack=pack, scale=scale, heads=HEADS, rows=rows, pages=pages,
-        absent=absent, command=roles.command,
+        absent=absent, command=roles.command, statements=f"{STATEMENTS}/{PAGE}" if statements else "", beside=BESIDE,
     )  # fmt: skip
     write_atomic(roles.out / PAGE, page.encode())
     return roles.out / README
