@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Audited, AuditLevel, Device, GridWorkers, Json, Presets, Quiet
+from robustbench_kpca.cli._options import Audited, AuditLevel, Device, GridWorkers, Json, Presets, Processes, Quiet
 
 if TYPE_CHECKING:
     from robustbench_kpca.reproduction.pack import Item, ScaleName
@@ -33,8 +33,16 @@ def reproduce(
     ] = "",
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many samples in every set.")] = None,
     budget: Annotated[
-        str, typer.Option(help="Time, such as 30min or 2h: a step that would exceed it is not begun.")
+        str,
+        typer.Option(
+            help="Time, such as 30min or 2h: the most valuable steps are done first, and a step that would exceed the "
+            "time is not begun."
+        ),
     ] = "",
+    train: Annotated[
+        bool, typer.Option("--train/--trained", help="Train what is missing, or evaluate only what is trained.")
+    ] = True,
+    processes: Processes = 1,
     plan: Annotated[bool, typer.Option("--plan", help="Only say what is done, open or absent.")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder of results; by default reproduced/PACK.")
@@ -58,8 +66,8 @@ def reproduce(
     from robustbench_kpca.reproduction.pages import write_pages
     from robustbench_kpca.reproduction.roles import Roles
     from robustbench_kpca.reproduction.run import Settings, run
+    from robustbench_kpca.reproduction.steps import most_valuable_first, reasons
     from robustbench_kpca.reproduction.steps import plan as plan_steps
-    from robustbench_kpca.reproduction.steps import reasons
 
     name, content, items = load_pack(pack)
     wanted = [*item, *(f"table-{number}" for number in table), *(f"figure-{number}" for number in figure)]
@@ -72,13 +80,15 @@ def reproduce(
     roles = Roles(name, content, _scale(scale, folders), out or Path("reproduced") / name, folders, files, limit)
     where, seconds = device or best_device(), _parse_time(budget)
     steps = plan_steps(items, roles)
+    steps = steps if seconds is None else most_valuable_first(steps)
     if plan:
         _show(steps, roles, where, json=json)
         return
+    settings = Settings(where, seconds, train, audited.level, workers=workers, processes=processes)
     require_writable(roles.out)
     with _console.progress(quiet=quiet or json) as start:
         reporter = ConsoleReporter(start, quiet=quiet or json)
-        after = run(steps, roles, Settings(where, seconds, audited.level, workers=workers), reporter)
+        after = run(steps, roles, settings, reporter)
     page = write_pages(items, after, roles)
     if json:
         _console.show_json([_row(one) for one in after])

@@ -1,7 +1,7 @@
 """Several trainings of one recipe: the mean of a number over them, its interval, and a test between two recipes.
 
-The number x_{s,i} of training s on sample i varies with both: x_{s,i} = m + a_s + b_i + e_{s,i}. With k trainings, s the
-standard deviation of the k numbers, and h the mean standard error over samples of a single training,
+The number x_{s,i} of training s on sample i varies with both: x_{s,i} = m + a_s + b_i + e_{s,i}. With k trainings, s
+the standard deviation of the k numbers, and h the mean standard error over samples of a single training,
 
     V = s^2 / k + h^2,    half width = t_{0.975, df} sqrt(V),    df = V^2 / ( (s^2 / k)^2 / (k - 1) )
 

@@ -1,4 +1,4 @@
-"""Two sentences that answer a board's question from its numbers: does the method help, and does its twin do the same?
+"""Two sentences that answer a board's question from its numbers: whether a method helps, and whether its twin does.
 
 Nothing is written here but what a test or an audit says. Where it says nothing, the sentence says so.
 """

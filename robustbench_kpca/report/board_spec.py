@@ -114,7 +114,7 @@ class Row(BaseModel):
 
 
 class Question(BaseModel):
-    """Does `subject` do better than `baseline` in a column, and does `ablation`, its twin without the method, as well?
+    """Whether `subject` is better than `baseline` in a column, and whether `ablation`, its twin without it, is as good.
 
     All three are titles of rows. The page answers in two sentences: `report/answers.py`.
     """

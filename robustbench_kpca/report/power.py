@@ -1,5 +1,6 @@
-"""Which difference a comparison of two rows would have found with 80 %, with the trainings and samples that there are."""
+"""Which difference a comparison of two rows would have found with 80 %, with these trainings and samples."""
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,7 @@ def detectable(board: "Board", column: "Column", titles: tuple[str, ...] = ()) -
         return None
     scored = [[rows.scores(metric, column, cell) for cell in row] for row in chosen]
     spread = np.mean([np.var([one.values.mean() for one in row], ddof=1) if len(row) > 1 else 0.0 for row in scored])
-    error = float(np.median([scores_error(one, other) for one, other in zip(scored, scored[1:], strict=False)]))
+    error = float(np.median([scores_error(one, other) for one, other in itertools.pairwise(scored)]))
     fewest, samples = min(map(len, scored)), len(scored[0][0].values)
     return Detectable(column.title, fewest, samples, detectable_difference(fewest, float(np.sqrt(spread)), error))
 

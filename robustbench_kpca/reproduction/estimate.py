@@ -1,13 +1,19 @@
-"""How long the steps of a pack will take at most on this machine: passes needed times the measured time of a pass."""
+"""How long the steps of a pack will take at most on this machine: passes needed times the measured time of a pass.
+
+Trainings are estimated by epochs that were measured, of the same recipe with any seed, where there are such.
+"""
 
 import math
+from pathlib import Path
 
 from robustbench_kpca.attack_loop.cost import Passes, Speed, most_passes, speed
 from robustbench_kpca.attack_loop.engine import build_attack
 from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.models.loading import input_view
 from robustbench_kpca.protocols.scenario import Stage
+from robustbench_kpca.report.curves import read_curves
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.steps import Evaluate, Step, Train
 from robustbench_kpca.training.recipe import Recipe, load_recipe
@@ -39,13 +45,18 @@ class Estimator:
         return n * self._rows(data, step.model.request) * self._speed(data, step.model.request).seconds(passes)
 
     def _training(self, step: Train) -> float | None:
+        """Return the seconds of the epochs that are left: as measured on trainings of this recipe, else probed."""
         recipe = load_recipe(step.training.recipe, step.training.settings)[1]
+        left = recipe.epochs - epochs_done(self.roles.weights(step.training))
+        per_epoch = self.roles.seconds_per_epoch(step.training)
+        if per_epoch is not None:
+            return left * per_epoch
         data = self.roles.load(recipe.data, "train") if not step.training.data else ""
         if isinstance(data, str):
             return None
         attack = Passes(0, 0) if recipe.adversarial is None else _attack_passes(recipe, data.classes)
         passes = Passes(1 + attack.forwards, 1 + attack.backwards)
-        return recipe.epochs * len(data) * self._speed(data, step.model.request).seconds(passes)
+        return left * len(data) * self._speed(data, step.model.request).seconds(passes)
 
     def _rows(self, data: Dataset, request: ModelRequest) -> int:
         """Return how many inputs of the model cover the first sample: one, or its windows side by side."""
@@ -63,6 +74,14 @@ class Estimator:
             side = input_view(model).size
             self._speeds[key] = speed(model, data.form.tensor(data.image(0))[:, :side, :side], self.device), side
         return self._speeds[key]
+
+
+def epochs_done(weights: Path) -> int:
+    """Return how many epochs of a training are finished, as its curves say."""
+    try:
+        return len(read_curves(weights).rows)
+    except BadInputError:
+        return 0
 
 
 def _attack_passes(recipe: Recipe, classes: int) -> Passes:

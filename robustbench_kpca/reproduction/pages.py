@@ -11,9 +11,13 @@ from robustbench_kpca.diagnostics.figures import trajectory
 from robustbench_kpca.diagnostics.pages import write_comparison
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import safe_name, write_atomic
+from robustbench_kpca.records.record import Record, find_records
 from robustbench_kpca.report.curves import draw_curves, read_curves
+from robustbench_kpca.report.matching import read
 from robustbench_kpca.report.render import write_board
-from robustbench_kpca.reproduction.pack import Claims, Curves, Epochs, Item, Open, Table
+from robustbench_kpca.reproduction.cost import rows as cost_rows
+from robustbench_kpca.reproduction.cost import write_cost
+from robustbench_kpca.reproduction.pack import Claims, Cost, Curves, Epochs, Item, Open, Table
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.steps import Diagnose, Follow, Planned, Train, board_of, reasons
 from robustbench_kpca.web import render
@@ -67,6 +71,8 @@ def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles)
         if shown:
             write_board(board, roles.out / name)
         return shown
+    if isinstance(item, Cost):
+        return _write_cost(name, item, roles)
     if isinstance(item, Claims):
         diagnoses = [load_diagnosis(step.folder) for step in done if isinstance(step, Diagnose)]
         if diagnoses:
@@ -83,6 +89,15 @@ def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles)
     if figures:
         _write_figures(roles.out / name, item, figures)
     return bool(figures)
+
+
+def _write_cost(name: str, item: Cost, roles: Roles) -> bool:
+    folder = roles.out / "records"
+    contents = read(find_records(folder) if folder.is_dir() else [], roles.known_records)
+    found = cost_rows(item, roles, [one for one in contents if isinstance(one, Record)])
+    if found:
+        write_cost(item, found, roles.out / name)
+    return bool(found)
 
 
 def _write_figures(folder: Path, item: Item, figures: Mapping[str, str]) -> None:

@@ -18,6 +18,7 @@ from robustbench_kpca.models.checkpoint import save_checkpoint
 from robustbench_kpca.models.mixing import densities
 from robustbench_kpca.tasks import TASKS
 from robustbench_kpca.training.machine import Machine
+from robustbench_kpca.training.spent import spent_file
 from robustbench_kpca.types import Images
 
 
@@ -113,6 +114,7 @@ class Ledger:
         """
         if fresh:
             self.resume_path.unlink(missing_ok=True)
+            spent_file(self.weights_path()).unlink(missing_ok=True)
             return False
         return self.check(resume=resume)
 

@@ -26,6 +26,7 @@ from robustbench_kpca.training.recipe import Adversarial, Recipe
 from robustbench_kpca.training.schedule import schedule
 from robustbench_kpca.training.scoring import held_out_scores, zeros
 from robustbench_kpca.training.source import Batch
+from robustbench_kpca.training.spent import timed
 from robustbench_kpca.training.start import start
 from robustbench_kpca.training.tables import source_of
 from robustbench_kpca.types import IGNORE
@@ -60,9 +61,10 @@ class Options:
 def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options = Options()) -> Path:
     """Train a model; return the path of its weights.
 
-    Files in `folder`: `<name>.safetensors` (weights and provenance), `<name>.csv` (curves) and, where the recipe has a
-    moving average of weights, `<name>.ema.safetensors`. After every epoch `<name>.resume.pt` is replaced; with
-    `options.resume` training continues from it, with bit-identical results on a CPU with the same number of threads.
+    Files in `folder`: `<name>.safetensors` (weights and provenance), `<name>.csv` (curves), `<name>.spent.json` (time)
+    and, where the recipe has a moving average of weights, `<name>.ema.safetensors`. After every epoch
+    `<name>.resume.pt` is replaced; with `options.resume` training continues from it, with bit-identical results on a
+    CPU with the same number of threads.
     All randomness comes from the recipe's seed; the states of the global generators are restored afterwards.
 
     Args:
@@ -96,10 +98,11 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
         run.restore()
         run.begin(replaced)
         while len(run.ledger.history) < recipe.epochs:
-            epoch = run.epoch()
-            if options.on_epoch is not None:
-                options.on_epoch(epoch)
-            run.save()
+            with timed(ledger.weights_path(), write=accelerator.is_main_process):
+                epoch = run.epoch()
+                if options.on_epoch is not None:
+                    options.on_epoch(epoch)
+                run.save()
         return run.finish()
 
 
