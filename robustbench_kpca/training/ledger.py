@@ -69,14 +69,14 @@ def columns() -> list[str]:
     `loss` and `train_accuracy` are of the training itself: augmented, mixed or attacked images, smoothed targets, and
     weights that change meanwhile. `val_loss` is the mean cross-entropy of the held-out labels after the epoch, without
     smoothing and penalties. Each score that some task has is a column; `ema_val_` are of averaged weights, `val_adv_`
-    of held-out images under the recipe's attack at its full radius.
+    of held-out images under the recipe's attack at its full radius, `val_stronger_` under a stronger one.
     """
     tasks = [list(TASKS.get(name).scores) for name in TASKS.names()]
     main = ["loss", *dict.fromkeys(names[0] for names in tasks if names)]
     held_out: list[str] = []
     for name in dict.fromkeys(["loss", *(name for names in tasks for name in names)]):
         held_out += [f"val_{name}", f"ema_val_{name}"] if name in main else [f"val_{name}"]
-    attacked = [f"val_adv_{name}" for name in main]
+    attacked = [f"val_{attack}_{name}" for attack in ("adv", "stronger") for name in main]
     return [*_FIRST, *held_out, *attacked, _LAST]
 
 
