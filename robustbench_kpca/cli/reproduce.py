@@ -43,6 +43,7 @@ def reproduce(
         bool, typer.Option("--train/--trained", help="Train what is missing, or evaluate only what is trained.")
     ] = True,
     processes: Processes = 1,
+    pages: Annotated[bool, typer.Option("--pages", help="Run nothing; write the pages of what is there.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Only say what is done, open or absent.")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder of results; by default reproduced/PACK.")
@@ -86,9 +87,10 @@ def reproduce(
         return
     settings = Settings(where, seconds, train, audited.level, workers=workers, processes=processes)
     require_writable(roles.out)
-    with _console.progress(quiet=quiet or json) as start:
-        reporter = ConsoleReporter(start, quiet=quiet or json)
-        after = run(steps, roles, settings, reporter)
+    after = steps
+    if not pages:
+        with _console.progress(quiet=quiet or json) as start:
+            after = run(steps, roles, settings, ConsoleReporter(start, quiet=quiet or json))
     page = write_pages(items, after, roles)
     if json:
         _console.show_json([_row(one) for one in after])

@@ -27,14 +27,14 @@ def rows(item: Cost, roles: Roles, records: Sequence[Record]) -> list[list[str]]
         mine = [one for one in records if one.spec.model.name in {model.name for model in models}]
         trained = [model for model in models if model.training is not None and roles.weights(model.training).is_file()]
         if mine or trained:
-            found.append([roles.title(arm), *_of_trainings(models, trained, roles), *_of_records(mine, trained, roles)])
+            found.append([roles.title(arm), _trainings(models, trained), *_of_records(mine, trained, roles)])
     return found
 
 
-def _of_trainings(models: Sequence[Model], trained: Sequence[Model], roles: Roles) -> list[str]:
+def _trainings(models: Sequence[Model], trained: Sequence[Model]) -> str:
     if all(model.training is None for model in models):
-        return ["bundled"]
-    return [f"{len(trained)} of {len(models)}"]
+        return "bundled"
+    return f"{len(trained)} of {len(models)}"
 
 
 def _of_records(records: Sequence[Record], trained: Sequence[Model], roles: Roles) -> list[str]:

@@ -26,7 +26,7 @@ def audit(*flags):
 def record(right, found):
     """A record of an attack that leaves the images `right`."""
     columns = {"sample": np.array([f"s{i}" for i in range(N)], object), "label": np.zeros(N, np.int64)}
-    columns |= {"clean_prediction": np.zeros(N, np.int64), "success": ~right}
+    columns |= {"broken_by": np.where(right, "", "pgd").astype(object)}
     outcomes = Outcomes("classification", "attack", columns)
     metric = metric_for("robust_accuracy")
     return SimpleNamespace(

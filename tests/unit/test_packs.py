@@ -320,8 +320,8 @@ def test_a_training_of_a_pack_goes_on_from_its_last_epoch(two_turns, tmp_path, m
     weights = roles.weights(step.step.training)
 
     class Stops:
-        def start(self, title):  # noqa: ARG002
-            def told(done, total, **news):  # noqa: ARG001
+        def start(self, title):
+            def told(done, total, **news):
                 if news["stage"] == "epoch 2/2":
                     raise KeyboardInterrupt
 
@@ -334,7 +334,7 @@ def test_a_training_of_a_pack_goes_on_from_its_last_epoch(two_turns, tmp_path, m
     assert spent.epochs == 1
     left = Estimator(roles, "cpu").seconds(step.step)
     assert left == pytest.approx(spent.seconds), "one epoch of two is left, as long as the first"
-    quiet = SimpleNamespace(start=lambda title: lambda *news, **more: None)  # noqa: ARG005
+    quiet = SimpleNamespace(start=lambda title: lambda *news, **more: None)
     assert run([step], roles, Settings(), quiet)[0].state == "done"
     assert read_spent(weights).epochs == 2
     whole = Roles(roles.name, roles.pack, "embedded", tmp_path / "whole", {}, {})
