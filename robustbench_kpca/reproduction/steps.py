@@ -10,6 +10,7 @@ from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.diagnostics.epochs import load_trajectory
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.records.record import find_records
+from robustbench_kpca.records.spot_check import FILE, load_spot_check
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Evaluation
 from robustbench_kpca.report.matching import fill, read
@@ -151,7 +152,9 @@ def board_of(name: str, table: Table, roles: Roles) -> Board:
     """Fill a table with the records that are there."""
     records, command = roles.out / "records", f"{roles.command} --item {name}"
     contents = read(find_records(records) if records.is_dir() else [], roles.known_records)
-    return fill(name, board_spec(table, roles), contents, f"{name} of {roles.name}", command, f"{command} --plan")
+    board = fill(name, board_spec(table, roles), contents, f"{name} of {roles.name}", command, f"{command} --plan")
+    check = roles.out / FILE
+    return replace(board, spot_check=load_spot_check(check)) if check.is_file() else board
 
 
 def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
