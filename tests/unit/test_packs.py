@@ -381,3 +381,21 @@ def test_what_a_row_costs(two_turns, tmp_path, few_resamples):
     assert trained[6:9] == [str(len(records)), f"{sum(r.passes.forwards for r in records):,}",
                             f"{sum(r.passes.backwards for r in records):,}"]  # fmt: skip
     assert "<td" in (out / "table-3" / "index.html").read_text()
+
+
+def test_a_cell_of_the_board_of_cifar10_is_remade_by_its_command(tmp_path, few_resamples, monkeypatch):
+    """At the embedded scale, on few images, of the models that need no training."""
+    monkeypatch.chdir(tmp_path)
+    words = ["reproduce", "cifar10", "--scale", "embedded", "--table", "5", "--trained", "--limit", "6"]
+    assert main([*words, "-o", "out", "--audit", "none", "-q"]) == 0
+    page = Path("out/table-5/index.html").read_text()
+    shown = [html.unescape(one) for one in re.findall(r'<code class="command">(.*?)</code>', page)]
+    command = next(one for one in shown if "rpc_symvit_digits_adv" in one and "teo2024-corrected-pgd" in one)
+    assert main([*shlex.split(command)[1:], "--out", "again", "-q"]) == 0
+    again = load_record(find_records("again")[0])
+    board = json.loads(Path("out/table-5/board.json").read_text())
+    row = next(one for one in board["rows"] if one["model"] == "RPC-SymViT, first layer, adversarial")
+    cell = next(one for one in row["cells"] if one is not None and one["column"] == "PGD, corrected")
+    assert again.metrics["robust_accuracy"].value == cell["value"]
+    assert (again.metrics["robust_accuracy"].low, again.spec.data.n) == (cell["low"], cell["n"])
+    assert board["answers"] == []
