@@ -99,6 +99,15 @@ def test_what_audits_say(how, said):
     assert said in answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}, **how), ASKED)[1]
 
 
+def test_rows_of_several_trainings_share_a_rank_where_their_spread_does_not_tell_them_apart():
+    clear = board({"Plain": 0.30, "RPC": 0.50, "Identity": 0.31})
+    assert clear.ranks == {"RPC": 1, "Identity": 2, "Plain": 2}
+    assert set(board({"Plain": 0.40, "RPC": 0.42, "Identity": 0.41}, spread=0.05).ranks.values()) == {1}
+    mixed = [run for run in clear.runs if run.model not in ("RPC-s1", "RPC-s2")]
+    alone = Board("b", clear.spec, tuple(mixed), "", "")
+    assert alone.ranks["Plain"] == 1, "one training is not compared with three, however large the difference"
+
+
 def test_rows_without_records():
     made = board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3})
     only = [run for run in made.runs if run.model.startswith("Plain")]
