@@ -11,9 +11,7 @@ from robustbench_kpca.diagnostics.figures import trajectory
 from robustbench_kpca.diagnostics.pages import write_comparison
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import safe_name, write_atomic
-from robustbench_kpca.records.record import Record, find_records
 from robustbench_kpca.report.curves import draw_curves, read_curves
-from robustbench_kpca.report.matching import read
 from robustbench_kpca.report.render import write_board
 from robustbench_kpca.reproduction.cost import rows as cost_rows
 from robustbench_kpca.reproduction.cost import write_cost
@@ -92,9 +90,7 @@ def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles)
 
 
 def _write_cost(name: str, item: Cost, roles: Roles) -> bool:
-    folder = roles.out / "records"
-    contents = read(find_records(folder) if folder.is_dir() else [], roles.known_records)
-    found = cost_rows(item, roles, [one for one in contents if isinstance(one, Record)])
+    found = cost_rows(item, roles, roles.records())
     if found:
         write_cost(item, found, roles.out / name)
     return bool(found)

@@ -12,7 +12,8 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.files import name_with_seed
 from robustbench_kpca.models.bundle import bundled
-from robustbench_kpca.report.matching import Content
+from robustbench_kpca.records.record import SUFFIX, Record
+from robustbench_kpca.report.matching import Content, read
 from robustbench_kpca.reproduction.pack import Arm, Pack, Samples, Scale, ScaleName
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.training.spent import Spent, read_spent
@@ -72,6 +73,12 @@ class Roles:
     def weights(self, training: Training) -> Path:
         """Return the file of a training's weights, which may also be put there by hand."""
         return self.out / "trainings" / training.name / f"{training.name}.safetensors"
+
+    def records(self) -> list[Record]:
+        """Return the records of this run that are there."""
+        folder = self.out / "records"
+        files = sorted(folder.rglob(f"*{SUFFIX}")) if folder.is_dir() else []
+        return [one for one in read(files, self.known_records) if isinstance(one, Record)]
 
     def spent(self, training: Training) -> Spent | None:
         """Return the time that a training took so far; None where it is not written."""

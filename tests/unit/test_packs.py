@@ -12,6 +12,7 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.records.record import find_records, load_record
+from robustbench_kpca.report.board_spec import Evaluation
 from robustbench_kpca.reproduction.estimate import Estimator
 from robustbench_kpca.reproduction.pack import Open, Table, load_pack
 from robustbench_kpca.reproduction.roles import NO_STAND_IN, Roles
@@ -399,3 +400,31 @@ def test_a_cell_of_the_board_of_cifar10_is_remade_by_its_command(tmp_path, few_r
     assert again.metrics["robust_accuracy"].value == cell["value"]
     assert (again.metrics["robust_accuracy"].low, again.spec.data.n) == (cell["low"], cell["n"])
     assert board["answers"] == []
+
+
+def recorded(kind, metric, high, name="m", **resolved):
+    usual = {"norm": "linf", "space": "pixel", "clip": True, "labels": "true", "policy": "stop_at_first"}
+    protocol = SimpleNamespace(resolved=usual | resolved)
+    spec = SimpleNamespace(model=SimpleNamespace(name=name), data=SimpleNamespace(name="digits"), protocol=protocol)
+    return SimpleNamespace(kind=kind, spec=spec, metrics={metric: SimpleNamespace(high=high)})
+
+
+@pytest.mark.parametrize(
+    ("records", "share"),
+    [
+        ([], 1.0),
+        ([recorded("clean", "clean_accuracy", 0.9)], 0.9),
+        ([recorded("clean", "clean_accuracy", 0.9), recorded("attack", "robust_accuracy", 0.2, eps=2 / 255)], 0.2),
+        ([recorded("attack", "robust_accuracy", 0.1, eps=8 / 255)], 1.0),
+        ([recorded("attack", "robust_accuracy", 0.1, eps=1 / 255, norm="l2")], 1.0),
+        ([recorded("attack", "robust_accuracy", 0.1, eps=1 / 255, policy="last")], 1.0),
+        ([recorded("attack", "robust_accuracy", 0.1, name="another", eps=1 / 255)], 1.0),
+    ],
+)
+def test_samples_that_a_weaker_attack_broke_cost_no_time(records, share):
+    roles = SimpleNamespace(records=lambda: records)
+    step = SimpleNamespace(
+        model=SimpleNamespace(name="m"),
+        evaluation=Evaluation("autoattack-linf-8_255", "digits", "test", eps="4/255"),
+    )
+    assert Estimator(roles, "cpu")._unbroken(step) == share
