@@ -11,7 +11,9 @@ from robustbench_kpca.diagnostics.figures import trajectory
 from robustbench_kpca.diagnostics.pages import write_comparison
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import safe_name, write_atomic
+from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.curves import draw_curves, read_curves
+from robustbench_kpca.report.markdown import prose
 from robustbench_kpca.report.render import write_board
 from robustbench_kpca.reproduction.cost import rows as cost_rows
 from robustbench_kpca.reproduction.cost import write_cost
@@ -36,7 +38,11 @@ def write_pages(items: Mapping[str, Item], planned: Sequence[Planned], roles: Ro
         rows.append(_row(name, item, planned, trouble, page=pages[name]))
     absent = reasons(planned)
     scale = roles.intro
+    asked = {name: item for name, item in items.items() if isinstance(item, Table) and item.question and pages[name]}
+    said = [(name, text) for name, item in asked.items() for text in answers(board_of(name, item, roles))]
     text = [f"# {pack.title}", "", f"{pack.source}. {pack.intro.strip()}", "", scale, ""]
+    text += [f"- [{name}]({name}/{README}): **{prose(found)}**" for name, found in said]
+    text += [""] if said else []
     linked = [[f"[{row[0]}]({row[0]}/{README})" if pages[row[0]] else row[0], *row[1:]] for row in rows]
     text += [tabulate(linked, HEADS, tablefmt="pipe"), ""]
     if absent:
@@ -45,7 +51,7 @@ def write_pages(items: Mapping[str, Item], planned: Sequence[Planned], roles: Ro
     write_atomic(roles.out / README, "\n".join(text).encode())
     page = render(
         "pack.html.j2", "reproduction", title=pack.title, pack=pack, scale=scale, heads=HEADS, rows=rows, pages=pages,
-        absent=absent, command=roles.command,
+        absent=absent, said=said, command=roles.command,
     )  # fmt: skip
     write_atomic(roles.out / PAGE, page.encode())
     return roles.out / README

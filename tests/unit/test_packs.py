@@ -280,7 +280,8 @@ def two_turns(own):
     (own / "table-1.toml").write_text(dear)
     cheap = CHEAP.format(title="Cheap", turn=0, protocol="clean", metric="clean_accuracy")
     attack = '[[column]]\ntitle = "FGSM"\nsamples = "val"\nprotocol = "attack"\nmetric = "robust_accuracy"\n'
-    (own / "table-2.toml").write_text(cheap.replace("[[column]]", f"{attack}\n[[column]]"))
+    asked = '[[question]]\nsubject = "trained"\nbaseline = "plain"\nablation = "plain"\ncolumn = "Clean"\n'
+    (own / "table-2.toml").write_text(cheap.replace("[[column]]", f"{asked}\n{attack}\n[[column]]"))
     return own
 
 
@@ -382,6 +383,8 @@ def test_what_a_row_costs(two_turns, tmp_path, few_resamples):
     assert trained[6:9] == [str(len(records)), f"{sum(r.passes.forwards for r in records):,}",
                             f"{sum(r.passes.backwards for r in records):,}"]  # fmt: skip
     assert "<td" in (out / "table-3" / "index.html").read_text()
+    for page in ("README.md", "index.html", "table-2/README.md", "table-2/index.html"):
+        assert "Clean: Trained reaches" in (out / page).read_text()
 
 
 def test_a_cell_of_the_board_of_cifar10_is_remade_by_its_command(tmp_path, few_resamples, monkeypatch):
