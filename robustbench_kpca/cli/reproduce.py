@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Audited, AuditLevel, Device, GridWorkers, Json, Presets, Quiet
+from robustbench_kpca.cli._options import Audited, AuditLevel, Device, GridWorkers, Json, Presets, Processes, Quiet
 
 if TYPE_CHECKING:
     from robustbench_kpca.reproduction.pack import Item, ScaleName
@@ -33,8 +33,17 @@ def reproduce(
     ] = "",
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many samples in every set.")] = None,
     budget: Annotated[
-        str, typer.Option(help="Time, such as 30min or 2h: a step that would exceed it is not begun.")
+        str,
+        typer.Option(
+            help="Time, such as 30min or 2h: the most valuable steps are done first, and a step that would exceed the "
+            "time is not begun."
+        ),
     ] = "",
+    train: Annotated[
+        bool, typer.Option("--train/--trained", help="Train what is missing, or evaluate only what is trained.")
+    ] = True,
+    processes: Processes = 1,
+    pages: Annotated[bool, typer.Option("--pages", help="Run nothing; write the pages of what is there.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Only say what is done, open or absent.")] = False,
     statements: Annotated[
         bool,
@@ -63,8 +72,8 @@ def reproduce(
     from robustbench_kpca.reproduction.roles import Roles
     from robustbench_kpca.reproduction.run import Settings, run
     from robustbench_kpca.reproduction.statements import load_statements
+    from robustbench_kpca.reproduction.steps import most_valuable_first, reasons
     from robustbench_kpca.reproduction.steps import plan as plan_steps
-    from robustbench_kpca.reproduction.steps import reasons
 
     name, content, items = load_pack(pack)
     wanted = [*item, *(f"table-{number}" for number in table), *(f"figure-{number}" for number in figure)]
@@ -80,13 +89,16 @@ def reproduce(
         return
     where, seconds = device or best_device(), _parse_time(budget)
     steps = plan_steps(items, roles)
+    steps = steps if seconds is None else most_valuable_first(steps)
     if plan:
         _show(steps, roles, where, json=json)
         return
+    settings = Settings(where, seconds, train, audited.level, workers=workers, processes=processes)
     require_writable(roles.out)
-    with _console.progress(quiet=quiet or json) as start:
-        reporter = ConsoleReporter(start, quiet=quiet or json)
-        after = run(steps, roles, Settings(where, seconds, audited.level, workers=workers), reporter)
+    after = steps
+    if not pages:
+        with _console.progress(quiet=quiet or json) as start:
+            after = run(steps, roles, settings, ConsoleReporter(start, quiet=quiet or json))
     beside = not wanted and load_statements(pack) is not None
     page = write_pages(items, after, roles, statements=beside)
     if beside:

@@ -18,6 +18,7 @@ from robustbench_kpca.models.checkpoint import save_checkpoint
 from robustbench_kpca.models.mixing import densities
 from robustbench_kpca.tasks import TASKS
 from robustbench_kpca.training.machine import Machine
+from robustbench_kpca.training.spent import spent_file
 from robustbench_kpca.types import Images
 
 
@@ -68,14 +69,14 @@ def columns() -> list[str]:
     `loss` and `train_accuracy` are of the training itself: augmented, mixed or attacked images, smoothed targets, and
     weights that change meanwhile. `val_loss` is the mean cross-entropy of the held-out labels after the epoch, without
     smoothing and penalties. Each score that some task has is a column; `ema_val_` are of averaged weights, `val_adv_`
-    of held-out images under the recipe's attack at its full radius.
+    of held-out images under the recipe's attack at its full radius, `val_stronger_` under a stronger one.
     """
     tasks = [list(TASKS.get(name).scores) for name in TASKS.names()]
     main = ["loss", *dict.fromkeys(names[0] for names in tasks if names)]
     held_out: list[str] = []
     for name in dict.fromkeys(["loss", *(name for names in tasks for name in names)]):
         held_out += [f"val_{name}", f"ema_val_{name}"] if name in main else [f"val_{name}"]
-    attacked = [f"val_adv_{name}" for name in main]
+    attacked = [f"val_{attack}_{name}" for attack in ("adv", "stronger") for name in main]
     return [*_FIRST, *held_out, *attacked, _LAST]
 
 
@@ -113,6 +114,7 @@ class Ledger:
         """
         if fresh:
             self.resume_path.unlink(missing_ok=True)
+            spent_file(self.weights_path()).unlink(missing_ok=True)
             return False
         return self.check(resume=resume)
 
