@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from robustbench_kpca.data.io.lock import locked
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.shards import SUFFIX as SHARD
 from robustbench_kpca.files import replace_file
+from robustbench_kpca.lock import locked
 from robustbench_kpca.records.record import SUFFIX as RECORD
 from robustbench_kpca.records.record import load_record
 

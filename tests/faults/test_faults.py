@@ -182,7 +182,7 @@ def test_a_second_run_of_one_record_is_refused(toy, digits, tmp_path):
     with pytest.raises(EvaluationError):
         run(toy, digits, tmp_path / "out")
     [folder] = [one.folder for one in unfinished(tmp_path / "out")]
-    program = "import sys, time, pathlib; from robustbench_kpca.data.io.lock import locked\n"
+    program = "import sys, time, pathlib; from robustbench_kpca.lock import locked\n"
     program += "with locked(pathlib.Path(sys.argv[1]), wait=False): print('held', flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", program, str(folder / "lock")], stdout=subprocess.PIPE) as other:
         other.stdout.readline()
