@@ -210,3 +210,21 @@ def without_seed(name: str) -> tuple[str, int | None]:
 def sha256(data: bytes) -> str:
     """Hexadecimal SHA-256 of `data`."""
     return hashlib.sha256(data).hexdigest()
+
+
+def sealed(data: bytes) -> bytes:
+    """Put the SHA-256 of the data before them, as a line of its own."""
+    return f"{sha256(data)}\n".encode() + data
+
+
+def unsealed(content: bytes) -> bytes:
+    """Return what `sealed` was given.
+
+    Raises:
+        ValueError: the content is truncated or altered.
+
+    """
+    digest, _, data = content.partition(b"\n")
+    if digest != sha256(data).encode():
+        raise ValueError("its SHA-256 does not fit")
+    return data

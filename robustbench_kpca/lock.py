@@ -235,13 +235,15 @@ def holder_of(path: Path) -> Holder | None:
 
 @contextmanager
 def locked(path: Path, *, wait: bool) -> Iterator[Lock]:
-    """Hold the lock `path`; its folder is made. If another process holds it, wait or refuse.
+    """Hold the lock `path`. Its folder is made, and deleted again if nothing else was written to it.
+
+    If another process holds the lock, wait or refuse.
 
     Raises:
         BadInputError: the folder is not writable, or another process holds the lock and `wait` is false.
 
     """
-    lock = Lock(path)
+    lock, existed = Lock(path), path.parent.exists()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(wait=wait)
@@ -251,3 +253,6 @@ def locked(path: Path, *, wait: bool) -> Iterator[Lock]:
         yield lock
     finally:
         lock.release()
+        if not existed:
+            with suppress(OSError):
+                path.parent.rmdir()
