@@ -30,6 +30,7 @@ from robustbench_kpca.cli._options import (
     Seed,
     Settings,
     Size,
+    StallMinutes,
     Tf32,
     Untrained,
 )
@@ -111,6 +112,7 @@ def evaluate(
     ] = None,
     workers: GridWorkers = None,
     processes: Processes = 1,
+    stall_minutes: StallMinutes = 10.0,
     device: Device = None,
     compile_: Compile = None,
     tf32: Tf32 = False,
@@ -159,6 +161,7 @@ def evaluate(
         Acceleration(compile_, tf32),
         keep_adversarial,
         processes,
+        stall_minutes,
     )
     request = DataRequest(data, split, limit, against, subset, bad_images.value, cache, size)
     loggers = open_loggers(log)

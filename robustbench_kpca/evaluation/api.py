@@ -18,7 +18,7 @@ from robustbench_kpca.evaluation.attacked import attack_all
 from robustbench_kpca.evaluation.command import call
 from robustbench_kpca.evaluation.given import data_for, named_model
 from robustbench_kpca.evaluation.measure import measure_attack, measure_together
-from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.options import STALL_MINUTES, RunOptions
 from robustbench_kpca.evaluation.processes import Processes
 from robustbench_kpca.evaluation.trial import NamedModel, runner_for
 from robustbench_kpca.inference.acceleration import Acceleration, accelerated
@@ -78,6 +78,7 @@ def evaluate(
     batch_size: int | None = None,
     workers: int | None = None,
     processes: int = 1,
+    stall_minutes: float = STALL_MINUTES,
     device: str | None = None,
     out: Path | str | None = None,
     fresh: bool = False,
@@ -110,6 +111,7 @@ def evaluate(
         batch_size: see `RunOptions`.
         workers: see `RunOptions`.
         processes: see `RunOptions`; a model that is an object must be one that can be pickled.
+        stall_minutes: see `RunOptions`.
         device: see `RunOptions`.
         out: see `RunOptions`.
         fresh: see `RunOptions`.
@@ -148,6 +150,7 @@ def evaluate(
         Acceleration(compile, tf32),
         keep_adversarial,
         processes,
+        stall_minutes,
     )
     asked = [protocol] if isinstance(protocol, str) else list(protocol)
     prepared = [(one, *prepare(one, overrides)) for one in asked]

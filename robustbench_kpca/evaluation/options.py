@@ -1,5 +1,6 @@
 """Options of a run that do not depend on the models, data or protocols: seed, batch size, device, folders."""
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,9 @@ from robustbench_kpca.inference.acceleration import PLAIN, Acceleration
 
 LIMITS = {"seed": (0, 2**63 - 1), "batch_size": (1, 65_536), "processes": (1, 1024)}
 """Smallest and largest value; a larger batch is a slip of the keyboard."""
+
+STALL_MINUTES = 10.0
+"""A batch of the attack loop is one forward and one backward pass, seconds even on a slow machine."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +35,12 @@ class RunOptions:
         keep_adversarial: number of samples whose images are kept beside the record of an attack; 0: none.
         processes: number of processes that evaluate parts of the data at once, one thread each; 1: this process alone.
             It does not change results.
+        stall_minutes: with several processes, one that finishes no batch for so many minutes is killed, and its shard
+            has failed; 0: never. It does not change results.
 
     Raises:
-        BadInputError: seed, batch size or processes is not an integer in its range; or images are to be kept by several
-            processes.
+        BadInputError: seed, batch size or processes is not an integer in its range; `stall_minutes` is negative; or
+            images are to be kept by several processes.
 
     """
 
@@ -49,6 +55,7 @@ class RunOptions:
     acceleration: Acceleration = PLAIN
     keep_adversarial: int = 0
     processes: int = 1
+    stall_minutes: float = STALL_MINUTES
 
     def __post_init__(self) -> None:
         size = 1 if self.batch_size is None else self.batch_size
@@ -56,6 +63,8 @@ class RunOptions:
             least, most = LIMITS[name]
             if type(value) is not int or not least <= value <= most:
                 raise BadInputError(f"{name} = {value!r}", expected=f"an integer from {least} to {most:,}")
+        if not 0 <= self.stall_minutes < math.inf:
+            raise BadInputError(f"stall_minutes = {self.stall_minutes}", expected="a number of minutes, or 0 for never")
         if self.processes > 1 and self.keep_adversarial:
             raise BadInputError(
                 f"images of {self.keep_adversarial} samples to keep, and {self.processes} processes",
@@ -76,10 +85,11 @@ class RunOptions:
         acceleration: Acceleration = PLAIN,
         keep_adversarial: int = 0,
         processes: int = 1,
+        stall_minutes: float = STALL_MINUTES,
     ) -> "RunOptions":
         """Build options from the arguments of a call; paths may be strings."""
         record_folder, frost = (None if folder is None else Path(folder) for folder in (out, frost_folder))
         return cls(
             seed, batch_size, workers, device, record_folder, fresh, tuple(allow), frost, acceleration,
-            keep_adversarial, processes,
+            keep_adversarial, processes, stall_minutes,
         )  # fmt: skip

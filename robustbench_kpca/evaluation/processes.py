@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from socket import gethostname
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -19,12 +20,14 @@ import torch
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
 from robustbench_kpca.evaluation.backend import IncompleteError, Task, Work
 from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.pace import Turn, time_left
 from robustbench_kpca.evaluation.schedule import Schedule
-from robustbench_kpca.evaluation.shard_folder import State, folder_of, held, write_state
+from robustbench_kpca.evaluation.shard_folder import EVERY, State, folder_of, held, next_attempt, write_state
 from robustbench_kpca.evaluation.shards import Made, Shard, merge, plan_shards, read_shard, shard_size
 from robustbench_kpca.evaluation.trial import Trial
 from robustbench_kpca.evaluation.worker import GRACE, serve
 from robustbench_kpca.files import sha256
+from robustbench_kpca.lock import Lock
 from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Attack, cells_of
 from robustbench_kpca.records.differences import only
@@ -46,7 +49,8 @@ class _Worker:
     ready: bool = False
     work: bytes | None = None
     shard: Shard | None = None
-    done: int = 0
+    turn: Turn | None = None
+    why: str = ""
 
 
 class Processes:
@@ -97,28 +101,27 @@ class Processes:
         passes = None if isinstance(trial.scenario, Attack) else len(cells)
         shards = plan_shards(ids, key, shard_size(len(ids), spec.batch_size, passes))
         folder = folder_of(out, spec.stem(), key)
-        data = f"{spec.data.name} {spec.data.split}"
-        state = State(spec.model.name, data, spec.protocol.name, len(ids), len(shards))
+        state = replace(trial.state(len(shards)), attempt=next_attempt(folder))
         work = Work(
             trial.request or trial.runner.model, trial.data, trial.scenario, options, spec, str(folder.resolve())
         )
-        with held(folder):
-            run = _Run(folder, shards, state, len(cells), progress)
+        with held(folder) as lock:
+            run = _Run(folder, shards, state, len(cells), progress, lock)
             if run.schedule.open:
                 tasks = {
                     shard: Task(shard, _part(smaller, ids[shard.first : shard.last])) for shard in run.schedule.waiting
                 }
-                self._carry_out(run, _pickled(work), tasks)
+                self._carry_out(run, _pickled(work), tasks, options.stall_minutes)
             run.require_complete()
             table = task_named(trial.data.task).table(trial.scenario.kind)
             return merge(folder, shards, table, cells), run.sum()
 
-    def _carry_out(self, run: "_Run", work: bytes, tasks: dict[Shard, Task]) -> None:
+    def _carry_out(self, run: "_Run", work: bytes, tasks: dict[Shard, Task], stall_minutes: float) -> None:
         """Give out the open shards until none is left."""
         while run.schedule.open:
             for worker in list(self.workers):
                 if worker.ready and worker.shard is None and (shard := run.schedule.next()) is not None:
-                    worker.shard, worker.done = shard, 0
+                    worker.shard, worker.turn = shard, Turn(run.rows_of(shard), gethostname(), worker.process.pid or 0)
                     run.tell(self.workers)
                     self._order(worker, work, tasks[shard], run)
             while len(self.workers) < min(self.count, run.schedule.open):
@@ -127,6 +130,7 @@ class Processes:
             ready = wait([worker.pipe for worker in self.workers], _LOOK if pause is None else min(pause, _LOOK))
             for worker in [one for one in self.workers if one.pipe in ready]:
                 self._hear(worker, run)
+            self._end_silent(stall_minutes)
             run.report(self.workers)
         run.tell(self.workers)
 
@@ -158,7 +162,8 @@ class Processes:
             worker.ready, self.deaths = True, 0
             return
         if kind == "progress":
-            worker.done = content
+            if worker.turn is not None:
+                worker.turn.heard(content)
             return
         if kind == "refused":
             raise content
@@ -167,8 +172,18 @@ class Processes:
             run.finished(worker.shard, content)
         else:
             run.failed(worker.shard, content)
-        worker.shard = None
+        worker.shard = worker.turn = None
         run.tell(self.workers)
+
+    def _end_silent(self, minutes: float) -> None:
+        """Kill processes that have finished no batch for so many minutes; their shards have failed."""
+        for worker in self.workers:
+            if worker.turn is not None and minutes and worker.turn.look() > 60 * minutes and not worker.why:
+                worker.why = (
+                    f"finished no batch for {minutes:g} minutes and was killed (--stall-minutes {2 * minutes:g} waits "
+                    "longer)"
+                )
+                worker.process.kill()
 
     def _lost(self, worker: _Worker, run: "_Run") -> None:
         """Take note of a process that has died."""
@@ -177,7 +192,7 @@ class Processes:
         code = worker.process.exitcode
         how = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"ended with code {code}"
         if worker.shard is not None:
-            run.failed(worker.shard, f"its process {how}")
+            run.failed(worker.shard, f"its process {worker.why or how}")
         self.deaths += not worker.ready
         if self.deaths >= _DEATHS:
             raise EvaluationError(
@@ -204,16 +219,17 @@ class _Run:
     """The shards of one record, and what has become of them."""
 
     def __init__(
-        self, folder: Path, shards: Sequence[Shard], state: State, rows: int, progress: Progress | None
+        self, folder: Path, shards: Sequence[Shard], state: State, rows: int, progress: Progress | None, lock: Lock
     ) -> None:
-        self.folder, self.shards, self.state, self.rows, self.progress = folder, shards, state, rows, progress
+        self.folder, self.shards, self.rows, self.progress, self.lock = folder, shards, rows, progress, lock
+        self.state = replace(state, rows=rows * state.samples)
         self.made: dict[Shard, Made] = {}
         self.before: dict[Shard, Made] = {}  # by an earlier attempt
         for shard in shards:
             if (found := read_shard(folder, shard)) is not None:
                 self.before[shard] = found[0]
         self.schedule = Schedule([shard for shard in shards if shard not in self.before])
-        write_state(folder, state)
+        self.tell([])
 
     def finished(self, shard: Shard, made: Made) -> None:
         """Take note of a shard whose file is written."""
@@ -224,22 +240,40 @@ class _Run:
         """Take note of a failed attempt."""
         self.schedule.failed(shard, why)
 
+    def rows_of(self, shard: Shard) -> int:
+        """Return the number of rows of a shard."""
+        return self.rows * (shard.last - shard.first)
+
     def tell(self, workers: Sequence[_Worker]) -> None:
-        """Write for `rbk status` what runs and what failed."""
-        running = {one.shard.name: one.process.pid or 0 for one in workers if one.shard is not None}
-        failed = {shard.name: why for shard, why in self.schedule.given_up.items()}
-        write_state(self.folder, replace(self.state, running=running, failed=failed))
+        """Write for `rbk status` how far this is, what runs and what failed."""
+        self.told = time.monotonic()
+        busy = {one.shard.name: one.turn for one in workers if one.shard is not None and one.turn is not None}
+        finished = self.before | self.made
+        done = sum(map(self.rows_of, finished)) + sum(turn.done for turn in busy.values())
+        costs = [(self.rows_of(shard), made.seconds) for shard, made in finished.items()]
+        write_state(self.folder, replace(
+            self.state, running={name: turn.running() for name, turn in busy.items()}, done=done,
+            failed={shard.name: why for shard, why in self.schedule.given_up.items()}, measured=len(costs),
+            left=time_left(self.state.rows - done, costs, len(busy)),
+        ))  # fmt: skip
 
     def report(self, workers: Sequence[_Worker]) -> None:
-        """Tell the progress of all processes together."""
+        """Tell the progress of all processes together.
+
+        Raises:
+            EvaluationError: another process has taken over this record.
+
+        """
+        self.lock.require()
+        if time.monotonic() - self.told >= EVERY:
+            self.tell(workers)
         if self.progress is None:
             return
         finished = [*self.before, *self.made]
-        done = self.rows * sum(shard.last - shard.first for shard in finished)
-        busy = [worker for worker in workers if worker.shard is not None]
+        turns = [worker.turn for worker in workers if worker.turn is not None]
         self.progress(
-            done + sum(worker.done for worker in busy), self.rows * self.state.samples,
-            stage=f"{len(finished)} of {len(self.shards)} shards, {len(busy)} processes",
+            sum(map(self.rows_of, finished)) + sum(turn.done for turn in turns), self.state.rows,
+            stage=f"{len(finished)} of {len(self.shards)} shards, {len(turns)} processes",
             result=f"{len(self.schedule.given_up)} shards failed" if self.schedule.given_up else "",
         )  # fmt: skip
 
