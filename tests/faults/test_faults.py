@@ -131,7 +131,7 @@ def test_finished_shards_are_kept_and_damaged_ones_are_made_again(toy, digits, t
     kept = shards(tmp_path / "out")
     kept[1].write_bytes(kept[1].read_bytes()[:-7])
     told = []
-    monkeypatch.setattr("robustbench_kpca.evaluation.processes.Schedule.finished", lambda self, shard: (
+    monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.Schedule.finished", lambda self, shard: (
         told.append(shard.first), self.running.remove(shard)
     ))  # fmt: skip
     run(toy, digits, tmp_path / "out")
