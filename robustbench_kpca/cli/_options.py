@@ -118,6 +118,14 @@ Processes = Annotated[
         "cluster. Outcomes are those of one process with one thread.",
     ),
 ]
+StallMinutes = Annotated[
+    float,
+    typer.Option(
+        min=0.0,
+        help="With several processes: one that finishes no batch for so many minutes is killed and its part is tried "
+        "again, twice; 0: never.",
+    ),
+]
 Compile = Annotated[
     str | None,
     typer.Option(

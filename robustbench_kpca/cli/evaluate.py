@@ -31,6 +31,7 @@ from robustbench_kpca.cli._options import (
     Seed,
     Settings,
     Size,
+    StallMinutes,
     Tf32,
     Untrained,
 )
@@ -113,6 +114,7 @@ def evaluate(
     workers: GridWorkers = None,
     processes: Processes = None,
     executor: Executor = None,
+    stall_minutes: StallMinutes = 10.0,
     device: Device = None,
     compile_: Compile = None,
     tf32: Tf32 = False,
@@ -167,6 +169,7 @@ def evaluate(
         keep_adversarial,
         processes,
         "torchrun" if rank is not None else executor,
+        stall_minutes,
     )
     request = DataRequest(data, split, limit, against, subset, bad_images.value, cache, size)
     loggers = open_loggers(log)

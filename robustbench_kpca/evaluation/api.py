@@ -19,7 +19,7 @@ from robustbench_kpca.evaluation.command import call
 from robustbench_kpca.evaluation.engines import engine_for
 from robustbench_kpca.evaluation.given import data_for, named_model
 from robustbench_kpca.evaluation.measure import measure_attack, measure_together
-from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.options import STALL_MINUTES, RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, runner_for
 from robustbench_kpca.inference.acceleration import Acceleration, accelerated
 from robustbench_kpca.inference.input_space import InputSpace
@@ -79,6 +79,7 @@ def evaluate(
     workers: int | None = None,
     processes: int | None = None,
     executor: str | None = None,
+    stall_minutes: float = STALL_MINUTES,
     device: str | None = None,
     out: Path | str | None = None,
     fresh: bool = False,
@@ -112,6 +113,7 @@ def evaluate(
         workers: see `RunOptions`.
         processes: see `RunOptions`; a model that is an object must be one that can be pickled.
         executor: "serial", "processes", "ray" or "ray:ADDRESS"; see `RunOptions`.
+        stall_minutes: see `RunOptions`.
         device: see `RunOptions`.
         out: see `RunOptions`.
         fresh: see `RunOptions`.
@@ -151,6 +153,7 @@ def evaluate(
         keep_adversarial,
         processes,
         executor,
+        stall_minutes,
     )
     asked = [protocol] if isinstance(protocol, str) else list(protocol)
     prepared = [(one, *prepare(one, overrides)) for one in asked]

@@ -49,7 +49,9 @@ class StoppableJournal(Journal):
         return StoppableJournal.stopping or super().due()
 
     def write(self, content: dict[str, Any]) -> None:
-        """Replace the file; end the process if it was told to stop."""
+        """Replace the file; end the process if it was told to stop, or another one has finished the record."""
+        if not self.path.parent.is_dir():
+            raise Stopped
         super().write(content)
         if StoppableJournal.stopping:
             raise Stopped

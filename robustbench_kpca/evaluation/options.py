@@ -1,5 +1,6 @@
 """Options of a run that do not depend on the models, data or protocols: seed, batch size, device, folders."""
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,9 @@ EXECUTORS = ("serial", "processes", "ray", "torchrun")
 """Who evaluates: this process, several of this machine, those of a Ray cluster, or those that torchrun started."""
 LIMITS = {"seed": (0, 2**63 - 1), "batch_size": (1, 65_536), "processes": (1, 1024)}
 """Smallest and largest value; a larger batch is a slip of the keyboard."""
+
+STALL_MINUTES = 10.0
+"""A batch of the attack loop is one forward and one backward pass, seconds even on a slow machine."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +40,12 @@ class RunOptions:
         executor: one of `EXECUTORS`; `ray:ADDRESS` is an existing cluster. `processes` has one process a core of this
             machine by default, or a CUDA device where one is asked for, and `ray` one a core or GPU of the cluster.
             None: `processes` where several are asked for, else `serial`.
+        stall_minutes: with several processes, one that finishes no batch for so many minutes is killed, and its shard
+            has failed; 0: never. It does not change results.
 
     Raises:
-        BadInputError: seed, batch size or processes is not an integer in its range; there is no such executor, or it
-            takes no number of processes; or images are to be kept by several processes.
+        BadInputError: seed, batch size or processes is not an integer in its range; `stall_minutes` is negative; there
+            is no such executor, or it takes no number of processes; or images are to be kept by several processes.
 
     """
 
@@ -55,12 +61,15 @@ class RunOptions:
     keep_adversarial: int = 0
     processes: int | None = None
     executor: str | None = None
+    stall_minutes: float = STALL_MINUTES
 
     def __post_init__(self) -> None:
         for name, value in (("seed", self.seed), ("batch_size", self.batch_size), ("processes", self.processes)):
             least, most = LIMITS[name]
             if value is not None and (type(value) is not int or not least <= value <= most):
                 raise BadInputError(f"{name} = {value!r}", expected=f"an integer from {least} to {most:,}")
+        if not 0 <= self.stall_minutes < math.inf:
+            raise BadInputError(f"stall_minutes = {self.stall_minutes}", expected="a number of minutes, or 0 for never")
         kind, address = self.engine
         if kind not in EXECUTORS or (address and kind != "ray"):
             raise BadInputError(f"executor '{self.executor}'", expected="serial, processes, ray or ray:ADDRESS")
@@ -98,10 +107,11 @@ class RunOptions:
         keep_adversarial: int = 0,
         processes: int | None = None,
         executor: str | None = None,
+        stall_minutes: float = STALL_MINUTES,
     ) -> "RunOptions":
         """Build options from the arguments of a call; paths may be strings."""
         record_folder, frost = (None if folder is None else Path(folder) for folder in (out, frost_folder))
         return cls(
             seed, batch_size, workers, device, record_folder, fresh, tuple(allow), frost, acceleration,
-            keep_adversarial, processes, executor,
+            keep_adversarial, processes, executor, stall_minutes,
         )  # fmt: skip

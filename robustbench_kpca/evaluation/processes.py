@@ -63,6 +63,13 @@ class Processes(Sharded[Piped]):
         ready = wait([worker.pipe for worker in self.workers], seconds)
         return [(worker, *_message(worker)) for worker in list(self.workers) if worker.pipe in ready]
 
+    def kill(self, worker: Piped) -> None:
+        """End a process; one that was started elsewhere is out of reach."""
+        if worker.process is not None:
+            worker.process.kill()
+            worker.process.join()
+            worker.pipe.close()
+
     def stop(self) -> None:
         """End all processes."""
         for worker in self.workers:

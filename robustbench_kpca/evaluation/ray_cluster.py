@@ -8,6 +8,7 @@ also keeps a journal there, and a lost shard goes on from that.
 import os
 import re
 import signal
+import socket
 import threading
 import time
 import warnings
@@ -34,9 +35,9 @@ class Maker:
         self.hand = Hand()
         self.work: Any = None
 
-    def ready(self) -> int:
-        """Return the number of the process."""
-        return os.getpid()
+    def ready(self) -> list[Any]:
+        """Return its machine and the number of the process."""
+        return [socket.gethostname(), os.getpid()]
 
     def make(self, work: list[Any], task: Task) -> Answer | None:
         """Make a shard; `work` holds the reference of a pickled `Work`, which is fetched if it is new."""
@@ -75,6 +76,7 @@ class RayCluster(Sharded[Actor]):
     """
 
     several_machines = True
+    hears_batches = False
 
     def __init__(self, count: int | None, address: str, *, on_gpu: bool) -> None:
         super().__init__(count or 0)
@@ -160,7 +162,11 @@ class RayCluster(Sharded[Actor]):
             said = self.ray.get(answer)
         except self.ray.exceptions.RayError as error:
             return "lost", f"was lost ({_why(error)})"
-        return ("ready", said) if isinstance(said, int) else said
+        return ("ready", said) if isinstance(said, list) else said
+
+    def kill(self, worker: Actor) -> None:
+        """End an actor."""
+        self.ray.kill(worker.handle)
 
     def stop(self) -> None:
         """End all actors, and the cluster if it was started for the run."""

@@ -1,14 +1,17 @@
 """The shards of one record while they are made: what is finished, what failed, and how far all of it is."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from robustbench_kpca.evaluation.backend import IncompleteError
+from robustbench_kpca.evaluation.pace import Turn, time_left
 from robustbench_kpca.evaluation.schedule import Schedule
-from robustbench_kpca.evaluation.shard_folder import State, write_state
+from robustbench_kpca.evaluation.shard_folder import EVERY, State, write_state
 from robustbench_kpca.evaluation.shards import Made, Shard, read_shard
 from robustbench_kpca.files import write_atomic
+from robustbench_kpca.lock import Lock
 from robustbench_kpca.progress import Progress
 
 
@@ -21,20 +24,22 @@ class ShardRun:
         state: what `rbk status` is told.
         rows: how often a sample counts: once a corruption and severity.
         progress: told how far all workers are together.
+        lock: of the record.
 
     """
 
     def __init__(
-        self, folder: Path, shards: Sequence[Shard], state: State, rows: int, progress: Progress | None
+        self, folder: Path, shards: Sequence[Shard], state: State, rows: int, progress: Progress | None, lock: Lock
     ) -> None:
-        self.folder, self.shards, self.state, self.rows, self.progress = folder, shards, state, rows, progress
+        self.folder, self.shards, self.rows, self.progress, self.lock = folder, shards, rows, progress, lock
+        self.state = replace(state, rows=rows * state.samples)
         self.made: dict[Shard, Made] = {}
         self.before: dict[Shard, Made] = {}  # by an earlier attempt
         for shard in shards:
             if (found := read_shard(folder, shard)) is not None:
                 self.before[shard] = found[0]
         self.schedule = Schedule([shard for shard in shards if shard not in self.before])
-        write_state(folder, state)
+        self.tell({})
 
     def finished(self, shard: Shard, made: Made, content: bytes) -> None:
         """Write the file of a shard.
@@ -52,21 +57,38 @@ class ShardRun:
         """Take note of a failed attempt."""
         self.schedule.failed(shard, why)
 
-    def tell(self, running: Mapping[Shard, int]) -> None:
-        """Write for `rbk status` what runs, in which process, and what failed."""
-        failed = {shard.name: why for shard, why in self.schedule.given_up.items()}
-        now = {shard.name: number for shard, number in running.items()}
-        write_state(self.folder, replace(self.state, running=now, failed=failed))
+    def rows_of(self, shard: Shard) -> int:
+        """Return the number of rows of a shard."""
+        return self.rows * (shard.last - shard.first)
 
-    def report(self, done: Sequence[int]) -> None:
-        """Report the progress; `done`: rows of their shard that each busy worker has done."""
+    def tell(self, turns: Mapping[Shard, Turn]) -> None:
+        """Write for `rbk status` how far this is, who makes what, and what failed."""
+        self.told = time.monotonic()
+        finished = self.before | self.made
+        done = sum(map(self.rows_of, finished)) + sum(turn.done for turn in turns.values())
+        costs = [(self.rows_of(shard), made.seconds) for shard, made in finished.items()]
+        write_state(self.folder, replace(
+            self.state, running={shard.name: turn.running() for shard, turn in turns.items()}, done=done,
+            failed={shard.name: why for shard, why in self.schedule.given_up.items()}, measured=len(costs),
+            left=time_left(self.state.rows - done, costs, len(turns)),
+        ))  # fmt: skip
+
+    def report(self, turns: Mapping[Shard, Turn]) -> None:
+        """Tell the progress of all workers together.
+
+        Raises:
+            EvaluationError: another process has taken over this record.
+
+        """
+        self.lock.require()
+        if time.monotonic() - self.told >= EVERY:
+            self.tell(turns)
         if self.progress is None:
             return
         finished = [*self.before, *self.made]
-        rows = self.rows * sum(shard.last - shard.first for shard in finished)
         self.progress(
-            rows + sum(done), self.rows * self.state.samples,
-            stage=f"{len(finished)} of {len(self.shards)} shards, {len(done)} processes",
+            sum(map(self.rows_of, finished)) + sum(turn.done for turn in turns.values()), self.state.rows,
+            stage=f"{len(finished)} of {len(self.shards)} shards, {len(turns)} processes",
             result=f"{len(self.schedule.given_up)} shards failed" if self.schedule.given_up else "",
         )  # fmt: skip
 

@@ -6,7 +6,7 @@ import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, ClassVar, Generic, TypeVar
@@ -16,7 +16,8 @@ import torch
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
 from robustbench_kpca.evaluation.backend import Task, Work
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.shard_folder import State, folder_of, held
+from robustbench_kpca.evaluation.pace import Turn
+from robustbench_kpca.evaluation.shard_folder import folder_of, held, next_attempt
 from robustbench_kpca.evaluation.shard_run import ShardRun
 from robustbench_kpca.evaluation.shards import Made, Shard, merge, plan_shards, shard_size
 from robustbench_kpca.evaluation.trial import Trial
@@ -36,17 +37,19 @@ class Worker:
     """A process that makes shards.
 
     Attributes:
-        number: of the process, for people.
+        host: its machine.
+        number: of the process there.
         ready: whether it has loaded the package.
         shard: what it works on.
-        done: rows of that which are done.
+        turn: how far it is with that.
 
     """
 
+    host: str = ""
     number: int = 0
     ready: bool = False
     shard: Shard | None = None
-    done: int = 0
+    turn: Turn | None = None
 
 
 W = TypeVar("W", bound=Worker)
@@ -66,6 +69,8 @@ class Sharded(ABC, Generic[W]):
 
     several_machines: ClassVar[bool] = False
     """Whether workers may run on other machines. They then refuse to work in another environment than the record's."""
+    hears_batches: ClassVar[bool] = True
+    """Whether workers tell of every batch. Only then is it noticed that one hangs."""
     most_lost: int = 3
     """So many workers in a row that are lost before they are ready end the run."""
 
@@ -91,8 +96,12 @@ class Sharded(ABC, Generic[W]):
     def news(self, seconds: float) -> Iterable[tuple[W, str, Any]]:
         """Wait so long at most, and return what workers said.
 
-        That is ("ready", number of the process), ("progress", rows done), an answer of `Hand`, or ("lost", how).
+        That is ("ready", (machine, process number)), ("progress", rows done), an answer of `Hand`, or ("lost", how).
         """
+
+    @abstractmethod
+    def kill(self, worker: W) -> None:
+        """End a worker that hangs, at once."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -135,30 +144,29 @@ class Sharded(ABC, Generic[W]):
         passes = None if isinstance(trial.scenario, Attack) else len(cells)
         shards = plan_shards(ids, key, shard_size(len(ids), spec.batch_size, passes))
         folder = folder_of(out, spec.stem(), key)
-        data = f"{spec.data.name} {spec.data.split}"
-        state = State(spec.model.name, data, spec.protocol.name, len(ids), len(shards))
+        state = replace(trial.state(len(shards)), attempt=next_attempt(folder))
         work = Work(
             trial.request or trial.runner.model, trial.data, trial.scenario, options, spec, str(folder.resolve()),
             trial.surroundings if self.several_machines else None,
         )  # fmt: skip
-        with held(folder):
-            run = ShardRun(folder, shards, state, len(cells), progress)
+        with held(folder) as lock:
+            run = ShardRun(folder, shards, state, len(cells), progress, lock)
             if run.schedule.open:
                 tasks = {
                     shard: Task(shard, _part(smaller, ids[shard.first : shard.last])) for shard in run.schedule.waiting
                 }
-                self._carry_out(run, _pickled(work), tasks)
+                self._carry_out(run, _pickled(work), tasks, 60 * options.stall_minutes)
             run.require_complete()
             table = task_named(trial.data.task).table(trial.scenario.kind)
             return merge(folder, shards, table, cells), run.sum()
 
-    def _carry_out(self, run: ShardRun, work: bytes, tasks: Mapping[Shard, Task]) -> None:
-        """Give out the open shards until none is left."""
+    def _carry_out(self, run: ShardRun, work: bytes, tasks: Mapping[Shard, Task], patience: float) -> None:
+        """Give out the open shards until none is left; workers that are silent for `patience` seconds are ended."""
         while run.schedule.open:
             for worker in list(self.workers):
                 if worker.ready and worker.shard is None and (shard := run.schedule.next()) is not None:
-                    worker.shard, worker.done = shard, 0
-                    self._tell(run)
+                    worker.shard, worker.turn = shard, Turn(run.rows_of(shard), worker.host, worker.number)
+                    run.tell(self.turns)
                     try:
                         self.order(worker, work, tasks[shard])
                     except OSError:
@@ -168,15 +176,18 @@ class Sharded(ABC, Generic[W]):
             pause = run.schedule.pause()
             for worker, kind, content in self.news(_LOOK if pause is None else min(pause, _LOOK)):
                 self._hear(worker, kind, content, run)
-            run.report([worker.done for worker in self.workers if worker.shard is not None])
-        self._tell(run)
+            if self.hears_batches and patience:
+                self._end_silent(patience, run)
+            run.report(self.turns)
+        run.tell(self.turns)
 
     def _hear(self, worker: W, kind: str, content: Any, run: ShardRun) -> None:
         """Take note of what a worker said."""
         if kind == "ready":
-            worker.ready, worker.number, self.lost = True, content, 0
+            (worker.host, worker.number), worker.ready, self.lost = content, True, 0
         elif kind == "progress":
-            worker.done = content
+            if worker.turn is not None:
+                worker.turn.heard(content)
         elif kind == "refused":
             raise content
         elif kind == "lost":
@@ -188,8 +199,20 @@ class Sharded(ABC, Generic[W]):
                 run.finished(worker.shard, *content)
             else:
                 run.failed(worker.shard, content)
-            worker.shard = None
-            self._tell(run)
+            worker.shard = worker.turn = None
+            run.tell(self.turns)
+
+    def _end_silent(self, patience: float, run: ShardRun) -> None:
+        """End workers that have finished no batch for so many seconds; their shards have failed."""
+        for worker in [one for one in self.workers if one.turn is not None and one.turn.look() > patience]:
+            self.kill(worker)
+            self.workers.remove(worker)
+            minutes = patience / 60
+            self.lose(
+                worker,
+                f"finished no batch for {minutes:.3g} minutes and was ended (--stall-minutes {2 * minutes:.3g}: later)",
+                run,
+            )
 
     def lose(self, worker: W, how: str, run: ShardRun) -> None:
         """Take note of a worker that is gone; its shard is given again."""
@@ -202,8 +225,10 @@ class Sharded(ABC, Generic[W]):
                 fix='choose fewer processes; in a script of your own, call evaluate below `if __name__ == "__main__":`',
             )
 
-    def _tell(self, run: ShardRun) -> None:
-        run.tell({worker.shard: worker.number for worker in self.workers if worker.shard is not None})
+    @property
+    def turns(self) -> dict[Shard, Turn]:
+        """What is being made, and how far that is."""
+        return {one.shard: one.turn for one in self.workers if one.shard is not None and one.turn is not None}
 
 
 def _pickled(work: Work) -> bytes:

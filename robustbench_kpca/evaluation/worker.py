@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -20,7 +21,7 @@ _NEWS = 0.5  # seconds between two messages about progress
 def serve(pipe: Connection, number: int, threads: int) -> None:
     """Take orders until the pipe is closed: ("work", bytes), then ("shard", Task) any number of times.
 
-    Answers: ("ready", process id) at first, ("progress", rows done), and those of `Hand`.
+    Answers: ("ready", (machine, process id)) at first, ("progress", rows done), and those of `Hand`.
     """
     for name in {"SIGINT", "SIGHUP"} & set(signal.Signals.__members__):  # these reach all processes; the first decides
         signal.signal(signal.Signals[name], signal.SIG_IGN)
@@ -31,7 +32,7 @@ def serve(pipe: Connection, number: int, threads: int) -> None:
         torch.cuda.set_device(number % torch.cuda.device_count())
     hand = Hand()
     with suppress(EOFError, OSError):  # the pipe is closed: there is nothing more to do
-        pipe.send(("ready", os.getpid()))
+        pipe.send(("ready", (socket.gethostname(), os.getpid())))
         while not StoppableJournal.stopping:
             kind, content = pipe.recv()
             answer = hand.take_up(content) if kind == "work" else hand.make(content, _teller(pipe))
