@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from robustbench_kpca import load_data
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.options import RunOptions
@@ -76,7 +75,9 @@ def test_two_ranks_make_the_record_of_one_process(second, toy, tmp_path, monkeyp
     process = second(command(toy, tmp_path / "out"))
     taught = []
     order = Ranks.order
-    monkeypatch.setattr(Ranks, "order", lambda self, worker, *rest: (taught.append(worker.rank), order(self, worker, *rest)))  # fmt: skip
+    monkeypatch.setattr(Ranks, "order", lambda self, worker, *rest: (
+        taught.append(worker.rank), order(self, worker, *rest)
+    ))  # fmt: skip
     assert main(command(toy, tmp_path / "out")) == 0
     assert set(taught) == {0, 1}, "both made shards"
     process.join(60)
@@ -110,9 +111,8 @@ def test_torchrun_makes_the_record_of_one_process_even_after_a_rank_was_killed(t
     assert record(tmp_path / "plain") == record(tmp_path / "out")
 
 
-def test_torchrun_is_asked_for_by_being_there(tmp_path):
+def test_torchrun_is_asked_for_by_being_there():
     with pytest.raises(BadInputError, match="torchrun -m robustbench_kpca eval"):
         Ranks()
     with pytest.raises(BadInputError, match="--nproc-per-node says how many"):
         RunOptions(executor="torchrun", processes=2)
-    assert load_data("digits", limit=1)
