@@ -55,8 +55,10 @@ def loops(model: str, samples: int, repeats: int, batch_size: int, steps: int, *
         backends: dict[str, Backend | None] = {"one plain loop": None}
         for count, name in ((1, "one process"), (2, "two processes")):
             backends[f"shards in {name}"] = stack.enter_context(Processes(count))
-        for count, name in ((1, "one process"), (2, "two processes")) if ray else ():
-            backends[f"shards in {name} of Ray"] = stack.enter_context(RayCluster(count, "local", on_gpu=False))
+        if ray:
+            start_ray(stack)
+            for count, name in ((1, "one process"), (2, "two processes")):
+                backends[f"shards in {name} of Ray"] = stack.enter_context(RayCluster(count, "", on_gpu=False))
         first = {name: once(backend)[0] for name, backend in backends.items()}
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in backends}
         for _ in range(repeats):
@@ -71,6 +73,14 @@ def loops(model: str, samples: int, repeats: int, batch_size: int, steps: int, *
     heading = f"{model}, {samples} digits, PGD-{steps}, {shards} shards of {plain / shards:.1f} s"
     names = (heading, "wall s", "CPU s", "wall s with the start", "overhead", "times as fast")
     print(tabulate(rows, names, floatfmt=".2f"))
+
+
+def start_ray(stack: ExitStack) -> None:
+    """Start a cluster with room for all contenders: idle workers keep their place."""
+    import ray
+
+    ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False)
+    stack.callback(ray.shutdown)
 
 
 def _cpu(backend: Backend | None) -> float:
