@@ -48,15 +48,14 @@ class Hanging(ArraySamples):
         return super().image(index)
 
 
+@pytest.mark.slow
 def test_an_image_that_hangs_the_decoder_is_noticed(toy, digits, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("robustbench_kpca.evaluation.schedule.PAUSES", (0.01,))
     images = [digits.image(number) for number in range(24)]
     data = Hanging(images, list(digits.labels), name="digits", split="test", ids=[f"{n:02d}" for n in range(24)],
                    classes=10)  # fmt: skip
-    started = time.monotonic()
-    with pytest.raises(EvaluationError, match=r"samples 12 to 15: .*finished no batch for 0.03 minutes and was ended"):
-        run(toy, data, tmp_path, stall_minutes=0.03)
-    assert time.monotonic() - started < 60
+    with pytest.raises(EvaluationError, match=r"samples 12 to 15: .*finished no batch for 0.1 minutes and was ended"):
+        run(toy, data, tmp_path, stall_minutes=0.1)
     assert len(shards(tmp_path)) == 5
     assert not list(tmp_path.glob("*.json"))
     [one] = unfinished(tmp_path)

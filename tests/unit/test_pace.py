@@ -23,6 +23,9 @@ from robustbench_kpca.evaluation.shard_folder import (
     told_alone,
     write_state,
 )
+from robustbench_kpca.evaluation.shard_run import ShardRun
+from robustbench_kpca.evaluation.sharded import Sharded, Worker
+from robustbench_kpca.evaluation.shards import plan_shards
 from robustbench_kpca.evaluation.unfinished import delete, leftovers
 from robustbench_kpca.files import sealed, unsealed
 from robustbench_kpca.inference.journal import Journal
@@ -73,6 +76,38 @@ def test_the_time_left_follows_from_finished_shards():
     assert time_left(30, [(10, 5.0), (20, 25.0)], 2) == 15.0
     assert time_left(0, [(10, 5.0)], 2) == 0
     assert time_left(30, [(10, 5.0)], 0) == 15.0
+
+
+class Engine(Sharded):
+    """Has workers that say nothing."""
+
+    ended = ()
+
+    def start(self):
+        raise AssertionError
+
+    order = news = stop = start
+
+    def kill(self, worker):
+        self.ended = (*self.ended, worker.number)
+
+
+def test_workers_that_are_silent_are_ended_and_their_shards_have_failed(tmp_path, clock):
+    shards = plan_shards([str(number) for number in range(3)], "key", 1)
+    run = ShardRun(tmp_path, shards, STATE, 1, None, None)
+    engine = Engine(3)
+    for number in range(3):
+        shard = run.schedule.next()
+        engine.workers.append(Worker("node", number, True, shard, Turn(1, "node", number, clock)))
+    engine.workers.append(Worker("node", 3, True))  # idle
+    for second in range(70):
+        clock.now += 1
+        engine.workers[0].turn.heard(second)
+        engine._end_silent(60, run)
+    assert engine.ended == (1, 2)
+    assert [worker.number for worker in engine.workers] == [0, 3]
+    assert run.schedule.failures == {shards[1]: 1, shards[2]: 1}
+    assert run.schedule.open == 3, "they are tried again"
 
 
 @pytest.mark.parametrize("minutes", [-1, float("nan"), float("inf")])
