@@ -8,6 +8,7 @@ import os
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import timedelta
 from multiprocessing.connection import Client, Listener
 
 from torch import distributed
@@ -18,6 +19,8 @@ from robustbench_kpca.evaluation.processes import Piped, Processes
 from robustbench_kpca.evaluation.shard_run import ShardRun
 from robustbench_kpca.evaluation.sharded import THREADS
 from robustbench_kpca.evaluation.worker import serve
+
+_TOGETHER = timedelta(minutes=10)  # in which all ranks must have started
 
 
 def rank_under_torchrun() -> int | None:
@@ -69,7 +72,7 @@ class Ranks(Processes):
 
 def _agree(offer: tuple[str, int, bytes] | None) -> tuple[str, int, bytes]:
     """Return what the first rank offers, in every rank."""
-    distributed.init_process_group("gloo")
+    distributed.init_process_group("gloo", timeout=_TOGETHER)
     try:
         box: Sequence[tuple[str, int, bytes] | None] = [offer]
         distributed.broadcast_object_list(box, src=0)

@@ -25,15 +25,18 @@ from robustbench_kpca.evaluation.bench import GRACE, Answer, Hand, StoppableJour
 from robustbench_kpca.evaluation.sharded import THREADS, Sharded, Worker
 
 PATIENCE = 600.0
-"""Seconds without any worker, such as after the last node is gone, after which the run ends."""
+"""Seconds without any worker, such as after the last machine is gone, after which the run ends."""
+PULSE = 2.0
+"""Seconds between two questions to a worker how far it is."""
 
 
 class Maker:
-    """A worker in a process of Ray. `stop` is heard while `make` works: it has a thread of its own."""
+    """A worker in a process of Ray. `told` and `stop` are heard while `make` works: they have a thread of their own."""
 
     def __init__(self) -> None:
         self.hand = Hand()
         self.work: Any = None
+        self.batches = self.done = 0
 
     def ready(self) -> list[Any]:
         """Return its machine and the number of the process."""
@@ -44,12 +47,20 @@ class Maker:
         import ray
 
         torch.set_num_threads(THREADS)  # of this thread
+        self.done = 0
         if self.work != work:
             self.work = work
             refused = self.hand.take_up(ray.get(work[0]))
             if refused is not None:
                 return refused
-        return self.hand.make(task)
+        return self.hand.make(task, self._tell)
+
+    def _tell(self, done: int, total: int, /, **news: Any) -> None:  # noqa: ARG002 (the first process adds up)
+        self.batches, self.done = self.batches + 1, done
+
+    def told(self) -> tuple[int, int]:
+        """Return the number of batches since the start, and of rows of this shard that are done."""
+        return self.batches, self.done
 
     def stop(self) -> None:
         """Write the journal at the next batch, and end."""
@@ -58,10 +69,22 @@ class Maker:
 
 @dataclass
 class Actor(Worker):
-    """A `Maker` in the cluster; `answer`: a reference of what it will say next."""
+    """A `Maker` in the cluster.
+
+    Attributes:
+        handle: what its methods are called by.
+        answer: a reference of what it will say next.
+        pulse: a reference of how far it is, while it is asked that.
+        asked: when it was.
+        batches: which it had finished then.
+
+    """
 
     handle: Any = None
     answer: Any = None
+    pulse: Any = None
+    asked: float = 0.0
+    batches: int = 0
 
 
 class RayCluster(Sharded[Actor]):
@@ -76,7 +99,6 @@ class RayCluster(Sharded[Actor]):
     """
 
     several_machines = True
-    hears_batches = False
 
     def __init__(self, count: int | None, address: str, *, on_gpu: bool) -> None:
         super().__init__(count or 0)
@@ -131,6 +153,7 @@ class RayCluster(Sharded[Actor]):
         if self.begun[0] is not work:
             self.begun = work, self.ray.put(work)
         worker.answer = worker.handle.make.remote([self.begun[1]], task)
+        worker.pulse, worker.asked = None, time.monotonic()
 
     def news(self, seconds: float) -> Iterable[tuple[Actor, str, Any]]:
         """Return one message of every worker that sent any, or is gone.
@@ -143,9 +166,11 @@ class RayCluster(Sharded[Actor]):
         if not waiting:
             time.sleep(seconds)
             return []
-        found, _ = self.ray.wait(list(waiting), num_returns=1, timeout=seconds)
+        pulses = self._pulses()
+        every = [*waiting, *pulses]
+        found, _ = self.ray.wait(every, num_returns=1, timeout=seconds)
         if found:
-            found, _ = self.ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
+            found, _ = self.ray.wait(every, num_returns=len(every), timeout=0)
         if found or any(worker.ready for worker in self.workers):
             self.seen = time.monotonic()
         elif time.monotonic() - self.seen > PATIENCE:
@@ -154,7 +179,28 @@ class RayCluster(Sharded[Actor]):
                 expected=f"a machine with a free {'GPU' if self.on_gpu else 'CPU'}",
                 fix="finished shards are kept: give the same command again",
             )
-        return [(waiting[answer], *self._message(waiting[answer])) for answer in found]
+        news = [(waiting[one], *self._message(waiting[one])) for one in found if one in waiting]
+        return [*(told for one in found if one in pulses if (told := self._told(pulses[one]))), *news]
+
+    def _pulses(self) -> dict[Any, Actor]:
+        """Ask the busy workers how far they are, now and then; return the open questions."""
+        for worker in self.workers:
+            if worker.shard is not None and worker.pulse is None and time.monotonic() - worker.asked >= PULSE:
+                worker.pulse = worker.handle.told.options(concurrency_group="orders").remote()
+                worker.asked = time.monotonic()
+        return {worker.pulse: worker for worker in self.workers if worker.pulse is not None}
+
+    def _told(self, worker: Actor) -> tuple[Actor, str, int] | None:
+        """Return how far a worker is, if it has finished a batch since it was asked last."""
+        pulse, worker.pulse = worker.pulse, None
+        try:
+            batches, done = self.ray.get(pulse)
+        except self.ray.exceptions.RayError:  # its answer will say so, too
+            return None
+        if batches == worker.batches:
+            return None
+        worker.batches = batches
+        return worker, "progress", done
 
     def _message(self, worker: Actor) -> tuple[str, Any]:
         answer, worker.answer = worker.answer, None

@@ -69,8 +69,6 @@ class Sharded(ABC, Generic[W]):
 
     several_machines: ClassVar[bool] = False
     """Whether workers may run on other machines. They then refuse to work in another environment than the record's."""
-    hears_batches: ClassVar[bool] = True
-    """Whether workers tell of every batch. Only then is it noticed that one hangs."""
     most_lost: int = 3
     """So many workers in a row that are lost before they are ready end the run."""
 
@@ -176,7 +174,7 @@ class Sharded(ABC, Generic[W]):
             pause = run.schedule.pause()
             for worker, kind, content in self.news(_LOOK if pause is None else min(pause, _LOOK)):
                 self._hear(worker, kind, content, run)
-            if self.hears_batches and patience:
+            if patience:
                 self._end_silent(patience, run)
             run.report(self.turns)
         run.tell(self.turns)
