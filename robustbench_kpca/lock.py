@@ -191,6 +191,7 @@ class Lock:
             with suppress(OSError):
                 os.pwrite(self.file, _NUMBER % number, len(self.line))
                 os.fsync(self.file)
+            with suppress(OSError):
                 if _token(_content(self.path)) != self.me.token:
                     self.lost = True
                     return

@@ -20,6 +20,7 @@ from robustbench_kpca.evaluation.shard_folder import (
     next_attempt,
     read_state,
     state_of,
+    tidy,
     told_alone,
     write_state,
 )
@@ -212,6 +213,23 @@ def test_clean_deletes_what_killed_processes_left(tmp_path, capsys):
     assert sorted(folder.iterdir()) == sorted(kept)
     assert main(["clean", str(tmp_path), "--all"]) == 0
     assert not (folder / ".a.partial").exists()
+
+
+def test_what_was_left_beside_a_finished_record_goes(tmp_path):
+    """The process was killed between its record and its tidying up; other records are left alone."""
+    dead = {"token": "0", "since": "", "owner": {"host": "", "place": place(), "pid": 999999999}}
+    folder, other = (folder_of(tmp_path, stem, "0123456789") for stem in ("vit.clean", "vit.clean.more"))
+    kept = [tmp_path / "vit.clean.record.json", tmp_path / ".vit.clean.more.partial", other]
+    for path in (folder, other):
+        path.mkdir()
+    lock_of(tmp_path, "vit.clean").write_text(json.dumps(dead))
+    for path in (*kept[:2], state_of(tmp_path, "vit.clean"), tmp_path / ".vit.clean.partial.images"):
+        path.touch()
+    with locked(lock_of(tmp_path, "vit.clean"), wait=False):
+        tidy(tmp_path, "vit.clean")
+        assert folder.exists(), "somebody works on it again"
+    tidy(tmp_path, "vit.clean")
+    assert sorted(tmp_path.iterdir()) == sorted(kept)
 
 
 def test_what_has_been_taken_up_again_is_not_deleted(tmp_path):
