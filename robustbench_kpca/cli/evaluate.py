@@ -138,7 +138,8 @@ def evaluate(
     from robustbench_kpca.report.loggers import open_loggers
     from robustbench_kpca.strict import parse_assignments
 
-    if (rank := rank_under_torchrun()) and executor is None:
+    rank = rank_under_torchrun() if executor is None else None
+    if rank:
         follow()
         return
     if len(model) > 1 and (checkpoint is not None or name is not None):

@@ -1,6 +1,5 @@
 """The engines by name. Each makes the same outcomes, byte for byte."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,6 +10,7 @@ from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.processes import Processes
 from robustbench_kpca.evaluation.ranks import Ranks
 from robustbench_kpca.evaluation.ray_cluster import RayCluster
+from robustbench_kpca.inference.loader import cores_here
 
 
 @contextmanager
@@ -37,4 +37,4 @@ def engine_for(options: RunOptions) -> Iterator[Backend | None]:
 
 
 def _of_this_machine(*, on_gpu: bool) -> int:
-    return torch.cuda.device_count() if on_gpu else len(os.sched_getaffinity(0))
+    return torch.cuda.device_count() if on_gpu else cores_here()

@@ -6,10 +6,10 @@ workers at the other end of a connection, as processes of this machine are at th
 
 import os
 import secrets
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from multiprocessing.connection import Client, Listener
+from typing import Any
 
 from torch import distributed
 
@@ -45,7 +45,7 @@ class Ranks(Processes):
     several_machines = True
 
     def __init__(self) -> None:
-        if rank_under_torchrun() is None:
+        if rank_under_torchrun() != 0:
             raise BadInputError("executor 'torchrun'", expected="torchrun -m robustbench_kpca eval ...")
         super().__init__(int(os.environ["WORLD_SIZE"]))
 
@@ -71,12 +71,21 @@ class Ranks(Processes):
 
 
 def _agree(offer: tuple[str, int, bytes] | None) -> tuple[str, int, bytes]:
-    """Return what the first rank offers, in every rank."""
-    distributed.init_process_group("gloo", timeout=_TOGETHER)
+    """Return what the first rank offers, in every rank.
+
+    Raises:
+        EvaluationError: they have not met in time.
+
+    """
     try:
-        box: Sequence[tuple[str, int, bytes] | None] = [offer]
+        distributed.init_process_group("gloo", timeout=_TOGETHER)
+        box: list[Any] = [offer]
         distributed.broadcast_object_list(box, src=0)
-    finally:
         distributed.destroy_process_group()
-    assert box[0] is not None
-    return box[0]
+    except RuntimeError as error:
+        raise EvaluationError(
+            f"the {os.environ['WORLD_SIZE']} ranks of torchrun have not met ({' '.join(str(error).split())[:160]})",
+            fix="start all of them; a command that is to run by itself needs --executor serial",
+        ) from None
+    host, port, key = box[0]
+    return host, port, key

@@ -104,6 +104,7 @@ class RayCluster(Sharded[Actor]):
         super().__init__(count or 0)
         self.address, self.on_gpu = address or os.environ.get("RAY_ADDRESS", ""), on_gpu
         self.ray = _ray()
+        self.ours = False
         self.begun: tuple[bytes, Any] = (b"", None)
         self.seen = time.monotonic()
 
@@ -221,8 +222,9 @@ class RayCluster(Sharded[Actor]):
         busy = [worker for worker in self.workers if worker.shard is not None]
         for worker in busy:
             worker.handle.stop.options(concurrency_group="orders").remote()
-        if busy:
-            self.ray.wait([worker.answer for worker in busy], num_returns=len(busy), timeout=GRACE)
+        answers = [worker.answer for worker in busy if worker.answer is not None]
+        if answers:
+            self.ray.wait(answers, num_returns=len(answers), timeout=GRACE)
         for worker in self.workers:
             self.ray.kill(worker.handle)
         if self.ours:
@@ -256,7 +258,8 @@ def _signals_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _why(error: BaseException) -> str:

@@ -84,11 +84,9 @@ def test_a_cluster_of_the_user_is_used_and_left_alone(use, digits, plain, tmp_pa
 
 def test_a_worker_in_another_environment_is_refused(use, digits, monkeypatch):
     use()
-    plain = ray_cluster.Maker.make
-    monkeypatch.setattr("robustbench_kpca.evaluation.bench.environment", lambda where: _other(where))
+    monkeypatch.setattr("robustbench_kpca.evaluation.bench.environment", _other)
     with pytest.raises(EvaluationError, match="a worker has processor abacus, and the first process"):
         evaluate("symvit_digits", digits, executor="ray", **HOW)
-    assert plain is ray_cluster.Maker.make
 
 
 def _other(where):
