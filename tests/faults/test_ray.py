@@ -52,7 +52,7 @@ def tables(folder):
 
 
 def run(toy, digits, out, **how):
-    return evaluate(f"{toy}/toy.py:build", digits, out=out, **ATTACK, **how)
+    return evaluate(f"{toy}/toy.py:build", digits, out=out, **ATTACK | how)
 
 
 def test_a_machine_that_is_lost_loses_no_more_than_one_shard_a_worker(cluster, toy, digits, tmp_path, made):
@@ -78,21 +78,24 @@ def test_a_machine_that_is_lost_loses_no_more_than_one_shard_a_worker(cluster, t
 
 
 def test_an_interrupted_run_leaves_journals_and_goes_on(cluster, toy, digits, tmp_path, made):
-    run(toy, digits, tmp_path / "plain")
-    (toy / "slow").touch()
+    run(toy, digits, tmp_path / "plain", steps=60)
+    (toy / "slow").touch()  # a shard takes some seconds
 
     def interrupt(done, total, **news):
-        if done >= 8:
+        finished, *_, busy, _ = news["stage"].split()
+        if int(finished) >= 2 and int(busy):
             raise KeyboardInterrupt
 
+    how = {"executor": f"ray:{cluster.address}", "steps": 60}
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        run(toy, digits, tmp_path / "out", executor=f"ray:{cluster.address}", progress=interrupt)
+        run(toy, digits, tmp_path / "out", progress=interrupt, **how)
     assert time.monotonic() - started < 60
     [left] = unfinished(tmp_path / "out")
     assert left.done >= 2
     assert list(left.folder.glob("*.partial")), "the journal of the shard that was being made"
-    run(toy, digits, tmp_path / "out", executor=f"ray:{cluster.address}")
+    (toy / "slow").unlink()
+    run(toy, digits, tmp_path / "out", **how)
     assert set(made["finished"].values()) == {1}, "finished shards were kept"
     assert tables(tmp_path / "plain") == tables(tmp_path / "out")
 

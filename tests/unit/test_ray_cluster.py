@@ -8,6 +8,7 @@ from fake_ray import FakeRay
 from robustbench_kpca import evaluate, load_data
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation import ray_cluster
+from robustbench_kpca.evaluation.bench import StoppableJournal
 from robustbench_kpca.evaluation.options import RunOptions
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -36,6 +37,7 @@ def use(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr("robustbench_kpca.evaluation.schedule.PAUSES", (0.0, 0.0))
     monkeypatch.setattr(ray_cluster, "PULSE", 0.0)
+    monkeypatch.setattr(StoppableJournal, "stopping", False)  # actors of the stand-in are in this process
 
     def install(**how):
         ray = FakeRay(**how)
@@ -45,7 +47,7 @@ def use(monkeypatch):
     return install
 
 
-@pytest.mark.parametrize("lost", [(), (1,), (2, 4), (1, 2, 3, 5)])
+@pytest.mark.parametrize("lost", [(), (1,), (2, 4), (1, 2, 3, 6)])
 def test_the_record_is_that_of_one_process_whatever_is_lost(lost, use, digits, plain, tmp_path):
     ray, told = use(lost=lost), []
     record = evaluate(
