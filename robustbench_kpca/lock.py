@@ -7,6 +7,7 @@ sleeps makes a lock old. See docs/decisions/0047-locks-by-link-and-a-sign-of-lif
 """
 
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -99,6 +100,7 @@ class Lock:
             if _token(_content(self.path)) == self.me.token:
                 self.path.unlink()
         os.close(self.file)
+        self._sweep()
 
     def require(self) -> None:
         """Check that the lock is still held.
@@ -183,6 +185,14 @@ class Lock:
         except _HeldError:
             return False
 
+    def _sweep(self) -> None:
+        """Delete claims on this lock whose holders have ended on this machine."""
+        with suppress(OSError):
+            for path in self.path.parent.glob(f"{glob.escape(self.path.name)}.????????"):
+                holder = Holder.read(_content(path) or b"")
+                if holder is not None and holder.owner.gone():
+                    path.unlink(missing_ok=True)
+
     def _beat(self) -> None:
         """Raise the number in the own file; notice when the name belongs to another file."""
         number = 0
@@ -191,6 +201,7 @@ class Lock:
             with suppress(OSError):
                 os.pwrite(self.file, _NUMBER % number, len(self.line))
                 os.fsync(self.file)
+            with suppress(OSError):
                 if _token(_content(self.path)) != self.me.token:
                     self.lost = True
                     return

@@ -114,7 +114,7 @@ def evaluate(
     workers: GridWorkers = None,
     processes: Processes = None,
     executor: Executor = None,
-    stall_minutes: StallMinutes = 10.0,
+    stall_minutes: StallMinutes = 30.0,
     device: Device = None,
     compile_: Compile = None,
     tf32: Tf32 = False,

@@ -13,8 +13,8 @@ EXECUTORS = ("serial", "processes", "ray", "torchrun")
 LIMITS = {"seed": (0, 2**63 - 1), "batch_size": (1, 65_536), "processes": (1, 1024)}
 """Smallest and largest value; a larger batch is a slip of the keyboard."""
 
-STALL_MINUTES = 10.0
-"""A batch of the attack loop is one forward and one backward pass, seconds even on a slow machine."""
+STALL_MINUTES = 30.0
+"""A batch takes seconds, and minutes where large scenes are shown to a large model on a CPU."""
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class Processes(Sharded[Piped]):
         """End a process; one that was started elsewhere is out of reach."""
         if worker.process is not None:
             worker.process.kill()
-            worker.process.join()
+            worker.process.join(GRACE)  # one that waits for a disk ends later
             worker.pipe.close()
 
     def stop(self) -> None:

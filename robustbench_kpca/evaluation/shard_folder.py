@@ -16,11 +16,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import flush_folder, replace_file
-from robustbench_kpca.lock import Lock, locked
+from robustbench_kpca.lock import Lock, holder_of, locked
 from robustbench_kpca.progress import Line, Progress
 
 FOLDER, LOCK, STATE = ".shards", ".lock", "state.json"
+JOURNAL = ".partial"
+_BESIDE = (LOCK, f".{STATE}", JOURNAL)
 EVERY = 2.0
 """Seconds between two states that only say how far the work is."""
 
@@ -179,6 +182,20 @@ def discard(out: Path, stem: str) -> None:
     state_of(out, stem).unlink(missing_ok=True)
     for path in out.glob(f".{_literal(stem)}.????????{FOLDER}"):
         shutil.rmtree(path, ignore_errors=True)
+
+
+def tidy(out: Path, stem: str) -> None:
+    """Delete what a process that was killed just after it had written a record has left beside it."""
+    lock = lock_of(out, stem)
+    beside = out.glob(f".{_literal(stem)}.*")
+    left = [path for path in beside if path.name.removeprefix(f".{stem}").startswith(_BESIDE)]
+    left += out.glob(f".{_literal(stem)}.????????{FOLDER}")
+    if left and holder_of(lock) is None:
+        with contextlib.suppress(BadInputError), locked(lock, wait=False):
+            discard(out, stem)
+            for path in left:
+                if path != lock and path.is_file():
+                    path.unlink(missing_ok=True)
 
 
 def _literal(text: str) -> str:

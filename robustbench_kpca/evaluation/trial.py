@@ -18,7 +18,7 @@ from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.model_info import model_info
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import ModelRequest
-from robustbench_kpca.evaluation.shard_folder import State, discard, lock_of
+from robustbench_kpca.evaluation.shard_folder import JOURNAL, State, discard, lock_of, tidy
 from robustbench_kpca.files import require_writable, sha256, write_atomic
 from robustbench_kpca.inference.environment import environment
 from robustbench_kpca.inference.journal import Journal
@@ -124,9 +124,11 @@ class Trial:
         if out is not None:
             kept = min(options.keep_adversarial, len(data)) if isinstance(scenario, Attack) else 0
             trial.finished = None if options.fresh else trial._find(out, kept)
-            if trial.finished is None:
+            if trial.finished is not None:
+                tidy(out, spec.stem())
+            else:
                 key = sha256((spec.digest() + trial.surroundings.model_dump_json() + "images" * bool(kept)).encode())
-                trial.journal = Journal(out / f".{spec.stem()}.partial", key)
+                trial.journal = Journal(out / f".{spec.stem()}{JOURNAL}", key)
         return trial
 
     @contextmanager

@@ -12,6 +12,7 @@ from pathlib import Path
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.shard_folder import (
     FOLDER,
+    JOURNAL,
     LOCK,
     STATE,
     Running,
@@ -28,7 +29,6 @@ from robustbench_kpca.progress import spell
 from robustbench_kpca.records.record import SUFFIX as RECORD
 from robustbench_kpca.records.record import load_record
 
-JOURNAL = ".partial"
 SILENT = 60.0
 """Seconds without a sign of life after which we say of a process on another machine that it is silent."""
 

@@ -12,6 +12,10 @@ from robustbench_kpca import load_data
 from robustbench_kpca.training.recipe import load_recipe
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+PRELOAD = [
+    "robustbench_kpca.evaluation.worker", "robustbench_kpca.evaluation.executor", "robustbench_kpca.cli.main",
+    "robustbench_kpca.cli.evaluate", "robustbench_kpca.training.loop", "robustbench_kpca.report.loggers",
+]  # fmt: skip
 TOY = """
 import multiprocessing, os, random, signal, sys, time
 from pathlib import Path
@@ -78,7 +82,7 @@ def toy(tmp_path, means) -> Path:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch, few_resamples):
     """Start processes from one that has imported the package, pause briefly, and make small shards."""
-    multiprocessing.set_forkserver_preload(["robustbench_kpca.evaluation.worker"])
+    multiprocessing.set_forkserver_preload(PRELOAD)
     monkeypatch.setattr("robustbench_kpca.evaluation.processes.START", "forkserver")
     monkeypatch.setattr("robustbench_kpca.evaluation.shards.LEAST_BATCHES", 1)
     monkeypatch.setattr("robustbench_kpca.evaluation.schedule.PAUSES", (0.01, 0.02))

@@ -1,24 +1,20 @@
 """Every fault ends in the outcomes of an undisturbed run, byte for byte, or in a clear error (docs/reliability.md)."""
 
-import multiprocessing
 import os
-import random
 import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
-from itertools import count
 from pathlib import Path
 
 import pytest
+import test_kills
 import torch
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError, EvaluationError
-from robustbench_kpca.evaluation import processes
 from robustbench_kpca.evaluation.shard_folder import lock_of, stem_of
 from robustbench_kpca.evaluation.shards import SUFFIX
 from robustbench_kpca.evaluation.unfinished import leftovers, unfinished
@@ -239,18 +235,9 @@ def alive(pid):
         return False
 
 
-def first(arguments, errors):
-    """Be the first process of an evaluation."""
-    processes.START = "forkserver"
-    with errors.open("w") as sys.stderr:
-        code = main(arguments)
-    sys.exit(code)
-
-
 def begin_quickly(arguments, errors):
     """Start the first process from one that has imported everything."""
-    process = multiprocessing.get_context("forkserver").Process(target=first, args=(arguments, errors))
-    process.start()
+    process = test_kills.begin(arguments, errors)
     return process.pid, lambda: (process.join(), process.exitcode)[1]
 
 
@@ -288,26 +275,3 @@ def test_the_first_process_may_be_told_to_stop_or_be_killed(start, toy, tmp_path
     assert main([*command(toy, out), "--processes", "2"]) == 0
     assert tables(tmp_path / "plain") == tables(out)
     assert not hidden(out)
-
-
-@pytest.mark.slow
-def test_two_hundred_random_kills(toy, digits, tmp_path):
-    """Processes are killed at random passes, under an attack and under corruptions, until 200 were: all is equal."""
-    drawn, killed = random.Random(0), 0
-    for number in count():
-        asked = [ATTACK, GRID][number % 2]
-        out, plain = tmp_path / f"out{number}", tmp_path / f"plain{number}"
-        how = {**HOW, "seed": number}
-        evaluate(f"{toy}/toy.py:build", digits, out=plain, **how, **asked)
-        for passes in drawn.sample(range(1, 40), 8):
-            (toy / f"kill-{passes}").touch()
-        while not list(out.glob("*.json")):
-            with suppress(EvaluationError):  # one shard was hit three times
-                evaluate(f"{toy}/toy.py:build", digits, out=out, processes=2, **how, **asked)
-        killed += 8 - len(list(toy.glob("kill-*")))
-        for left in toy.glob("kill-*"):
-            left.unlink()
-        assert tables(out) == tables(plain)
-        assert not hidden(out)
-        if killed >= 200:
-            break

@@ -8,11 +8,12 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from multiprocessing import forkserver, resource_tracker
 
 import pytest
 
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.evaluation import processes, shard_folder
+from robustbench_kpca.evaluation import processes, schedule, shard_folder
 from robustbench_kpca.evaluation.shard_folder import read_state
 from robustbench_kpca.evaluation.shards import SUFFIX
 
@@ -31,12 +32,30 @@ WORK = {
 }  # fmt: skip
 
 
-def first(arguments, errors):
+def first(arguments, errors, address):
     """Be the first process of a command."""
-    processes.START, shard_folder.EVERY = "forkserver", 0.2
+    share(address)
+    shard_folder.EVERY, schedule.PAUSES = 0.2, (0.01, 0.02)
     with errors.open("w") as sys.stderr:
         code = main(arguments)
     sys.exit(code)
+
+
+def begin(arguments, errors):
+    """Start the first process of a command from one that has imported everything; so do its own processes."""
+    server = forkserver._forkserver
+    server.ensure_running()
+    context = multiprocessing.get_context("forkserver")
+    process = context.Process(target=first, args=(arguments, errors, server._forkserver_address))
+    process.start()
+    return process
+
+
+def share(address):
+    """Let this process start others from its parent's server, and not from one that must import torch first."""
+    processes.START = "forkserver"
+    forkserver._forkserver._forkserver_address = address
+    forkserver._forkserver.ensure_running = resource_tracker.ensure_running
 
 
 def evaluation(name, toy, seed, out, count):
@@ -85,8 +104,7 @@ def run_and_kill(arguments, out, drawn, length, most):
     """Carry a command out to its end, and kill a process at random moments, at most so often; return how often."""
     killed, watch = 0, Watch(out)
     while True:
-        process = multiprocessing.get_context("forkserver").Process(target=first, args=(arguments, out.parent / "said"))
-        process.start()
+        process = begin(arguments, out.parent / "said")
         due = time.monotonic() + drawn.uniform(0, length)
         while process.exitcode is None:
             process.join(0.01)
@@ -126,6 +144,7 @@ def campaign(names, kills, toy, recipe, tmp_path):
         assert made == whole
         total, number = total + killed, number + 1
         counts[name] += killed
+        print(f"{total} killed, {name}: as undisturbed", flush=True)
     return counts
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_kills import content, evaluation, first, training
+from test_kills import begin, content, evaluation, training
 
 from robustbench_kpca import evaluate, load_data
 from robustbench_kpca.cli.main import main
@@ -48,15 +48,14 @@ class Hanging(ArraySamples):
         return super().image(index)
 
 
+@pytest.mark.slow
 def test_an_image_that_hangs_the_decoder_is_noticed(toy, digits, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("robustbench_kpca.evaluation.schedule.PAUSES", (0.01,))
     images = [digits.image(number) for number in range(24)]
     data = Hanging(images, list(digits.labels), name="digits", split="test", ids=[f"{n:02d}" for n in range(24)],
                    classes=10)  # fmt: skip
-    started = time.monotonic()
-    with pytest.raises(EvaluationError, match=r"samples 12 to 15: .*finished no batch for 0.03 minutes and was ended"):
-        run(toy, data, tmp_path, stall_minutes=0.03)
-    assert time.monotonic() - started < 60
+    with pytest.raises(EvaluationError, match=r"samples 12 to 15: .*finished no batch for 0.1 minutes and was ended"):
+        run(toy, data, tmp_path, stall_minutes=0.1)
     assert len(shards(tmp_path)) == 5
     assert not list(tmp_path.glob("*.json"))
     [one] = unfinished(tmp_path)
@@ -145,19 +144,13 @@ def test_clocks_that_jump_change_nothing(toy, digits, tmp_path, monkeypatch):
     assert content(out) == content(tmp_path / "plain")
 
 
-def start(arguments, said):
-    process = multiprocessing.get_context("forkserver").Process(target=first, args=(arguments, said))
-    process.start()
-    return process
-
-
 @pytest.mark.parametrize("count", [1, 2])
 def test_two_runs_at_once_make_one_record(count, toy, tmp_path):
     """One makes the record; the other is refused, or comes late and finds it."""
     asked = [evaluation("attack", toy, 0, tmp_path / name / "runs", count) for name in ("plain", "out")]
     assert main(asked[0]) == 0
     (toy / "slow").touch()
-    both = [start(asked[1], tmp_path / f"said{number}") for number in (1, 2)]
+    both = [begin(asked[1], tmp_path / f"said{number}") for number in (1, 2)]
     for process in both:
         process.join()
     said = "".join((tmp_path / f"said{number}").read_text() for number in (1, 2))
@@ -170,7 +163,7 @@ def test_two_runs_at_once_make_one_record(count, toy, tmp_path):
 @pytest.mark.slow
 def test_two_trainings_at_once_make_one(recipe, tmp_path):
     assert main(training(recipe, 0, tmp_path / "plain")) == 0
-    both = [start(training(recipe, 0, tmp_path / "out"), tmp_path / f"said{number}") for number in (1, 2)]
+    both = [begin(training(recipe, 0, tmp_path / "out"), tmp_path / f"said{number}") for number in (1, 2)]
     for process in both:
         process.join()
     said = "".join((tmp_path / f"said{number}").read_text() for number in (1, 2))

@@ -46,7 +46,7 @@ def gone():
 
 
 def names(path):
-    return [one.name for one in path.parent.iterdir()]
+    return [one.name for one in path.parent.iterdir()] if path.parent.exists() else []
 
 
 def test_it_is_held_and_given_back(path):
@@ -177,8 +177,14 @@ def test_many_at_once_have_one_winner(path):
             if claim is not None:
                 leave(path.with_name(".lock.abcd0123"), claim)
             assert compete(path, 6) == (1, 5)
-            path.with_name(".lock.abcd0123").unlink(missing_ok=True)
             assert names(path) == []
+
+
+def test_claims_of_killed_processes_do_not_stay(path):
+    with locked(path, wait=False):
+        leave(path.with_name(".lock.00112233"), gone())
+        leave(path.with_name(".lock.44556677"), ELSEWHERE)
+    assert names(path) == [".lock.44556677"]
 
 
 def test_those_that_wait_take_turns(path):
