@@ -8,10 +8,7 @@ import json
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain
 from pathlib import Path
-
-import numpy as np
 
 from robustbench_kpca.errors import EvaluationError
 from robustbench_kpca.evaluation.portions import join
@@ -26,7 +23,7 @@ LARGEST = 16
 """Batches of a shard, unless more are needed for `LEAST_BATCHES`; with more samples there are more shards."""
 LEAST_BATCHES = 8
 """Batches of a shard without an attack: one more batch tells whether the model has changed."""
-_TOGETHER = 32 * 2**20  # bytes of text that are parsed at once
+_TOGETHER = 16 * 2**20  # bytes of text that are parsed at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,18 +141,7 @@ def merge(folder: Path, shards: Sequence[Shard], table: Table, cells: Sequence[t
         EvaluationError: a shard is missing or damaged.
 
     """
-    texts = _texts(folder, shards)
-    first = next(texts, b"")
-    second = next(texts, None)
-    if second is not None:
-        return join(chain((first, second), texts), table, cells, folder)
-    joined = Outcomes.from_text(first, table, str(folder))
-    if len(cells) == 1 or "corruption" not in table.columns:
-        return joined
-    places = {cell: number for number, cell in enumerate(cells)}
-    rows = zip(joined["corruption"], joined["severity"].tolist(), strict=True)
-    order = np.argsort(np.fromiter((places[row] for row in rows), np.int64, len(joined)), kind="stable")
-    return Outcomes.from_columns(table, {name: column[order] for name, column in joined.columns.items()})
+    return join(_texts(folder, shards), table, cells, folder)
 
 
 def _texts(folder: Path, shards: Sequence[Shard]) -> Iterator[bytes]:

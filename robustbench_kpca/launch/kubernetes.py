@@ -97,9 +97,9 @@ def manifest(command: Command | None, machines: Machines, place: Place) -> str:
 
 
 def _script(command: Command, machines: Machines, place: Place) -> str:
-    each = str(machines.processes)
+    each, every = str(machines.processes), str(machines.all_processes)
     if command.engine == "ray":
-        line = f"rbk {command.line('--executor', 'ray', '--address', 'auto')}"
+        line = f"rbk {command.line('--processes', every, '--executor', 'ray:auto')}"
     elif command.engine == "processes":
         line = f"rbk {command.line('--processes', each)}"
     else:

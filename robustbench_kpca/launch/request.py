@@ -14,7 +14,7 @@ LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _TIME = re.compile(r"(\d+|\d+:\d\d|\d+:\d\d:\d\d|\d+-\d+|\d+-\d+:\d\d|\d+-\d+:\d\d:\d\d)")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_OURS = {"--executor", "--address", "--processes", "--nproc-per-node"}
+_OURS = {"--executor", "--processes", "--nproc-per-node"}
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,11 @@ class Machines:
     def processes(self) -> int:
         """Processes of a machine: one a GPU; without GPUs one a core."""
         return self.gpus or self.cpus
+
+    @property
+    def all_processes(self) -> int:
+        """Processes of all machines: Ray waits for those whose machine is not there yet."""
+        return self.nodes * self.processes
 
 
 def parse_time(text: str) -> str:

@@ -49,7 +49,9 @@ def test_every_word_arrives_as_it_was_given(engine, fakes, tmp_path, capsys):
             "--nnodes=2", "--nproc-per-node=4", "--rdzv-id=4711-0", "--rdzv-backend=c10d", "--rdzv-endpoint=n1:24711",
         }  # fmt: skip
     else:
-        added = {"processes": ["--processes", "2"], "ray": ["--executor", "ray", "--address", "10.0.0.7:24711"]}[engine]
+        added = {"processes": ["--processes", "2"], "ray": ["--processes", "24", "--executor", "ray:10.0.0.7:24711"]}[
+            engine
+        ]
         assert fakes.of("rbk") == [words + added]
     assert fakes.of("module") == [["load", "cuda"]]
     assert not (tmp_path / "pwned").exists()

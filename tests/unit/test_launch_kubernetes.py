@@ -99,7 +99,10 @@ def test_a_misspelt_field_would_be_noticed(old, new, capsys):
 
 @pytest.mark.parametrize(
     ("options", "added"),
-    [(["--nodes", "3"], ["--executor", "ray", "--address", "auto"]), (["--gpus-per-node", "4"], ["--processes", "4"])],
+    [
+        (["--nodes", "3"], ["--processes", "3", "--executor", "ray:auto"]),
+        (["--gpus-per-node", "4"], ["--processes", "4"]),
+    ],
     ids=["ray", "processes"],
 )
 def test_the_words_survive_the_manifest(options, added, tmp_path, capsys):
