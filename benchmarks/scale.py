@@ -27,7 +27,7 @@ from scipy.optimize import nnls
 from tabulate import tabulate
 
 from robustbench_kpca.evaluation.shard_folder import State, write_state
-from robustbench_kpca.evaluation.shards import Made, Shard, merge, plan_shards, read_shard, shard_size, write_shard
+from robustbench_kpca.evaluation.shards import Made, Shard, merge, plan_shards, read_shard, shard_size, to_bytes
 from robustbench_kpca.records.outcomes import LARGE_FILE, Outcomes
 from robustbench_kpca.tasks import task_named
 
@@ -55,11 +55,11 @@ class Text:
 
 
 def write(folder: Path, shards: Sequence[Shard], ids: Sequence[str]) -> None:
-    flush, os.fsync = os.fsync, lambda _: None  # how fast a disk is, is not asked here
+    """Write files of shards; how fast a disk is, is not asked here."""
     for shard in shards:
         text: Any = Text(ids[shard.first : shard.last], shard.first)
-        write_shard(folder, shard, text, Made(0, 60.0, BATCH))
-    os.fsync = flush
+        with open(f"{folder}/{shard.name}", "wb") as file:  # noqa: PTH123
+            file.write(to_bytes(shard, text, Made(0, 60.0, BATCH)))
 
 
 def require_right(outcomes: Outcomes, ids: Sequence[str]) -> None:
@@ -173,11 +173,11 @@ def fit(model: str, batch: int) -> None:
     print(tabulate([(name, value * 1e6) for name, value in table], ("the first process", "us"), floatfmt=".1f"))
 
 
-def run(samples: int, records: int, world: World) -> None:
+def run(samples: int, records: range, world: World) -> None:
     """Simulate the workers; plan, write and merge for real."""
     size = shard_size(samples, BATCH, None)
     table, total = [], Told(0.0, 0.0)
-    for record in range(records):
+    for record in records:
         ids = [f"{number:08d}" for number in range(samples)]
         clock = [time.process_time()]
         shards = plan_shards(ids, f"key {record}", size)
@@ -217,7 +217,9 @@ def main() -> None:
     alone.add_argument("--json", action="store_true")
     virtual = commands.add_parser("run")
     virtual.add_argument("--samples", type=int, default=10**7)
-    virtual.add_argument("--records", type=int, default=10)
+    virtual.add_argument(
+        "--records", type=int, nargs=2, default=(0, 10), help="the first one, and the one after the last"
+    )
     for field in dataclasses.fields(World):
         default = 60.0 if field.name == "seconds" else field.default
         virtual.add_argument(f"--{field.name}", type=type(default), default=default)

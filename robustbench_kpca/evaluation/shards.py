@@ -94,13 +94,18 @@ def plan_shards(ids: Sequence[str], key: str, size: int) -> list[Shard]:
     ]
 
 
-def write_shard(folder: Path, shard: Shard, outcomes: Outcomes, made: Made) -> None:
-    """Write the file of a finished shard, whole or not at all.
+def to_bytes(shard: Shard, outcomes: Outcomes, made: Made) -> bytes:
+    """Return the content of the file of a finished shard.
 
     Its first line has the shard's digest and the SHA-256 of the rest: a line with `made`, then the compressed outcomes.
     """
     rest = json.dumps(asdict(made)).encode() + b"\n" + zlib.compress(outcomes.to_csv(), 1)
-    write_atomic(folder / shard.name, _first_line(shard, rest) + b"\n" + rest)
+    return _first_line(shard, rest) + b"\n" + rest
+
+
+def write_shard(folder: Path, shard: Shard, outcomes: Outcomes, made: Made) -> None:
+    """Write the file of a finished shard, whole or not at all."""
+    write_atomic(folder / shard.name, to_bytes(shard, outcomes, made))
 
 
 def read_shard(folder: Path, shard: Shard) -> tuple[Made, bytes] | None:

@@ -119,7 +119,7 @@ def _object(version: str, kind: str, machines: Machines, place: Place, spec: Any
 def _job(machines: Machines, place: Place) -> dict[str, Any]:
     """Return a Job that starts an evicted pod again, and not one that found bad input: it would find it again."""
     pod = _pod(machines, place, "rbk", command=["/bin/bash", f"{_SCRIPTS}/run.sh"])
-    pod["spec"] |= {"restartPolicy": "Never", "terminationGracePeriodSeconds": GRACE}
+    pod["spec"]["restartPolicy"] = "Never"
     rules = [
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
         {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [1, 2]}},
@@ -184,7 +184,7 @@ def _pod(
     }
     if command:
         box["command"] = list(command)
-    return {"spec": {"containers": [box], "volumes": volumes}}
+    return {"spec": {"containers": [box], "volumes": volumes, "terminationGracePeriodSeconds": GRACE}}
 
 
 class _Dumper(yaml.SafeDumper):
