@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.outcomes import LARGE, Outcomes
 from robustbench_kpca.records.parquet import Writer, to_arrow
-from robustbench_kpca.records.table import Table
+from robustbench_kpca.records.table import ColumnType, Table
 
 Cell = tuple[str, int]
 """Name of a corruption, and severity."""
@@ -42,7 +42,10 @@ def join(texts: Iterable[bytes], table: Table, cells: Sequence[Cell], folder: Pa
             for part in _by_cell(portions, cells, Path(aside)):
                 writer.add(part)
     rows = writer.rows
-    return Outcomes.from_parquet(writer.close(), table, rows, str(folder))
+    joined = Outcomes.from_parquet(writer.close(), table, rows, str(folder))
+    if rows > LARGE:
+        return joined
+    return Outcomes.from_columns(table, {name: _held(joined, name, kind) for name, kind in table.columns.items()})
 
 
 def _parse(text: bytes, table: Table, where: str) -> Any:
@@ -53,7 +56,7 @@ def _parse(text: bytes, table: Table, where: str) -> Any:
     header, _, _ = text.partition(b"\n")
     if b'"' in text or b"\r" in text or header.decode() != ",".join(table.columns):
         found = Outcomes.from_text(text, table, where)
-        return pa.table({name: to_arrow(_held(found, name)) for name in table.columns})
+        return pa.table({name: to_arrow(_held(found, name, kind)) for name, kind in table.columns.items()})
     types = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
     return csv.read_csv(
         pa.BufferReader(text),
@@ -65,8 +68,8 @@ def _parse(text: bytes, table: Table, where: str) -> Any:
     )  # fmt: skip
 
 
-def _held(outcomes: Outcomes, name: str) -> Any:
-    return outcomes.coded(name) if outcomes.table.columns[name] == "str" else outcomes[name]
+def _held(outcomes: Outcomes, name: str, kind: ColumnType) -> Any:
+    return outcomes.coded(name) if kind == "str" else outcomes[name]
 
 
 def _by_cell(portions: Iterator[Any], cells: Sequence[Cell], aside: Path) -> Iterator[Any]:

@@ -170,7 +170,9 @@ def test_status_and_clean_need_no_torch(tmp_path):
 
 @pytest.mark.parametrize("portion", [1, 500, 3000])
 @pytest.mark.parametrize("strange", [False, True], ids=["plain", "quoted"])
-def test_a_large_merge_makes_the_file_of_one_run(portion, strange, tmp_path, monkeypatch):
+@pytest.mark.parametrize("large", [0, 10**6], ids=["kept as a file", "kept as columns"])
+def test_a_large_merge_makes_the_file_of_one_run(portion, strange, large, tmp_path, monkeypatch):
+    monkeypatch.setattr("robustbench_kpca.evaluation.portions.LARGE", large)
     monkeypatch.setattr("robustbench_kpca.evaluation.shards._TOGETHER", portion)
     monkeypatch.setattr("robustbench_kpca.records.parquet.GROUP", 37)
     ids = [f'image {number}, "{number}"' if strange else f"image {number}" for number in range(101)]
