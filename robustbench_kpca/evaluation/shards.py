@@ -39,6 +39,11 @@ class Shard:
         """The name of its file."""
         return f"{self.first:08d}-{self.last:08d}-{self.digest[:16]}{SUFFIX}"
 
+    @property
+    def journal(self) -> str:
+        """The name of the file with its progress while it is made."""
+        return f".{self.name}.partial"
+
     def __str__(self) -> str:
         return f"samples {self.first} to {self.last - 1}"
 
