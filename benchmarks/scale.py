@@ -102,7 +102,7 @@ def files(count: int, rows: int) -> dict[str, float]:
         merged = merge(place, shards, TABLE, [("none", 0)])
         took["merge s"], took["merge, wall s"] = lap(clock), time.perf_counter() - wall
         took["plan + merge s"] = took["plan s"] + took["merge s"]
-        took["peak GiB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        took["peak GiB"] = peak()
         if len(merged) > 100_000:
             require_right(merged, ids)
     return took
@@ -173,36 +173,40 @@ def fit(model: str, batch: int) -> None:
     print(tabulate([(name, value * 1e6) for name, value in table], ("the first process", "us"), floatfmt=".1f"))
 
 
-def run(samples: int, records: range, world: World) -> None:
+def run(samples: int, records: range, merged: int, world: World) -> None:
     """Simulate the workers; plan, write and merge for real."""
     size = shard_size(samples, BATCH, None)
-    table, total = [], Told(0.0, 0.0)
+    ids = [f"{number:08d}" for number in range(samples)]
+    names = ("record", "shards", "attempts", "lost", "pre-empted", "given up", "ideal s", "virtual s", "wasted s",
+             "decide s", "plan s", "merge s", "peak GiB")  # fmt: skip
+    print(*names, sep="\t", flush=True)
+    ideal = makespan = 0.0
     for record in records:
-        ids = [f"{number:08d}" for number in range(samples)]
         clock = [time.process_time()]
         shards = plan_shards(ids, f"key {record}", size)
         planned = lap(clock)
         told = Simulation(shards, dataclasses.replace(world, seed=world.seed + record)).run()
-        lap(clock)
-        merged = 0.0
-        if not told.given_up:
+        assert set(told.finished) | set(told.given_up) == set(shards)
+        assert set(told.finished.values()) == {1}
+        took = 0.0
+        if record < merged:
+            assert not told.given_up  # else there is nothing to merge
             with tempfile.TemporaryDirectory() as folder:
                 write(Path(folder), list(told.finished), ids)  # in the order in which they were finished
                 lap(clock)
                 outcomes = merge(Path(folder), shards, TABLE, [("none", 0)])
-                merged = lap(clock)
+                took = lap(clock)
                 require_right(outcomes, ids)
-        assert set(told.finished) | set(told.given_up) == set(shards)
-        assert set(told.finished.values()) == {1}
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        table.append((record, len(shards), told.attempts, told.lost, told.preempted, len(told.given_up), told.ideal,
-                      told.makespan, 100 * told.ideal / told.makespan, 100 * told.wasted / told.work, told.deciding,
-                      planned, merged, peak))  # fmt: skip
-        total.ideal, total.makespan = total.ideal + told.ideal, total.makespan + told.makespan
-    names = ("record", "shards", "attempts", "lost", "pre-empted", "given up", "ideal s", "virtual s", "%", "wasted %",
-             "decide s", "plan s", "merge s", "peak GiB")  # fmt: skip
-    print(tabulate(table, names, floatfmt=".1f"))
-    print(f"all: {total.makespan / 3600:.2f} virtual hours, {100 * total.ideal / total.makespan:.0f} % of the ideal")
+        row = (told.ideal, told.makespan, told.wasted, told.deciding, planned, took, peak())
+        counts = (record, len(shards), told.attempts, told.lost, told.preempted, len(told.given_up))
+        print(*counts, *(f"{value:.1f}" for value in row), sep="\t", flush=True)
+        ideal, makespan = ideal + told.ideal, makespan + told.makespan
+    print(f"all: {makespan / 3600:.2f} virtual hours, {100 * ideal / makespan:.0f} % of the ideal speed")
+
+
+def peak() -> float:
+    """Return the most memory that this process has had, in GiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def main() -> None:
@@ -220,6 +224,7 @@ def main() -> None:
     virtual.add_argument(
         "--records", type=int, nargs=2, default=(0, 10), help="the first one, and the one after the last"
     )
+    virtual.add_argument("--merge", type=int, default=10**9, help="only the first so many records are merged")
     for field in dataclasses.fields(World):
         default = 60.0 if field.name == "seconds" else field.default
         virtual.add_argument(f"--{field.name}", type=type(default), default=default)
