@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _virtual import Simulation, Told, World
+from _virtual import Simulation, World
 from scipy.optimize import nnls
 from tabulate import tabulate
 
