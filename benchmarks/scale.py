@@ -246,7 +246,8 @@ def main() -> None:
     else:
         run(
             asked.samples,
-            asked.records,
+            range(*asked.records),
+            asked.merge,
             World(**{one.name: getattr(asked, one.name) for one in dataclasses.fields(World)}),
         )
 
