@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import sha256, write_atomic
+from robustbench_kpca.files import sealed, sha256, unsealed, write_atomic
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.checkpoint import save_checkpoint
 from robustbench_kpca.models.mixing import densities
@@ -146,7 +146,9 @@ class Ledger:
         if not self.resume_path.is_file():
             return None
         try:
-            content: dict[str, Any] = torch.load(self.resume_path, device, weights_only=True)
+            content: dict[str, Any] = torch.load(
+                io.BytesIO(unsealed(self.resume_path.read_bytes())), device, weights_only=True
+            )
             text, history = content["recipe"], [Epoch.of(row) for row in content["history"]]
             machines, provenance = content["machines"], content["provenance"]
         except Exception as error:  # noqa: BLE001 (a damaged file can fail anywhere in its reader)
@@ -183,7 +185,7 @@ class Ledger:
             write_atomic(self.folder / f"{self.name}.unreadable.txt", names.encode())
         buffer = io.BytesIO()
         torch.save(content, buffer)
-        write_atomic(self.resume_path, buffer.getvalue())
+        write_atomic(self.resume_path, sealed(buffer.getvalue()))
         self._write_curves()
         done = len(self.history)
         if self.keep_every and done % self.keep_every == 0:

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.files import require_writable
+from robustbench_kpca.lock import locked
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.progress import Progress
 from robustbench_kpca.training.adversarial import attack_of
@@ -77,13 +79,13 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
         options: that do not change the numbers.
 
     Raises:
-        BadInputError: the folder cannot be written, it holds an unfinished run of another recipe, or the data cannot
-            be used.
+        BadInputError: the folder cannot be written, it holds an unfinished run of another recipe, another process
+            trains under this name, or the data cannot be used.
         EvaluationError: the loss or the weights are no longer finite; the last good epoch stays on disk.
 
     """
     require_writable(folder)
-    with own_generators(), own_threads(recipe.threads):
+    with own_generators(), own_threads(recipe.threads), ExitStack() as stack:
         # `cpu=True` where there is no accelerator: only then accelerate connects several processes on the CPU, too.
         # The other options are set here because accelerate would read them from environment variables.
         accelerator = Accelerator(
@@ -92,6 +94,8 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
             gradient_accumulation_steps=1,
             dynamo_backend="no",
         )
+        if accelerator.is_main_process:
+            stack.enter_context(locked(folder / f".{name}.lock", wait=False))
         ledger = Ledger(name, text, folder, revision=options.revision, keep_every=options.keep_every)
         replaced = ledger.replaced() if options.fresh else []
         if ledger.finished(resume=options.resume, fresh=options.fresh):
