@@ -12,7 +12,7 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.ranks import Ranks
-from robustbench_kpca.evaluation.shard_folder import unfinished
+from robustbench_kpca.evaluation.unfinished import unfinished
 from robustbench_kpca.records.record import load_record
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "robustbench_kpca"]

@@ -9,8 +9,8 @@ import torch
 from robustbench_kpca import evaluate, load_data
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError, EvaluationError
-from robustbench_kpca.evaluation.shard_folder import unfinished
 from robustbench_kpca.evaluation.shard_run import ShardRun
+from robustbench_kpca.evaluation.unfinished import unfinished
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray leaves files open
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'robustbench-kpca[ray]'")
