@@ -6,6 +6,7 @@ import random
 import resource
 import time
 from contextlib import contextmanager
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,8 @@ def test_an_image_that_hangs_the_decoder_is_noticed(toy, digits, tmp_path, monke
 
 @contextmanager
 def full_disk(most):
-    """No file of this process may grow beyond so many bytes."""
+    """No file of this process may grow beyond so many bytes; the server that starts others is not limited."""
+    forkserver.ensure_running()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
     try:
