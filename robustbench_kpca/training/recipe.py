@@ -130,6 +130,8 @@ class TextWindows(BaseModel):
     """Words that a model reads at once; each is labelled with the next."""
     per_epoch: Annotated[int, Field(ge=0)]
     """Windows of one epoch, drawn at random places; 0: the whole text once, side by side."""
+    scored_words: Annotated[int, Field(ge=0)] = 0
+    """How many words of `val` and of `test` training scores, from the beginning of each; 0: all."""
 
 
 class Mixup(BaseModel):
