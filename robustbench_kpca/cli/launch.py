@@ -1,22 +1,13 @@
 """`rbk launch`: write what Slurm or Kubernetes needs to run an evaluation or a training."""
 
 from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from robustbench_kpca.cli import _console
-
-
-class Engine(StrEnum):
-    """What spreads the work over the machines."""
-
-    processes = "processes"
-    ray = "ray"
-    torchrun = "torchrun"
-
+from robustbench_kpca.launch.request import Engine
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND", help="eval or train with its options.")]
 Name = Annotated[str, typer.Option(help="Name of the job.")]
@@ -63,7 +54,7 @@ def slurm(
     from robustbench_kpca.launch.request import Command, Machines, parse_environment, parse_name, parse_time
     from robustbench_kpca.launch.slurm import Site, script
 
-    command = Command.of(words or [], engine and engine.value, nodes)
+    command = Command.of(words or [], engine, nodes)
     _understood(command.words)
     machines = Machines(parse_name("--name", name), nodes, gpus, cpus, memory, parse_environment(env))
     _give(script(command, machines, Site(parse_time(time), sbatch, module, venv)), out, shown=print_)
@@ -94,7 +85,7 @@ def kubernetes(
     from robustbench_kpca.launch.kubernetes import Place, manifest, parse_claim
     from robustbench_kpca.launch.request import Command, Machines, parse_environment
 
-    command = Command.of(words, engine and engine.value, nodes) if words else None
+    command = Command.of(words, engine, nodes) if words else None
     if command is not None:
         _understood(command.words)
     machines = Machines(name, nodes, gpus, cpus, memory, parse_environment(env))

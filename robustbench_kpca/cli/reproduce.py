@@ -42,7 +42,7 @@ def reproduce(
     train: Annotated[
         bool, typer.Option("--train/--trained", help="Train what is missing, or evaluate only what is trained.")
     ] = True,
-    processes: Processes = 1,
+    processes: Processes = None,
     pages: Annotated[bool, typer.Option("--pages", help="Run nothing; write the pages of what is there.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Only say what is done, open or absent.")] = False,
     statements: Annotated[

@@ -4,17 +4,24 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from enum import StrEnum
 
 from robustbench_kpca.errors import BadInputError
 
-Engine = Literal["processes", "ray", "torchrun"]
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 """A label of RFC 1123, section 2.1: what Kubernetes takes as a name, of at most 63 characters."""
 _TIME = re.compile(r"(\d+|\d+:\d\d|\d+:\d\d:\d\d|\d+-\d+|\d+-\d+:\d\d|\d+-\d+:\d\d:\d\d)")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OURS = {"--executor", "--processes", "--nproc-per-node"}
+
+
+class Engine(StrEnum):
+    """What spreads the work over the machines."""
+
+    processes = "processes"
+    ray = "ray"
+    torchrun = "torchrun"
 
 
 @dataclass(frozen=True)
@@ -50,10 +57,11 @@ class Command:
             if word.partition("=")[0] in _OURS:
                 raise BadInputError(f"{word} in the command", fix="leave it out: rbk launch chooses it")
         if engine is None:
-            engine = "torchrun" if verb == "train" else "processes" if nodes == 1 else "ray"
-        if verb == "train" and engine != "torchrun":
+            for_eval = Engine.processes if nodes == 1 else Engine.ray
+            engine = Engine.torchrun if verb == "train" else for_eval
+        if verb == "train" and engine is not Engine.torchrun:
             raise BadInputError(f"--engine {engine} for train", expected="torchrun")
-        if engine == "processes" and nodes > 1:
+        if engine is Engine.processes and nodes > 1:
             raise BadInputError(f"--engine processes with {nodes} nodes", expected="ray or torchrun")
         if verb == "train" and not {"--resume", "--no-resume", "--fresh"} & set(words):
             words = (*words, "--resume")  # a job that is started again goes on

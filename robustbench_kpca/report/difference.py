@@ -39,22 +39,21 @@ def gain(board: Board, better: str, than: str, column: Column, confidence: float
     if metric is None:
         return None
     rows = [board.trainings(title, column) for title in (better, than)]
-    if metric.lower_is_better:
-        rows.reverse()
-    return difference(metric, column, *rows, confidence)
+    first, second = reversed(rows) if metric.lower_is_better else rows
+    return difference(metric, column, first, second, confidence)
 
 
 def difference(
     metric: Metric, column: Column, first: Sequence[Cell], second: Sequence[Cell], confidence: float = CONFIDENCE
 ) -> Estimate | None:
     """Return the number of the first row minus that of the second; None as in `gain`."""
-    rows = [[cell for cell, _ in measured(metric, column, row)] for row in (first, second)]
-    fewest, most = sorted(map(len, rows))
+    one, other = ([cell for cell, _ in measured(metric, column, row)] for row in (first, second))
+    fewest, most = sorted(map(len, (one, other)))
     if fewest == 0 or (fewest == 1 and most > 1):
         return None
     if most == 1:
-        return _of_models(metric, column, rows[0][0], rows[1][0], confidence)
-    return _of_recipes(metric, column, *rows, confidence)
+        return _of_models(metric, column, one[0], other[0], confidence)
+    return _of_recipes(metric, column, one, other, confidence)
 
 
 def paired_proportions(a: NDArray[np.bool_], b: NDArray[np.bool_], confidence: float = CONFIDENCE) -> Estimate:

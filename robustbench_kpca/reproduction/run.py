@@ -51,7 +51,7 @@ class Settings:
     audit: Level | None = "full"
     batch_size: int | None = None
     workers: int | None = None
-    processes: int = 1
+    processes: int | None = None
 
 
 def run(planned: Sequence[Planned], roles: Roles, settings: Settings, reporter: Reporter) -> list[Planned]:
