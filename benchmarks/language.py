@@ -2,6 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/language.py
     OMP_NUM_THREADS=1 python benchmarks/language.py --words 245569   # what a record of WikiText-103's test part costs
+    OMP_NUM_THREADS=1 python benchmarks/language.py --step softmax_lm_paper   # one training step of a model
 
 Ours is the whole `evaluate`: windows, losses, metrics with their intervals, digests. The loop is that of the published
 code: a forward pass a word, logits at every place of the window. Both give the same losses; the largest difference is
@@ -17,6 +18,7 @@ import _shared
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from timm.optim import create_optimizer_v2
 
 from robustbench_kpca import evaluate
 from robustbench_kpca.data.text import Text
@@ -76,7 +78,7 @@ def table(words: int) -> list[str]:
     rng, place = np.random.default_rng(0), np.arange(1, words + 1)
     columns = {
         "corruption": ["none"] * words, "severity": np.zeros(words), "sample": [f"{(p - 1) // 64:07d}" for p in place],
-        "position": place, "article": place // 4000, "word": rng.integers(0, 267_735, words),
+        "position": place, "article": place // 4000,
         "swapped": np.zeros(words), "nll": rng.gamma(2.0, 2.0, words),
     }  # fmt: skip
     outcomes = Outcomes.from_columns(TASK.table("clean"), columns)
@@ -95,13 +97,50 @@ def table(words: int) -> list[str]:
     return [*lines, f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10:.0f} MiB"]
 
 
+def step(name: str, windows: int) -> list[str]:
+    """Return how long the parts of one training step take, as `rbk train` does them, on random words."""
+    torch.manual_seed(0)
+    model = create_model(name).train()
+    words = torch.randint(model.vocab_size, (windows, 1, 1, model.window + 1))
+    optimizer = create_optimizer_v2(model, opt="adamw", lr=1e-4, weight_decay=0.01)
+    training, now, spent = TASK.compute.training, time.process_time, []
+    assert training is not None
+    for _ in range(2):  # the first has the allocations of the optimiser
+        times = [now()]
+        logits = model(words[..., :-1].float())
+        times.append(now())
+        losses = training.losses(logits.float(), words[:, 0, :, 1:], 0.0)
+        times.append(now())
+        (losses.sum() / words[..., 1:].numel()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        times.append(now())
+        optimizer.step()
+        optimizer.zero_grad()
+        times.append(now())
+        del logits, losses
+        spent = [*np.diff(times).tolist(), times[-1] - times[0]]
+    count, places = sum(one.numel() for one in model.parameters()), windows * model.window
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    parts = zip(("forward", "loss", "backward", "optimiser", "together"), spent, strict=True)
+    return [
+        f"{name}: {count:,} parameters, {model.vocab_size:,} words, {windows} x {model.window} places",
+        *(f"| {part} | {seconds:.2f} s |" for part, seconds in parts),
+        f"{places / spent[-1]:.0f} words a second; peak memory {peak:.1f} GiB",
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", choices=MODELS, help="one model")
     parser.add_argument("--words", type=int, help="only: what so many positions cost in a record")
+    parser.add_argument("--step", metavar="MODEL", help="only: one training step of a model, such as softmax_lm_paper")
+    parser.add_argument("--windows", type=int, default=1, help="of the batch of --step")
     asked = parser.parse_args()
     print(_shared.header(("torch", "numpy")))
+    if asked.step:
+        print("\n".join(step(asked.step, asked.windows)))
+        return
     if asked.words:
         print("\n".join(table(asked.words)))
         return

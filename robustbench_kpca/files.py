@@ -5,14 +5,14 @@ import errno
 import hashlib
 import os
 import re
-import socket
+import secrets
 import stat
 import tempfile
 import time
-from functools import lru_cache
 from pathlib import Path
 
 from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.owner import Owner, place
 
 OLD = 86_400
 """Seconds after which a file that nobody names is taken for left behind: no write takes a day."""
@@ -66,7 +66,7 @@ def _unreadable(path: Path, what: str, error: OSError | ValueError) -> BadInputE
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write `data` to a hidden file in the folder of `path`, flush it to disk, and rename it to `path`.
+    """Write `data` to a hidden file beside `path`, flush it to disk, rename it to `path`, and flush the folder.
 
     Raises:
         BadInputError: the folder is not writable.
@@ -85,65 +85,82 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
-    """Write `data` to a hidden file in the folder of `path` and rename it; `durable`: flush it to disk before.
+    """Write `data` to a hidden file in the folder of `path` and rename it.
+
+    With `durable` the file is flushed to disk before it is renamed, and its folder afterwards, so that neither a crash
+    of the machine nor a loss of power leaves half a file under the name or loses it.
 
     Raises:
         OSError: the file cannot be written; the hidden file is deleted.
 
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    sweep_unfinished(path.parent)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{_HIDDEN}{_host()}-{os.getpid()}-", suffix=_UNFINISHED)
+    hidden = path.with_name(hidden_name())
     try:
-        with os.fdopen(handle, "wb") as file:
+        with hidden.open("xb") as file:
+            sweep_unfinished(path.parent, os.fstat(file.fileno()).st_mtime)
             file.write(data)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
+        hidden.chmod(0o644)
+        hidden.replace(path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        hidden.unlink(missing_ok=True)
         raise
+    if durable:
+        flush_folder(path.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Flush the names in a folder to disk, so that a rename survives a loss of power; not every file system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 _HIDDEN, _UNFINISHED = ".rbk-", ".tmp"
 _SWEPT: dict[Path, float] = {}  # folder -> when this process last swept it
 
 
-def sweep_unfinished(folder: Path) -> None:
-    """Delete hidden files that a killed process left while it wrote: older than a day, their process not alive here.
+def hidden_name() -> str:
+    """Return a new name of a file that is not finished; it tells which process writes it."""
+    return f"{_HIDDEN}{place()}-{os.getpid()}-{secrets.token_hex(4)}{_UNFINISHED}"
 
-    A process sweeps a folder once an hour at most.
+
+def sweep_unfinished(folder: Path, now: float) -> None:
+    """Delete hidden files that a killed process left while it wrote, once an hour at most.
+
+    Those of processes of this machine go as soon as their process has ended, all others when they are a day old. `now`
+    is the time of the file system, as a new file has it: the clock of this machine may be another.
     """
-    now, key = time.time(), folder.absolute()
-    if now - _SWEPT.get(key, 0) < 3600:
+    key, since = folder.absolute(), time.monotonic()
+    if key in _SWEPT and since - _SWEPT[key] < 3600:
         return
-    _SWEPT[key] = now
+    _SWEPT[key] = since
+    for path in unfinished_files(folder, now):
+        path.unlink(missing_ok=True)
+
+
+def unfinished_files(folder: Path, now: float) -> list[Path]:
+    """Return the hidden files in a folder that `sweep_unfinished` deletes."""
+    found = []
     with contextlib.suppress(OSError):
         for path in folder.glob(f"{_HIDDEN}*{_UNFINISHED}"):
-            if now - path.stat().st_mtime > OLD and not _is_owned(path.name):
-                path.unlink(missing_ok=True)
+            gone = _is_gone(path.name)
+            if gone or (gone is None and now - path.stat().st_mtime > OLD):
+                found.append(path)
+    return found
 
 
-def _is_owned(name: str) -> bool:
-    """Tell whether the process that wrote a hidden file still runs on this host."""
-    host, _, rest = name.removeprefix(_HIDDEN).partition("-")
+def _is_gone(name: str) -> bool | None:
+    """Tell whether the process that wrote a hidden file has ended; None where that cannot be told."""
+    where, _, rest = name.removeprefix(_HIDDEN).partition("-")
     number = rest.partition("-")[0]
-    if host != _host() or not number.isdecimal() or len(number) > 9:
-        return False
-    try:
-        os.kill(int(number), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-@lru_cache(maxsize=1)
-def _host() -> str:
-    return sha256(socket.gethostname().encode())[:8]
+    return Owner("", where, int(number)).gone() if number.isdecimal() and len(number) < 10 else None
 
 
 def require_writable(folder: Path) -> None:
@@ -193,3 +210,21 @@ def without_seed(name: str) -> tuple[str, int | None]:
 def sha256(data: bytes) -> str:
     """Hexadecimal SHA-256 of `data`."""
     return hashlib.sha256(data).hexdigest()
+
+
+def sealed(data: bytes) -> bytes:
+    """Put the SHA-256 of the data before them, as a line of its own."""
+    return f"{sha256(data)}\n".encode() + data
+
+
+def unsealed(content: bytes) -> bytes:
+    """Return what `sealed` was given.
+
+    Raises:
+        ValueError: the content is truncated or altered.
+
+    """
+    digest, _, data = content.partition(b"\n")
+    if digest != sha256(data).encode():
+        raise ValueError("its SHA-256 does not fit")
+    return data

@@ -103,10 +103,16 @@ class Line:
         now = self.clock()
         if self._left is not None:
             return max(self._left - (now - self._told), 0.0)
-        if self._first is None or self.total is None or self.done <= self._first[1]:
+        if self.per_second is None or self.total is None:
             return None
-        rate = (self._told - self._first[0]) / (self.done - self._first[1])
-        return max(rate * (self.total - self.done) - (now - self._told), 0.0)
+        return max((self.total - self.done) / self.per_second - (now - self._told), 0.0)
+
+    @property
+    def per_second(self) -> float | None:
+        """Samples or steps a second since the first news; None if that is not yet known."""
+        if self._first is None or self.done <= self._first[1] or self._told <= self._first[0]:
+            return None
+        return (self.done - self._first[1]) / (self._told - self._first[0])
 
     def __str__(self) -> str:
         return f"{self.title}  {self.news}".rstrip()

@@ -99,12 +99,31 @@ GridWorkers = Annotated[
         "core, at most 8, for grids of at least 512 corrupted images, else 0.",
     ),
 ]
+Executor = Annotated[
+    str | None,
+    typer.Option(
+        show_default=False,
+        help="Who evaluates: serial (this process), processes (of this machine), ray (a cluster of Ray that is started "
+        "for the run) or ray:ADDRESS (an existing one, such as ray:auto; docs/cluster.md). By default processes where "
+        "--processes is above 1, else serial.",
+    ),
+]
 Processes = Annotated[
-    int,
+    int | None,
     typer.Option(
         min=1,
-        help="Number of processes that evaluate parts of the data at once, one thread each (docs/reliability.md); 1: "
-        "this process alone. Outcomes are those of one process with one thread.",
+        show_default=False,
+        help="Number of processes that evaluate parts of the data at once, one thread each (docs/reliability.md); "
+        "by default 1, with --executor processes one a core or CUDA device, and with ray one a core or GPU of the "
+        "cluster. Outcomes are those of one process with one thread.",
+    ),
+]
+StallMinutes = Annotated[
+    float,
+    typer.Option(
+        min=0.0,
+        help="With several processes: one that finishes no batch for so many minutes is killed and its part is tried "
+        "again, twice; 0: never.",
     ),
 ]
 Compile = Annotated[

@@ -3,18 +3,23 @@
 import secrets
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Device, Json, Quiet
 
+if TYPE_CHECKING:
+    from robustbench_kpca.records.record import Record
+
 SAMPLES = 24
 
 
 def spot_check(
-    board: Annotated[str, typer.Argument(help="Board: a name of `rbk list boards`, or a folder with a board.toml.")],
+    board: Annotated[
+        str, typer.Argument(help="Board or pack: a name of `rbk list boards` or `rbk list packs`, or its folder.")
+    ],
     samples: Annotated[int, typer.Option(min=1, help="Samples of each record.")] = SAMPLES,
     seed: Annotated[
         int | None,
@@ -37,22 +42,16 @@ def spot_check(
 ) -> int:
     """Evaluate a random choice of every record's samples again; exit 1 if rows differ.
 
-    The result is spot-check.json beside the board; the board's pages say what came out, and how likely forged rows
+    The result is spot-check.json beside the board or pack; its pages say what came out, and how likely forged rows
     would have been found. Records that were checked before are not checked again. Run it in the folder in which the
     records were made, if their data are yours. 24 rows find a tenth of forged ones with 92 %.
     """
     from robustbench_kpca.evaluation.spot_check import spot_check as check_all
-    from robustbench_kpca.protocols.presets import board_folder
-    from robustbench_kpca.records.record import Record, find_records
+    from robustbench_kpca.records.record import Record
     from robustbench_kpca.records.spot_check import FILE, Entry, SpotCheck, lines, load_spot_check
-    from robustbench_kpca.report.commands import command
-    from robustbench_kpca.report.matching import load_board
 
-    loaded = load_board(board, None if records is None else find_records(records))
-    runs = {run.record.spec.stem(): run for run in loaded.runs if run.record is not None}
-    found = [run.record for run in runs.values() if run.record is not None]
-    commands = [shlex.split(command(loaded.spec, [run])) for run in runs.values()]
-    path = board_folder(board) / FILE
+    folder, found, commands = _of_pack(board, records) or _of_board(board, records)
+    path = folder / FILE
     before = load_spot_check(path) if path.is_file() and not fresh else None
     if before is None or before.samples != samples or seed not in (None, before.seed):
         before = SpotCheck(samples=samples, seed=secrets.randbelow(2**32) if seed is None else seed)
@@ -70,5 +69,32 @@ def spot_check(
     else:
         for line in lines(done, found):
             _console.out.print(line, markup=False)
-        _console.note(f"kept in {path}; render the board to show it: rbk board render {board}", quiet=quiet)
+        _console.note(f"kept in {path}; render the pages to show it", quiet=quiet)
     return int(any(entry.differing for record in found if (entry := done.entry(record))))
+
+
+def _of_board(board: str, records: Path | None) -> "tuple[Path, list[Record], list[list[str]]]":
+    """Return a board's folder, its records, and the commands that it prints for them."""
+    from robustbench_kpca.protocols.presets import board_folder
+    from robustbench_kpca.records.record import find_records
+    from robustbench_kpca.report.commands import command
+    from robustbench_kpca.report.matching import load_board
+
+    loaded = load_board(board, None if records is None else find_records(records))
+    runs = {run.record.spec.stem(): run for run in loaded.runs if run.record is not None}
+    found = [run.record for run in runs.values() if run.record is not None]
+    return board_folder(board), found, [shlex.split(command(loaded.spec, [run])) for run in runs.values()]
+
+
+def _of_pack(pack: str, records: Path | None) -> "tuple[Path, list[Record], list[list[str]]] | None":
+    """Return a pack's folder, its records, and their own commands; None where it is no pack."""
+    from robustbench_kpca.protocols.presets import find, pack_path
+    from robustbench_kpca.records.record import Record, find_records
+    from robustbench_kpca.report.matching import read
+    from robustbench_kpca.reproduction.pack import PACK
+
+    if pack not in find("packs") and not (Path(pack) / PACK).is_file():
+        return None
+    folder = pack_path(pack).parent
+    found = [one for one in read(find_records(records or folder / "records")) if isinstance(one, Record)]
+    return folder, found, [list(one.command) for one in found]

@@ -98,8 +98,8 @@ def corrupt(
     validation images can be evaluated as imagenet-c:DST; a link DST/clean to SRC adds the clean images.
     """
     from robustbench_kpca.data.io.derived import Derivation, derive, open_target, sources_of
-    from robustbench_kpca.data.io.lock import locked
     from robustbench_kpca.files import require_writable
+    from robustbench_kpca.lock import locked
     from robustbench_kpca.protocols.corruption_names import COMMON, SEVERITIES
 
     view = _view(size, crop, interpolation)

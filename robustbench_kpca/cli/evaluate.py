@@ -18,6 +18,7 @@ from robustbench_kpca.cli._options import (
     Data,
     Device,
     Ema,
+    Executor,
     Frost,
     GridWorkers,
     Json,
@@ -30,6 +31,7 @@ from robustbench_kpca.cli._options import (
     Seed,
     Settings,
     Size,
+    StallMinutes,
     Tf32,
     Untrained,
 )
@@ -110,7 +112,9 @@ def evaluate(
         ),
     ] = None,
     workers: GridWorkers = None,
-    processes: Processes = 1,
+    processes: Processes = None,
+    executor: Executor = None,
+    stall_minutes: StallMinutes = 30.0,
     device: Device = None,
     compile_: Compile = None,
     tf32: Tf32 = False,
@@ -122,16 +126,22 @@ def evaluate(
     """Evaluate models under protocols; write one record for each model and protocol.
 
     Finished records are used again, and an interrupted evaluation is resumed. Audits are saved in the same folder.
+    With one process a GPU, or on several machines: torchrun --nproc-per-node N -m robustbench_kpca eval ...
     """
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.evaluation.plan import Job, make_plan
+    from robustbench_kpca.evaluation.ranks import follow, rank_under_torchrun
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
     from robustbench_kpca.inference.acceleration import Acceleration
     from robustbench_kpca.protocols.threat import parse_fraction
     from robustbench_kpca.report.loggers import open_loggers
     from robustbench_kpca.strict import parse_assignments
 
+    rank = rank_under_torchrun() if executor is None else None
+    if rank:
+        follow()
+        return
     if len(model) > 1 and (checkpoint is not None or name is not None):
         raise BadInputError("--checkpoint or --name with several models", expected="one --model")
     model_options, overrides = split_settings(parse_assignments(set_))
@@ -159,6 +169,8 @@ def evaluate(
         Acceleration(compile_, tf32),
         keep_adversarial,
         processes,
+        "torchrun" if rank is not None else executor,
+        stall_minutes,
     )
     request = DataRequest(data, split, limit, against, subset, bad_images.value, cache, size)
     loggers = open_loggers(log)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Audited, AuditLevel, Device, GridWorkers, Json, Presets, Quiet
+from robustbench_kpca.cli._options import Audited, AuditLevel, Device, GridWorkers, Json, Presets, Processes, Quiet
 
 if TYPE_CHECKING:
     from robustbench_kpca.reproduction.pack import Item, ScaleName
@@ -33,9 +33,22 @@ def reproduce(
     ] = "",
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many samples in every set.")] = None,
     budget: Annotated[
-        str, typer.Option(help="Time, such as 30min or 2h: a step that would exceed it is not begun.")
+        str,
+        typer.Option(
+            help="Time, such as 30min or 2h: the most valuable steps are done first, and a step that would exceed the "
+            "time is not begun."
+        ),
     ] = "",
+    train: Annotated[
+        bool, typer.Option("--train/--trained", help="Train what is missing, or evaluate only what is trained.")
+    ] = True,
+    processes: Processes = None,
+    pages: Annotated[bool, typer.Option("--pages", help="Run nothing; write the pages of what is there.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Only say what is done, open or absent.")] = False,
+    statements: Annotated[
+        bool,
+        typer.Option("--statements", help="Only write the page of the paper's statements beside what was measured."),
+    ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder of results; by default reproduced/PACK.")
     ] = None,
@@ -58,8 +71,9 @@ def reproduce(
     from robustbench_kpca.reproduction.pages import write_pages
     from robustbench_kpca.reproduction.roles import Roles
     from robustbench_kpca.reproduction.run import Settings, run
+    from robustbench_kpca.reproduction.statements import load_statements
+    from robustbench_kpca.reproduction.steps import most_valuable_first, reasons
     from robustbench_kpca.reproduction.steps import plan as plan_steps
-    from robustbench_kpca.reproduction.steps import reasons
 
     name, content, items = load_pack(pack)
     wanted = [*item, *(f"table-{number}" for number in table), *(f"figure-{number}" for number in figure)]
@@ -70,16 +84,25 @@ def reproduce(
         raise BadInputError(f"--data: there is no folder {missing}", fix="correct the path")
     files = {key: Path(value) for key, value in _pairs(checkpoint, "=", "--checkpoint", "MODEL=FILE").items()}
     roles = Roles(name, content, _scale(scale, folders), out or Path("reproduced") / name, folders, files, limit)
+    if statements:
+        _console.say(str(_write_statements(pack, roles)))
+        return
     where, seconds = device or best_device(), _parse_time(budget)
     steps = plan_steps(items, roles)
+    steps = steps if seconds is None else most_valuable_first(steps)
     if plan:
         _show(steps, roles, where, json=json)
         return
+    settings = Settings(where, seconds, train, audited.level, workers=workers, processes=processes)
     require_writable(roles.out)
-    with _console.progress(quiet=quiet or json) as start:
-        reporter = ConsoleReporter(start, quiet=quiet or json)
-        after = run(steps, roles, Settings(where, seconds, audited.level, workers=workers), reporter)
-    page = write_pages(items, after, roles)
+    after = steps
+    if not pages:
+        with _console.progress(quiet=quiet or json) as start:
+            after = run(steps, roles, settings, ConsoleReporter(start, quiet=quiet or json))
+    beside = not wanted and load_statements(pack) is not None
+    page = write_pages(items, after, roles, statements=beside)
+    if beside:
+        _write_statements(pack, roles)
     if json:
         _console.show_json([_row(one) for one in after])
     else:
@@ -89,6 +112,21 @@ def reproduce(
     failed = [one for one in after if one.state == "failed"]
     if failed:
         raise EvaluationError(f"{failed[0].step}: {failed[0].why}" + _more(failed))
+
+
+def _write_statements(pack: str, roles: "Roles") -> Path:
+    from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca.files import require_writable
+    from robustbench_kpca.reproduction.evidence import Results
+    from robustbench_kpca.reproduction.pack import load_pack
+    from robustbench_kpca.reproduction.statements import load_statements
+    from robustbench_kpca.reproduction.statements_page import write_statements
+
+    found = load_statements(pack)
+    if found is None:
+        raise BadInputError(f"pack {pack} has no statements.toml", expected="a pack of a paper with statements")
+    require_writable(roles.out)
+    return write_statements(found, Results(load_pack(pack)[2], roles))
 
 
 def _chosen(items: "dict[str, Item]", wanted: Sequence[str]) -> "dict[str, Item]":

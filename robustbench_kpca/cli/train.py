@@ -108,5 +108,5 @@ def _describe(epoch: Any, epochs: int, task: Any) -> str:
     text = f"epoch {epoch.epoch + 1}/{epochs}: loss {epoch.loss:.3f}, train {100 * epoch.train_accuracy:.1f} %"
     if "val_loss" in epoch.scores:
         text += f", val loss {epoch.scores['val_loss']:.3f}"
-    scores = (task.describe(part, epoch.scores) for part in ("val", "ema_val", "val_adv"))
+    scores = (task.describe(part, epoch.scores) for part in ("val", "ema_val", "val_adv", "val_stronger"))
     return ", ".join([text, *(score for score in scores if score)])

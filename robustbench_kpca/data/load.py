@@ -5,9 +5,11 @@ from pathlib import Path
 
 from robustbench_kpca.data import DATASETS
 from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.data.imagenet_classes import COLLECTIONS, imagenet_classes
 from robustbench_kpca.data.io.folder import Folder
 from robustbench_kpca.data.request import BadImages, Request, View
 from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.registry import unknown_name
 
 
@@ -24,7 +26,9 @@ def load_data(
         source: a name of `rbk list data`, with `:FOLDER` if its files are in a folder of your choice
             (`imagenet-a:/data/imagenet-a`, `masks:town`); or the path of a folder of images (one sub-folder per class,
             or a `labels.csv`). Without `:FOLDER`, a set that is not bundled is searched in the folder RBK_DATA.
-        split: split of the set; default: the evaluation split, `test` or `val`. Ignored for folders of images.
+        split: split of the set; default: the evaluation split, `test` or `val`. Of a folder of images, `imagenet-a`,
+            `imagenet-r`, `imagenet-o` and `imagenet-100` are its images of the classes of those collections; other
+            splits are ignored.
         limit: number of images to keep, evenly spread over the set and its labels; default: all.
         view: how image files are resized and cropped; see `input_view` of `models.loading`. Images with masks are not
             resized. Stored corruptions are not resized either; they are refused if their size differs from the view's.
@@ -45,11 +49,28 @@ def load_data(
         data: Dataset = DATASETS.get(name)(request)
     elif source and Path(source).is_dir():
         data = Folder(Path(source), view, bad_images)
+        data = _of_collection(data, split) if split in COLLECTIONS[1:] else data
     else:
         raise unknown_name(
             "data set", name if folder else source, DATASETS.names(), "(or give an existing folder, or NAME:FOLDER)"
         )
     return data if limit is None else data.spread(limit)
+
+
+def _of_collection(data: Samples, split: str) -> Samples:
+    """Return the images of the classes of a collection; the labels of the folder must be ImageNet-1K indices."""
+    if data.class_names is not None or not 0 < data.classes <= len(imagenet_classes("all")):
+        raise BadInputError(
+            f"split '{split}' of the folder {data.name}",
+            expected="classes of ImageNet-1K: folders named by WordNet ids, or a labels.csv with its indices",
+        )
+    wanted = set(imagenet_classes(split))
+    kept = [place for place, label in enumerate(data.labels) if label in wanted]
+    if not kept:
+        raise BadInputError(f"the folder {data.name} has no image of a class of {split}", fix="give another folder")
+    part = data.take(kept)
+    part.split = split
+    return part
 
 
 def kind_of(source: str) -> type[Dataset]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols.words import SWAPPED_WORD
 from robustbench_kpca.protocols.words import UNKNOWN_WORD as UNKNOWN_WORD
 from robustbench_kpca.types import END_OF_LINE
 
@@ -32,10 +33,17 @@ class Vocabulary:
             )
 
     @classmethod
-    def of(cls, lines: Iterable[str]) -> "Vocabulary":
-        """Return the end of a line, then all words by frequency; equally frequent ones in the order of appearance."""
+    def of(cls, lines: Iterable[str], least: int = 1) -> "Vocabulary":
+        """Return the end of a line, then all words by frequency; equally frequent ones in the order of appearance.
+
+        Args:
+            lines: of the training text.
+            least: words that occur less often are left out, but for those that protocols give a meaning.
+
+        """
         counts = Counter(word for line in lines for word in line.split())
-        return cls([END, *(word for word, _ in counts.most_common() if word != END)])
+        kept = {UNKNOWN_WORD, SWAPPED_WORD}
+        return cls([END, *(word for word, n in counts.most_common() if word != END and (n >= least or word in kept))])
 
     @cached_property
     def numbers(self) -> dict[str, int]:

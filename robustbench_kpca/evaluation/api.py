@@ -16,10 +16,10 @@ from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.attacked import attack_all
 from robustbench_kpca.evaluation.command import call
+from robustbench_kpca.evaluation.engines import engine_for
 from robustbench_kpca.evaluation.given import data_for, named_model
 from robustbench_kpca.evaluation.measure import measure_attack, measure_together
-from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.processes import Processes
+from robustbench_kpca.evaluation.options import STALL_MINUTES, RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, runner_for
 from robustbench_kpca.inference.acceleration import Acceleration, accelerated
 from robustbench_kpca.inference.input_space import InputSpace
@@ -77,7 +77,9 @@ def evaluate(
     seed: int = 0,
     batch_size: int | None = None,
     workers: int | None = None,
-    processes: int = 1,
+    processes: int | None = None,
+    executor: str | None = None,
+    stall_minutes: float = STALL_MINUTES,
     device: str | None = None,
     out: Path | str | None = None,
     fresh: bool = False,
@@ -110,6 +112,8 @@ def evaluate(
         batch_size: see `RunOptions`.
         workers: see `RunOptions`.
         processes: see `RunOptions`; a model that is an object must be one that can be pickled.
+        executor: "serial", "processes", "ray" or "ray:ADDRESS"; see `RunOptions`.
+        stall_minutes: see `RunOptions`.
         device: see `RunOptions`.
         out: see `RunOptions`.
         fresh: see `RunOptions`.
@@ -148,6 +152,8 @@ def evaluate(
         Acceleration(compile, tf32),
         keep_adversarial,
         processes,
+        executor,
+        stall_minutes,
     )
     asked = [protocol] if isinstance(protocol, str) else list(protocol)
     prepared = [(one, *prepare(one, overrides)) for one in asked]
@@ -157,7 +163,7 @@ def evaluate(
     data = data_for(model, named.model, images, labels, classes, size)
     records: list[Record] = []
     with ExitStack() as stack:
-        backend = stack.enter_context(Processes(processes)) if processes > 1 else None
+        backend = stack.enter_context(engine_for(options))
         stack.enter_context(accelerated([named.model], options.acceleration))
         for one, label, scenario in prepared:
             command = _called(named, data, one, options, overrides)

@@ -14,7 +14,7 @@ from robustbench_kpca.evaluation.trial import Trial
 from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.record import Spec
+from robustbench_kpca.records.record import Environment, Spec
 
 
 class IncompleteError(EvaluationError):
@@ -31,7 +31,9 @@ class Work:
         scenario: the protocol.
         options: of the run.
         spec: the record's; the other process must find the same weights and the same answers to the first batch.
-        folder: where the shards are written.
+        folder: where the journals of its shards are, for a worker that sees it.
+        surroundings: the environment that the record states, where workers may run on other machines; they refuse to
+            work in another one. None: all of them are on this machine.
 
     """
 
@@ -41,6 +43,7 @@ class Work:
     options: RunOptions
     spec: Spec
     folder: str
+    surroundings: Environment | None = None
 
 
 @dataclass(frozen=True)

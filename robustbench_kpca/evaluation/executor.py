@@ -10,10 +10,10 @@ from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.backend import Backend, IncompleteError
 from robustbench_kpca.evaluation.command import Command
+from robustbench_kpca.evaluation.engines import engine_for
 from robustbench_kpca.evaluation.measure import audit_for, measure_attack, measure_together
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import AttackModel, AuditModel, Measure, Plan
-from robustbench_kpca.evaluation.processes import Processes
 from robustbench_kpca.evaluation.trial import NamedModel, require_gradients
 from robustbench_kpca.files import require_writable
 from robustbench_kpca.inference.acceleration import accelerated
@@ -61,8 +61,8 @@ def run_serially(plan: Plan, reporter: Reporter) -> list[Record]:
     return _execute(plan, reporter, None)
 
 
-def run_in_processes(plan: Plan, reporter: Reporter) -> list[Record]:
-    """Execute a plan with `plan.options.processes` processes; the outcomes are those of `run_serially` with one thread.
+def run_with_workers(plan: Plan, reporter: Reporter) -> list[Record]:
+    """Execute a plan with the engine that its options name; the outcomes are those of `run_serially` with one thread.
 
     Models are loaded, identified and audited in this process; samples are evaluated in the others.
 
@@ -72,13 +72,13 @@ def run_in_processes(plan: Plan, reporter: Reporter) -> list[Record]:
             kept.
 
     """
-    with Processes(plan.options.processes) as backend:
+    with engine_for(plan.options) as backend:
         return _execute(plan, reporter, backend)
 
 
 def executor_for(options: RunOptions) -> Executor:
     """Return the executor that the options ask for."""
-    return run_serially if options.processes == 1 else run_in_processes
+    return run_serially if options.engine[0] == "serial" else run_with_workers
 
 
 def _execute(plan: Plan, reporter: Reporter, backend: Backend | None) -> list[Record]:

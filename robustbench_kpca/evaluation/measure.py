@@ -14,6 +14,7 @@ from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.forward_only import show_all
 from robustbench_kpca.evaluation.kept import Keeper
 from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.shard_folder import told_alone
 from robustbench_kpca.evaluation.trial import NamedModel, Trial
 from robustbench_kpca.inference.corrupted import frost_of
 from robustbench_kpca.inference.input_space import InputSpace
@@ -28,6 +29,7 @@ from robustbench_kpca.records.record import Record, Spec
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.compute import first_batch
 from robustbench_kpca.tasks.prepare import try_cells
+from robustbench_kpca.tasks.results import ModelResults
 
 
 def measure_attack(
@@ -61,23 +63,34 @@ def measure_attack(
     compute = task_named(data.task).compute
     first = first_batch(compute, trial.data, trial.runner)
     findings = preflight(trial.runner, *first, options.allow, causal=compute.causal)
-    keeper = None
-    if options.keep_adversarial and options.out is not None:
-        space = InputSpace.of(named.model, scenario.space)
-        keeper = Keeper(trial.data, space, options.keep_adversarial, first[0][0].numel(), trial.journal)
-    started = time.perf_counter()
-    with frozen(named.model):
-        slower = remark(trial.runner, *first)
-        notes = [*as_flags(findings), *([slower] if slower else [])]
-        if backend is not None:
+    if backend is not None:
+        with frozen(named.model):
+            slower = remark(trial.runner, *first)
+            notes = [*as_flags(findings), *([slower] if slower else [])]
             return _finish_elsewhere(backend, trial, options, notes, smaller, known, progress)
-        outcomes = attack_all(
-            trial.runner, trial.data, scenario, seed=options.seed, workers=options.workers or 0, journal=trial.journal,
-            progress=progress, smaller=known, keep=None if keeper is None else keeper.add,
-        )  # fmt: skip
-    notes += trial.check_again(options.allow)
-    images = None if keeper is None else keeper.result()
-    return trial.finish(outcomes, time.perf_counter() - started, len(data), notes, smaller, images)
+    with trial.held():
+        keeper = None
+        if options.keep_adversarial and options.out is not None:
+            space = InputSpace.of(named.model, scenario.space)
+            keeper = Keeper(trial.data, space, options.keep_adversarial, first[0][0].numel(), trial.journal)
+        started = time.perf_counter()
+        with frozen(named.model):
+            slower = remark(trial.runner, *first)
+            notes = [*as_flags(findings), *([slower] if slower else [])]
+            outcomes = attack_all(
+                trial.runner, trial.data, scenario, seed=options.seed, workers=options.workers or 0,
+                journal=trial.journal, progress=_told(progress, [trial]), smaller=known,
+                keep=None if keeper is None else keeper.add,
+            )  # fmt: skip
+        notes += trial.check_again(options.allow)
+        images = None if keeper is None else keeper.result()
+        return trial.finish(outcomes, time.perf_counter() - started, len(data), notes, smaller, images)
+
+
+def _told(progress: Progress | None, trials: Sequence[Trial]) -> Progress | None:
+    """Let the states of records that this process makes alone be written, too."""
+    out = trials[0].out
+    return progress if out is None else told_alone(progress, out, {one.spec.stem(): one.state() for one in trials})
 
 
 def _finish_elsewhere(
@@ -159,14 +172,27 @@ def _measure(
     allowed = [_preflight(trial, options, alone=len(trials) == 1) for trial in trials]
     if backend is not None:
         return _measure_elsewhere(backend, trials, options, allowed, progress)
-    results = [compute.results(t.spec.model.name, t.runner, data, scenario, t.journal) for t in trials]
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as locks:
         for trial in trials:
-            stack.enter_context(frozen(trial.runner.model))
-        show_all(
-            results, data, scenario, batch_size=trials[0].spec.batch_size, seed=options.seed, workers=options.workers,
-            frost=frost, progress=progress,
-        )  # fmt: skip
+            locks.enter_context(trial.held())
+        results = [compute.results(t.spec.model.name, t.runner, data, scenario, t.journal) for t in trials]
+        with contextlib.ExitStack() as stack:
+            for trial in trials:
+                stack.enter_context(frozen(trial.runner.model))
+            show_all(
+                results, data, scenario, batch_size=trials[0].spec.batch_size, seed=options.seed,
+                workers=options.workers, frost=frost, progress=_told(progress, trials),
+            )  # fmt: skip
+        return _finish(trials, results, allowed, options)
+
+
+def _finish(
+    trials: Sequence[Trial],
+    results: Sequence[ModelResults],
+    allowed: Sequence[Sequence[str]],
+    options: RunOptions,
+) -> list[Record]:
+    """Write the records; a model that changed meanwhile has none, and does not stop the others."""
     records, failures = [], []
     for trial, one, notes in zip(trials, results, allowed, strict=True):
         try:

@@ -1,5 +1,6 @@
 """Options of a run that do not depend on the models, data or protocols: seed, batch size, device, folders."""
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,8 +8,13 @@ from pathlib import Path
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.acceleration import PLAIN, Acceleration
 
+EXECUTORS = ("serial", "processes", "ray", "torchrun")
+"""Who evaluates: this process, several of this machine, those of a Ray cluster, or those that torchrun started."""
 LIMITS = {"seed": (0, 2**63 - 1), "batch_size": (1, 65_536), "processes": (1, 1024)}
 """Smallest and largest value; a larger batch is a slip of the keyboard."""
+
+STALL_MINUTES = 30.0
+"""A batch takes seconds, and minutes where large scenes are shown to a large model on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +35,17 @@ class RunOptions:
         frost_folder: folder of the original frost images, for protocols with `frost = "original"`.
         acceleration: whether models are compiled, and TF32; part of the record's environment.
         keep_adversarial: number of samples whose images are kept beside the record of an attack; 0: none.
-        processes: number of processes that evaluate parts of the data at once, one thread each; 1: this process alone.
-            It does not change results.
+        processes: number of processes that evaluate parts of the data at once, one thread each. It does not change
+            results. None: the executor's default.
+        executor: one of `EXECUTORS`; `ray:ADDRESS` is an existing cluster. `processes` has one process a core of this
+            machine by default, or a CUDA device where one is asked for, and `ray` one a core or GPU of the cluster.
+            None: `processes` where several are asked for, else `serial`.
+        stall_minutes: with several processes, one that finishes no batch for so many minutes is killed, and its shard
+            has failed; 0: never. It does not change results.
 
     Raises:
-        BadInputError: seed, batch size or processes is not an integer in its range; or images are to be kept by several
-            processes.
+        BadInputError: seed, batch size or processes is not an integer in its range; `stall_minutes` is negative; there
+            is no such executor, or it takes no number of processes; or images are to be kept by several processes.
 
     """
 
@@ -48,19 +59,38 @@ class RunOptions:
     frost_folder: Path | None = None
     acceleration: Acceleration = PLAIN
     keep_adversarial: int = 0
-    processes: int = 1
+    processes: int | None = None
+    executor: str | None = None
+    stall_minutes: float = STALL_MINUTES
 
     def __post_init__(self) -> None:
-        size = 1 if self.batch_size is None else self.batch_size
-        for name, value in (("seed", self.seed), ("batch_size", size), ("processes", self.processes)):
+        for name, value in (("seed", self.seed), ("batch_size", self.batch_size), ("processes", self.processes)):
             least, most = LIMITS[name]
-            if type(value) is not int or not least <= value <= most:
+            if value is not None and (type(value) is not int or not least <= value <= most):
                 raise BadInputError(f"{name} = {value!r}", expected=f"an integer from {least} to {most:,}")
-        if self.processes > 1 and self.keep_adversarial:
+        if not 0 <= self.stall_minutes < math.inf:
+            raise BadInputError(f"stall_minutes = {self.stall_minutes}", expected="a number of minutes, or 0 for never")
+        kind, address = self.engine
+        if kind not in EXECUTORS or (address and kind != "ray"):
+            raise BadInputError(f"executor '{self.executor}'", expected="serial, processes, ray or ray:ADDRESS")
+        if self.processes is not None and (kind == "torchrun" or (kind == "serial" and self.processes > 1)):
             raise BadInputError(
-                f"images of {self.keep_adversarial} samples to keep, and {self.processes} processes",
+                f"{self.processes} processes with executor '{kind}'", expected="executor processes or ray",
+                fix="torchrun --nproc-per-node says how many" if kind == "torchrun" else "leave the executor out",
+            )  # fmt: skip
+        if kind != "serial" and self.keep_adversarial:
+            raise BadInputError(
+                f"images of {self.keep_adversarial} samples to keep, and executor '{kind}'",
                 expected="one process, where adversarial images are kept",
             )
+
+    @property
+    def engine(self) -> tuple[str, str]:
+        """The executor that is meant, and the address of its cluster, if one is given."""
+        if self.executor is None:
+            return "processes" if (self.processes or 1) > 1 else "serial", ""
+        kind, _, address = self.executor.partition(":")
+        return kind, address
 
     @classmethod
     def of(
@@ -75,11 +105,13 @@ class RunOptions:
         frost_folder: Path | str | None,
         acceleration: Acceleration = PLAIN,
         keep_adversarial: int = 0,
-        processes: int = 1,
+        processes: int | None = None,
+        executor: str | None = None,
+        stall_minutes: float = STALL_MINUTES,
     ) -> "RunOptions":
         """Build options from the arguments of a call; paths may be strings."""
         record_folder, frost = (None if folder is None else Path(folder) for folder in (out, frost_folder))
         return cls(
             seed, batch_size, workers, device, record_folder, fresh, tuple(allow), frost, acceleration,
-            keep_adversarial, processes,
+            keep_adversarial, processes, executor, stall_minutes,
         )  # fmt: skip

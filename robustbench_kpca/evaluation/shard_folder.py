@@ -1,27 +1,53 @@
-"""The hidden folder of an unfinished record's shards: `.STEM.KEY.shards` beside the record. No torch.
+"""What lies beside an unfinished record: its lock, its state, and the hidden folder of its shards. No torch.
 
-`state.json` in it tells `rbk status` what is running and what failed. Only one process at a time works on a folder.
+`.STEM.lock` is held while a process works on the record, `.STEM.KEY.shards` holds its shards. `state.json` there, or
+`.STEM.state.json` where one process works alone, tells `rbk status` how far it is.
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from robustbench_kpca.data.io.lock import locked
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.shards import SUFFIX as SHARD
-from robustbench_kpca.files import replace_file
-from robustbench_kpca.records.record import SUFFIX as RECORD
-from robustbench_kpca.records.record import load_record
+from robustbench_kpca.files import flush_folder, replace_file
+from robustbench_kpca.lock import Lock, holder_of, locked
+from robustbench_kpca.progress import Line, Progress
 
-FOLDER = ".shards"
-_LOCK, _STATE = "lock", "state.json"
+FOLDER, LOCK, STATE = ".shards", ".lock", "state.json"
+JOURNAL = ".partial"
+_BESIDE = (LOCK, f".{STATE}", JOURNAL)
+EVERY = 2.0
+"""Seconds between two states that only say how far the work is."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A process at work.
+
+    Attributes:
+        host: its machine.
+        pid: its number there.
+        since: when it began, by the clock of the first process.
+        done: rows of its shard that are done; a row is a sample, once a corruption and severity.
+        rows: rows of its shard.
+        per_second: rows it does a second; None if that is not known yet.
+
+    """
+
+    host: str
+    pid: int
+    since: str
+    done: int
+    rows: int
+    per_second: float | None = None
 
 
 @dataclass(frozen=True)
@@ -33,9 +59,15 @@ class State:
         data: name and split.
         protocol: its name.
         samples: number of samples.
-        shards: number of shards.
-        running: shard -> process that works on it.
+        shards: number of shards; 0 where one process works alone.
+        running: shard -> who works on it.
         failed: shard -> why it was given up.
+        attempt: how often this record was begun.
+        done: rows that are done.
+        rows: all rows.
+        left: seconds that the rest takes; None if that is not known yet.
+        measured: number of finished shards from which `left` follows.
+        told: when this was written, by the clock of the first process.
 
     """
 
@@ -44,8 +76,14 @@ class State:
     protocol: str
     samples: int
     shards: int
-    running: Mapping[str, int] = field(default_factory=dict)
+    running: Mapping[str, Running] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
+    attempt: int = 1
+    done: int = 0
+    rows: int = 0
+    left: float | None = None
+    measured: int = 0
+    told: str = ""
 
 
 def folder_of(out: Path, stem: str, key: str) -> Path:
@@ -53,134 +91,111 @@ def folder_of(out: Path, stem: str, key: str) -> Path:
     return out / f".{stem}.{key[:8]}{FOLDER}"
 
 
+def stem_of(folder: Path) -> str:
+    """Return the file name of the record, without suffix, that a folder of shards belongs to."""
+    return folder.name[1:].rpartition(FOLDER)[0].rpartition(".")[0]
+
+
+def lock_of(out: Path, stem: str) -> Path:
+    """Return the lock of a record."""
+    return out / f".{stem}{LOCK}"
+
+
+def state_of(out: Path, stem: str) -> Path:
+    """Return the state of a record on which one process works alone."""
+    return out / f".{stem}.{STATE}"
+
+
 @contextlib.contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Make the folder and hold its lock.
+def held(folder: Path) -> Iterator[Lock]:
+    """Make a folder of shards and hold the lock of its record.
 
     Raises:
         BadInputError: another process works on the same record, or the folder is not writable.
 
     """
-    with locked(folder / _LOCK, wait=False):
-        yield
+    with locked(lock_of(folder.parent, stem_of(folder)), wait=False) as lock:
+        folder.mkdir(exist_ok=True)
+        flush_folder(folder.parent)
+        yield lock
+
+
+def now() -> str:
+    """Return the time as states have it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def write_state(folder: Path, state: State) -> None:
-    """Replace the state. It is only for people: where it cannot be written, the evaluation goes on."""
+    """Replace the state of a folder of shards. It is only for people: if it cannot be written, the work goes on."""
+    _write(folder / STATE, state)
+
+
+def _write(path: Path, state: State) -> None:
     with contextlib.suppress(OSError):
-        replace_file(folder / _STATE, json.dumps(asdict(state), indent=1).encode(), durable=False)
+        if path.parent.is_dir():  # else the record is finished
+            content = json.dumps(asdict(replace(state, told=now())), indent=1)
+            replace_file(path, content.encode(), durable=False)
 
 
-@dataclass(frozen=True)
-class Unfinished:
-    """A folder of shards; `active`: a process works on it now; `done`: number of finished shards."""
-
-    folder: Path
-    state: State | None
-    done: int
-    active: bool
-
-    @property
-    def stem(self) -> str:
-        """The record's file name without suffix."""
-        return self.folder.name[1:].rpartition(FOLDER)[0].rpartition(".")[0]
-
-    @property
-    def running(self) -> Mapping[str, int]:
-        """The shards that are being evaluated now, and the processes that do so."""
-        return self.state.running if self.active and self.state else {}
-
-    @property
-    def failed(self) -> Mapping[str, str]:
-        """The shards that were given up, and why."""
-        return self.state.failed if self.state else {}
+def read_state(path: Path) -> State | None:
+    """Return a state; None if there is none, or it is damaged or of another version."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_bytes())
+        running = {name: Running(**one) for name, one in content.pop("running").items()}
+        return State(running=running, **content)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
-def unfinished(out: Path) -> list[Unfinished]:
-    """Return every folder of shards below `out`, sorted.
+def next_attempt(folder: Path) -> int:
+    """Return how often the record of a folder of shards was begun, this time included, whatever the environment."""
+    out, stem = folder.parent, stem_of(folder)
+    states = [read_state(path / STATE) for path in out.glob(f".{_literal(stem)}.????????{FOLDER}")]
+    return 1 + max((state.attempt for state in states if state is not None), default=0)
 
-    Raises:
-        BadInputError: `out` is no folder.
 
-    """
-    if not out.is_dir():
-        raise BadInputError(f"{out} is no folder", expected="the folder of `rbk eval --out`")
-    found = sorted(path for path in out.rglob(f".*{FOLDER}") if path.is_dir())
-    return [Unfinished(path, _state(path), _count(path), _is_held(path)) for path in found]
+def told_alone(
+    progress: Progress | None, out: Path, states: Mapping[str, State], clock: Callable[[], float] = time.monotonic
+) -> Progress:
+    """Return a `Progress` that also writes the states of records, by stem, on which this process works alone."""
+    line, since, written = Line("", clock), now(), clock()  # short work leaves no trace
+    me = socket.gethostname()
+
+    def tell(done: int, total: int, /, **news: Any) -> None:
+        nonlocal written
+        if progress is not None:
+            progress(done, total, **news)
+        line(done, total, **news)
+        if clock() - written < EVERY:
+            return
+        written = clock()
+        per_second = line.per_second
+        running = {"all samples": Running(me, os.getpid(), since, done, total, per_second)}
+        for stem, state in states.items():
+            _write(state_of(out, stem), replace(state, running=running, done=done, rows=total, left=line.left))
+
+    return tell
 
 
 def discard(out: Path, stem: str) -> None:
-    """Delete the shards of a record, whatever their environment."""
+    """Delete the shards and the state of a record, whatever their environment."""
+    state_of(out, stem).unlink(missing_ok=True)
     for path in out.glob(f".{_literal(stem)}.????????{FOLDER}"):
         shutil.rmtree(path, ignore_errors=True)
 
 
-@dataclass(frozen=True)
-class Leftover:
-    """A folder of shards that nobody needs, and why."""
-
-    folder: Path
-    why: str
-    shards: int
-
-
-def leftovers(out: Path, *, everything: bool = False) -> list[Leftover]:
-    """Return the folders of shards that can go.
-
-    They are those of finished records, those of another environment than the latest attempt's, and those without a
-    readable state. With `everything`, also those of unfinished records. What a process works on is never among them.
-    """
-    every = unfinished(out)
-    found = []
-    for one in every:
-        if one.active:
-            continue
-        twins = [other for other in every if other.stem == one.stem and other.folder.parent == one.folder.parent]
-        if _is_finished(one):
-            why = "its record is finished"
-        elif one.state is None:
-            why = "its state cannot be read"
-        elif max(twins, key=lambda twin: twin.folder.stat().st_mtime_ns) is not one:
-            why = "stale: a later attempt had other versions, threads or code"
-        elif everything:
-            why = "unfinished"
-        else:
-            continue
-        found.append(Leftover(one.folder, why, one.done))
-    return found
-
-
-def _is_finished(one: Unfinished) -> bool:
-    path = one.folder.with_name(f"{one.stem}{RECORD}")
-    try:
-        return path.is_file() and bool(load_record(path))
-    except BadInputError:
-        return False
-
-
-def _state(folder: Path) -> State | None:
-    try:
-        content: dict[str, Any] = json.loads((folder / _STATE).read_bytes())
-        return State(**content)
-    except (OSError, ValueError, TypeError):
-        return None
-
-
-def _count(folder: Path) -> int:
-    with os.scandir(folder) as entries:
-        return sum(entry.name.endswith(SHARD) for entry in entries)
-
-
-def _is_held(folder: Path) -> bool:
-    """Tell whether another process holds the lock."""
-    try:
-        with (folder / _LOCK).open("r+b") as file:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return True
-    except OSError:
-        return False
-    return False
+def tidy(out: Path, stem: str) -> None:
+    """Delete what a process that was killed just after it had written a record has left beside it."""
+    lock = lock_of(out, stem)
+    beside = out.glob(f".{_literal(stem)}.*")
+    left = [path for path in beside if path.name.removeprefix(f".{stem}").startswith(_BESIDE)]
+    left += out.glob(f".{_literal(stem)}.????????{FOLDER}")
+    if left and holder_of(lock) is None:
+        with contextlib.suppress(BadInputError), locked(lock, wait=False):
+            discard(out, stem)
+            for path in left:
+                if path != lock and path.is_file():
+                    path.unlink(missing_ok=True)
 
 
 def _literal(text: str) -> str:

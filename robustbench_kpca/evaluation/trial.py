@@ -1,6 +1,7 @@
 """One evaluation of one model under one protocol: identify it before it runs, and write its record afterwards."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,11 +18,12 @@ from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.model_info import model_info
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import ModelRequest
-from robustbench_kpca.evaluation.shard_folder import discard
+from robustbench_kpca.evaluation.shard_folder import JOURNAL, State, discard, lock_of, tidy
 from robustbench_kpca.files import require_writable, sha256, write_atomic
 from robustbench_kpca.inference.environment import environment
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner, device_for
+from robustbench_kpca.lock import locked
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.models.source import class_names_of, is_differentiable
 from robustbench_kpca.protocols.scenario import Attack, Scenario
@@ -122,10 +124,31 @@ class Trial:
         if out is not None:
             kept = min(options.keep_adversarial, len(data)) if isinstance(scenario, Attack) else 0
             trial.finished = None if options.fresh else trial._find(out, kept)
-            if trial.finished is None:
+            if trial.finished is not None:
+                tidy(out, spec.stem())
+            else:
                 key = sha256((spec.digest() + trial.surroundings.model_dump_json() + "images" * bool(kept)).encode())
-                trial.journal = Journal(out / f".{spec.stem()}.partial", key)
+                trial.journal = Journal(out / f".{spec.stem()}{JOURNAL}", key)
         return trial
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lock of the record, where this process alone makes it.
+
+        Raises:
+            BadInputError: another process makes the same record.
+
+        """
+        if self.out is None:
+            yield
+            return
+        with locked(lock_of(self.out, self.spec.stem()), wait=False):
+            yield
+
+    def state(self, shards: int = 0) -> State:
+        """Return what is known of the record before it is begun."""
+        spec, data = self.spec, f"{self.spec.data.name} {self.spec.data.split}"
+        return State(spec.model.name, data, spec.protocol.name, len(self.data), shards)
 
     def check_again(self, allow: Collection[str]) -> list[str]:
         """Show the first batch again; return remarks for the record. Where that fails, the journal is deleted.

@@ -16,6 +16,11 @@ Batch = TypeVar("Batch")
 _WORTH, _MOST = 512, 8
 
 
+def cores_here() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def workers_for(rows: int, generated: bool) -> int:
     """Return the default number of processes that load samples while the model runs.
 
@@ -24,7 +29,7 @@ def workers_for(rows: int, generated: bool) -> int:
     """
     if not generated or rows < _WORTH:
         return 0
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = cores_here()
     return min(cores, _MOST) if cores > 1 else 0
 
 

@@ -137,6 +137,7 @@ SEQUENCE = {
 _WIKITEXT_103 = partial(LanguageShape, 267_735, 256, embed_dim=128)
 LANGUAGE = {
     "tiny": LanguageShape(50, 32, embed_dim=32, depth=2, num_heads=2, hidden=128),
+    "excerpt": LanguageShape(5_630, 128, embed_dim=64, depth=4, num_heads=4, hidden=256),
     "small": _WIKITEXT_103(depth=8, num_heads=4, hidden=512),
     "paper": _WIKITEXT_103(depth=16, num_heads=8, hidden=2048, design="paper", dropout=0.1),
 }

@@ -63,6 +63,18 @@ class Outcomes:
         typed = {name: _column(columns[name], kind) for name, kind in table.columns.items()}
         return cls(table.task, table.kind, Columns(typed))
 
+    @classmethod
+    def from_parquet(cls, content: bytes, table: Table, rows: int, where: str) -> "Outcomes":
+        """Take the bytes of a Parquet file; each column is unpacked when it is first asked for.
+
+        Raises:
+            BadInputError: it is not one of these columns and rows, or damaged.
+
+        """
+        found = cls(table.task, table.kind, parquet.read(content, table, rows, where))
+        found.__dict__["_large"] = StoredTable(LARGE_FILE, content, sha256(content))
+        return found
+
     @property
     def table(self) -> Table:
         """Names and types of the columns."""

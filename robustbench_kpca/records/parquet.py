@@ -29,20 +29,63 @@ _LIMITS = {"thrift_string_size_limit": 2**20, "thrift_container_size_limit": 2**
 def write(columns: Mapping[str, Column]) -> bytes:
     """Return the bytes of a file: equal for equal columns and versions of the library."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    arrays, fields = [], []
-    for name in columns:
-        array = _stored(columns.held(name) if isinstance(columns, Columns) else columns[name])
-        arrays.append(array)
-        fields.append(pa.field(name, array.type, nullable=False))
-    buffer = io.BytesIO()
-    pq.write_table(
-        pa.Table.from_arrays(arrays, schema=pa.schema(fields)), buffer, row_group_size=GROUP, compression="NONE",
-        use_dictionary=[field.name for field in fields if field.type != pa.float32()], write_statistics=False,
-        store_schema=False, dictionary_pagesize_limit=_DICTIONARY,
-    )  # fmt: skip
-    return buffer.getvalue()
+    held = {name: columns.held(name) if isinstance(columns, Columns) else columns[name] for name in columns}
+    writer = Writer({name: _kind(column) for name, column in held.items()})
+    rows = len(next(iter(held.values()), ()))
+    for start in range(0, rows, GROUP):
+        part = {name: to_arrow(column[start : start + GROUP]) for name, column in held.items()}
+        writer.add(pa.table(part))
+    return writer.close()
+
+
+class Writer:
+    """Makes the file of a table that arrives in portions; how it is divided into them changes no byte.
+
+    Only the rows of one group are kept beside the bytes of the file.
+    """
+
+    def __init__(self, columns: Mapping[str, ColumnType]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        stored = {"str": pa.dictionary(pa.int32(), pa.string()), "int": pa.int64(), "float": pa.float32()}
+        self._schema = pa.schema([pa.field(name, stored[kind], nullable=False) for name, kind in columns.items()])
+        self._buffer = io.BytesIO()
+        self._writer = pq.ParquetWriter(
+            self._buffer, self._schema, compression="NONE", write_statistics=False, store_schema=False,
+            use_dictionary=[name for name, kind in columns.items() if kind != "float"],
+            dictionary_pagesize_limit=_DICTIONARY,
+        )  # fmt: skip
+        self._waiting: list[pa.Table] = []
+        self.rows = 0
+
+    def add(self, portion: Any) -> None:
+        """Append the rows of an Arrow table: text as strings, and numbers."""
+        while len(portion) > 0:
+            free = GROUP - self.rows % GROUP
+            self._waiting.append(portion.slice(0, free))
+            self.rows += min(free, len(portion))
+            portion = portion.slice(free)
+            if self.rows % GROUP == 0:
+                self._write()
+
+    def close(self) -> bytes:
+        """Return the bytes of the file."""
+        if self._waiting or self.rows == 0:
+            self._write()
+        self._writer.close()
+        return self._buffer.getvalue()
+
+    def _write(self) -> None:
+        import pyarrow as pa
+
+        group = pa.concat_tables(self._waiting) if self._waiting else self._schema.empty_table()
+        self._waiting = []
+        arrays = [
+            _stored(column.combine_chunks(), field) for column, field in zip(group.columns, self._schema, strict=True)
+        ]
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema), row_group_size=GROUP)
 
 
 def read(data: bytes, table: Table, rows: int, where: str) -> "StoredColumns":
@@ -121,19 +164,33 @@ class StoredColumns(Columns):
         return Coded(found, texts)
 
 
-def _stored(column: Column | Coded) -> Any:
-    """Return a column as Arrow stores it; every NaN as the same one, as in text."""
+def to_arrow(column: Column | Coded) -> Any:
+    """Return a column as an Arrow array: text as strings, whole numbers, and other numbers."""
     import pyarrow as pa
 
     if isinstance(column, Coded):
-        return pa.DictionaryArray.from_arrays(column.codes, pa.array(column.values.tolist(), pa.string()))
-    if column.dtype == object:
-        return _stored(Coded.of(column.tolist()))
-    if column.dtype == np.int64:
-        return pa.array(column)
-    single = column.astype(np.float32)
-    single[np.isnan(single)] = np.nan
-    return pa.array(single, from_pandas=False)
+        values = pa.array(column.values.tolist(), pa.string())
+        return pa.DictionaryArray.from_arrays(column.codes, values).cast(pa.string())
+    return pa.array(column.tolist(), pa.string()) if column.dtype == object else pa.array(column, from_pandas=False)
+
+
+def _stored(array: Any, field: Any) -> Any:
+    """Return a column as it is stored: texts numbered by appearance, and every NaN as the same one, as in text."""
+    import pyarrow as pa
+
+    if field.type == pa.int64():
+        return array
+    if field.type == pa.float32():
+        single = array.to_numpy(zero_copy_only=False).astype(np.float32)
+        single[np.isnan(single)] = np.nan
+        return pa.array(single, from_pandas=False)
+    return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+
+
+def _kind(column: Column | Coded) -> ColumnType:
+    if isinstance(column, Coded) or column.dtype == object:
+        return "str"
+    return "int" if column.dtype == np.int64 else "float"
 
 
 def _damage() -> tuple[type[Exception], ...]:

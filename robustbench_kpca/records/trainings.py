@@ -1,39 +1,46 @@
 """Several trainings of one recipe: the mean of a number over them, its interval, and a test between two recipes.
 
-The number x_{s,i} of training s on sample i varies with both: x_{s,i} = m + a_s + b_i + e_{s,i}. With k trainings,
-t = t_{0.975, k-1} and s the standard deviation of the k numbers,
+The number x_{s,i} of training s on sample i varies with both: x_{s,i} = m + a_s + b_i + e_{s,i}. With k trainings, s
+the standard deviation of the k numbers, and h the mean standard error over samples of a single training,
 
-    half width = sqrt( (t s / sqrt(k))^2 + h^2 ),     h = mean half width of the single trainings' intervals
+    V = s^2 / k + h^2,    half width = t_{0.975, df} sqrt(V),    df = V^2 / ( (s^2 / k)^2 / (k - 1) )
 
-The first part is Student's interval over trainings (Student, 1908, "The probable error of a mean"); the second is what
-the choice of samples adds, which more trainings do not remove. Both parts contain e_{s,i}, so the interval is somewhat
-too wide, never too narrow.
+The first part of V shrinks with more trainings; the second is what the choice of samples adds, which more trainings do
+not remove. The degrees of freedom are Satterthwaite's (1946): k - 1 where trainings differ most, many where samples
+do. Both parts contain e_{s,i}, so the interval is somewhat too wide. The test is built in the same way.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from robustbench_kpca.records.estimate import CONFIDENCE, Estimate
+from robustbench_kpca.records.estimate import CONFIDENCE, Estimate, Z
 
 
 def over_trainings(estimates: Sequence[Estimate]) -> Estimate:
     """Return the mean of one number over k >= 2 trainings, with its 95 % interval; `n` is the number of samples.
 
-    The interval may leave the range of the number, such as [0, 1].
+    h is taken from the single intervals, below and above by itself, as they need not be symmetric: mean half width over
+    1.96. The interval may leave the range of the number, such as [0, 1].
     """
     k = len(estimates)
     if k < 2:
         raise ValueError("one training has no spread")
+    values = np.array([estimate.value for estimate in estimates])
+    mean, trainings = float(values.mean()), float(values.var(ddof=1)) / k
+    below = float(np.mean([estimate.value - estimate.low for estimate in estimates])) / Z
+    above = float(np.mean([estimate.high - estimate.value for estimate in estimates])) / Z
+    low, high = mean - _half_width(trainings, below, k), mean + _half_width(trainings, above, k)
+    return Estimate(mean, low, high, min(estimate.n for estimate in estimates), f"{k} trainings")
+
+
+def _half_width(trainings: float, samples_error: float, k: int) -> float:
+    """Return t sqrt(V) of k numbers, the variance of whose mean is `trainings`."""
     from scipy import stats  # importing it takes a second
 
-    values = np.array([estimate.value for estimate in estimates])
-    mean = float(values.mean())
-    t = float(stats.t.ppf((1 + CONFIDENCE) / 2, k - 1)) * float(values.std(ddof=1)) / np.sqrt(k)
-    below = float(np.mean([estimate.value - estimate.low for estimate in estimates]))
-    above = float(np.mean([estimate.high - estimate.value for estimate in estimates]))
-    low, high = mean - float(np.hypot(t, below)), mean + float(np.hypot(t, above))
-    return Estimate(mean, low, high, min(estimate.n for estimate in estimates), f"{k} trainings")
+    variance = trainings + samples_error**2
+    freedom = (k - 1) * (variance / trainings) ** 2 if trainings > 0 else np.inf
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom) * np.sqrt(variance))
 
 
 def recipes_differ(first: Sequence[float], second: Sequence[float], samples_error: float) -> float:

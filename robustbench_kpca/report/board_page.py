@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from robustbench_kpca.metrics import metric_for
+from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board, Run
 from robustbench_kpca.report.board_spec import Column, Described, Row
 from robustbench_kpca.report.commands import command
@@ -16,6 +17,7 @@ from robustbench_kpca.report.explain import explain, provenance, resampled, samp
 from robustbench_kpca.report.heatmap import scale
 from robustbench_kpca.report.lines import FEW, MOST
 from robustbench_kpca.report.plots import against_eps, clean_and_robust, clean_columns, eps_panels
+from robustbench_kpca.report.power import power_of
 from robustbench_kpca.report.ranking import ALPHA
 from robustbench_kpca.report.table import (
     audit_lines,
@@ -34,7 +36,8 @@ CAPTION = (
 )
 TRAININGS = (
     "A row of several trainings shows their mean and a 95 % interval over trainings and images, and is bold by a "
-    "t-test over trainings; (1 of 3): the number of trainings that were evaluated."
+    "t-test over trainings, which pairs images, not seeds; (1 of 3): the number of trainings that were evaluated. A "
+    "row of one training is about that network alone, and is compared only with others of one training."
 )
 RANKING = (
     "Rank: 1 + the number of rows that are clearly better in the column {rank_by}, by the paired test that decides "
@@ -58,6 +61,7 @@ def html(board: Board, folder: Path | None = None, downloads: Sequence[str] = ()
     rows = _rows(board)
     return render(
         "board.html.j2", "report", title=spec.title, intro=_plain(spec.intro), rows=rows, facets=_facets(rows),
+        answers=answers(board), power=power_of(board),
         caption=_caption(board), ranking=RANKING.format(rank_by=spec.rank_by, alpha=ALPHA), values=values_of(board),
         columns=[_head(board, column) for column in board.columns], sorted=True, downloads=downloads,
         audit=audit_lines(board), audited=audit_summary(board), single=single_trainings(board),

@@ -113,6 +113,19 @@ class Row(BaseModel):
     models: Annotated[tuple[str, ...], Field(min_length=1)]
 
 
+class Question(BaseModel):
+    """Whether `subject` is better than `baseline` in a column, and whether `ablation`, its twin without it, is as good.
+
+    All three are titles of rows. The page answers in two sentences: `report/answers.py`.
+    """
+
+    model_config = STRICT
+    subject: str
+    baseline: str
+    ablation: str
+    column: str
+
+
 class Described(BaseModel):
     """What a board says about a model: how `rbk eval` loads it, and what its rows can be chosen by.
 
@@ -169,6 +182,7 @@ class BoardSpec(BaseModel):
     model: tuple[Described, ...] = ()
     rank_by: str
     column: Annotated[tuple[Column, ...], Field(min_length=1)]
+    question: tuple[Question, ...] = ()
 
     @model_validator(mode="after")
     def _check(self) -> "BoardSpec":
@@ -189,6 +203,7 @@ class BoardSpec(BaseModel):
             raise BadInputError(
                 f"[[model]] tables of {', '.join(sorted(unknown))}", expected="a model of the board each"
             )
+        self._check_questions()
         for column in self.column:
             metric_for(column.metric)
             if column.reference is not None and column.reference not in self.all_models:
@@ -196,6 +211,15 @@ class BoardSpec(BaseModel):
                     f"reference = '{column.reference}'", expected=f"one of {', '.join(self.all_models)}"
                 )
         return self
+
+    def _check_questions(self) -> None:
+        rows, columns = [row.title for row in self.rows], [column.title for column in self.column]
+        for asked in self.question:
+            for title in (asked.subject, asked.baseline, asked.ablation):
+                if title not in rows:
+                    raise BadInputError(f"question about '{title}'", expected=f"one of {', '.join(rows)}")
+            if asked.column not in columns:
+                raise BadInputError(f"question about '{asked.column}'", expected=f"one of {', '.join(columns)}")
 
     def located(self, folder: Path) -> "BoardSpec":
         """Return this with the files that lie beside `board.toml` named from the current folder.

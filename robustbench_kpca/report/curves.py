@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 FORMATS = (".svg", ".png")
 STYLE: dict[Any, Any] = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "rbk"}
-LINES = {"train_": ("-", "training"), "val_": ("--", "validation"), "val_adv_": (":", "validation, attacked")}
+LINES = {
+    "train_": ("-", "training"),
+    "val_": ("--", "validation"),
+    "val_adv_": (":", "validation, attacked"),
+    "val_stronger_": ("-.", "validation, attacked more strongly"),
+}
 """Beginning of a column's name -> how its line is drawn, and what it is of."""
 
 

@@ -56,7 +56,7 @@ def _require_distances(record: Record) -> Attack:
         raise BadInputError(
             f"a record under '{name}' has no minimal distances",
             expected=f"one attack of {', '.join(SEARCHES)} with policy = 'last'",
-            fix="evaluate with fmn-linf-32_255 or fmn-l2-2",
+            fix="evaluate with fmn-linf-32_255 or fmn-l2-2, or make a record for each eps by rbk eval --curve",
         )
     if protocol.norm not in record.outcomes.columns or protocol.space != "pixel":
         raise BadInputError(

@@ -3,10 +3,14 @@
 import csv
 import io
 import json
+from dataclasses import asdict
 from typing import Any
 
 from robustbench_kpca.metrics import metric_for
+from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
+from robustbench_kpca.report.board_spec import Column
+from robustbench_kpca.report.power import detectable
 from robustbench_kpca.report.table import MISSING, cells
 
 HEAD = ("rank", "model", "column", "metric", "protocols", "value", "low", "high", "n", "best", "flags")
@@ -34,9 +38,11 @@ def json_text(board: Board) -> str:
         "rank_by": spec.rank_by, "runs": len(board.runs), "ready": ready,
         "columns": [
             {"title": one.title, "metric": one.metric, "protocols": one.protocols,
-             "unit": metric_for(one.metric).unit.name, "lower_is_better": metric_for(one.metric).lower_is_better}
+             "unit": metric_for(one.metric).unit.name, "lower_is_better": metric_for(one.metric).lower_is_better,
+             "power": _power(board, one)}
             for one in board.columns
         ],
+        "answers": answers(board),
         "rows": [
             {"rank": row["rank"], "model": row["model"], "marks": row["marks"],
              "cells": [None if cell["text"] == MISSING else {key: value for key, value in cell.items() if key != "text"}
@@ -45,3 +51,9 @@ def json_text(board: Board) -> str:
         ],
     }  # fmt: skip
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _power(board: Board, column: Column) -> dict[str, Any] | None:
+    """Return which difference between two rows one comparison would have found with 80 %."""
+    found = detectable(board, column)
+    return None if found is None else {key: value for key, value in asdict(found).items() if key != "column"}

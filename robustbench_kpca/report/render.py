@@ -7,11 +7,13 @@ import pandas as pd
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import write_atomic
+from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_page import RANKING, TRAININGS, html
 from robustbench_kpca.report.explain import explain, provenance, resampled, samples, values_of
 from robustbench_kpca.report.markdown import code, plain, prose
 from robustbench_kpca.report.numbers import csv_text, json_text
+from robustbench_kpca.report.power import power_of
 from robustbench_kpca.report.ranking import ALPHA
 from robustbench_kpca.report.table import audit_lines, audit_summary, frame, single_heads, single_trainings
 
@@ -35,6 +37,7 @@ def markdown(board: Board) -> str:
         "",
         spec.intro.strip(),
         "",
+        *(line for text in answers(board) for line in (f"**{prose(text)}**", "")),
         _table(frame(board), ["Model"]),
         "",
         _CAPTION.format(
@@ -44,6 +47,7 @@ def markdown(board: Board) -> str:
         RANKING.format(rank_by=spec.rank_by, alpha=ALPHA),
     ]
     lines += ["", TRAININGS] if single else []
+    lines += ["", prose(power)] if (power := power_of(board)) else []
     if missing:
         lines += ["", f"{missing} of {len(board.runs)} runs are missing: `{board.missing}`."]
         lines[-1] += f" {board.left_out}".rstrip()

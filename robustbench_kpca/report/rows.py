@@ -24,7 +24,7 @@ Cell = Sequence[Record]
 
 def estimate(metric: Metric, column: Column, trainings: Sequence[Cell]) -> Estimate | None:
     """Return the number of a row: of its model, or the mean over its trainings; None without records."""
-    found = [number for _, number in _measured(metric, column, trainings)]
+    found = [number for _, number in measured(metric, column, trainings)]
     if len(found) < 2:
         return found[0] if found else None
     whole = over_trainings(found)
@@ -38,7 +38,7 @@ def paired(metric: Metric, column: Column, first: Sequence[Cell], second: Sequen
 
     None where it cannot be done: a row without numbers, or one training against several, since one has no spread.
     """
-    rows = [_measured(metric, column, row) for row in (first, second)]
+    rows = [measured(metric, column, row) for row in (first, second)]
     cells = [[cell for cell, _ in row] for row in rows]
     fewest, most = sorted(map(len, cells))
     if fewest == 0 or (fewest == 1 and most > 1):
@@ -55,7 +55,7 @@ def paired(metric: Metric, column: Column, first: Sequence[Cell], second: Sequen
     return Paired(means[0], means[1], recipes_differ(values[0], values[1], error), None, None)
 
 
-def _measured(metric: Metric, column: Column, trainings: Sequence[Cell]) -> list[tuple[Cell, Estimate]]:
+def measured(metric: Metric, column: Column, trainings: Sequence[Cell]) -> list[tuple[Cell, Estimate]]:
     """Return the models that have a number, with it."""
     found = [(cell, _single(metric, column, cell)) for cell in trainings]
     return [(cell, number) for cell, number in found if number is not None]
@@ -93,7 +93,7 @@ def scores(metric: Metric, column: Column, cell: Cell) -> Scores:
 @lru_cache(maxsize=4096)
 def _scores(metric: Metric, corruption: str | None, tables: _Tables) -> Scores:
     assert isinstance(metric, Mean)
-    return reduce(_worse, (metric.scores(_part(record, corruption)) for record in tables.records))
+    return reduce(_worse, (metric.scores(part(record, corruption)) for record in tables.records))
 
 
 def _worse(one: Scores, other: Scores) -> Scores:
@@ -102,10 +102,10 @@ def _worse(one: Scores, other: Scores) -> Scores:
 
 
 def _outcomes(column: Column, record: Record) -> Outcomes:
-    return _part(record, column.corruption)
+    return part(record, column.corruption)
 
 
-def _part(record: Record, corruption: str | None) -> Outcomes:
+def part(record: Record, corruption: str | None) -> Outcomes:
     """Return the outcomes, of one corruption where it is named; clean pictures stay with it."""
     outcomes = record.outcomes
     if corruption is None:

@@ -16,13 +16,14 @@ from robustbench_kpca.metrics import leading, metric_for
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.markdown import code, plain
 from robustbench_kpca.strict import parse_assignments
+from robustbench_kpca.tasks import task_named
 
 Options = Mapping[str, Any]
 Measured = Sequence[tuple[Options, Record]]
 """What was measured: the options of the model, and one of its records."""
 _INTRO = (
     "One trained network: the weights are the same in every row, and only the options differ, so nothing was trained "
-    "for these options. 95 % intervals are over images."
+    "for these options. 95 % intervals are over {}."
 )
 
 
@@ -71,14 +72,15 @@ def frame(measured: Measured) -> pd.DataFrame:
 def markdown(measured: Measured, command: str) -> str:
     """Render sweep.md."""
     spec = measured[0][1].spec
+    words = task_named(spec.data.task).pages
     options = list(measured[0][0])
     table = frame(measured)
     table = table.rename(columns=plain)
     table = table.apply(lambda column: column.map(code if column.name in map(plain, options) else str))
-    data = f"{spec.data.n} images of {plain(spec.data.name)} ({plain(spec.data.split)})"
+    data = f"{spec.data.n} {words.samples} of {plain(spec.data.name)} ({plain(spec.data.split)})"
     lines = [
         f"# {plain(spec.model.source)}: {plain(', '.join(options))}",
-        _INTRO,
+        _INTRO.format(words.resampled),
         table.to_markdown(index=False, disable_numparse=True),
         f"{data}, seed {spec.seed}. sweep.csv has all metrics.",
         f"Made by `{command}`.",

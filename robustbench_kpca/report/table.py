@@ -62,6 +62,7 @@ def _cell(board: Board, row: Row, column: Column) -> dict[str, Any]:
         }
         return {"column": column.title, "text": MISSING, **nothing}
     part = f"({len(trainings)} of {len(row.models)})" if len(trainings) < len(row.models) else ""
+    single = {model: one.value for model in row.models if (one := board.estimate_of(model, column)) is not None}
     return {
         "column": column.title,
         "text": f"{spell(estimate, metric_for(column.metric).unit)} {part}".rstrip(),
@@ -72,6 +73,7 @@ def _cell(board: Board, row: Row, column: Column) -> dict[str, Any]:
         "part": part,
         "flags": [flag for records in trainings for record in records for flag in record.flags],
         "best": board.clear_winner(column) == row.title,
+        **({"trainings": single} if len(row.models) > 1 else {}),
     }
 
 

@@ -1,13 +1,21 @@
-"""How long the steps of a pack will take at most on this machine: passes needed times the measured time of a pass."""
+"""How long the steps of a pack will take at most on this machine: passes needed times the measured time of a pass.
+
+Trainings are estimated by epochs that were measured, of the same recipe with any seed, where there are such. Samples
+that a recorded attack broke are taken as broken at once by another one of at least its budget.
+"""
 
 import math
+from pathlib import Path
 
 from robustbench_kpca.attack_loop.cost import Passes, Speed, most_passes, speed
 from robustbench_kpca.attack_loop.engine import build_attack
 from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.models.loading import input_view
-from robustbench_kpca.protocols.scenario import Stage
+from robustbench_kpca.protocols.scenario import Attack, Stage
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.report.curves import read_curves
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.steps import Evaluate, Step, Train
 from robustbench_kpca.training.recipe import Recipe, load_recipe
@@ -36,16 +44,41 @@ class Estimator:
         n = min(len(data), step.evaluation.limit or len(data))
         if passes is None:
             return None
-        return n * self._rows(data, step.model.request) * self._speed(data, step.model.request).seconds(passes)
+        return (
+            n
+            * self._unbroken(step)
+            * self._rows(data, step.model.request)
+            * self._speed(data, step.model.request).seconds(passes)
+        )
+
+    def _unbroken(self, step: Evaluate) -> float:
+        """Return the share of samples that may withstand an attack, as records of the same model let one expect.
+
+        It is the upper end of the lowest accuracy without attack, and under attacks of the same norm and space with a
+        budget that is not larger: what those broke is broken soon. 1 without records, and for all but attacks.
+        """
+        wanted = step.evaluation.resolve()[1]
+        if not isinstance(wanted, Attack):
+            return 1.0
+        name, data = step.model.name, step.evaluation.recorded_data
+        mine = [
+            one for one in self.roles.records() if (one.spec.model.name, one.spec.data.name in data) == (name, True)
+        ]
+        return min([1.0, *(_withstood(record, wanted) for record in mine)])
 
     def _training(self, step: Train) -> float | None:
+        """Return the seconds of the epochs that are left: as measured on trainings of this recipe, else probed."""
         recipe = load_recipe(step.training.recipe, step.training.settings)[1]
+        left = recipe.epochs - epochs_done(self.roles.weights(step.training))
+        per_epoch = self.roles.seconds_per_epoch(step.training)
+        if per_epoch is not None:
+            return left * per_epoch
         data = self.roles.load(recipe.data, "train") if not step.training.data else ""
         if isinstance(data, str):
             return None
         attack = Passes(0, 0) if recipe.adversarial is None else _attack_passes(recipe, data.classes)
         passes = Passes(1 + attack.forwards, 1 + attack.backwards)
-        return recipe.epochs * len(data) * self._speed(data, step.model.request).seconds(passes)
+        return left * len(data) * self._speed(data, step.model.request).seconds(passes)
 
     def _rows(self, data: Dataset, request: ModelRequest) -> int:
         """Return how many inputs of the model cover the first sample: one, or its windows side by side."""
@@ -63,6 +96,25 @@ class Estimator:
             side = input_view(model).size
             self._speeds[key] = speed(model, data.form.tensor(data.image(0))[:, :side, :side], self.device), side
         return self._speeds[key]
+
+
+def epochs_done(weights: Path) -> int:
+    """Return how many epochs of a training are finished, as its curves say."""
+    try:
+        return len(read_curves(weights).rows)
+    except BadInputError:
+        return 0
+
+
+def _withstood(record: Record, wanted: Attack) -> float:
+    """Return the accuracy in a record, at most, where it bounds that under an attack; else 1."""
+    if record.kind == "clean" and "clean_accuracy" in record.metrics:
+        return record.metrics["clean_accuracy"].high
+    found = record.spec.protocol.resolved
+    if record.kind != "attack" or "robust_accuracy" not in record.metrics or found["eps"] > wanted.eps:
+        return 1.0
+    alike = all(found[name] == getattr(wanted, name) for name in ("norm", "space", "clip", "labels", "policy"))
+    return record.metrics["robust_accuracy"].high if alike else 1.0
 
 
 def _attack_passes(recipe: Recipe, classes: int) -> Passes:

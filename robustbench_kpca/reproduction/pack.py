@@ -14,10 +14,10 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.presets import pack_path
 from robustbench_kpca.protocols.scenario import Scalar
 from robustbench_kpca.registry import unknown_name
-from robustbench_kpca.report.board_spec import Limit
+from robustbench_kpca.report.board_spec import Limit, Question
 from robustbench_kpca.strict import STRICT, load_toml, validate
 
-PACK = "pack.toml"
+PACK, STATEMENTS = "pack.toml", "statements.toml"
 ScaleName = Literal["embedded", "paper"]
 
 
@@ -90,7 +90,11 @@ class ItemColumn(BaseModel):
 
 
 class Table(BaseModel):
-    """A table, or a figure of curves over eps: rows are arms. Sorted by the column `rank_by`."""
+    """A table, or a figure of curves over eps: rows are arms. Sorted by the column `rank_by`.
+
+    `question`: asked of arms, and answered on the page. `turn`: under a budget, all steps of a smaller number come
+    first.
+    """
 
     model_config = STRICT
     kind: Literal["table"]
@@ -99,6 +103,8 @@ class Table(BaseModel):
     arms: Annotated[tuple[str, ...], Field(min_length=1)]
     rank_by: str
     column: Annotated[tuple[ItemColumn, ...], Field(min_length=1)]
+    question: tuple[Question, ...] = ()
+    turn: Annotated[int, Field(ge=0)] = 0
 
 
 class Claims(BaseModel):
@@ -141,6 +147,16 @@ class Epochs(BaseModel):
     images: Annotated[int, Field(ge=1)]
 
 
+class Cost(BaseModel):
+    """Parameters, time of training, and passes and time of all evaluations: one row an arm."""
+
+    model_config = STRICT
+    kind: Literal["cost"]
+    title: str
+    intro: str
+    arms: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
 class Open(BaseModel):
     """A table or figure that cannot be made, and why."""
 
@@ -151,8 +167,10 @@ class Open(BaseModel):
     reason: str
 
 
-Item = Table | Claims | Curves | Epochs | Open
-_KINDS: dict[str, type[Item]] = {"table": Table, "claims": Claims, "curves": Curves, "epochs": Epochs, "open": Open}
+Item = Table | Claims | Curves | Epochs | Cost | Open
+_KINDS: dict[str, type[Item]] = {
+    "table": Table, "claims": Claims, "curves": Curves, "epochs": Epochs, "cost": Cost, "open": Open,
+}  # fmt: skip
 
 
 class Pack(BaseModel):
@@ -175,7 +193,8 @@ def load_pack(name: str) -> tuple[str, Pack, dict[str, Item]]:
     """
     folder = pack_path(name).parent
     pack = validate(Pack, load_toml(folder / PACK), f"pack {folder / PACK}")
-    items = {path.stem: _item(path, pack) for path in sorted(folder.glob("*.toml"), key=_order) if path.name != PACK}
+    files = [path for path in sorted(folder.glob("*.toml"), key=_order) if path.name not in (PACK, STATEMENTS)]
+    items = {path.stem: _item(path, pack) for path in files}
     if not items:
         raise BadInputError(f"pack {folder} has no table or figure", expected="a TOML file for each of them")
     return folder.name, pack, items
@@ -200,7 +219,10 @@ def _item(path: Path, pack: Pack) -> Item:
         used = [name for column in item.column for name in (column.samples, column.against) if name is not None]
         _require(used, pack.paper.samples, "samples", where)
         _require([column.reference for column in item.column if column.reference], item.arms, "arm", where)
-    elif not isinstance(item, Curves):
+        asked = [arm for one in item.question for arm in (one.subject, one.baseline, one.ablation)]
+        _require(asked, item.arms, "arm", where)
+        _require([one.column for one in item.question], [column.title for column in item.column], "column", where)
+    elif not isinstance(item, Curves | Cost):
         _require([item.samples], pack.paper.samples, "samples", where)
     return item
 

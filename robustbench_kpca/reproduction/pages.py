@@ -11,19 +11,31 @@ from robustbench_kpca.diagnostics.figures import trajectory
 from robustbench_kpca.diagnostics.pages import write_comparison
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import safe_name, write_atomic
+from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.curves import draw_curves, read_curves
+from robustbench_kpca.report.markdown import prose
 from robustbench_kpca.report.render import write_board
-from robustbench_kpca.reproduction.pack import Claims, Curves, Epochs, Item, Open, Table
+from robustbench_kpca.reproduction.cost import rows as cost_rows
+from robustbench_kpca.reproduction.cost import write_cost
+from robustbench_kpca.reproduction.pack import Claims, Cost, Curves, Epochs, Item, Open, Table
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.steps import Diagnose, Follow, Planned, Train, board_of, reasons
 from robustbench_kpca.web import render
 
 PAGE, README = "index.html", "README.md"
 HEADS = ("", "Title", "Steps", "State")
+STATEMENTS = "statements"
+"""The folder of the page of the paper's statements."""
+BESIDE = "What the paper says, beside what was measured here, with computed verdicts"
 
 
-def write_pages(items: Mapping[str, Item], planned: Sequence[Planned], roles: Roles) -> Path:
-    """Write the page of every item that has results, and the index; return the path of the index as markdown."""
+def write_pages(
+    items: Mapping[str, Item], planned: Sequence[Planned], roles: Roles, *, statements: bool = False
+) -> Path:
+    """Write the page of every item that has results, and the index; return the path of the index as markdown.
+
+    `statements`: whether the index links the page of the paper's statements, which is not written here.
+    """
     pack = roles.pack
     pages, rows = {}, []
     for name, item in items.items():
@@ -34,16 +46,23 @@ def write_pages(items: Mapping[str, Item], planned: Sequence[Planned], roles: Ro
         rows.append(_row(name, item, planned, trouble, page=pages[name]))
     absent = reasons(planned)
     scale = roles.intro
+    asked = {name: item for name, item in items.items() if isinstance(item, Table) and item.question and pages[name]}
+    said = [(name, text) for name, item in asked.items() for text in answers(board_of(name, item, roles))]
     text = [f"# {pack.title}", "", f"{pack.source}. {pack.intro.strip()}", "", scale, ""]
+    text += [f"- [{name}]({name}/{README}): **{prose(found)}**" for name, found in said]
+    text += [""] if said else []
     linked = [[f"[{row[0]}]({row[0]}/{README})" if pages[row[0]] else row[0], *row[1:]] for row in rows]
     text += [tabulate(linked, HEADS, tablefmt="pipe"), ""]
+    if statements:
+        text += [f"[{BESIDE}]({STATEMENTS}/{README}).", ""]
     if absent:
         text += ["## Not run", "", *(f"- {why}: {steps}" for why, steps in absent), ""]
     text += [f"Made by `{roles.command}`; again, it keeps what is finished.", ""]
     write_atomic(roles.out / README, "\n".join(text).encode())
     page = render(
         "pack.html.j2", "reproduction", title=pack.title, pack=pack, scale=scale, heads=HEADS, rows=rows, pages=pages,
-        absent=absent, command=roles.command,
+        absent=absent, said=said, command=roles.command,
+        statements=f"{STATEMENTS}/{PAGE}" if statements else "", beside=BESIDE,
     )  # fmt: skip
     write_atomic(roles.out / PAGE, page.encode())
     return roles.out / README
@@ -67,6 +86,8 @@ def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles)
         if shown:
             write_board(board, roles.out / name)
         return shown
+    if isinstance(item, Cost):
+        return _write_cost(name, item, roles)
     if isinstance(item, Claims):
         diagnoses = [load_diagnosis(step.folder) for step in done if isinstance(step, Diagnose)]
         if diagnoses:
@@ -83,6 +104,13 @@ def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles)
     if figures:
         _write_figures(roles.out / name, item, figures)
     return bool(figures)
+
+
+def _write_cost(name: str, item: Cost, roles: Roles) -> bool:
+    found = cost_rows(item, roles, roles.records())
+    if found:
+        write_cost(item, found, roles.out / name)
+    return bool(found)
 
 
 def _write_figures(folder: Path, item: Item, figures: Mapping[str, str]) -> None:

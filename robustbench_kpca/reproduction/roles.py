@@ -12,9 +12,11 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.files import name_with_seed
 from robustbench_kpca.models.bundle import bundled
-from robustbench_kpca.report.matching import Content
+from robustbench_kpca.records.record import SUFFIX, Record
+from robustbench_kpca.report.matching import Content, read
 from robustbench_kpca.reproduction.pack import Arm, Pack, Samples, Scale, ScaleName
 from robustbench_kpca.training.recipe import load_recipe
+from robustbench_kpca.training.spent import Spent, read_spent
 
 NO_STAND_IN = "nothing in the package stands for it"
 
@@ -71,6 +73,29 @@ class Roles:
     def weights(self, training: Training) -> Path:
         """Return the file of a training's weights, which may also be put there by hand."""
         return self.out / "trainings" / training.name / f"{training.name}.safetensors"
+
+    def records(self) -> list[Record]:
+        """Return the records of this run that are there."""
+        folder = self.out / "records"
+        files = sorted(folder.rglob(f"*{SUFFIX}")) if folder.is_dir() else []
+        return [one for one in read(files, self.known_records) if isinstance(one, Record)]
+
+    def spent(self, training: Training) -> Spent | None:
+        """Return the time that a training took so far; None where it is not written."""
+        return read_spent(self.weights(training))
+
+    def seconds_per_epoch(self, training: Training) -> float | None:
+        """Return the mean seconds of an epoch over the trainings of this recipe; None where none was measured."""
+        seeds = (model.training for arm in self._arms_of(training) for model in self.models(arm))
+        found = [one for seed in seeds if seed is not None and (one := self.spent(seed)) is not None and one.epochs]
+        epochs = sum(one.epochs for one in found)
+        return sum(one.seconds for one in found) / epochs if epochs else None
+
+    def _arms_of(self, training: Training) -> list[str]:
+        """Return the arms whose trainings are of the same recipe with the same settings, but for the seed."""
+        arms = {**self.pack.paper.arms, **self._chosen.arms}
+        named = {key: value for key, value in training.settings.items() if key not in ("seed", "data")}
+        return [role for role, arm in arms.items() if arm.recipe == training.recipe and dict(arm.set) == named]
 
     @property
     def command(self) -> str:

@@ -14,7 +14,7 @@ from robustbench_kpca.diagnostics.run import diagnose
 from robustbench_kpca.diagnostics.sources import ImageSource
 from robustbench_kpca.diagnostics.trajectory import over_training
 from robustbench_kpca.errors import BenchmarkError
-from robustbench_kpca.evaluation.executor import Executor, Reporter, run_serially
+from robustbench_kpca.evaluation.executor import Reporter, executor_for
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import Job, make_plan
 from robustbench_kpca.evaluation.requests import DataRequest
@@ -24,7 +24,7 @@ from robustbench_kpca.progress import spell
 from robustbench_kpca.records.audit import Level
 from robustbench_kpca.reproduction.estimate import Estimator
 from robustbench_kpca.reproduction.roles import Roles
-from robustbench_kpca.reproduction.steps import Diagnose, Evaluate, Follow, Planned, Train
+from robustbench_kpca.reproduction.steps import Diagnose, Evaluate, Follow, Planned, Train, most_valuable_first
 from robustbench_kpca.reproduction.tables import SEED
 from robustbench_kpca.training.loop import Options, train
 from robustbench_kpca.training.recipe import load_recipe
@@ -37,32 +37,35 @@ class Settings:
     Attributes:
         device: such as "cpu".
         budget: seconds; a step that would exceed them by its estimate is not begun. None: no limit.
+        train: whether to train; otherwise only what is trained already is evaluated.
         audit: how thoroughly models are audited before they are attacked; None: not at all.
         batch_size: see `RunOptions`.
         workers: see `RunOptions`.
-        execute: executes the plan of an evaluation.
+        processes: see `RunOptions`.
 
     """
 
     device: str = "cpu"
     budget: float | None = None
+    train: bool = True
     audit: Level | None = "full"
     batch_size: int | None = None
     workers: int | None = None
-    execute: Executor = run_serially
+    processes: int | None = None
 
 
 def run(planned: Sequence[Planned], roles: Roles, settings: Settings, reporter: Reporter) -> list[Planned]:
     """Carry out all open steps; return every step with its new state: also `failed`, or `open` beyond the budget."""
     started, estimator = time.perf_counter(), Estimator(roles, settings.device)
     after: list[Planned] = []
+    planned = planned if settings.budget is None else most_valuable_first(planned)
     for unit in _units(planned, one_by_one=settings.budget is not None):
         if unit[0].state != "open":
             after += unit
             continue
         needed = [one.step.model.training for one in unit]
         untrained = [one.name for one in needed if one is not None and not roles.weights(one).is_file()]
-        if untrained and not isinstance(unit[0].step, Train):
+        if untrained and not (settings.train and isinstance(unit[0].step, Train)):
             after += [replace(one, state="absent", why=f"{untrained[0]} is not trained") for one in unit]
             continue
         if settings.budget is not None:
@@ -88,7 +91,7 @@ def _units(planned: Sequence[Planned], *, one_by_one: bool) -> list[list[Planned
                 one.step.model.order,
                 one.step.evaluation.samples,
                 one.step.evaluation.eps,
-                one.step.model.name if one_by_one else "",
+                (one.step.model.name, one.turn) if one_by_one else "",
             )
         units.setdefault(key, []).append(one)
     return list(units.values())
@@ -131,10 +134,13 @@ def _evaluate(steps: Sequence[Evaluate], roles: Roles, settings: Settings, repor
     ]
     against = None if wanted.against is None else roles.source(wanted.against)
     data = DataRequest(roles.source(wanted.data), wanted.split, wanted.limit, against)
-    options = RunOptions(SEED, settings.batch_size, settings.workers, settings.device, roles.out / "records")
+    options = RunOptions(
+        SEED, settings.batch_size, settings.workers, settings.device, roles.out / "records",
+        processes=settings.processes,
+    )  # fmt: skip
     samples = roles.load(wanted.data, wanted.split)
     images = not isinstance(samples, str) and samples.form.box  # audits are for images
-    settings.execute(make_plan(jobs, data, options, audit=settings.audit if images else None), reporter)
+    executor_for(options)(make_plan(jobs, data, options, audit=settings.audit if images else None), reporter)
 
 
 def _diagnose(step: Diagnose, roles: Roles, settings: Settings, reporter: Reporter) -> None:

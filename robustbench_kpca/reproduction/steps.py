@@ -1,13 +1,16 @@
 """What a pack needs: trainings, evaluations, diagnoses; which of it is done, and why some of it cannot be had."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from robustbench_kpca.attack_loop.cost import most_passes
 from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.diagnostics.epochs import load_trajectory
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.records.record import find_records
+from robustbench_kpca.records.spot_check import FILE, load_spot_check
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Evaluation
 from robustbench_kpca.report.matching import fill, read
@@ -16,6 +19,7 @@ from robustbench_kpca.reproduction.roles import Model, Roles, Training
 from robustbench_kpca.reproduction.tables import board_spec
 from robustbench_kpca.training.recipe import load_recipe
 
+_CLASSES, _WHOLE = 10, 10_000  # of a data set that is not loaded to sort steps
 LITERALLY = "-as-the-study"
 """End of the name of a diagnosis that was made as the reproduction study makes it."""
 
@@ -94,29 +98,63 @@ def reasons(planned: Iterable["Planned"]) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Planned:
-    """A step with the items that need it. `state`: `done`, `open`, or `absent` for the reason `why`."""
+    """A step with the items that need it. `state`: `done`, `open`, or `absent` for the reason `why`.
+
+    `turn`: the smallest of its items; `place`: of its arm among all arms, in the order of the items.
+    """
 
     step: Step
     items: tuple[str, ...]
     state: str
     why: str = ""
+    turn: int = 0
+    place: int = 0
 
 
 def plan(items: Mapping[str, Item], roles: Roles) -> list[Planned]:
     """Return every step once: of the first seed of every arm before the second; trainings before what needs them."""
     found: dict[Step, Planned] = {}
+    places: dict[str, int] = {}
     for name, item in items.items():
         for planned in _steps(name, item, roles):
             known = found.get(planned.step)
-            found[planned.step] = planned if known is None else replace(known, items=(*known.items, name))
+            turn, place = getattr(item, "turn", 0), places.setdefault(planned.step.model.arm, len(places))
+            found[planned.step] = (
+                replace(planned, turn=turn, place=place)
+                if known is None
+                else replace(known, items=(*known.items, name), turn=min(known.turn, turn))
+            )
     return sorted(found.values(), key=lambda one: (one.step.model.order, not isinstance(one.step, Train)))
+
+
+def most_valuable_first(planned: Iterable[Planned]) -> list[Planned]:
+    """Sort steps for a run that may end at any time.
+
+    Whole rows before the next row: a training, then its evaluations, those of few passes first. The first seed of every
+    row comes before the second of any, rows in the order in which items name them, and items of a later `turn` last.
+    """
+    return sorted(
+        planned, key=lambda one: (one.turn, one.step.model.order, one.place, not isinstance(one.step, Train),
+                                  passes(one.step)),
+    )  # fmt: skip
+
+
+def passes(step: Step) -> float:
+    """Return about how many passes an evaluation takes at most: enough to sort them; 0 for other steps."""
+    if not isinstance(step, Evaluate):
+        return 0.0
+    found = most_passes(step.evaluation.resolve()[1], _CLASSES)
+    per_sample = math.inf if found is None else found.forwards + found.backwards
+    return per_sample * (step.evaluation.limit or _WHOLE)
 
 
 def board_of(name: str, table: Table, roles: Roles) -> Board:
     """Fill a table with the records that are there."""
     records, command = roles.out / "records", f"{roles.command} --item {name}"
     contents = read(find_records(records) if records.is_dir() else [], roles.known_records)
-    return fill(name, board_spec(table, roles), contents, f"{name} of {roles.name}", command, f"{command} --plan")
+    board = fill(name, board_spec(table, roles), contents, f"{name} of {roles.name}", command, f"{command} --plan")
+    check = roles.out / FILE
+    return replace(board, spot_check=load_spot_check(check)) if check.is_file() else board
 
 
 def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:

@@ -2,7 +2,7 @@
 
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.corruption import RelativeError
-from robustbench_kpca.report.board_spec import BoardSpec, Column, Row
+from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
 from robustbench_kpca.reproduction.pack import ItemColumn, Table
 from robustbench_kpca.reproduction.roles import Roles
 
@@ -16,11 +16,17 @@ def board_spec(table: Table, roles: Roles) -> BoardSpec:
     return BoardSpec(
         title=table.title, intro=table.intro, data=first.data, split=first.split, limit=first.limit, seed=SEED,
         row=tuple(_row(arm, roles) for arm in table.arms), rank_by=table.rank_by, column=tuple(columns),
+        question=tuple(_asked(one, roles) for one in table.question),
     )  # fmt: skip
 
 
 def _row(arm: str, roles: Roles) -> Row:
     return Row(title=roles.title(arm), models=tuple(model.name for model in roles.models(arm)))
+
+
+def _asked(question: Question, roles: Roles) -> Question:
+    arms = {name: roles.title(getattr(question, name)) for name in ("subject", "baseline", "ablation")}
+    return question.model_copy(update=arms)
 
 
 def _reference(table: Table, column: ItemColumn, roles: Roles) -> str | None:

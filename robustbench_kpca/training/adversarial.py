@@ -11,7 +11,7 @@ from robustbench_kpca.attack_loop.follow import PlainQuery, Rows, WholeBatches, 
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.randomness import sample_key
 from robustbench_kpca.strict import validate
-from robustbench_kpca.training.recipe import Adversarial
+from robustbench_kpca.training.recipe import Adversarial, Stronger
 from robustbench_kpca.types import Attack, Images, Logits, Loss, PerSample
 
 
@@ -43,8 +43,7 @@ def adversarial_images(
         epoch: its number, from 0; the radius may grow with it. None: held-out images, at the full radius.
 
     """
-    threat = settings.threat(epoch)
-    attack: Attack = validate(ATTACKS.get(settings.attack), settings.options, f"attack '{settings.attack}'")
+    threat, attack = settings.threat(epoch), attack_of(settings)
     stream = "val" if epoch is None else f"train/{epoch}"
     keys = torch.tensor([sample_key(seed, stream, sample) for sample in ids])
     x, labels = x.clamp(0, 1), y.argmax(1) if y.is_floating_point() else y
@@ -60,6 +59,17 @@ def adversarial_images(
         state = run_to_end(attack, query, x, labels, threat, keys)
     model.train(was_training)
     return state["x"].detach()
+
+
+def attack_of(settings: Adversarial | Stronger) -> Attack:
+    """Return the attack that a table of a recipe names.
+
+    Raises:
+        BadInputError: an unknown attack, or options that it does not have.
+
+    """
+    found: Attack = validate(ATTACKS.get(settings.attack), settings.options, f"attack '{settings.attack}'")
+    return found
 
 
 def _divergence_from(clean: Logits, rows: Rows) -> Loss:

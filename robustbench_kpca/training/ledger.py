@@ -12,12 +12,13 @@ import torch
 from torch import nn
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import sha256, write_atomic
+from robustbench_kpca.files import sealed, sha256, unsealed, write_atomic
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.checkpoint import save_checkpoint
 from robustbench_kpca.models.mixing import densities
 from robustbench_kpca.tasks import TASKS
 from robustbench_kpca.training.machine import Machine
+from robustbench_kpca.training.spent import spent_file
 from robustbench_kpca.types import Images
 
 
@@ -68,14 +69,14 @@ def columns() -> list[str]:
     `loss` and `train_accuracy` are of the training itself: augmented, mixed or attacked images, smoothed targets, and
     weights that change meanwhile. `val_loss` is the mean cross-entropy of the held-out labels after the epoch, without
     smoothing and penalties. Each score that some task has is a column; `ema_val_` are of averaged weights, `val_adv_`
-    of held-out images under the recipe's attack at its full radius.
+    of held-out images under the recipe's attack at its full radius, `val_stronger_` under a stronger one.
     """
     tasks = [list(TASKS.get(name).scores) for name in TASKS.names()]
     main = ["loss", *dict.fromkeys(names[0] for names in tasks if names)]
     held_out: list[str] = []
     for name in dict.fromkeys(["loss", *(name for names in tasks for name in names)]):
         held_out += [f"val_{name}", f"ema_val_{name}"] if name in main else [f"val_{name}"]
-    attacked = [f"val_adv_{name}" for name in main]
+    attacked = [f"val_{attack}_{name}" for attack in ("adv", "stronger") for name in main]
     return [*_FIRST, *held_out, *attacked, _LAST]
 
 
@@ -113,6 +114,7 @@ class Ledger:
         """
         if fresh:
             self.resume_path.unlink(missing_ok=True)
+            spent_file(self.weights_path()).unlink(missing_ok=True)
             return False
         return self.check(resume=resume)
 
@@ -144,7 +146,9 @@ class Ledger:
         if not self.resume_path.is_file():
             return None
         try:
-            content: dict[str, Any] = torch.load(self.resume_path, device, weights_only=True)
+            content: dict[str, Any] = torch.load(
+                io.BytesIO(unsealed(self.resume_path.read_bytes())), device, weights_only=True
+            )
             text, history = content["recipe"], [Epoch.of(row) for row in content["history"]]
             machines, provenance = content["machines"], content["provenance"]
         except Exception as error:  # noqa: BLE001 (a damaged file can fail anywhere in its reader)
@@ -181,7 +185,7 @@ class Ledger:
             write_atomic(self.folder / f"{self.name}.unreadable.txt", names.encode())
         buffer = io.BytesIO()
         torch.save(content, buffer)
-        write_atomic(self.resume_path, buffer.getvalue())
+        write_atomic(self.resume_path, sealed(buffer.getvalue()))
         self._write_curves()
         done = len(self.history)
         if self.keep_every and done % self.keep_every == 0:

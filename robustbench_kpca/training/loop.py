@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,20 @@ from torch import Tensor, nn
 
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.files import require_writable
+from robustbench_kpca.lock import locked
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.progress import Progress
+from robustbench_kpca.training.adversarial import attack_of
 from robustbench_kpca.training.generators import epoch_seed, own_generators, seed_generators
 from robustbench_kpca.training.ledger import Epoch, Ledger
 from robustbench_kpca.training.machine import Machine, difference, own_threads, this_machine
 from robustbench_kpca.training.objective import Objective
-from robustbench_kpca.training.recipe import Adversarial, Recipe
+from robustbench_kpca.training.overfitting import attacked_scores, overfitting
+from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.schedule import schedule
 from robustbench_kpca.training.scoring import held_out_scores, zeros
 from robustbench_kpca.training.source import Batch
+from robustbench_kpca.training.spent import timed
 from robustbench_kpca.training.start import start
 from robustbench_kpca.training.tables import source_of
 from robustbench_kpca.types import IGNORE
@@ -60,9 +65,10 @@ class Options:
 def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options = Options()) -> Path:
     """Train a model; return the path of its weights.
 
-    Files in `folder`: `<name>.safetensors` (weights and provenance), `<name>.csv` (curves) and, where the recipe has a
-    moving average of weights, `<name>.ema.safetensors`. After every epoch `<name>.resume.pt` is replaced; with
-    `options.resume` training continues from it, with bit-identical results on a CPU with the same number of threads.
+    Files in `folder`: `<name>.safetensors` (weights and provenance), `<name>.csv` (curves), `<name>.spent.json` (time)
+    and, where the recipe has a moving average of weights, `<name>.ema.safetensors`. After every epoch
+    `<name>.resume.pt` is replaced; with `options.resume` training continues from it, with bit-identical results on a
+    CPU with the same number of threads.
     All randomness comes from the recipe's seed; the states of the global generators are restored afterwards.
 
     Args:
@@ -73,13 +79,13 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
         options: that do not change the numbers.
 
     Raises:
-        BadInputError: the folder cannot be written, it holds an unfinished run of another recipe, or the data cannot
-            be used.
+        BadInputError: the folder cannot be written, it holds an unfinished run of another recipe, another process
+            trains under this name, or the data cannot be used.
         EvaluationError: the loss or the weights are no longer finite; the last good epoch stays on disk.
 
     """
     require_writable(folder)
-    with own_generators(), own_threads(recipe.threads):
+    with own_generators(), own_threads(recipe.threads), ExitStack() as stack:
         # `cpu=True` where there is no accelerator: only then accelerate connects several processes on the CPU, too.
         # The other options are set here because accelerate would read them from environment variables.
         accelerator = Accelerator(
@@ -88,6 +94,8 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
             gradient_accumulation_steps=1,
             dynamo_backend="no",
         )
+        if accelerator.is_main_process:
+            stack.enter_context(locked(folder / f".{name}.lock", wait=False))
         ledger = Ledger(name, text, folder, revision=options.revision, keep_every=options.keep_every)
         replaced = ledger.replaced() if options.fresh else []
         if ledger.finished(resume=options.resume, fresh=options.fresh):
@@ -96,10 +104,11 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
         run.restore()
         run.begin(replaced)
         while len(run.ledger.history) < recipe.epochs:
-            epoch = run.epoch()
-            if options.on_epoch is not None:
-                options.on_epoch(epoch)
-            run.save()
+            with timed(ledger.weights_path(), write=accelerator.is_main_process):
+                epoch = run.epoch()
+                if options.on_epoch is not None:
+                    options.on_epoch(epoch)
+                run.save()
         return run.finish()
 
 
@@ -134,6 +143,8 @@ class _Run:
         optimizer = self._optimizer()
         self.scheduler = schedule(recipe, optimizer, math.ceil(self.source.length / recipe.batch_size))
         self.model, self.optimizer = self.accelerator.prepare(self.plain, optimizer)
+        if recipe.adversarial is not None and recipe.adversarial.stronger is not None:
+            attack_of(recipe.adversarial.stronger)  # a mistake in it is found now, not after an epoch
         self.objective = Objective(recipe, self.plain, self.training, self.classes)
         self.ema = ModelEmaV3(self.plain, decay=recipe.ema_decay) if recipe.ema_decay is not None else None
 
@@ -195,9 +206,11 @@ class _Run:
             raise BadInputError("an epoch without one whole batch", fix="lower batch_size, or give more images")
         self._gather(number)
         scores = {f"val_{name}": value for name, value in self.score(self.plain, "val").items()}
-        if self.recipe.adversarial is not None and self.recipe.adversarial.held_out:
-            attacked = self.score(self.plain, "val", attack=self.recipe.adversarial)
-            scores |= {f"val_adv_{name}": value for name, value in attacked.items()}
+        if (adversarial := self.recipe.adversarial) is not None:
+            scores |= attacked_scores(self.plain, self.source, self.classes, adversarial)
+            if found := overfitting(scores, adversarial, next(iter(self.source.task.scores))):
+                self._note(f"'{self.name}' shows catastrophic overfitting in epoch {number + 1}: {found}")
+                self.ledger.provenance.setdefault("catastrophic_overfitting", f"epoch {number + 1}: {found}")
         if self.ema is not None:
             scores |= {f"ema_val_{name}": value for name, value in self.score(self.ema.module, "val").items()}
         done_epoch = Epoch(
@@ -253,9 +266,9 @@ class _Run:
             fix=f"lower lr; the last good epoch, if there is one, is in {self.ledger.resume_path}",
         )
 
-    def score(self, model: nn.Module, part: str, attack: Adversarial | None = None) -> dict[str, float]:
+    def score(self, model: nn.Module, part: str) -> dict[str, float]:
         """Return what `held_out_scores` does."""
-        return held_out_scores(model, self.source, part, self.classes, attack)
+        return held_out_scores(model, self.source, part, self.classes)
 
     def restore(self) -> None:
         """Continue after the last finished epoch, if `resume` is set and there is one.

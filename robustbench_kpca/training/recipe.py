@@ -21,6 +21,20 @@ Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 
 
+class Stronger(BaseModel):
+    """A stronger attack on the validation images, after every epoch, to notice catastrophic overfitting.
+
+    Wong, Rice & Kolter (2020), arXiv:2001.03994, name it so: a model trained on a one-step attack stops, within an
+    epoch, to resist any other.
+    """
+
+    model_config = STRICT
+    attack: str
+    options: dict[str, Scalar]
+    most_gap: Share
+    """The run is said to overfit when the accuracy under its own attack exceeds that under this one by more."""
+
+
 class Adversarial(BaseModel):
     """Train on the attack's last iterate x' instead of the clean image x (Madry et al., 2018, arXiv:1706.06083).
 
@@ -39,10 +53,14 @@ class Adversarial(BaseModel):
     trades_beta: Positive | None = None
     held_out: bool = False
     """Also attack the validation images after every epoch, with the same attack at the full radius."""
+    stronger: Stronger | None = None
+    """Also attack them with this attack, in the same ball; needs `held_out`."""
 
     @model_validator(mode="after")
-    def _check_threat(self) -> "Adversarial":
+    def _check_parts(self) -> "Adversarial":
         Threat(self.norm, self.eps)
+        if self.stronger is not None and not self.held_out:
+            raise ValueError("[adversarial.stronger] is compared with the attack of training; set held_out = true")
         return self
 
     def threat(self, epoch: int | None) -> Threat:
@@ -112,6 +130,8 @@ class TextWindows(BaseModel):
     """Words that a model reads at once; each is labelled with the next."""
     per_epoch: Annotated[int, Field(ge=0)]
     """Windows of one epoch, drawn at random places; 0: the whole text once, side by side."""
+    scored_words: Annotated[int, Field(ge=0)] = 0
+    """How many words of `val` and of `test` training scores, from the beginning of each; 0: all."""
 
 
 class Mixup(BaseModel):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor
@@ -100,7 +101,7 @@ class Source(ABC):
 
 
 class InMemory(Source):
-    """A data set held in the device's memory; images are augmented by shifts and flips.
+    """A data set held in the device's memory, pictures with a byte a value; they are augmented by shifts and flips.
 
     The folder is that of a set that is not bundled, such as `uea`.
     """
@@ -119,7 +120,7 @@ class InMemory(Source):
             )  # fmt: skip
         self.ids, self.length = samples.ids, len(samples)
         self.pixels, self.labels = self._on_device(samples)
-        self._held_out: dict[str, tuple[Images, Labels]] = {}  # read once, used after every epoch
+        self._held_out: dict[str, tuple[Tensor, Labels]] = {}  # read once, used after every epoch
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """Shuffle, divide into global batches, shift and flip each image, and keep every n-th for this process.
@@ -143,7 +144,7 @@ class InMemory(Source):
                 x = torch.where(flipped[mine].to(x.device)[:, None, None, None], x.flip(-1), x)
             if recipe.max_shift:
                 x = shift(x, offsets[mine], recipe.max_shift)
-            yield Batch(x, self.labels[own], [self.ids[i] for i in own.tolist()], len(index))
+            yield Batch(in_unit_box(x), self.labels[own], [self.ids[i] for i in own.tolist()], len(index))
 
     def held_out(self, part: str) -> Iterator[tuple[Images, Labels]]:
         """Yield every n-th image of `val` or `test`."""
@@ -152,32 +153,41 @@ class InMemory(Source):
             images, labels = self._on_device(self._part(part))
             self._held_out[part] = images[mine], labels[mine]
         images, labels = self._held_out[part]
-        yield from zip(images.split(EVALUATION_BATCH), labels.split(EVALUATION_BATCH), strict=True)
+        for x, y in zip(images.split(EVALUATION_BATCH), labels.split(EVALUATION_BATCH), strict=True):
+            yield in_unit_box(x), y
 
     def sample(self) -> tuple[Images, int]:
         """Return the first image and the largest label."""
-        return self.pixels[:1], int(self.labels.max())
+        return in_unit_box(self.pixels[:1]), int(self.labels.max())
 
     def _part(self, part: str) -> Samples:
         where = self.recipe.data if self.folder is None else f"{self.recipe.data}:{self.folder}"
         return Samples.require(load_data(where, part))
 
-    def _on_device(self, samples: Samples) -> tuple[Images, Labels]:
-        images, labels = samples.tensors()
-        return images.to(self.accelerator.device), labels.to(self.accelerator.device)
+    def _on_device(self, samples: Samples) -> tuple[Tensor, Labels]:
+        first, device = samples.image(0), self.accelerator.device
+        if not isinstance(first, np.ndarray) or first.dtype != np.uint8:
+            images, labels = samples.tensors()
+            return images.to(device), labels.to(device)
+        pixels = torch.from_numpy(np.stack([samples.image(i) for i in range(len(samples))]))
+        return pixels.permute(0, 3, 1, 2).contiguous().to(device), torch.tensor(samples.labels).to(device)
 
 
-def shift(images: Images, offsets: Tensor, reach: int) -> Images:
+def in_unit_box(values: Tensor) -> Images:
+    """Return bytes as float32 in [0, 1], as `Pictures.tensor` does; floats stay what they are."""
+    return values.float() / 255 if values.dtype == torch.uint8 else values
+
+
+def shift(images: Tensor, offsets: Tensor, reach: int) -> Tensor:
     """Shift image i by `offsets[i] - reach` pixels (down, right); the border is filled with black.
 
     Args:
-        images: (batch, channels, height, width).
+        images: (batch, channels, height, width), of any type.
         offsets: int64 (batch, 2), from 0 to 2 * reach.
         reach: the largest shift.
 
     """
     _, _, height, width = images.shape
-    padded = F.pad(images, (reach, reach, reach, reach))
-    rows = [padded[i, :, 2 * reach - dy : 2 * reach - dy + height, 2 * reach - dx : 2 * reach - dx + width]
-            for i, (dy, dx) in enumerate(offsets.tolist())]  # fmt: skip
-    return torch.stack(rows)
+    windows = F.pad(images, (reach, reach, reach, reach)).unfold(2, height, 1).unfold(3, width, 1)
+    rows, columns = (2 * reach - offsets.to(images.device)).unbind(1)
+    return windows[torch.arange(len(images), device=images.device), :, rows, columns].contiguous()

@@ -25,6 +25,7 @@ class TextSource(Source):
         assert recipe.text is not None
         self.where = recipe.data if folder is None else f"{recipe.data}:{folder}"
         self.window = recipe.text.window
+        self.scored = recipe.text.scored_words + 1 if recipe.text.scored_words else None  # and the one before them
         text = self._part("train")
         self.stream, self.vocabulary = torch.from_numpy(text.stream), len(text.vocabulary)
         whole = (len(self.stream) - self.window) // self.window  # windows side by side, wherever the first begins
@@ -56,13 +57,13 @@ class TextSource(Source):
             yield Batch(x, y, [str(start) for start in batch[mine].tolist()], len(batch), 1 / self.window)
 
     def held_out(self, part: str) -> Iterator[tuple[Images, Labels]]:
-        """Yield this process's share of `val` or `test`; nothing if the data have no such part.
+        """Yield this process's share of `val` or `test`, or of its `scored_words`; nothing if there is no such part.
 
         Windows overlap by a half. Every word of the text but the first counts once, in the first window that has it: so
         it is predicted from at least half a window of words, or from all there are. Evaluations use more.
         """
         if part not in self._held_out:
-            self._held_out[part] = self._stream_of(part)
+            self._held_out[part] = self._stream_of(part)[: self.scored]
         stream, mine = self._held_out[part], slice(self.accelerator.process_index, None, self.accelerator.num_processes)
         if len(stream) < 2:
             return

@@ -74,7 +74,7 @@ def begun(interrupted, tmp_path):
 
 def test_a_killed_training_goes_on_bit_identically(finished, begun, short):
     whole = load_file(finished / "short.safetensors")
-    assert {path.name for path in begun.iterdir()} == {"short.resume.pt", "short.csv"}
+    assert {path.name for path in begun.iterdir()} == {"short.resume.pt", "short.csv", "short.spent.json"}
     seen = []
     options = Options(resume=True, on_epoch=lambda epoch: seen.append(epoch.epoch))
     resumed = load_file(train(*short, begun, options))
@@ -131,7 +131,7 @@ def test_a_full_disk_leaves_the_last_good_epoch(begun, short):
     last_good = (begun / "short.resume.pt").read_bytes()
     with pytest.raises(EvaluationError, match="cannot write"), full_disk():
         train(*short, begun, Options(resume=True))
-    assert {path.name for path in begun.iterdir()} == {"short.resume.pt", "short.csv"}
+    assert {path.name for path in begun.iterdir()} == {"short.resume.pt", "short.csv", "short.spent.json"}
     assert (begun / "short.resume.pt").read_bytes() == last_good
 
 

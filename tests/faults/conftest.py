@@ -9,15 +9,23 @@ import pytest
 import torch
 
 from robustbench_kpca import load_data
+from robustbench_kpca.training.recipe import load_recipe
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+PRELOAD = [
+    "robustbench_kpca.evaluation.worker", "robustbench_kpca.evaluation.executor", "robustbench_kpca.cli.main",
+    "robustbench_kpca.cli.evaluate", "robustbench_kpca.training.loop", "robustbench_kpca.report.loggers",
+]  # fmt: skip
 TOY = """
-import multiprocessing, os, signal, time
+import multiprocessing, os, random, signal, sys, time
 from pathlib import Path
 import torch
 from torch import nn
 
 HERE = Path(__file__).parent
+RANK = int(os.environ.get("RANK", 0))
+OTHER = multiprocessing.current_process().name.startswith("evaluation-") or RANK > 0
+OTHER = OTHER or sys.argv[0].endswith("default_worker.py")  # of Ray
 
 class Toy(nn.Module):
     '''The nearest class mean. In other processes than the first, each pass may be the last.'''
@@ -29,16 +37,23 @@ class Toy(nn.Module):
 
     def forward(self, x):
         self.passes += 1
-        if multiprocessing.current_process().name.startswith("evaluation-"):
+        if OTHER:
             self.fail(x)
         return (2 * x.flatten(1) @ self.means.T - self.means.square().sum(1)) / 50
 
     def fail(self, x):
         if (HERE / "slow").exists():
             time.sleep(0.03)
+        if (HERE / "clock").exists():
+            time.time = lambda: random.uniform(0, 1e10)
         if (HERE / f"kill-{self.passes}").exists():
             (HERE / f"kill-{self.passes}").unlink(missing_ok=True)
             os.kill(os.getpid(), signal.SIGKILL)
+        if (HERE / f"kill-rank-{RANK}").exists() and self.passes > 9:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if (HERE / f"full-{self.passes}").exists():
+            (HERE / f"full-{self.passes}").unlink(missing_ok=True)
+            raise MemoryError
         if (HERE / "poison.pt").exists():
             poison = torch.load(HERE / "poison.pt")
             if (x - poison).abs().flatten(1).amax(1).min() < 0.05:
@@ -67,7 +82,19 @@ def toy(tmp_path, means) -> Path:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch, few_resamples):
     """Start processes from one that has imported the package, pause briefly, and make small shards."""
-    multiprocessing.set_forkserver_preload(["robustbench_kpca.evaluation.worker"])
+    multiprocessing.set_forkserver_preload(PRELOAD)
     monkeypatch.setattr("robustbench_kpca.evaluation.processes.START", "forkserver")
     monkeypatch.setattr("robustbench_kpca.evaluation.shards.LEAST_BATCHES", 1)
     monkeypatch.setattr("robustbench_kpca.evaluation.schedule.PAUSES", (0.01, 0.02))
+
+
+@pytest.fixture
+def recipe(tmp_path) -> Path:
+    """A training of two short epochs."""
+    text = load_recipe("symvit_digits_adv")[2]
+    for old, new in (("epochs = 120", "epochs = 2"), ("warmup_epochs = 40", "warmup_epochs = 1"),
+                     ("steps = 5", "steps = 1")):  # fmt: skip
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "short.toml").write_text(text)
+    return tmp_path / "short.toml"

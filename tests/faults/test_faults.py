@@ -1,26 +1,23 @@
 """Every fault ends in the outcomes of an undisturbed run, byte for byte, or in a clear error (docs/reliability.md)."""
 
-import multiprocessing
 import os
-import random
 import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
-from itertools import count
 from pathlib import Path
 
 import pytest
+import test_kills
 import torch
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError, EvaluationError
-from robustbench_kpca.evaluation import processes
-from robustbench_kpca.evaluation.shard_folder import leftovers, unfinished
+from robustbench_kpca.evaluation.shard_folder import lock_of, stem_of
 from robustbench_kpca.evaluation.shards import SUFFIX
+from robustbench_kpca.evaluation.unfinished import leftovers, unfinished
 
 ATTACK = {"protocol": "pgd20-linf-4_255", "steps": 5}
 GRID = {"protocol": "noise-blur-contrast", "corruptions": ["gaussian_noise", "contrast"], "severities": [1, 3]}
@@ -108,7 +105,7 @@ def test_a_poisoned_shard_is_given_up_and_the_others_are_kept(toy, digits, tmp_p
     assert len(shards(tmp_path / "out")) == 5
     assert main(["status", str(tmp_path / "out")]) == 0
     shown = capsys.readouterr()
-    assert shown.out.splitlines()[1].split()[-5:] == ["5", "0", "0", "1", "stopped"]
+    assert shown.out.splitlines()[1].split()[-6:] == ["5", "0", "0", "1", "-", "stopped"]
     assert "SIGKILL" in shown.err
     assert not leftovers(tmp_path / "out"), "unfinished work is not deleted unasked"
     (toy / "poison.pt").unlink()
@@ -130,7 +127,7 @@ def test_finished_shards_are_kept_and_damaged_ones_are_made_again(toy, digits, t
     kept = shards(tmp_path / "out")
     kept[1].write_bytes(kept[1].read_bytes()[:-7])
     told = []
-    monkeypatch.setattr("robustbench_kpca.evaluation.processes.Schedule.finished", lambda self, shard: (
+    monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.Schedule.finished", lambda self, shard: (
         told.append(shard.first), self.running.remove(shard)
     ))  # fmt: skip
     run(toy, digits, tmp_path / "out")
@@ -182,9 +179,10 @@ def test_a_second_run_of_one_record_is_refused(toy, digits, tmp_path):
     with pytest.raises(EvaluationError):
         run(toy, digits, tmp_path / "out")
     [folder] = [one.folder for one in unfinished(tmp_path / "out")]
-    program = "import sys, time, pathlib; from robustbench_kpca.data.io.lock import locked\n"
+    lock = lock_of(folder.parent, stem_of(folder))
+    program = "import sys, time, pathlib; from robustbench_kpca.lock import locked\n"
     program += "with locked(pathlib.Path(sys.argv[1]), wait=False): print('held', flush=True); time.sleep(60)"
-    with subprocess.Popen([sys.executable, "-c", program, str(folder / "lock")], stdout=subprocess.PIPE) as other:
+    with subprocess.Popen([sys.executable, "-c", program, str(lock)], stdout=subprocess.PIPE) as other:
         other.stdout.readline()
         try:
             assert unfinished(tmp_path / "out")[0].active
@@ -237,18 +235,9 @@ def alive(pid):
         return False
 
 
-def first(arguments, errors):
-    """Be the first process of an evaluation."""
-    processes.START = "forkserver"
-    with errors.open("w") as sys.stderr:
-        code = main(arguments)
-    sys.exit(code)
-
-
 def begin_quickly(arguments, errors):
     """Start the first process from one that has imported everything."""
-    process = multiprocessing.get_context("forkserver").Process(target=first, args=(arguments, errors))
-    process.start()
+    process = test_kills.begin(arguments, errors)
     return process.pid, lambda: (process.join(), process.exitcode)[1]
 
 
@@ -269,7 +258,7 @@ def test_the_first_process_may_be_told_to_stop_or_be_killed(start, toy, tmp_path
         before = len(shards(out))
         pid, wait = start([*command(toy, out), "--processes", "2"], errors)
         wait_for(lambda before=before: len(shards(out)) > before)
-        ours = list(unfinished(out)[0].running.values())
+        ours = [one.pid for one in unfinished(out)[0].running.values()]
         assert ours
         os.kill(pid, blow)
         started = time.monotonic()
@@ -286,26 +275,3 @@ def test_the_first_process_may_be_told_to_stop_or_be_killed(start, toy, tmp_path
     assert main([*command(toy, out), "--processes", "2"]) == 0
     assert tables(tmp_path / "plain") == tables(out)
     assert not hidden(out)
-
-
-@pytest.mark.slow
-def test_two_hundred_random_kills(toy, digits, tmp_path):
-    """Processes are killed at random passes, under an attack and under corruptions, until 200 were: all is equal."""
-    drawn, killed = random.Random(0), 0
-    for number in count():
-        asked = [ATTACK, GRID][number % 2]
-        out, plain = tmp_path / f"out{number}", tmp_path / f"plain{number}"
-        how = {**HOW, "seed": number}
-        evaluate(f"{toy}/toy.py:build", digits, out=plain, **how, **asked)
-        for passes in drawn.sample(range(1, 40), 8):
-            (toy / f"kill-{passes}").touch()
-        while not list(out.glob("*.json")):
-            with suppress(EvaluationError):  # one shard was hit three times
-                evaluate(f"{toy}/toy.py:build", digits, out=out, processes=2, **how, **asked)
-        killed += 8 - len(list(toy.glob("kill-*")))
-        for left in toy.glob("kill-*"):
-            left.unlink()
-        assert tables(out) == tables(plain)
-        assert not hidden(out)
-        if killed >= 200:
-            break

@@ -6,6 +6,7 @@ import torch
 from robustbench_kpca import load_model
 from robustbench_kpca.audit.future_leak import future_leak
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.models.sources._wrappers import CausalLM
 from robustbench_kpca.types import LanguageModel
 
 WORDS, WINDOW = 19, 12
@@ -56,6 +57,30 @@ def test_a_word_is_the_distribution_with_1_in_one_place(model, words):
     assert float(gradient.abs().amin()) > 0
 
 
+def test_the_end_of_a_text_is_word_0(folder, model, words):
+    """The words are the tokens of the library with two numbers exchanged: in what is read and in what is answered."""
+    transformers = pytest.importorskip("transformers")
+    net = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    net.config.eos_token_id = 5
+    moved = CausalLM(net)
+    token = torch.arange(WORDS)
+    token[0], token[5] = 5, 0  # of each word; and the other way round
+    with torch.no_grad():
+        logits = moved(words)
+        theirs = net(token[words[:, 0, 0].long()]).logits
+        assert torch.equal(logits[:, 0, 0], theirs[:, :, 5])
+        assert torch.equal(logits[:, :, 0], theirs.transpose(1, 2)[:, token])
+        assert not torch.allclose(logits, model(words), atol=1e-3)
+        shares = torch.nn.functional.one_hot(words[:, 0].long(), WORDS).permute(0, 3, 1, 2).float()
+        assert torch.allclose(moved(shares), logits, atol=1e-6)
+    for ends, word in ([3, 4], 3), (None, 0):
+        net.config.eos_token_id = ends
+        assert CausalLM(net).end == word
+    net.config.eos_token_id = WORDS
+    with pytest.raises(BadInputError, match=f"eos_token_id {WORDS}"):
+        CausalLM(net)
+
+
 def test_it_sees_no_later_word(model, words):
     assert future_leak(model, words, cuts=WINDOW) == 0
 
@@ -63,8 +88,6 @@ def test_it_sees_no_later_word(model, words):
 def test_a_model_that_is_no_decoder_leaks(words):
     """A BERT with a language head is in the same list of transformers; it looks ahead unless it is a decoder."""
     transformers = pytest.importorskip("transformers")
-    from robustbench_kpca.models.sources._wrappers import CausalLM
-
     config = transformers.BertConfig(
         vocab_size=WORDS, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
         max_position_embeddings=WINDOW,

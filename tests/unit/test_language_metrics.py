@@ -30,7 +30,7 @@ def positions(seed=0, cells=(("none", 0),), articles=ARTICLES, shift=0.0, block=
             {
                 "corruption": [name] * WORDS, "severity": [severity] * WORDS,
                 "sample": [f"{(one - 1) // block:07d}" for one in place], "position": place,
-                "article": place * articles // (WORDS + 1), "word": np.where(swapped, 1, place % 7),
+                "article": place * articles // (WORDS + 1),
                 "swapped": swapped.astype(int), "nll": loss,
             }
         )  # fmt: skip

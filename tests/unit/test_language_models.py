@@ -50,7 +50,7 @@ def one_hot(words):
 
 def test_the_families_are_those_of_the_issue():
     found = {name for name in ARCHITECTURES if "_lm_" in name}
-    assert found == {f"{family}_{size}" for family in FAMILIES for size in ("tiny", "small", "paper")}
+    assert found == {f"{family}_{size}" for family in FAMILIES for size in ("tiny", "excerpt", "small", "paper")}
     assert {task_of(name) for name in found} == {"language"}
     assert data_of("rpc_lm_tiny") == "grammar"
     assert data_of("rpc_lm_paper") is None

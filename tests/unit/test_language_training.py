@@ -107,6 +107,28 @@ def test_held_out_words_count_once_from_half_a_window_at_least(parts, small):
     assert only[1].tolist() == [[parts["test"].stream[1:].tolist()]]
 
 
+def test_only_the_first_words_are_scored_where_the_recipe_says_so(parts, small):
+    stream = parts["val"].stream
+    found = source(small({"text.scored_words": 11}))
+    labels = [one for _, y in found.held_out("val") for one in y.flatten().tolist() if one != IGNORE]
+    assert labels == stream[1:12].tolist()
+    assert len([one for _, y in found.held_out("test") for one in y.flatten().tolist() if one != IGNORE]) == 3
+    digests = [small(how)[1].digest({}) for how in ({}, {"text.scored_words": 0}, {"text.scored_words": 11})]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_the_loss_does_not_depend_on_the_layout_of_logits():
+    """As torch computes it class by place, for logits whose words lie last in memory and for others."""
+    rng = torch.Generator().manual_seed(0)
+    logits = torch.randn(3, 1, 5, 11, generator=rng).permute(0, 3, 1, 2)
+    targets = torch.randint(0, 11, (3, 1, 5), generator=rng)
+    targets[0, 0, :2] = IGNORE
+    expected = nn.functional.cross_entropy(logits, targets, ignore_index=IGNORE, label_smoothing=0.1, reduction="none")
+    for form in (logits, logits.contiguous()):
+        found = TASK.compute.training.losses(form, targets, 0.1)
+        assert torch.allclose(found, expected.flatten(1).sum(1), rtol=1e-6)
+
+
 def test_a_text_without_a_test_part(small, parts, monkeypatch):
     def no_test(where, part):
         if part == "test":

@@ -1,15 +1,25 @@
+import html
 import json
+import re
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from safetensors.torch import load_file
 
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.records.record import find_records, load_record
+from robustbench_kpca.report.board_spec import Evaluation
+from robustbench_kpca.reproduction.estimate import Estimator
 from robustbench_kpca.reproduction.pack import Open, Table, load_pack
 from robustbench_kpca.reproduction.roles import NO_STAND_IN, Roles
-from robustbench_kpca.reproduction.steps import Train, plan
+from robustbench_kpca.reproduction.run import Settings, run
+from robustbench_kpca.reproduction.steps import Train, most_valuable_first, plan
 from robustbench_kpca.reproduction.tables import board_spec
+from robustbench_kpca.training.spent import read_spent
 
 PACKS = [*presets.find("packs")]
 OWN = """
@@ -243,3 +253,181 @@ def test_every_pack_runs_on_few_samples(name, tmp_path, few_resamples):
     for key, item in items.items():
         if isinstance(item, Table) and key not in ("table-7", "table-8"):
             assert (out / key / "index.html").is_file()
+
+
+CHEAP = """
+kind = "table"
+title = "{title}"
+intro = "Both."
+arms = ["plain", "trained"]
+rank_by = "Clean"
+turn = {turn}
+
+[[column]]
+title = "Clean"
+samples = "val"
+protocol = "{protocol}"
+metric = "{metric}"
+"""
+
+
+@pytest.fixture
+def two_turns(own):
+    """A pack of two tables: a dear one that comes first by name, and a cheap one whose turn is earlier."""
+    for path in own.glob("*-*.toml"):
+        path.unlink()
+    dear = CHEAP.format(title="Dear", turn=1, protocol="pgd20-linf-1_255", metric="robust_accuracy")
+    (own / "table-1.toml").write_text(dear)
+    cheap = CHEAP.format(title="Cheap", turn=0, protocol="clean", metric="clean_accuracy")
+    attack = '[[column]]\ntitle = "FGSM"\nsamples = "val"\nprotocol = "attack"\nmetric = "robust_accuracy"\n'
+    asked = '[[question]]\nsubject = "trained"\nbaseline = "plain"\nablation = "plain"\ncolumn = "Clean"\n'
+    (own / "table-2.toml").write_text(cheap.replace("[[column]]", f"{asked}\n{attack}\n[[column]]"))
+    return own
+
+
+def test_the_most_valuable_steps_come_first(two_turns, tmp_path):
+    steps = most_valuable_first(plan(*roles_of(two_turns, tmp_path)))
+    known = (
+        "evaluate vit_digits under ",
+        "evaluate vit_digits-epochs1-s0 under ",
+        "evaluate vit_digits-epochs1-s1 under ",
+    )
+    ends = ("clean on digits (test)", "fgsm-linf-8_255 on digits (test)", "pgd20-linf-1_255 on digits (test)")
+    assert [str(one.step) for one in steps] == [
+        known[0] + ends[0], known[0] + ends[1],  # the whole row, its cheap columns first
+        "train vit_digits-epochs1-s0", known[1] + ends[0], known[1] + ends[1],
+        "train vit_digits-epochs1-s1", known[2] + ends[0], known[2] + ends[1],  # the second seed after all first ones
+        known[0] + ends[2], known[1] + ends[2], known[2] + ends[2],  # the later turn
+    ]  # fmt: skip
+
+
+def test_only_what_is_trained_is_evaluated_where_one_asks_for_it(two_turns, tmp_path, capsys):
+    out = tmp_path / "out"
+    words = ["reproduce", str(two_turns), "-o", str(out), "--audit", "none", "--limit", "8", "--table", "2", "--json"]
+    assert main([*words, "--trained", "--budget", "1h"]) == 0
+    steps = {one["step"]: one for one in json.loads(capsys.readouterr().out)}
+    assert steps["evaluate vit_digits under clean on digits (test)"]["state"] == "done"
+    assert steps["train vit_digits-epochs1-s0"]["why"] == "vit_digits-epochs1-s0 is not trained"
+    assert not list(out.rglob("*.safetensors"))
+
+
+def test_a_training_of_a_pack_goes_on_from_its_last_epoch(two_turns, tmp_path, monkeypatch):
+    """It is stopped in its second epoch; what it becomes then, and the time left, is that of one that was not."""
+    toml = two_turns / "pack.toml"
+    toml.write_text(
+        toml.read_text().replace("seeds = [0, 1], set = { epochs = 1 }", "seeds = [0], set = { epochs = 2 }")
+    )
+    items, roles = roles_of(two_turns, tmp_path)
+    step = next(one for one in plan(items, roles) if isinstance(one.step, Train))
+    weights = roles.weights(step.step.training)
+
+    class Stops:
+        def start(self, title):
+            def told(done, total, **news):
+                if news["stage"] == "epoch 2/2":
+                    raise KeyboardInterrupt
+
+            return told
+
+    with pytest.raises(KeyboardInterrupt):
+        run([step], roles, Settings(), Stops())
+    assert not weights.is_file()
+    spent = read_spent(weights)
+    assert spent.epochs == 1
+    left = Estimator(roles, "cpu").seconds(step.step)
+    assert left == pytest.approx(spent.seconds), "one epoch of two is left, as long as the first"
+    quiet = SimpleNamespace(start=lambda title: lambda *news, **more: None)
+    assert run([step], roles, Settings(), quiet)[0].state == "done"
+    assert read_spent(weights).epochs == 2
+    whole = Roles(roles.name, roles.pack, "embedded", tmp_path / "whole", {}, {})
+    run([step], whole, Settings(), quiet)
+    assert load_file(weights).keys() == load_file(whole.weights(step.step.training)).keys()
+    for name, tensor in load_file(weights).items():
+        assert tensor.equal(load_file(whole.weights(step.step.training))[name])
+
+
+def test_the_command_in_a_cell_remakes_it(two_turns, tmp_path, few_resamples, monkeypatch, capsys):
+    """Weights of a training of the pack; the command is read from the page, and run."""
+    monkeypatch.chdir(tmp_path)
+    words = ["reproduce", str(two_turns), "-o", "out", "--audit", "none", "--limit", "8", "--table", "2", "-q"]
+    assert main(words) == 0
+    page = Path("out/table-2/index.html").read_text()
+    shown = [html.unescape(one) for one in re.findall(r'<code class="command">(.*?)</code>', page)]
+    command = next(one for one in shown if "vit_digits-epochs1-s0" in one and "fgsm" in one)
+    cell = json.loads(Path("out/table-2/board.json").read_text())
+    rows = {row["model"]: {one["column"]: one for one in row["cells"]} for row in cell["rows"]}
+    assert main([*shlex.split(command)[1:], "--out", "again", "-q"]) == 0
+    again = load_record(find_records("again")[0])
+    assert again.metrics["robust_accuracy"].value == rows["Trained"]["FGSM"]["trainings"]["vit_digits-epochs1-s0"]
+    first = next(one for one in map(load_record, find_records("out/records")) if one.spec == again.spec)
+    assert first.outcomes.digest() == again.outcomes.digest()
+    assert main(["board", "spot-check", str(two_turns), "--records", "out/records", "--samples", "2", "-q"]) == 0
+    checked = json.loads((two_turns / "spot-check.json").read_text())["records"]
+    assert len(checked) == len(find_records("out/records"))
+    assert {(one["samples"], one["differing"]) for one in checked.values()} == {(2, 0)}
+
+
+def test_what_a_row_costs(two_turns, tmp_path, few_resamples):
+    (two_turns / "table-3.toml").write_text(
+        'kind = "cost"\ntitle = "Cost"\nintro = "All."\narms = ["plain", "trained"]\n'
+    )
+    out = tmp_path / "out"
+    assert main(["reproduce", str(two_turns), "-o", str(out), "--audit", "none", "--limit", "8", "-q"]) == 0
+    text = (out / "table-3" / "README.md").read_text()
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+    (_, bundled, _, *_), trained = cells[1], cells[2]
+    assert (bundled, trained[1]) == ("bundled", "2 of 2")
+    records = [one for one in map(load_record, find_records(out / "records")) if "epochs1" in one.spec.model.name]
+    assert trained[2] == f"{records[0].spec.model.parameters:,}"
+    assert trained[3] == "1"
+    assert trained[6:9] == [str(len(records)), f"{sum(r.passes.forwards for r in records):,}",
+                            f"{sum(r.passes.backwards for r in records):,}"]  # fmt: skip
+    assert "<td" in (out / "table-3" / "index.html").read_text()
+    for page in ("README.md", "index.html", "table-2/README.md", "table-2/index.html"):
+        assert "Clean: Trained reaches" in (out / page).read_text()
+
+
+def test_a_cell_of_the_board_of_cifar10_is_remade_by_its_command(tmp_path, few_resamples, monkeypatch):
+    """At the embedded scale, on few images, of the models that need no training."""
+    monkeypatch.chdir(tmp_path)
+    words = ["reproduce", "cifar10", "--scale", "embedded", "--table", "5", "--trained", "--limit", "6"]
+    assert main([*words, "-o", "out", "--audit", "none", "-q"]) == 0
+    page = Path("out/table-5/index.html").read_text()
+    shown = [html.unescape(one) for one in re.findall(r'<code class="command">(.*?)</code>', page)]
+    command = next(one for one in shown if "rpc_symvit_digits_adv" in one and "teo2024-corrected-pgd" in one)
+    assert main([*shlex.split(command)[1:], "--out", "again", "-q"]) == 0
+    again = load_record(find_records("again")[0])
+    board = json.loads(Path("out/table-5/board.json").read_text())
+    row = next(one for one in board["rows"] if one["model"] == "RPC-SymViT, first layer, adversarial")
+    cell = next(one for one in row["cells"] if one is not None and one["column"] == "PGD, corrected")
+    assert again.metrics["robust_accuracy"].value == cell["value"]
+    assert (again.metrics["robust_accuracy"].low, again.spec.data.n) == (cell["low"], cell["n"])
+    assert board["answers"] == []
+
+
+def recorded(kind, metric, high, name="m", **resolved):
+    usual = {"norm": "linf", "space": "pixel", "clip": True, "labels": "true", "policy": "stop_at_first"}
+    protocol = SimpleNamespace(resolved=usual | resolved)
+    spec = SimpleNamespace(model=SimpleNamespace(name=name), data=SimpleNamespace(name="digits"), protocol=protocol)
+    return SimpleNamespace(kind=kind, spec=spec, metrics={metric: SimpleNamespace(high=high)})
+
+
+@pytest.mark.parametrize(
+    ("records", "share"),
+    [
+        ([], 1.0),
+        ([recorded("clean", "clean_accuracy", 0.9)], 0.9),
+        ([recorded("clean", "clean_accuracy", 0.9), recorded("attack", "robust_accuracy", 0.2, eps=2 / 255)], 0.2),
+        ([recorded("attack", "robust_accuracy", 0.1, eps=8 / 255)], 1.0),
+        ([recorded("attack", "robust_accuracy", 0.1, eps=1 / 255, norm="l2")], 1.0),
+        ([recorded("attack", "robust_accuracy", 0.1, eps=1 / 255, policy="last")], 1.0),
+        ([recorded("attack", "robust_accuracy", 0.1, name="another", eps=1 / 255)], 1.0),
+    ],
+)
+def test_samples_that_a_weaker_attack_broke_cost_no_time(records, share):
+    roles = SimpleNamespace(records=lambda: records)
+    step = SimpleNamespace(
+        model=SimpleNamespace(name="m"),
+        evaluation=Evaluation("autoattack-linf-8_255", "digits", "test", eps="4/255"),
+    )
+    assert Estimator(roles, "cpu")._unbroken(step) == share

@@ -10,6 +10,7 @@ import pytest
 from robustbench_kpca.errors import EvaluationError
 from robustbench_kpca.evaluation.schedule import Schedule
 from robustbench_kpca.evaluation.shards import (
+    LARGEST,
     MOST,
     Made,
     Shard,
@@ -19,7 +20,8 @@ from robustbench_kpca.evaluation.shards import (
     shard_size,
     write_shard,
 )
-from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.outcomes import LARGE_FILE, Outcomes
+from robustbench_kpca.records.parquet import Writer
 from robustbench_kpca.records.table import Table
 
 GRID = Table("toy", "corruption", {"sample": "str", "corruption": "str", "severity": "int", "value": "float"})
@@ -98,7 +100,7 @@ def test_a_shard_that_is_not_whole_or_not_the_one_asked_for_is_not_read(tmp_path
 
 
 def test_shards_are_whole_batches_and_not_too_many():
-    for samples in (1, 63, 64, 65, 4096, 50_000):
+    for samples in (1, 63, 64, 65, 4096, 50_000, MOST * LARGEST * 64):
         for passes in (None, 1, 4, 75):
             size = shard_size(samples, 64, passes)
             assert size % 64 == 0
@@ -106,6 +108,8 @@ def test_shards_are_whole_batches_and_not_too_many():
     assert shard_size(360, 64, None) == 64
     assert shard_size(360, 64, 1) == 512  # eight batches, so that one more to check the model costs little
     assert shard_size(360, 64, 75) == 64
+    for samples in (10**6, 10**8):  # many samples give many shards: there may be many workers
+        assert shard_size(samples, 64, None) == LARGEST * 64
 
 
 class Clock:
@@ -162,3 +166,47 @@ def test_status_and_clean_need_no_torch(tmp_path):
     program = "import sys; from robustbench_kpca.cli.main import main; codes = [main([c, sys.argv[1]]) for c in"
     program += " ('status', 'clean')]; assert codes == [0, 0]; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+
+
+@pytest.mark.parametrize("portion", [1, 500, 3000])
+@pytest.mark.parametrize("strange", [False, True], ids=["plain", "quoted"])
+@pytest.mark.parametrize("large", [0, 10**6], ids=["kept as a file", "kept as columns"])
+def test_a_large_merge_makes_the_file_of_one_run(portion, strange, large, tmp_path, monkeypatch):
+    monkeypatch.setattr("robustbench_kpca.evaluation.portions.LARGE", large)
+    monkeypatch.setattr("robustbench_kpca.evaluation.shards._TOGETHER", portion)
+    monkeypatch.setattr("robustbench_kpca.records.parquet.GROUP", 37)
+    ids = [f'image {number}, "{number}"' if strange else f"image {number}" for number in range(101)]
+    values = np.random.default_rng(0).normal(size=(len(CELLS), len(ids)))
+    values[1, ::7], values[2, ::5], values[0, 3] = np.nan, np.inf, -0.0
+
+    def made(first, last):
+        rows = [
+            {"sample": ids[place], "corruption": cell[0], "severity": cell[1], "value": values[number, place]}
+            for number, cell in enumerate(CELLS)
+            for place in range(first, last)
+        ]
+        return Outcomes.from_rows(GRID, rows)
+
+    shards = plan_shards(ids, "key", 10)
+    for shard in shards:
+        write_shard(tmp_path, shard, made(shard.first, shard.last), MADE)
+    merged, plain = merge(tmp_path, shards, GRID, CELLS), made(0, len(ids))
+    assert merged.stored(LARGE_FILE).content == plain.stored(LARGE_FILE).content
+    assert merged.stored(LARGE_FILE) == plain.stored(LARGE_FILE)
+    assert merged.to_csv() == plain.to_csv()
+    assert len(merged) == len(plain)
+    assert not list(tmp_path.glob(".merging-*"))
+
+
+def test_a_merge_keeps_less_than_the_table(tmp_path, monkeypatch):
+    monkeypatch.setattr("robustbench_kpca.evaluation.shards._TOGETHER", 1)
+    monkeypatch.setattr("robustbench_kpca.records.parquet.GROUP", 5)
+    kept = []
+    monkeypatch.setattr(
+        Writer, "_write", lambda self, write=Writer._write: (kept.append(len(self._waiting)), write(self))
+    )
+    shards = plan_shards(IDS, "key", 2)
+    for shard in shards:
+        write_shard(tmp_path, shard, flat(IDS[shard.first : shard.last]), MADE)
+    assert merge(tmp_path, shards, FLAT, CELLS[:1]).to_csv() == flat(IDS).to_csv()
+    assert max(kept) <= 3  # a group of five rows is in three portions of two

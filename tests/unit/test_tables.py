@@ -19,6 +19,7 @@ from robustbench_kpca import files
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import measure
+from robustbench_kpca.owner import place
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records import outcomes as outcomes_file
 from robustbench_kpca.records import parquet
@@ -227,20 +228,21 @@ def test_what_a_killed_process_left_is_swept(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_SWEPT", {})
     day = time.time() - 2 * files.OLD
     names = {
-        "dead": f".rbk-{files._host()}-999999999-a.tmp",
-        "alive": f".rbk-{files._host()}-{os.getpid()}-b.tmp",
+        "dead": f".rbk-{place()}-999999999-a.tmp",
+        "alive": f".rbk-{place()}-{os.getpid()}-b.tmp",
         "elsewhere": ".rbk-00000000-1-c.tmp",
         "older name": ".rbk-abcdef.tmp",
-        "young": f".rbk-{files._host()}-999999999-d.tmp",
+        "young and dead": f".rbk-{place()}-999999999-d.tmp",
+        "young and elsewhere": ".rbk-00000000-1-e.tmp",
         "not ours": "other.tmp",
     }
     for what, name in names.items():
         (tmp_path / name).write_bytes(b"x")
-        if what != "young":
+        if not what.startswith("young"):
             os.utime(tmp_path / name, (day, day))
     files.write_atomic(tmp_path / "file", b"content")
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"file", names["alive"], names["young"], names["not ours"]}
+    assert left == {"file", names["alive"], names["young and elsewhere"], names["not ours"]}
 
 
 def test_a_list_of_records_is_one_document_or_nothing(record, tmp_path, capsys):

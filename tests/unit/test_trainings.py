@@ -24,10 +24,16 @@ def test_equal_trainings_leave_the_interval_over_samples():
     assert (found.value, found.low, found.high) == pytest.approx((one.value, one.low, one.high))
 
 
-def test_half_widths_add_in_quadrature():
+def test_variances_add_and_degrees_of_freedom_are_satterthwaites():
     found = over_trainings([Estimate(0.5, 0.47, 0.53, 9, ""), Estimate(0.6, 0.55, 0.65, 9, "")])
-    students = 12.7062047362 * np.std([0.5, 0.6], ddof=1) / np.sqrt(2)  # t of one degree of freedom, from tables
-    assert found.high - found.value == pytest.approx(np.hypot(students, 0.04))
+    trainings, samples = 0.05**2, (0.04 / 1.959963984540054) ** 2  # of the mean of 0.5 and 0.6, and of the half widths
+    freedom = (trainings + samples) ** 2 / trainings**2
+    assert found.high - found.value == pytest.approx(stats.t.ppf(0.975, freedom) * np.sqrt(trainings + samples))
+
+
+def test_an_interval_at_the_edge_is_as_asymmetric_as_its_parts():
+    found = over_trainings([proportion(100, 100)] * 3)
+    assert (found.low, found.high) == pytest.approx((proportion(100, 100).low, 1.0))
 
 
 def test_one_training_has_no_spread():
@@ -74,3 +80,35 @@ def test_equal_recipes_differ_rarely(training):
         error = (a.mean(0) - b.mean(0)).std(ddof=1) / np.sqrt(200)
         found.append(recipes_differ(a.mean(1), b.mean(1), error))
     assert np.mean(np.array(found) < 0.05) < 0.07
+
+
+def right_or_wrong(rng, k, n, training, level=0.2, images=None):
+    """Whether each of k trainings has each of n images right; the share of a recipe is Phi(level / sd)."""
+    images = rng.normal(0, 1.2, n) if images is None else images
+    return (level + rng.normal(0, training, (k, 1)) + images + rng.normal(0, 1, (k, n)) > 0).astype(float)
+
+
+def share(training, level=0.2):
+    return stats.norm.cdf(level / np.sqrt(1 + 1.2**2 + training**2))
+
+
+def hierarchical(rng, scores, resamples=200):
+    """Percentile interval of the mean where trainings are drawn with replacement, and samples, too."""
+    k, n = scores.shape
+    trainings, samples = (rng.multinomial(size, np.full(size, 1 / size), resamples) / size for size in (k, n))
+    return np.quantile(((trainings @ scores) * samples).sum(1), [0.025, 0.975])
+
+
+@pytest.mark.parametrize("training", [0.03, 0.1, 1.0])
+def test_three_trainings_cover_where_the_hierarchical_bootstrap_does_not(training):
+    rng, truth, found = np.random.default_rng(3), share(training), []
+    for _ in range(200):
+        scores = right_or_wrong(rng, 3, 200, training)
+        ours = over_trainings([proportion(int(one.sum()), 200) for one in scores])
+        low, high = hierarchical(rng, scores)
+        found.append((ours.low <= truth <= ours.high, low <= truth <= high, (high - low) / (ours.high - ours.low)))
+    covers, bootstrap_covers, width = np.mean(found, axis=0)
+    assert covers > 0.93
+    assert width < 1
+    if training == 1.0:  # trainings differ more than samples: three of them, drawn again, show too little of it
+        assert bootstrap_covers < 0.85

@@ -9,7 +9,7 @@ import pytest
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.io import encoded, word_file
 from robustbench_kpca.data.load import load_data
-from robustbench_kpca.data.sets import wikitext2, wikitext103
+from robustbench_kpca.data.sets import _wikitext_files, wikitext2, wikitext103
 from robustbench_kpca.data.text import Text
 from robustbench_kpca.data.vocabulary import Vocabulary
 from robustbench_kpca.errors import BadInputError
@@ -78,12 +78,20 @@ def test_an_end_without_line_feed_gives_the_same_stream(folder):
     assert np.array_equal(text_of(folder).stream, before)
 
 
-def test_a_part_of_train_under_another_name_is_taken(folder):
+def test_a_part_of_train_under_another_name_is_taken(folder, monkeypatch):
     whole = text_of(folder)
     (folder / "wiki.train.tokens").rename(folder / "wiki.train.first.tokens")
+    monkeypatch.setattr(_wikitext_files, "LEAST", 1)
     part = text_of(folder)
     assert np.array_equal(part.stream, whole.stream)
     assert "from wiki.train.first.tokens" in part.notes[0]
+    monkeypatch.setattr(_wikitext_files, "LEAST", 2)
+    fewer = text_of(folder)
+    # <unk> and AAA occur once and stay, since protocols give them a meaning
+    assert fewer.vocabulary.words == ("<eos>", "=", "town", ",", "the", ".", "<unk>", "AAA")
+    assert words(fewer)[:9] == ["<eos>", "=", "<unk>", "=", "<eos>", "<eos>", "<unk>", "<unk>", "<unk>"]
+    assert np.count_nonzero(fewer.stream == fewer.vocabulary.numbers["<unk>"]) == 13
+    assert "13 words of the text" in fewer.notes[0]
     (folder / "wiki.train.second.tokens").write_text(TRAIN)
     with pytest.raises(BadInputError, match=r"no file .*wiki\.train\.tokens"):
         text_of(folder)
@@ -161,7 +169,7 @@ def test_train_is_needed_for_the_vocabulary(folder):
 
 def test_unknown_words_without_unk_in_train_are_refused(folder):
     (folder / "wiki.train.tokens").write_text("the town \n")
-    with pytest.raises(BadInputError, match="words that wiki"):
+    with pytest.raises(BadInputError, match="words that the vocabulary of wiki"):
         text_of(folder)
 
 

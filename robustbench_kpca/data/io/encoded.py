@@ -36,7 +36,7 @@ class Encoded(NamedTuple):
     Attributes:
         stream: int32 (words,), with `<eos>` after every line.
         vocabulary: of the training file.
-        unknown: number of words of the text that the training file does not have; they are `<unk>` in the stream.
+        unknown: number of words of the text that the vocabulary does not have; they are `<unk>` in the stream.
 
     """
 
@@ -45,8 +45,8 @@ class Encoded(NamedTuple):
     unknown: int
 
 
-def encoded(path: Path, train: Path) -> Encoded:
-    """Return the text of `path` with the vocabulary of `train`.
+def encoded(path: Path, train: Path, least: int = 1) -> Encoded:
+    """Return the text of `path` with the vocabulary of `train`: the words that occur there `least` times or more.
 
     Raises:
         BadInputError: as `lines_of`; or a word that `train` does not have, and no `<unk>` there either.
@@ -54,15 +54,17 @@ def encoded(path: Path, train: Path) -> Encoded:
     """
     require_file(path)
     require_file(train)
-    keep = cache_folder() / _digest(train) if train.stat().st_size >= KEPT_FROM else None
-    vocabulary = _vocabulary(train, keep)
+    own = _digest(train) + (f"-{least}" if least > 1 else "")
+    keep = cache_folder() / own if train.stat().st_size >= KEPT_FROM else None
+    vocabulary = _vocabulary(train, keep, least)
     stream = _numbers(path, vocabulary, keep)
     missing = stream == _MISSING
     if not missing.any():
         return Encoded(stream, vocabulary, 0)
     if UNKNOWN_WORD not in vocabulary.numbers:
         raise BadInputError(
-            f"{path} has {missing.sum()} words that {train.name} does not have", expected=f"{UNKNOWN_WORD} in {train}"
+            f"{path} has {missing.sum()} words that the vocabulary of {train.name} does not have",
+            expected=f"{UNKNOWN_WORD} in {train}",
         )
     return Encoded(np.where(missing, vocabulary.numbers[UNKNOWN_WORD], stream), vocabulary, int(missing.sum()))
 
@@ -73,11 +75,11 @@ def cache_folder() -> Path:
     return Path(given) if given else Path.home() / ".cache" / "robustbench-kpca"
 
 
-def _vocabulary(train: Path, keep: Path | None) -> Vocabulary:
+def _vocabulary(train: Path, keep: Path | None, least: int) -> Vocabulary:
     kept = keep and keep / "vocabulary.txt"
     if kept and kept.is_file():
         return Vocabulary(kept.read_bytes().decode().split("\n"))
-    found = Vocabulary.of(lines_of(train))
+    found = Vocabulary.of(lines_of(train), least)
     if kept:
         with contextlib.suppress(BenchmarkError):
             write_atomic(kept, "\n".join(found.words).encode())

@@ -3,8 +3,10 @@
 Merity et al. (2016), "Pointer Sentinel Mixture Models", arXiv:1609.07843; articles of Wikipedia, CC BY-SA 3.0.
 
 The vocabulary is that of the training part. Without `wiki.train.tokens`, a part of it is taken that has another name,
-`wiki.train.NAME.tokens`. Then words of the other parts that it does not have are `<unk>`, where the published code
-would stop; the name of the data ends in `-excerpt`, and a remark says how many words these are.
+`wiki.train.NAME.tokens`. Then the vocabulary has the words that occur `LEAST` times or more in it: rarer ones can
+hardly be learnt from so little text, and each costs a row of the softmax. All others are `<unk>`, where the published
+code would stop; the name of the data ends in `-excerpt`, and a remark says how many words these are. The published set
+is made by the same rule, with 3 times in the whole of its training part (section 4.3).
 """
 
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.words import SWAPPED_WORD
 
 SPLITS = {"test": "test", "val": "valid", "train": "train"}
+LEAST = 10
+"""How often a word of an excerpt occurs in it at least, to be in the vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +47,21 @@ def load_wikitext(name: str, request: Request, published: Published) -> Text:
     root = stored_folder(name, request.folder)
     train = _train(name, root)
     path = train if split == "train" else _file(name, root, split)
-    stream, vocabulary, unknown = encoded(path, train)
+    part = train.name != "wiki.train.tokens"
+    stream, vocabulary, unknown = encoded(path, train, LEAST if part else 1)
     whole = len(vocabulary) == published.vocabulary
     text = Text(
         name if whole else f"{name}-excerpt", split, stream, vocabulary, articles=articles_of(stream, vocabulary)
     )
     text.expected = -(-(published.words[split] - 1) // BLOCK)
-    text.notes = tuple(_notes(train, vocabulary, unknown, published))
+    text.notes = tuple(
+        _notes(
+            f"{train.name}, where each occurs {LEAST} times or more" if part else train.name,
+            vocabulary,
+            unknown,
+            published,
+        )
+    )
     return text
 
 
@@ -92,11 +104,11 @@ def _file(name: str, root: Path, split: str) -> Path:
     raise BadInputError(f"there is no file {path}{raw}", expected=f"{path.name}: {other}", fix=f"give {name}:FOLDER")
 
 
-def _notes(train: Path, vocabulary: Vocabulary, unknown: int, published: Published) -> list[str]:
+def _notes(source: str, vocabulary: Vocabulary, unknown: int, published: Published) -> list[str]:
     notes = []
     if len(vocabulary) != published.vocabulary:
         notes.append(
-            f"the vocabulary has {len(vocabulary)} words, from {train.name}, and not the {published.vocabulary} of the "
+            f"the vocabulary has {len(vocabulary)} words, from {source}, and not the {published.vocabulary} of the "
             f"published set; {unknown} words of the text are not in it and became <unk>"
         )
     if SWAPPED_WORD not in vocabulary.numbers:

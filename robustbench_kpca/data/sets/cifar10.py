@@ -1,4 +1,4 @@
-"""CIFAR-10 from the folder RBK_DATA: 32 x 32 RGB photographs of ten classes, not included in the package.
+"""CIFAR-10 from a folder, or from RBK_DATA: 32 x 32 RGB photographs of ten classes, not included in the package.
 
 Krizhevsky (2009), "Learning Multiple Layers of Features from Tiny Images". Two layouts are supported, in this order:
 
@@ -35,15 +35,14 @@ def load(request: Request) -> ArraySamples:
     """Return `test` (the default), `val` or `train`.
 
     Raises:
-        BadInputError: another split, a folder is given, RBK_DATA is not set or does not contain CIFAR-10.
+        BadInputError: another split, or neither the folder that is given nor RBK_DATA contains CIFAR-10.
 
     """
-    request.refuse_folder("cifar10")
     split = request.split_of("cifar10", SPLITS)
-    folder = os.environ.get(ENVIRONMENT_VARIABLE)
+    folder = request.folder or os.environ.get(ENVIRONMENT_VARIABLE)
     if not folder:
         raise BadInputError(
-            "cifar10 is not included in the package", fix=f"set {ENVIRONMENT_VARIABLE} to the folder that contains it"
+            "cifar10 is not included in the package", fix=f"give cifar10:FOLDER, or set {ENVIRONMENT_VARIABLE}"
         )
     images, labels, names, kind = _read(Path(folder), "test" if split == "test" else "train")
     if split != "test":
@@ -71,7 +70,7 @@ def _read(folder: Path, part: str) -> _Part:
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise BadInputError(f"CIFAR-10 in {folder} cannot be read ({error})", fix="copy it again") from None
     raise BadInputError(
-        f"{ENVIRONMENT_VARIABLE} ({folder}) does not contain CIFAR-10",
+        f"{folder} does not contain CIFAR-10",
         expected=f"{BINARY}/ or {copy.relative_to(folder)}",
     )
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.types import END_OF_LINE
 
 
 class Unwrapped(nn.Module):
@@ -38,6 +39,10 @@ class Enlarged(Unwrapped):
 class CausalLM(Unwrapped):
     """A causal language model of transformers as a `types.LanguageModel`: a word is one of its tokens.
 
+    Words have the numbers of the tokens, with one exception: in every vocabulary here the end of a line is number 0
+    (`types.END_OF_LINE`). So the token that ends a text (`eos_token_id`) and token 0 change their numbers with each
+    other. A model without such a token keeps its numbers; then attacks leave its token 0 alone, whatever that is.
+
     Args:
         net: the model.
         window: number of tokens that it reads at once; by default the number of its positions.
@@ -60,6 +65,13 @@ class CausalLM(Unwrapped):
             )
         self.vocab_size, self.num_classes, self.window = config.vocab_size, config.vocab_size, found
         self.cuts = "logits_to_keep" in inspect.signature(net.forward).parameters
+        ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+        self.end = ends[0] if isinstance(ends[0], int) else END_OF_LINE  # `ends` is [None] where there is none
+        if not 0 <= self.end < self.vocab_size:
+            raise BadInputError(
+                f"eos_token_id {self.end} of {type(net).__name__}", expected=f"0 to {self.vocab_size - 1}, a token",
+                fix="mend eos_token_id in the model's config.json",
+            )  # fmt: skip
 
     def forward(self, x: Tensor, *, last: bool = False) -> Tensor:
         """Return logits of the next token, (batch, vocabulary, 1, length); with `last` of the last place only.
@@ -74,11 +86,22 @@ class CausalLM(Unwrapped):
                 expected=f"(batch, 1 or {self.vocab_size}, 1, at most {self.window})",
             )
         if x.shape[1] == 1:
-            shown = {"input_ids": x[:, 0, 0].long()}
+            tokens = x[:, 0, 0].long()
+            ends, begins = tokens == END_OF_LINE, tokens == self.end
+            shown = {"input_ids": tokens.masked_fill(ends, self.end).masked_fill(begins, END_OF_LINE)}
         else:
+            x = self._renumbered(x)
             embedding: Any = self.net.get_input_embeddings()  # type: ignore[operator]
             vectors = embedding(torch.arange(self.vocab_size, device=x.device))
             shown = {"inputs_embeds": x[:, :, 0].transpose(1, 2).to(vectors.dtype) @ vectors}
         kept = {"logits_to_keep": 1} if last and self.cuts else {}
         logits: Tensor = self.net(**shown, **kept, use_cache=False).logits
-        return (logits[:, -1:] if last else logits).transpose(1, 2).unsqueeze(2)
+        return self._renumbered((logits[:, -1:] if last else logits).transpose(1, 2).unsqueeze(2))
+
+    def _renumbered(self, values: Tensor) -> Tensor:
+        """Return values of tokens, (batch, vocabulary, ...), as those of words, or the other way round."""
+        if self.end == END_OF_LINE:
+            return values
+        order = torch.arange(self.vocab_size, device=values.device)
+        order[[END_OF_LINE, self.end]] = order[[self.end, END_OF_LINE]]
+        return values.index_select(1, order)

@@ -7,7 +7,6 @@ _POSITIONS: dict[str, ColumnType] = {
     "sample": "str",  # the block
     "position": "int",  # place of the word in the stream
     "article": "int",
-    "word": "int",  # number of the word that is to be predicted, in the stream as shown
     "swapped": "int",  # 1 if this word was put there by a corruption
     "nll": "float",  # -log p(word | words before it), in nats
 }

@@ -23,7 +23,7 @@ from robustbench_kpca.types import Images, Labels, Logits, PerSample
 
 Shown = tuple[Stream, NDArray[np.bool_]]
 """A text as a model is shown it, and which of its words a corruption put there; both of shape (words,)."""
-_KINDS = {"word": np.int32, "swapped": np.int8, "nll": np.float32}
+_KINDS = {"swapped": np.int8, "nll": np.float32}
 
 
 def _last(model: nn.Module, x: Images) -> Logits:
@@ -55,7 +55,7 @@ def surprise(logits: Logits, words: Labels) -> PerSample:
 
 
 class PositionResults(ModelResults):
-    """The words, and -log p of each, position by position in the order of the blocks; blocks are numbered cell by cell.
+    """The -log p of each word, position by position in the order of the blocks; blocks are numbered cell by cell.
 
     Windows wait until they fill a batch, so windows of several blocks and cells share one. A window is shown once,
     also where it counts positions of several blocks, except to resume an interrupted run in the middle of it.
@@ -107,8 +107,7 @@ class PositionResults(ModelResults):
         (stream, swapped), (cell, index) = batch, divmod(first, len(self.data))
         rows = slice(self._end(index), self._end(index + 1))
         places, shift = self.positions[rows], cell * len(self.positions)
-        for name, values in {"word": stream, "swapped": swapped}.items():
-            self.columns[name][shift + rows.start : shift + rows.stop] = values[places]
+        self.columns["swapped"][shift + rows.start : shift + rows.stop] = swapped[places]
         for start in np.unique(self.starts[rows]).tolist():
             if (cell, start) > self.latest:
                 self.waiting.append((cell, start, stream))

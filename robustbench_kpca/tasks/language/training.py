@@ -21,7 +21,10 @@ class LanguageTraining(Training):
             smoothing: label smoothing, in [0, 1).
 
         """
-        losses = F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing, ignore_index=IGNORE)
+        last = logits.movedim(1, -1).flatten(0, -2)  # the order in which decoders make them, so nothing is copied
+        losses = F.cross_entropy(
+            last, targets.flatten(), reduction="none", label_smoothing=smoothing, ignore_index=IGNORE
+        ).view_as(targets)
         return losses.flatten(1).sum(1)
 
     def score(self, counts: Counts, loss: float) -> dict[str, float]:

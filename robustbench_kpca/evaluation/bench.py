@@ -1,0 +1,185 @@
+"""What a worker of any engine does: load the model once, make one shard after the other, stop cleanly if told to."""
+
+import pickle
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from robustbench_kpca.audit.first_batch import FirstBatch
+from robustbench_kpca.errors import BenchmarkError, EvaluationError
+from robustbench_kpca.evaluation.attacked import attack_all
+from robustbench_kpca.evaluation.backend import Task, Work
+from robustbench_kpca.evaluation.forward_only import show_all
+from robustbench_kpca.evaluation.requests import ModelRequest
+from robustbench_kpca.evaluation.shards import Made, to_bytes
+from robustbench_kpca.evaluation.trial import runner_for
+from robustbench_kpca.files import sha256
+from robustbench_kpca.inference.acceleration import accelerated
+from robustbench_kpca.inference.corrupted import frost_of
+from robustbench_kpca.inference.environment import environment
+from robustbench_kpca.inference.journal import Journal
+from robustbench_kpca.inference.runner import device_for, frozen
+from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
+from robustbench_kpca.progress import Progress
+from robustbench_kpca.protocols.scenario import Attack
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.tasks import task_named
+
+GRACE = 25.0
+"""Seconds in which a worker that is told to stop must have written its journal."""
+Answer = tuple[str, Any]
+"""What became of a task: ("made", (`Made`, content of the shard's file)), ("failed", why) or ("refused", error)."""
+_SAME = ("python", "processor", "device", "threads", "deterministic", "packages", "revision", "compiled", "float32")
+
+
+class Stopped(SystemExit):
+    """The process was told to stop, and has written its journal."""
+
+
+class StoppableJournal(Journal):
+    """A journal that is written at the next batch, and ends the process, once this is told to stop."""
+
+    stopping = False
+
+    def due(self) -> bool:
+        """Whether it is time to write, which it is at once when the process must stop."""
+        return StoppableJournal.stopping or super().due()
+
+    def write(self, content: dict[str, Any]) -> None:
+        """Replace the file; end the process if it was told to stop, or another one has finished the record."""
+        if not self.path.parent.is_dir():
+            raise Stopped
+        super().write(content)
+        if StoppableJournal.stopping:
+            raise Stopped
+
+
+class Bench:
+    """A model with the samples of one record, ready to be evaluated.
+
+    Raises:
+        EvaluationError: this process has another environment, other weights or other answers than the first one.
+
+    """
+
+    def __init__(self, work: Work, model: nn.Module) -> None:
+        spec, data = work.spec, work.data
+        self.work, self.compute = work, task_named(data.task).compute
+        self.answered: Journal | None = None
+        self.frost = frost_of(work.scenario, work.options.frost_folder)
+        where = device_for(model, work.options.device)
+        _require_alike(work, where)
+        self.runner = runner_for(model, data, work.scenario, spec.batch_size, where)
+        first = self.compute.first_inputs(model, data, work.scenario, spec.batch_size)
+        logits = self.runner.logits(first.to(where))
+        self.first = FirstBatch.of(self.runner, first, logits)
+        found = (parameters_sha256(model), tensor_sha256(logits))
+        if found != (spec.model.parameters_sha256, spec.model.probe_sha256):
+            raise EvaluationError(
+                f"model '{spec.model.name}' has other weights or other answers in another process",
+                expected="a model that is determined by its name, options and weights, and machines of one kind",
+                fix="evaluate it in one process",
+            )
+
+    def make(self, task: Task, progress: Progress | None = None) -> tuple[Made, bytes]:
+        """Evaluate the samples of a shard; return what is known of it, and the content of its file."""
+        work, shard, runner = self.work, task.shard, self.runner
+        part = work.data.take(range(shard.first, shard.last))
+        if self.answered is not None:  # its shard's file is written by now
+            self.answered.remove()
+        folder, journal, self.answered = Path(work.folder), None, None
+        if folder.is_dir():  # a worker on another machine may not see it: then it can lose one shard
+            journal = StoppableJournal(folder / shard.journal, shard.digest)
+        started = time.perf_counter()
+        with frozen(runner.model):
+            outcomes, forwards, said = self._outcomes(part, journal, task.smaller, progress)
+        seconds = time.perf_counter() - started + (journal.seconds_before if journal else 0.0)
+        try:
+            remarks = (*said, *self.first.again(runner, work.options.allow))
+        except EvaluationError:
+            if journal is not None:
+                journal.remove()
+            raise
+        self.answered = journal
+        made = Made(forwards, round(seconds, 3), runner.batch_size, remarks)
+        return made, to_bytes(shard, outcomes, made)
+
+    def _outcomes(
+        self, part: Any, journal: Journal | None, smaller: Outcomes | None, progress: Progress | None
+    ) -> tuple[Outcomes, int, tuple[str, ...]]:
+        """Return the outcomes of a part, the number of inputs shown without an attack, and remarks."""
+        scenario, options, runner = self.work.scenario, self.work.options, self.runner
+        if isinstance(scenario, Attack):
+            outcomes = attack_all(
+                runner, part, scenario, seed=options.seed, workers=options.workers or 0, journal=journal,
+                progress=progress, smaller=smaller,
+            )  # fmt: skip
+            return outcomes, 0, ()
+        results = self.compute.results(self.work.spec.model.name, runner, part, scenario, journal)
+        show_all(
+            [results], part, scenario, batch_size=self.work.spec.batch_size, seed=options.seed,
+            workers=options.workers or 0, frost=self.frost, progress=progress,
+        )  # fmt: skip
+        return results.outcomes(), results.forwards, results.remarks
+
+
+class Hand:
+    """Takes up work and makes its shards; the last model is kept, since it often meets several protocols."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, nn.Module] = {}
+        self.bench: Bench | None = None
+        self.stack = ExitStack()
+
+    def take_up(self, content: bytes) -> Answer | None:
+        """Load what a pickled `Work` needs; return an answer only if it is refused."""
+        self.stack.pop_all().close()
+        self.bench = None
+        try:
+            work: Work = pickle.loads(content)  # noqa: S301 (from the first process of this run)
+            key = sha256(pickle.dumps(work.model))
+            if key not in self.models:
+                self.models.clear()
+                self.models[key] = work.model.load() if isinstance(work.model, ModelRequest) else work.model
+            model = self.models[key]
+            self.stack.enter_context(accelerated([model], work.options.acceleration))
+            self.bench = Bench(work, model)
+        except BenchmarkError as error:
+            return "refused", error
+        except Exception as error:  # noqa: BLE001 (unpickling the user's model can raise anything)
+            return "refused", EvaluationError(f"a process cannot load what it should evaluate ({_in_short(error)})")
+        return None
+
+    def make(self, task: Task, progress: Progress | None = None) -> Answer | None:
+        """Make a shard of the work that was taken up; None where that was refused."""
+        if self.bench is None:
+            return None
+        try:
+            return "made", self.bench.make(task, progress)
+        except Exception as error:  # noqa: BLE001 (a shard that fails must not end the run)
+            return "failed", str(error) if isinstance(error, BenchmarkError) else _in_short(error)
+
+
+def _require_alike(work: Work, where: Any) -> None:
+    """Refuse to evaluate on a machine that is not what the record says; only asked of engines of several machines."""
+    if work.surroundings is None:
+        return
+    ours = environment(where)
+    for name in _SAME:
+        found, expected = getattr(ours, name), getattr(work.surroundings, name)
+        if found != expected:
+            raise EvaluationError(
+                f"a worker has {name} {_short(found)}, and the first process {_short(expected)}",
+                expected="machines of one kind with the same packages and the same code",
+            )
+
+
+def _short(value: Any) -> str:
+    return str(value)[:200]
+
+
+def _in_short(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -1,0 +1,69 @@
+"""How far a worker is with its shard, how long it is silent, and how long the rest of a record takes. No torch."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from robustbench_kpca.evaluation.shard_folder import Running, now
+
+TICK = 2.0
+"""Most seconds that one look counts: a process that was stopped itself has not waited for anybody."""
+
+
+@dataclass
+class Turn:
+    """One worker's work on one shard.
+
+    Attributes:
+        rows: of the shard.
+        host: of the worker.
+        pid: of the worker.
+        done: rows that are done.
+        silent: seconds since the worker last finished a batch.
+
+    """
+
+    rows: int
+    host: str
+    pid: int
+    clock: Callable[[], float] = time.monotonic
+    done: int = 0
+    silent: float = 0.0
+    since: str = field(default_factory=now)
+
+    def __post_init__(self) -> None:
+        self.started = self.looked = self.told = self.clock()
+        self.first: int | None = None
+
+    def heard(self, done: int) -> None:
+        """Take note of finished batches; what a resumed shard finds done took no time today."""
+        if self.first is None:
+            self.first, self.started = done, self.clock()
+        self.done, self.silent, self.told = done, 0.0, self.clock()
+
+    def look(self) -> float:
+        """Return the seconds of silence, counted from look to look."""
+        now = self.clock()
+        self.silent += min(max(now - self.looked, 0.0), TICK)
+        self.looked = now
+        return self.silent
+
+    def running(self) -> Running:
+        """Return what `rbk status` shows."""
+        seconds, rows = self.told - self.started, self.done - (self.first or 0)
+        rate = rows / seconds if rows > 0 and seconds > 0 else None
+        return Running(self.host, self.pid, self.since, self.done, self.rows, rate)
+
+
+def time_left(rows: int, finished: Iterable[tuple[int, float]], workers: int) -> float | None:
+    """Return the seconds that so many rows take so many workers.
+
+    Args:
+        rows: that are not done.
+        finished: rows and seconds of every finished shard; None is returned where there is none.
+        workers: that share the work.
+
+    """
+    known = list(finished)
+    done, seconds = sum(one for one, _ in known), sum(spent for _, spent in known)
+    return rows * seconds / done / max(workers, 1) if done and seconds else None

@@ -1,0 +1,250 @@
+"""What all engines with several workers share: shards are given out, those of a worker that is lost are given again."""
+
+import pickle
+import signal
+import tempfile
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+
+from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
+from robustbench_kpca.evaluation.backend import Task, Work
+from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.pace import Turn
+from robustbench_kpca.evaluation.shard_folder import folder_of, held, next_attempt
+from robustbench_kpca.evaluation.shard_run import ShardRun
+from robustbench_kpca.evaluation.shards import Made, Shard, merge, plan_shards, shard_size
+from robustbench_kpca.evaluation.trial import Trial
+from robustbench_kpca.files import sha256
+from robustbench_kpca.progress import Progress
+from robustbench_kpca.protocols.scenario import Attack, cells_of
+from robustbench_kpca.records.differences import only
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.tasks import task_named
+
+THREADS = 1
+_LOOK = 0.5  # seconds between two looks at workers that say nothing
+
+
+@dataclass
+class Worker:
+    """A process that makes shards.
+
+    Attributes:
+        host: its machine.
+        number: of the process there.
+        ready: whether it has loaded the package.
+        shard: what it works on.
+        turn: how far it is with that.
+
+    """
+
+    host: str = ""
+    number: int = 0
+    ready: bool = False
+    shard: Shard | None = None
+    turn: Turn | None = None
+
+
+W = TypeVar("W", bound=Worker)
+
+
+class Sharded(ABC, Generic[W]):
+    """A `Backend` with workers of one thread each, used in `with`. An engine says how they start, hear and answer.
+
+    Inside `with` this process has one thread, too, since another number of threads changes the last bits of logits.
+    SIGTERM does what Ctrl-C does: the workers write their journals and end.
+
+    Attributes:
+        count: the most workers at once.
+        workers: those that were started and have not been lost.
+
+    """
+
+    several_machines: ClassVar[bool] = False
+    """Whether workers may run on other machines. They then refuse to work in another environment than the record's."""
+    most_lost: int = 3
+    """So many workers in a row that are lost before they are ready end the run."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.workers: list[W] = []
+        self.lost = 0
+
+    @abstractmethod
+    def start(self) -> W:
+        """Start a worker."""
+
+    @abstractmethod
+    def order(self, worker: W, work: bytes, task: Task) -> None:
+        """Give a task to an idle worker.
+
+        Raises:
+            OSError: the worker is gone.
+
+        """
+
+    @abstractmethod
+    def news(self, seconds: float) -> Iterable[tuple[W, str, Any]]:
+        """Wait so long at most, and return what workers said.
+
+        That is ("ready", (machine, process number)), ("progress", rows done), an answer of `Hand`, or ("lost", how).
+        """
+
+    @abstractmethod
+    def kill(self, worker: W) -> None:
+        """End a worker that hangs, at once."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End all workers: the idle ones at once, the others after they have written their journals."""
+
+    def __enter__(self) -> "Sharded[W]":
+        self.threads = torch.get_num_threads()
+        torch.set_num_threads(THREADS)
+        in_main = threading.current_thread() is threading.main_thread()
+        self.listens = in_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # else somebody else does
+        if self.listens:
+            signal.signal(signal.SIGTERM, _interrupt)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        finally:
+            self.workers = []
+            torch.set_num_threads(self.threads)
+            if self.listens:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def outcomes(
+        self, trial: Trial, options: RunOptions, *, smaller: Outcomes | None = None, progress: Progress | None = None
+    ) -> tuple[Outcomes, Made]:
+        """Return the outcomes of all samples of a trial, and the sums over its shards; see `Backend`."""
+        if options.out is not None:
+            return self._outcomes(trial, options, options.out, smaller, progress)
+        with tempfile.TemporaryDirectory() as out:
+            return self._outcomes(trial, options, Path(out), smaller, progress)
+
+    def _outcomes(
+        self, trial: Trial, options: RunOptions, out: Path, smaller: Outcomes | None, progress: Progress | None
+    ) -> tuple[Outcomes, Made]:
+        spec, ids, cells = trial.spec, trial.data.ids, cells_of(trial.scenario)
+        key = sha256((spec.digest() + trial.surroundings.model_dump_json()).encode())
+        passes = None if isinstance(trial.scenario, Attack) else len(cells)
+        shards = plan_shards(ids, key, shard_size(len(ids), spec.batch_size, passes))
+        folder = folder_of(out, spec.stem(), key)
+        state = replace(trial.state(len(shards)), attempt=next_attempt(folder))
+        work = Work(
+            trial.request or trial.runner.model, trial.data, trial.scenario, options, spec, str(folder.resolve()),
+            trial.surroundings if self.several_machines else None,
+        )  # fmt: skip
+        with held(folder) as lock:
+            run = ShardRun(folder, shards, state, len(cells), progress, lock)
+            if run.schedule.open:
+                tasks = {
+                    shard: Task(shard, _part(smaller, ids[shard.first : shard.last])) for shard in run.schedule.waiting
+                }
+                self._carry_out(run, _pickled(work), tasks, 60 * options.stall_minutes)
+            run.require_complete()
+            table = task_named(trial.data.task).table(trial.scenario.kind)
+            return merge(folder, shards, table, cells), run.sum()
+
+    def _carry_out(self, run: ShardRun, work: bytes, tasks: Mapping[Shard, Task], patience: float) -> None:
+        """Give out the open shards until none is left; workers that are silent for `patience` seconds are ended."""
+        while run.schedule.open:
+            for worker in list(self.workers):
+                if worker.ready and worker.shard is None and (shard := run.schedule.next()) is not None:
+                    worker.shard, worker.turn = shard, Turn(run.rows_of(shard), worker.host, worker.number)
+                    run.tell(self.turns)
+                    try:
+                        self.order(worker, work, tasks[shard])
+                    except OSError:
+                        self._hear(worker, "lost", "is gone", run)
+            while len(self.workers) < min(self.count, run.schedule.open):
+                self.workers.append(self.start())
+            pause = run.schedule.pause()
+            for worker, kind, content in self.news(_LOOK if pause is None else min(pause, _LOOK)):
+                self._hear(worker, kind, content, run)
+            if patience:
+                self._end_silent(patience, run)
+            run.report(self.turns)
+        run.tell(self.turns)
+
+    def _hear(self, worker: W, kind: str, content: Any, run: ShardRun) -> None:
+        """Take note of what a worker said."""
+        if kind == "ready":
+            (worker.host, worker.number), worker.ready, self.lost = content, True, 0
+        elif kind == "progress":
+            if worker.turn is not None:
+                worker.turn.heard(content)
+        elif kind == "refused":
+            raise content
+        elif kind == "lost":
+            self.workers.remove(worker)
+            self.lose(worker, content, run)
+        else:
+            assert worker.shard is not None
+            if kind == "made":
+                run.finished(worker.shard, *content)
+            else:
+                run.failed(worker.shard, content)
+            worker.shard = worker.turn = None
+            run.tell(self.turns)
+
+    def _end_silent(self, patience: float, run: ShardRun) -> None:
+        """End workers that have finished no batch for so many seconds; their shards have failed."""
+        for worker in [one for one in self.workers if one.turn is not None and one.turn.look() > patience]:
+            self.kill(worker)
+            self.workers.remove(worker)
+            minutes = patience / 60
+            self.lose(
+                worker,
+                f"finished no batch for {minutes:.3g} minutes and was ended (--stall-minutes {2 * minutes:.3g}: later)",
+                run,
+            )
+
+    def lose(self, worker: W, how: str, run: ShardRun) -> None:
+        """Take note of a worker that is gone; its shard is given again."""
+        if worker.shard is not None:
+            run.failed(worker.shard, f"its process {how}")
+        self.lost += not worker.ready
+        if self.lost >= self.most_lost:
+            raise EvaluationError(
+                f"{self.lost} processes in a row could not start (the last one {how})",
+                fix='choose fewer processes; in a script of your own, call evaluate below `if __name__ == "__main__":`',
+            )
+
+    @property
+    def turns(self) -> dict[Shard, Turn]:
+        """What is being made, and how far that is."""
+        return {one.shard: one.turn for one in self.workers if one.shard is not None and one.turn is not None}
+
+
+def _pickled(work: Work) -> bytes:
+    try:
+        return pickle.dumps(work)
+    except BenchmarkError:
+        raise
+    except Exception as error:  # noqa: BLE001 (pickling the user's model can raise anything)
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
+        raise BadInputError(
+            f"model '{work.spec.model.name}' or its data cannot be sent to another process ({why})",
+            fix="leave processes out, or name the model as FILE.py:FACTORY",
+        ) from None
+
+
+def _part(outcomes: Outcomes | None, ids: Sequence[str]) -> Outcomes | None:
+    return None if outcomes is None else only(outcomes, ids)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    raise KeyboardInterrupt

@@ -1,0 +1,238 @@
+"""Read what lies beside records: which are unfinished, how far they are, and what nobody needs any more. No torch."""
+
+import contextlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.shard_folder import (
+    FOLDER,
+    JOURNAL,
+    LOCK,
+    STATE,
+    Running,
+    State,
+    lock_of,
+    read_state,
+    state_of,
+    stem_of,
+)
+from robustbench_kpca.evaluation.shards import SUFFIX as SHARD
+from robustbench_kpca.files import unfinished_files
+from robustbench_kpca.lock import Holder, holder_of, locked
+from robustbench_kpca.progress import spell
+from robustbench_kpca.records.record import SUFFIX as RECORD
+from robustbench_kpca.records.record import load_record
+
+SILENT = 60.0
+"""Seconds without a sign of life after which we say of a process on another machine that it is silent."""
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """What lies beside an unfinished record.
+
+    Attributes:
+        path: the folder of its shards; its journal or state where one process works alone.
+        stem: the record's file name without suffix.
+        state: how far it is.
+        done: number of finished shards.
+        holder: who works on it, as its lock says; None if nobody does.
+        quiet: seconds since the last sign of life of a holder on another machine, by the clocks of both.
+
+    """
+
+    path: Path
+    stem: str
+    state: State | None
+    done: int
+    holder: Holder | None
+    quiet: float = 0.0
+
+    @property
+    def active(self) -> bool:
+        """Whether a process works on it, here or on another machine from which there are signs of life."""
+        return self.holder is not None and (self.holder.owner.gone() is False or self.quiet < SILENT)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its shards."""
+        return self.path
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is the work of one process, without shards."""
+        return not self.path.name.endswith(FOLDER)
+
+    @property
+    def running(self) -> Mapping[str, Running]:
+        """The shards that are being evaluated now, and who does so."""
+        return self.state.running if self.active and self.state else {}
+
+    @property
+    def failed(self) -> Mapping[str, str]:
+        """The shards that were given up, and why."""
+        return self.state.failed if self.state else {}
+
+    @property
+    def waiting(self) -> int | None:
+        """Number of shards that wait."""
+        return None if self.state is None else self.state.shards - self.done - len(self.running) - len(self.failed)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that the rest takes; None if that is not known, or nobody works on it."""
+        return self.state.left if self.state and self.active else None
+
+    @property
+    def who(self) -> str:
+        """What becomes of it: running, stopped, or silent on another machine."""
+        if self.holder is None:
+            return "stopped"
+        if self.holder.owner.gone() is False:
+            return "running"
+        where = f"on {self.holder.owner.host}"
+        return f"running {where}" if self.active else f"silent for {spell(self.quiet)} {where}"
+
+
+def unfinished(out: Path) -> list[Unfinished]:
+    """Return everything unfinished below `out`, sorted.
+
+    Raises:
+        BadInputError: `out` is no folder.
+
+    """
+    if not out.is_dir():
+        raise BadInputError(f"{out} is no folder", expected="the folder of `rbk eval --out`")
+    folders = {path: (path.parent, stem_of(path)) for path in out.rglob(f".*{FOLDER}") if path.is_dir()}
+    sharded = set(folders.values())
+    lone: dict[tuple[Path, str], Path] = {}
+    for end in (f".{STATE}", JOURNAL):
+        for path in out.rglob(f".*{end}"):
+            place = path.parent, path.name[1:].removesuffix(end)
+            if place not in sharded and not path.parent.name.endswith(FOLDER):
+                lone.setdefault(place, path)
+    found = [_look(path, *place) for path, place in folders.items()]
+    found += [_look(path, *place) for place, path in lone.items()]
+    return sorted(found, key=lambda one: one.path)
+
+
+def _look(path: Path, out: Path, stem: str) -> Unfinished:
+    state = read_state(path / STATE if path.name.endswith(FOLDER) else state_of(out, stem))
+    lock = lock_of(out, stem)
+    quiet = 0.0
+    with contextlib.suppress(OSError):
+        quiet = max(time.time() - lock.stat().st_mtime, 0.0)
+    done = _count(path) if path.name.endswith(FOLDER) else 0
+    return Unfinished(path, stem, state, done, holder_of(lock), quiet)
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """Files that nobody needs, and why; `lock` is of the record that they belong to, if they do."""
+
+    paths: tuple[Path, ...]
+    why: str
+    shards: int = 0
+    lock: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The first of them."""
+        return self.paths[0]
+
+
+def leftovers(out: Path, *, everything: bool = False) -> list[Leftover]:
+    """Return what can go.
+
+    That is: shards, journals and states of finished records; shards of another environment than the latest attempt's;
+    those without a readable state; locks of processes that have ended; and files that a killed process was writing.
+    With `everything`, also what belongs to unfinished records. What a process works on is never among it.
+    """
+    every = unfinished(out)
+    found = []
+    for one in every:
+        if one.active:
+            continue
+        twins = [other for other in every if other.stem == one.stem and other.path.parent == one.path.parent]
+        if _is_finished(one.path.parent, one.stem):
+            why = "its record is finished"
+        elif one.alone and not everything:
+            continue
+        elif one.state is None and not one.alone:
+            why = "its state cannot be read"
+        elif not one.alone and max(twins, key=_attempt) is not one:
+            why = "stale: a later attempt had other versions, threads or code"
+        elif everything:
+            why = "unfinished"
+        else:
+            continue
+        paths = (one.path, *_lone(one)) if one.alone else (one.path,)
+        found.append(Leftover(tuple(dict.fromkeys(paths)), why, one.done, lock_of(one.path.parent, one.stem)))
+    taken = {path for one in found for path in one.paths}
+    return found + [one for one in _litter(out) if not taken & {*one.paths, *one.paths[0].parents}]
+
+
+def delete(one: Leftover) -> bool:
+    """Delete what is left over; return whether it was, which it is not if a process has begun to work on it."""
+    if one.lock is None:
+        _delete(one)
+        return True
+    try:
+        with locked(one.lock, wait=False):
+            _delete(one)
+    except BadInputError:
+        return False
+    return True
+
+
+def _delete(one: Leftover) -> None:
+    for path in one.paths:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _lone(one: Unfinished) -> list[Path]:
+    """Return the files of a record on which one process worked: its state, its journal and the parts of that."""
+    parent, start = one.path.parent, f".{one.stem}{JOURNAL}"
+    return [path for path in parent.iterdir() if path.name.startswith(start)] + [
+        path for path in [state_of(parent, one.stem)] if path.exists()
+    ]
+
+
+def _litter(out: Path) -> list[Leftover]:
+    """Return locks of processes that have ended, and files that a killed process was writing."""
+    found, folders = [], set[Path]()
+    for path in sorted(out.rglob(".*")):
+        if re.fullmatch(rf"\.(.+)?{re.escape(LOCK[1:])}(\.[0-9a-f]{{8}})*", path.name) and path.is_file():
+            if holder_of(path) is None:
+                found.append(Leftover((path,), "the process that held this lock has ended", lock=path))
+        elif path.parent not in folders:
+            folders.add(path.parent)
+            written = unfinished_files(path.parent, time.time())
+            found += [Leftover((one,), "the process that wrote it has ended") for one in written]
+    return found
+
+
+def _attempt(one: Unfinished) -> tuple[int, int]:
+    return (one.state.attempt if one.state else 0, one.path.stat().st_mtime_ns)
+
+
+def _is_finished(out: Path, stem: str) -> bool:
+    path = out / f"{stem}{RECORD}"
+    try:
+        return path.is_file() and bool(load_record(path))
+    except BadInputError:
+        return False
+
+
+def _count(folder: Path) -> int:
+    with os.scandir(folder) as entries:
+        return sum(entry.name.endswith(SHARD) for entry in entries)

@@ -1,0 +1,140 @@
+"""By how much one row of a board is better than another in a column, with an interval, on the same samples.
+
+Rows of one model each are compared on their samples: Newcombe's interval of the difference of two paired proportions
+where every score is 0 or 1, else the bootstrap over samples, or the metric's own standard error where it is no mean.
+Rows of several trainings are compared by Welch's interval with the error over samples that both share
+(`records/trainings.py`).
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustbench_kpca.metrics import Mean, Metric, Statistic, aligned
+from robustbench_kpca.metrics.shared.metric import scores_error
+from robustbench_kpca.records.estimate import CONFIDENCE, RESAMPLES, Estimate, Values, resampled
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.report.board import Board
+from robustbench_kpca.report.board_spec import Column
+from robustbench_kpca.report.rows import Cell, measured, part, scores
+
+
+def gain(board: Board, better: str, than: str, column: Column, confidence: float = CONFIDENCE) -> Estimate | None:
+    """Return how much better the row `better` is than the row `than`, in the metric's own scale; negative if worse.
+
+    None where a row has no number, or one has a single training and the other several: a single one has no spread.
+
+    Args:
+        board: with its records.
+        better: title of the row.
+        than: title of the other row.
+        column: of the board.
+        confidence: of the interval, in (0, 1).
+
+    """
+    metric = board.metrics[column.title]
+    if metric is None:
+        return None
+    rows = [board.trainings(title, column) for title in (better, than)]
+    first, second = reversed(rows) if metric.lower_is_better else rows
+    return difference(metric, column, first, second, confidence)
+
+
+def difference(
+    metric: Metric, column: Column, first: Sequence[Cell], second: Sequence[Cell], confidence: float = CONFIDENCE
+) -> Estimate | None:
+    """Return the number of the first row minus that of the second; None as in `gain`."""
+    one, other = ([cell for cell, _ in measured(metric, column, row)] for row in (first, second))
+    fewest, most = sorted(map(len, (one, other)))
+    if fewest == 0 or (fewest == 1 and most > 1):
+        return None
+    if most == 1:
+        return _of_models(metric, column, one[0], other[0], confidence)
+    return _of_recipes(metric, column, one, other, confidence)
+
+
+def paired_proportions(a: NDArray[np.bool_], b: NDArray[np.bool_], confidence: float = CONFIDENCE) -> Estimate:
+    """Return the difference of two proportions of the same samples, with Newcombe's interval.
+
+    Newcombe (1998), Improved confidence intervals for the difference between binomial proportions based on paired
+    data, Statistics in Medicine 17, method 10. With p1, p2 the proportions, [l1, u1] and [l2, u2] their Wilson
+    intervals, and phi their correlation, whose numerator n11 n00 - n10 n01 is lowered by n / 2, not below 0, if it is
+    positive,
+
+        low  = d - sqrt( (p1 - l1)^2 - 2 phi (p1 - l1) (u2 - p2) + (u2 - p2)^2 )
+        high = d + sqrt( (p2 - l2)^2 - 2 phi (p2 - l2) (u1 - p1) + (u1 - p1)^2 ),    d = p1 - p2
+
+    so two rows that agree on every sample still have an interval.
+    """
+    n = len(a)
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    p1, p2 = float(a.mean()), float(b.mean())
+    (l1, u1), (l2, u2) = _wilson(p1, n, z), _wilson(p2, n, z)
+    both, first, second = (int(part.sum()) for part in (a & b, a & ~b, ~a & b))
+    neither = n - both - first - second
+    product = both * neither - first * second
+    margins = (both + first) * (second + neither) * (both + second) * (first + neither)
+    phi = 0.0 if margins == 0 else (max(product - n / 2, 0.0) if product > 0 else product) / math.sqrt(margins)
+    d = p1 - p2
+    low = d - math.sqrt(max(0.0, (p1 - l1) ** 2 - 2 * phi * (p1 - l1) * (u2 - p2) + (u2 - p2) ** 2))
+    high = d + math.sqrt(max(0.0, (p2 - l2) ** 2 - 2 * phi * (p2 - l2) * (u1 - p1) + (u1 - p1) ** 2))
+    return Estimate(d, low, high, n, "Newcombe")
+
+
+def _wilson(p: float, n: int, z: float) -> tuple[float, float]:
+    whole = 2 * (n + z**2)
+    centre, half = (2 * n * p + z**2) / whole, z * math.sqrt(4 * n * p * (1 - p) + z**2) / whole
+    return centre - half, centre + half
+
+
+def _of_models(metric: Metric, column: Column, first: Cell, second: Cell, confidence: float) -> Estimate:
+    if isinstance(metric, Mean):
+        a, b = aligned(scores(metric, column, first), scores(metric, column, second))
+        if np.isin(a, (0.0, 1.0)).all() and np.isin(b, (0.0, 1.0)).all():
+            return paired_proportions(a == 1, b == 1, confidence)
+        return _bootstrap(a - b, confidence)
+    one, other = (_outcomes(column, cell) for cell in (first, second))
+    assert isinstance(metric, Statistic)
+    values = [metric.estimate(part) for part in (one, other)]
+    half = NormalDist().inv_cdf((1 + confidence) / 2) * metric.difference_error([one], [other])
+    d = values[0].value - values[1].value
+    return Estimate(d, d - half, d + half, min(value.n for value in values), "bootstrap")
+
+
+def _bootstrap(differences: Values, confidence: float, seed: int = 0) -> Estimate:
+    n, tail = len(differences), (1 - confidence) / 2
+    means = np.concatenate([differences[drawn].mean(axis=1) for drawn in resampled(n, seed, RESAMPLES)])
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return Estimate(float(differences.mean()), float(low), float(high), n, "bootstrap")
+
+
+def _of_recipes(
+    metric: Metric, column: Column, first: Sequence[Cell], second: Sequence[Cell], confidence: float
+) -> Estimate:
+    """Welch's interval, whose variance has the error over samples that the recipes share: see `recipes_differ`."""
+    from scipy import stats  # importing it takes a second
+
+    if isinstance(metric, Mean):
+        scored = [[scores(metric, column, cell) for cell in row] for row in (first, second)]
+        error, n = scores_error(*scored), len(scored[0][0].values)
+        values = [[float(one.values.mean()) for one in row] for row in scored]
+    else:
+        assert isinstance(metric, Statistic)
+        tables = [[_outcomes(column, cell) for cell in row] for row in (first, second)]
+        estimates = [[metric.estimate(table) for table in row] for row in tables]
+        error, n = metric.difference_error(*tables), estimates[0][0].n
+        values = [[one.value for one in row] for row in estimates]
+    parts = [float(np.var(row, ddof=1)) / len(row) for row in values]
+    variance = sum(parts) + error**2
+    loss = sum(one**2 / (len(row) - 1) for one, row in zip(parts, values, strict=True))
+    freedom = variance**2 / loss if loss > 0 else math.inf
+    d = float(np.mean(values[0]) - np.mean(values[1]))
+    half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(variance)
+    return Estimate(d, d - half, d + half, n, f"{len(values[0])} against {len(values[1])} trainings")
+
+
+def _outcomes(column: Column, cell: Cell) -> Outcomes:
+    return part(cell[0], column.corruption)

@@ -1,0 +1,60 @@
+"""What the rows of a pack cost: parameters, time of training, and passes and time of all evaluations."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tabulate import tabulate
+
+from robustbench_kpca.files import write_atomic
+from robustbench_kpca.progress import spell
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.reproduction.pack import Cost
+from robustbench_kpca.reproduction.roles import Model, Roles
+from robustbench_kpca.web import render
+
+HEADS = (
+    "Arm", "Trainings", "Parameters", "Epochs", "Training, of the clock", "Training, of the processor", "Evaluations",
+    "Forward passes", "Backward passes", "Evaluation",
+)  # fmt: skip
+UNKNOWN = "–"
+
+
+def rows(item: Cost, roles: Roles, records: Sequence[Record]) -> list[list[str]]:
+    """Return one row of texts for each arm that has a training or a record; times are means over trainings."""
+    found = []
+    for arm in item.arms:
+        models = roles.models(arm)
+        mine = [one for one in records if one.spec.model.name in {model.name for model in models}]
+        trained = [model for model in models if model.training is not None and roles.weights(model.training).is_file()]
+        if mine or trained:
+            found.append([roles.title(arm), _trainings(models, trained), *_of_records(mine, trained, roles)])
+    return found
+
+
+def _trainings(models: Sequence[Model], trained: Sequence[Model]) -> str:
+    if all(model.training is None for model in models):
+        return "bundled"
+    return f"{len(trained)} of {len(models)}"
+
+
+def _of_records(records: Sequence[Record], trained: Sequence[Model], roles: Roles) -> list[str]:
+    sizes = sorted({record.spec.model.parameters for record in records})
+    spent = [one for model in trained if model.training and (one := roles.spent(model.training)) is not None]
+    passes = [sum(getattr(one.passes, kind) for one in records) for kind in ("forwards", "backwards")]
+    return [
+        ", ".join(f"{size:,}" for size in sizes) or UNKNOWN,
+        f"{sum(one.epochs for one in spent) / len(spent):.0f}" if spent else UNKNOWN,
+        spell(sum(one.seconds for one in spent) / len(spent)) if spent else UNKNOWN,
+        spell(sum(one.cpu_seconds for one in spent) / len(spent)) if spent else UNKNOWN,
+        str(len(records)),
+        *(f"{number:,}" for number in passes),
+        spell(sum(one.seconds for one in records)) if records else UNKNOWN,
+    ]
+
+
+def write_cost(item: Cost, found: Sequence[Sequence[str]], folder: Path) -> None:
+    """Write README.md and index.html of the table."""
+    text = [f"# {item.title}", "", item.intro.strip(), "", tabulate(found, HEADS, tablefmt="pipe"), ""]
+    write_atomic(folder / "README.md", "\n".join(text).encode())
+    page = render("cost.html.j2", "reproduction", title=item.title, item=item, heads=HEADS, rows=found)
+    write_atomic(folder / "index.html", page.encode())

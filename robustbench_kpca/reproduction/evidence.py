@@ -1,0 +1,200 @@
+"""Find what answers a statement: rows of a table or board, a diagnosis, or a trajectory; and say what it says.
+
+Where a statement is about k columns, each interval has the confidence 1 - 0.05 / k (Bonferroni), so all of them hold at
+once with 95 %.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
+from robustbench_kpca.diagnostics.epochs import Course, Trajectory, load_trajectory
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.metrics import metric_for
+from robustbench_kpca.protocols.presets import board_path, find, pack_path
+from robustbench_kpca.records.estimate import CONFIDENCE, Estimate
+from robustbench_kpca.records.record import DataInfo
+from robustbench_kpca.registry import unknown_name
+from robustbench_kpca.report.board import Board
+from robustbench_kpca.report.board_spec import Column
+from robustbench_kpca.report.difference import gain
+from robustbench_kpca.report.matching import load_board
+from robustbench_kpca.reproduction.pack import Item, Table, load_pack
+from robustbench_kpca.reproduction.roles import Roles
+from robustbench_kpca.reproduction.statements import Compared, Evidence, Followed
+from robustbench_kpca.reproduction.steps import board_of
+from robustbench_kpca.reproduction.verdicts import Verdict, better, claimed, moved, together
+from robustbench_kpca.tasks import task_named
+
+DIAGNOSES = "diagnosis"
+"""The folder of the diagnoses of a board, one folder a model."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """The items of a pack, and where their results lie."""
+
+    items: Mapping[str, Item]
+    roles: Roles
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one piece of evidence says.
+
+    Attributes:
+        verdict: computed from `result`.
+        on: the models, and the samples with their number.
+        result: the numbers, with intervals.
+        folder: of the page of the item or board that the numbers are from.
+        command: makes that page.
+
+    """
+
+    verdict: Verdict
+    on: str
+    result: str
+    folder: Path
+    command: str
+
+    def link(self, page: Path) -> str:
+        """Return the way from the folder of a page to the folder of the numbers."""
+        return os.path.relpath(self.folder, page).replace(os.sep, "/")
+
+
+def answer(evidence: Evidence, own: Results) -> Answer:
+    """Return what a piece of evidence says: of a pack's own results, or of those that boards and packs come with.
+
+    Raises:
+        BadInputError: the evidence names an item, a row, a column, a claim or a statistic that does not exist.
+
+    """
+    where = _place(evidence, own)
+    if where is None:
+        return Answer(Verdict.missing, "", f"there is no {evidence.pack or evidence.board} here", own.roles.out, "")
+    folder, command, results = where
+    if isinstance(evidence, Compared):
+        return _compared(evidence, folder, command, results)
+    stored = folder / (DIAGNOSES if evidence.board else "") / evidence.model
+    if not stored.is_dir():
+        return Answer(Verdict.missing, evidence.model, "", folder, command)
+    if isinstance(evidence, Followed):
+        course = _course(load_trajectory(stored), evidence.split)
+        found = [moved(course.epochs, name, up=False) for name in evidence.falls]
+        found += [moved(course.epochs, name, up=True) for name in evidence.rises]
+        on = f"{evidence.model}, {_samples(course.data, course.data.n)}"
+        return Answer(together([one for one, _ in found]), on, "; ".join(text for _, text in found), folder, command)
+    diagnosis = load_diagnosis(stored)
+    verdict, result = claimed(evidence, diagnosis)
+    number = diagnosis.protocol.images_of.get(evidence.claim, diagnosis.protocol.images)
+    return Answer(verdict, f"{evidence.model}, {_samples(diagnosis.data, number)}", result, folder, command)
+
+
+def _place(evidence: Evidence, own: Results) -> tuple[Path, str, Results] | None:
+    """Return the folder of an item or board, the command that makes it, and its pack; None if they are not here."""
+    if evidence.board:
+        if evidence.board not in find("leaderboards"):
+            return None
+        return board_path(evidence.board).parent, f"rbk board render {evidence.board}", own
+    if evidence.pack:
+        if evidence.pack not in find("packs"):
+            return None
+        name, pack, items = load_pack(evidence.pack)
+        own = Results(items, Roles(name, pack, evidence.scale, pack_path(evidence.pack).parent, {}, {}))
+    if evidence.item not in own.items:
+        raise unknown_name(f"item (of {own.roles.name})", evidence.item, own.items)
+    return own.roles.out / evidence.item, f"{own.roles.command} --item {evidence.item}", own
+
+
+def _samples(data: DataInfo, number: int) -> str:
+    return f"{number} `{data.name}` {task_named(data.task).pages.samples} ({data.split})"
+
+
+def _course(found: Trajectory, split: str) -> Course:
+    for course in found.courses:
+        if course.data.split == split:
+            return course
+    raise unknown_name(f"split (of {found.name})", split, [course.data.split for course in found.courses])
+
+
+def _board(evidence: Compared, own: Results) -> tuple[Board, tuple[str, str]]:
+    """Return the board of the evidence, and the titles of its two rows."""
+    if evidence.board:
+        board, rows = load_board(evidence.board), (evidence.better, evidence.than)
+        titles = [row.title for row in board.spec.rows]
+        _require(rows, titles, f"row (of board {evidence.board})")
+        return board, rows
+    item = own.items[evidence.item]
+    if not isinstance(item, Table):
+        raise BadInputError(f"a comparison from the item {evidence.item}", expected="a table of a pack, or a board")
+    _require((evidence.better, evidence.than), item.arms, f"arm (of {evidence.item})")
+    return board_of(evidence.item, item, own.roles), (
+        own.roles.title(evidence.better),
+        own.roles.title(evidence.than),
+    )
+
+
+def _require(names: Sequence[str], known: Sequence[str], what: str) -> None:
+    for name in names:
+        if name not in known:
+            raise unknown_name(what, name, known)
+
+
+def _compared(evidence: Compared, folder: Path, command: str, own: Results) -> Answer:
+    board, rows = _board(evidence, own)
+    known = {column.title: column for column in board.spec.column}
+    _require(evidence.columns, list(known), f"column (of {board.name})")
+    columns = [known[title] for title in evidence.columns]
+    confidence = 1 - (1 - CONFIDENCE) / len(columns)
+    gains = [gain(board, *rows, column, confidence) for column in columns]
+    verdicts = [
+        _missing(board, rows, column) if one is None else better(one, evidence.by)
+        for column, one in zip(columns, gains, strict=True)
+    ]
+    result = _spelt(list(zip(columns, gains, strict=True)))
+    if not result and Verdict.undecided in verdicts:
+        result = "one training against several: a single one has no spread"
+    return Answer(together(verdicts), _on(board, rows, columns), result, folder, command)
+
+
+def _missing(board: Board, rows: tuple[str, str], column: Column) -> Verdict:
+    """Tell rows that were not measured from one training against several, which cannot be compared."""
+    here = all(board.trainings(row, column) for row in rows)
+    return Verdict.undecided if here else Verdict.missing
+
+
+def _on(board: Board, rows: tuple[str, str], columns: Sequence[Column]) -> str:
+    """Name the rows, with the number of their trainings, and the samples of the first column that was measured."""
+    names = [_counted(board, row, columns) for row in rows]
+    found = next((one for column in columns for cell in board.trainings(rows[0], column) for one in cell), None)
+    data = f"; {_samples(found.spec.data, found.spec.data.n)}" if found is not None else ""
+    return f"{names[0]} against {names[1]}{data}"
+
+
+def _counted(board: Board, row: str, columns: Sequence[Column]) -> str:
+    count = max(len(board.trainings(row, column)) for column in columns)
+    return f"{row} ({count} trainings)" if count > 1 else row
+
+
+def _spelt(found: Sequence[tuple[Column, Estimate | None]]) -> str:
+    """Write up to four gains in full; of more, how many are clear, and the largest gain and loss."""
+    known = [(column, one) for column, one in found if one is not None]
+    if not known:
+        return ""
+    texts = [_gain(column, one) for column, one in known]
+    if len(found) <= 4:
+        return "; ".join(texts) + ("" if len(known) == len(found) else f"; {len(found) - len(known)} not measured")
+    better, worse = sum(one.low > 0 for _, one in known), sum(one.high < 0 for _, one in known)
+    order = sorted(range(len(known)), key=lambda place: known[place][1].value)
+    return (
+        f"of {len(found)} columns, {better} clearly better, {worse} clearly worse, {len(found) - len(known)} not "
+        f"measured; from {texts[order[0]]} to {texts[order[-1]]}"
+    )
+
+
+def _gain(column: Column, found: Estimate) -> str:
+    unit = metric_for(column.metric).unit
+    interval = f"[{unit.change(found.low)}, {unit.change(found.high)}]"
+    return f"{column.title}: {unit.change(found.value)} {interval}{f' {unit.points}' if unit.points else ''}"

@@ -1,0 +1,75 @@
+"""The page of a paper's statements beside what was measured here; its verdicts are computed when it is written."""
+
+from collections import Counter
+from pathlib import Path
+
+from tabulate import tabulate
+
+from robustbench_kpca.files import write_atomic
+from robustbench_kpca.report.markdown import code, plain, prose
+from robustbench_kpca.reproduction.evidence import Answer, Results, answer
+from robustbench_kpca.reproduction.pages import STATEMENTS
+from robustbench_kpca.reproduction.statements import Statements
+from robustbench_kpca.reproduction.verdicts import Verdict
+from robustbench_kpca.web import render
+
+HEADS = ("Where", "The paper says", "Measured on", "Gain or value [interval]", "Verdict", "From")
+CLASSES = {
+    Verdict.agrees: "supported", Verdict.differs: "not-supported", Verdict.undecided: "not-testable",
+    Verdict.missing: "not-measured",
+}  # fmt: skip
+RULES = (
+    "The first row of a comparison is the one that the paper says is better; a gain above zero is for the better, also "
+    "where lower numbers are. Intervals are over the same samples, and over trainings where a row has several; of k "
+    "columns each has the confidence 1 − 0.05/k. Agrees: the whole interval is inside what the paper says (above zero, "
+    "or above its margin). Does not agree: it is outside, in one column at least. Not testable at this size: neither. "
+    "A column in which both rows are near nothing can show no margin. Claims about kernel PCA have the verdict of "
+    "their diagnosis, with its null. Most models here are far smaller than the paper's: a verdict is about the models "
+    "that it names."
+)
+
+
+def write_statements(statements: Statements, own: Results) -> Path:
+    """Write README.md and index.html into the folder `statements` of a pack's results; return the former's path."""
+    folder = own.roles.out / STATEMENTS
+    for name, text in pages(statements, own).items():
+        write_atomic(folder / name, text.encode())
+    return folder / "README.md"
+
+
+def pages(statements: Statements, own: Results) -> dict[str, str]:
+    """Return the texts of README.md and index.html."""
+    folder = own.roles.out / STATEMENTS
+    found = [(one, [answer(evidence, own) for evidence in one.evidence]) for one in statements.statement]
+    command = f"{own.roles.command} --statements"
+    counts = Counter(made.verdict for _, answers in found for made in answers)
+    untested = sum(bool(one.open) for one in statements.statement)
+    summary = ", ".join(f"{verdict}: {counts[verdict]}" for verdict in Verdict if counts[verdict])
+    summary = f"{len(found)} statements. Evidence: {summary}. Nothing here can test {untested} statements."
+    rows = []
+    for one, answers in found:
+        for place, made in enumerate(answers):
+            first = (prose(one.where), prose(one.says)) if place == 0 else ("", "")
+            rows.append((*first, prose(made.on), prose(made.result), _strong(made.verdict), _source(made, folder)))
+        if one.open:
+            rows.append((prose(one.where), prose(one.says), "", prose(one.open), "–", ""))
+    text = [f"# {plain(statements.title)}", "", statements.intro.strip(), "", summary, ""]
+    text += [tabulate(rows, HEADS, tablefmt="pipe"), "", RULES, "", f"Made by {code(command)}.", ""]
+    page = render(
+        "statements.html.j2", "reproduction", title=statements.title, intro=statements.intro.replace("`", ""),
+        summary=summary, found=found, heads=HEADS, rules=RULES, command=command, folder=folder,
+        classes=CLASSES,
+    )  # fmt: skip
+    return {"README.md": "\n".join(text), "index.html": page}
+
+
+def _strong(verdict: Verdict) -> str:
+    return f"**{verdict}**" if verdict in (Verdict.agrees, Verdict.differs) else str(verdict)
+
+
+def _source(made: Answer, folder: Path) -> str:
+    if not made.command:
+        return ""
+    name = made.folder.name
+    shown = f"[{plain(name)}]({made.link(folder)}/README.md)" if (made.folder / "README.md").is_file() else plain(name)
+    return f"{shown}: {code(made.command)}"

@@ -1,0 +1,50 @@
+"""The time that a training has taken, in `NAME.spent.json` beside its weights: written after every epoch."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import write_atomic
+from robustbench_kpca.strict import STRICT, validate_json
+
+
+class Spent(BaseModel):
+    """Seconds on the clock and of the processor, of so many epochs: also those that were lost and trained again."""
+
+    model_config = STRICT
+    epochs: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+
+def spent_file(weights: Path) -> Path:
+    """Return where the time of a training is written."""
+    return weights.with_name(f"{weights.name.removesuffix('.safetensors')}.spent.json")
+
+
+def read_spent(weights: Path) -> Spent | None:
+    """Return the time that a training took; None where it is not written."""
+    path = spent_file(weights)
+    try:
+        return validate_json(Spent, path.read_bytes(), str(path)) if path.is_file() else None
+    except BadInputError:
+        return None
+
+
+@contextmanager
+def timed(weights: Path, *, write: bool) -> Iterator[None]:
+    """Add the time of one epoch, if `write`."""
+    started, cpu = time.perf_counter(), time.process_time()
+    yield
+    before = read_spent(weights) or Spent()
+    after = Spent(
+        epochs=before.epochs + 1,
+        seconds=round(before.seconds + time.perf_counter() - started, 3),
+        cpu_seconds=round(before.cpu_seconds + time.process_time() - cpu, 3),
+    )
+    if write:
+        write_atomic(spent_file(weights), after.model_dump_json().encode())

@@ -1,0 +1,173 @@
+"""Faults of disk, clock and data, and two runs at once: a correct result, or one line and nothing half-written."""
+
+import errno
+import multiprocessing
+import random
+import resource
+import time
+from contextlib import contextmanager
+from multiprocessing import forkserver
+from pathlib import Path
+
+import pytest
+import torch
+from test_kills import begin, content, evaluation, training
+
+from robustbench_kpca import evaluate, load_data
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.data.samples import ArraySamples
+from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.evaluation.shards import SUFFIX
+from robustbench_kpca.evaluation.unfinished import unfinished
+
+ATTACK = {"protocol": "pgd20-linf-4_255", "steps": 5, "batch_size": 4, "audit": False}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_data("digits", limit=24).in_order()
+
+
+def run(toy, digits, out, processes=2, **asked):
+    return evaluate(f"{toy}/toy.py:build", digits, out=out, processes=processes, **{**ATTACK, **asked})
+
+
+def shards(folder):
+    return sorted(folder.rglob(f"*{SUFFIX}"))
+
+
+def hidden(folder):
+    return [path for path in folder.rglob(".*") if path.is_file()]
+
+
+class Hanging(ArraySamples):
+    """In other processes than the first, one image is never decoded."""
+
+    def image(self, index):
+        if self.ids[index].endswith("13") and multiprocessing.current_process().name.startswith("evaluation-"):
+            time.sleep(1000)
+        return super().image(index)
+
+
+@pytest.mark.slow
+def test_an_image_that_hangs_the_decoder_is_noticed(toy, digits, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("robustbench_kpca.evaluation.schedule.PAUSES", (0.01,))
+    images = [digits.image(number) for number in range(24)]
+    data = Hanging(images, list(digits.labels), name="digits", split="test", ids=[f"{n:02d}" for n in range(24)],
+                   classes=10)  # fmt: skip
+    with pytest.raises(EvaluationError, match=r"samples 12 to 15: .*finished no batch for 0.1 minutes and was ended"):
+        run(toy, data, tmp_path, stall_minutes=0.1)
+    assert len(shards(tmp_path)) == 5
+    assert not list(tmp_path.glob("*.json"))
+    [one] = unfinished(tmp_path)
+    assert list(one.failed) == [shard for shard in one.failed if shard.startswith("00000012")]
+    assert not multiprocessing.active_children(), "none of them is left"
+
+
+@contextmanager
+def full_disk(most):
+    """No file of this process may grow beyond so many bytes; the server that starts others is not limited."""
+    forkserver.ensure_running()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_full_disk_is_one_line_and_what_is_finished_is_kept(processes, toy, digits, tmp_path):
+    run(toy, digits, tmp_path / "plain", 1)
+    out = tmp_path / "out"
+    out.mkdir()
+    with full_disk(250), pytest.raises(EvaluationError, match=r"cannot write .*File too large.*free disk space"):
+        run(toy, digits, out, processes)
+    assert [path for path in hidden(out) if path.name.endswith(".tmp")] == []
+    assert not list(out.glob("*.record.json"))
+    run(toy, digits, out, processes)
+    assert content(out) == content(tmp_path / "plain")
+
+
+def test_a_folder_that_becomes_read_only_is_one_line(toy, digits, tmp_path, monkeypatch):
+    run(toy, digits, tmp_path / "plain", 1)
+    out, real = tmp_path / "out", Path.replace
+
+    def replace(path, target):
+        if str(target).endswith(SUFFIX) and len(shards(out)) == 2:
+            raise OSError(errno.EROFS, "Read-only file system")
+        return real(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", replace)
+        with pytest.raises(BadInputError, match=r"cannot write to folder .*Read-only file system"):
+            run(toy, digits, out)
+    assert len(shards(out)) == 2
+    assert not list(out.rglob("*.tmp"))
+    run(toy, digits, out)
+    assert content(out) == content(tmp_path / "plain")
+
+
+def test_damaged_shards_are_made_again(toy, digits, tmp_path):
+    """Cut, altered in one bit, emptied, or in the place of another."""
+    run(toy, digits, tmp_path / "plain", 1)
+    out = tmp_path / "out"
+    torch.save(digits.form.tensor(digits.image(23)), toy / "poison.pt")
+    with pytest.raises(EvaluationError):
+        run(toy, digits, out)
+    (toy / "poison.pt").unlink()
+    cut, altered, emptied, other, whole = shards(out)
+    cut.write_bytes(cut.read_bytes()[:-1])
+    bits = bytearray(altered.read_bytes())
+    bits[len(bits) // 2] ^= 1
+    altered.write_bytes(bits)
+    emptied.write_bytes(b"")
+    other.write_bytes(whole.read_bytes())
+    run(toy, digits, out)
+    assert content(out) == content(tmp_path / "plain")
+
+
+def test_clocks_that_jump_change_nothing(toy, digits, tmp_path, monkeypatch):
+    """Those of this process and of the others: back and forth by months, at every look."""
+    run(toy, digits, tmp_path / "plain", 1)
+    out, drawn, real = tmp_path / "out", random.Random(0), time.time
+    monkeypatch.setattr(time, "time", lambda: real() + drawn.uniform(-1e7, 1e7))
+    (toy / "clock").touch()
+    torch.save(digits.form.tensor(digits.image(13)), toy / "poison.pt")
+    with pytest.raises(EvaluationError, match="samples 12 to 15"):
+        run(toy, digits, out)
+    (toy / "poison.pt").unlink()
+    marks = {path: path.stat().st_mtime_ns for path in shards(out)}
+    assert len(marks) == 5
+    assert main(["clean", str(out)]) == 0
+    assert {path: path.stat().st_mtime_ns for path in shards(out)} == marks
+    assert main(["status", str(out)]) == 0
+    run(toy, digits, out)
+    assert content(out) == content(tmp_path / "plain")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_two_runs_at_once_make_one_record(count, toy, tmp_path):
+    """One makes the record; the other is refused, or comes late and finds it."""
+    asked = [evaluation("attack", toy, 0, tmp_path / name / "runs", count) for name in ("plain", "out")]
+    assert main(asked[0]) == 0
+    (toy / "slow").touch()
+    both = [begin(asked[1], tmp_path / f"said{number}") for number in (1, 2)]
+    for process in both:
+        process.join()
+    said = "".join((tmp_path / f"said{number}").read_text() for number in (1, 2))
+    codes = sorted(process.exitcode for process in both)
+    assert codes in ([0, 0], [0, 2]), said
+    assert ("another process is writing" in said) == (2 in codes)
+    assert content(tmp_path / "out") == content(tmp_path / "plain")
+
+
+@pytest.mark.slow
+def test_two_trainings_at_once_make_one(recipe, tmp_path):
+    assert main(training(recipe, 0, tmp_path / "plain")) == 0
+    both = [begin(training(recipe, 0, tmp_path / "out"), tmp_path / f"said{number}") for number in (1, 2)]
+    for process in both:
+        process.join()
+    said = "".join((tmp_path / f"said{number}").read_text() for number in (1, 2))
+    assert sorted(process.exitcode for process in both) in ([0, 0], [0, 2]), said
+    assert content(tmp_path / "out") == content(tmp_path / "plain")

@@ -1,0 +1,125 @@
+"""Workers and machines of a real Ray cluster are lost: the outcomes are those of one process (docs/reliability.md)."""
+
+import time
+from collections import Counter
+
+import pytest
+import torch
+
+from robustbench_kpca import evaluate, load_data
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.evaluation.shard_run import ShardRun
+from robustbench_kpca.evaluation.unfinished import unfinished
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray leaves files open
+ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'robustbench-kpca[ray]'")
+ATTACK = {"protocol": "pgd20-linf-4_255", "steps": 5, "batch_size": 4, "audit": False}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Several raylets on this machine; the first has no workers."""
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    made.add_node(num_cpus=1)
+    yield made
+    made.shutdown()
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_data("digits", limit=24).in_order()
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """How often each shard was finished, and failed."""
+    counted = {"finished": Counter(), "failed": Counter()}
+    for name, counter in counted.items():
+        plain = getattr(ShardRun, name)
+        monkeypatch.setattr(
+            ShardRun, name, lambda self, shard, *rest, plain=plain, counter=counter: (
+                counter.update([shard.first]), plain(self, shard, *rest)
+            ),
+        )  # fmt: skip
+    return counted
+
+
+def tables(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("*.outcomes.csv.gz")}
+
+
+def run(toy, digits, out, **how):
+    return evaluate(f"{toy}/toy.py:build", digits, out=out, **ATTACK | how)
+
+
+def test_a_machine_that_is_lost_loses_no_more_than_one_shard_a_worker(cluster, toy, digits, tmp_path, made):
+    one = run(toy, digits, tmp_path / "plain")
+    nodes = [cluster.add_node(num_cpus=1), cluster.add_node(num_cpus=1)]
+    (toy / "slow").touch()
+    (toy / "kill-9").touch()  # a worker, besides
+
+    def lose(done, total, **news):
+        if done and nodes:
+            cluster.remove_node(nodes.pop(), allow_graceful=False)
+            nodes.clear()
+
+    other = run(toy, digits, tmp_path / "out", executor=f"ray:{cluster.address}", processes=3, progress=lose)
+    assert not nodes
+    assert not (toy / "kill-9").exists()
+    assert tables(tmp_path / "plain") == tables(tmp_path / "out")
+    left = {"created", "seconds"}
+    assert one.model_dump(exclude=left) == other.model_dump(exclude=left)
+    assert made["finished"] == Counter(dict.fromkeys(range(0, 24, 4), 1)), "nothing was made twice"
+    assert 1 <= made["failed"].total() <= 2, "one worker was killed, one lost its machine"
+    assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
+
+
+def test_an_interrupted_run_leaves_journals_and_goes_on(cluster, toy, digits, tmp_path, made):
+    run(toy, digits, tmp_path / "plain", steps=60)
+    (toy / "slow").touch()  # a shard takes some seconds
+
+    def interrupt(done, total, **news):
+        finished, *_, busy, _ = news["stage"].split()
+        if int(finished) >= 2 and int(busy):
+            raise KeyboardInterrupt
+
+    how = {"executor": f"ray:{cluster.address}", "steps": 60}
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run(toy, digits, tmp_path / "out", progress=interrupt, **how)
+    assert time.monotonic() - started < 60
+    [left] = unfinished(tmp_path / "out")
+    assert left.done >= 2
+    assert list(left.folder.glob("*.partial")), "the journal of the shard that was being made"
+    (toy / "slow").unlink()
+    run(toy, digits, tmp_path / "out", **how)
+    assert set(made["finished"].values()) == {1}, "finished shards were kept"
+    assert tables(tmp_path / "plain") == tables(tmp_path / "out")
+
+
+def test_a_poisoned_shard_is_given_up_and_the_others_are_kept(cluster, toy, digits, tmp_path):
+    torch.save(digits.form.tensor(digits.image(13)), toy / "poison.pt")
+    with pytest.raises(EvaluationError, match=r"1 of 6 shards .*samples 12 to 15: its process was lost"):
+        run(toy, digits, tmp_path, executor=f"ray:{cluster.address}")
+    assert not list(tmp_path.glob("*.json")), "no record"
+    assert unfinished(tmp_path)[0].done == 5
+
+
+def test_a_cluster_without_gpus_is_refused_for_cuda(cluster, monkeypatch):
+    from robustbench_kpca.evaluation.ray_cluster import RayCluster
+
+    with pytest.raises(BadInputError, match="has no GPU"), RayCluster(None, cluster.address, on_gpu=True):
+        pass
+    assert not ray.is_initialized()
+
+
+def test_a_cluster_is_started_for_the_run_and_ended(toy, tmp_path):
+    asked = ["-m", f"{toy}/toy.py:build", "--data", "digits", "--limit", "24", "--batch-size", "4", "--device", "cpu"]
+    asked = ["eval", *asked, "-p", "noise-blur-contrast", "--set", 'corruptions=["contrast"]', "-q"]
+    assert main([*asked, "-o", str(tmp_path / "plain")]) == 0
+    assert main([*asked, "-o", str(tmp_path / "out"), "--executor", "ray", "--processes", "2"]) == 0
+    assert tables(tmp_path / "plain") == tables(tmp_path / "out")
+    assert not ray.is_initialized()

@@ -1,0 +1,124 @@
+"""The two sentences under a board's title, on records whose answers are known."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.metrics import metric_for
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.report.answers import answer
+from robustbench_kpca.report.board import Board, Run
+from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
+from robustbench_kpca.report.power import detectable, power_of
+
+N = 400
+ASKED = Question(subject="RPC", baseline="Plain", ablation="Identity", column="PGD")
+COLUMN = Column(title="PGD", protocol="pgd20-linf-1_255", metric="robust_accuracy", data="d", split="test")
+
+
+def audit(*flags):
+    checks = [SimpleNamespace(name=name) for name in flags]
+    return SimpleNamespace(flags=checks, checks=checks, plan=SimpleNamespace(level="full"))
+
+
+def record(right, found):
+    """A record of an attack that leaves the images `right`."""
+    columns = {"sample": np.array([f"s{i}" for i in range(N)], object), "label": np.zeros(N, np.int64)}
+    columns |= {"broken_by": np.where(right, "", "pgd").astype(object)}
+    outcomes = Outcomes("classification", "attack", columns)
+    metric = metric_for("robust_accuracy")
+    return SimpleNamespace(
+        kind="attack", audit=found, outcomes=outcomes, metrics={metric.name: metric.estimate(outcomes)},
+        outcomes_file=SimpleNamespace(sha256=outcomes.digest()),
+    )  # fmt: skip
+
+
+def board(shares, seeds=3, spread=0.01, flags=(), audited=True):
+    """Rows whose trainings have about these shares of the same images right; harder images are lost first."""
+    rng = np.random.default_rng(0)
+    hard = rng.permutation(N) / N
+    rows = [Row(title=title, models=tuple(f"{title}-s{k}" for k in range(seeds))) for title in shares]
+    spec = BoardSpec(title="t", intro="", data="d", split="test", seed=0, row=tuple(rows), rank_by="PGD",
+                     column=(COLUMN,), question=(ASKED,))  # fmt: skip
+    runs = []
+    for row in rows:
+        for place, model in enumerate(row.models):
+            share = shares[row.title] + spread * (place - (seeds - 1) / 2)
+            right = hard + rng.normal(0, 0.02, N) < share
+            found = audit(*(flags if row.title == "RPC" else ())) if audited else None
+            runs.append(Run(model, spec.needed(COLUMN)[0], "ready", record(right, found)))
+    return Board("b", spec, tuple(runs), "remake", "plan")
+
+
+def test_it_helps_and_identity_does_not():
+    first, second = answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}), ASKED)
+    assert first.startswith("PGD: RPC reaches 5")
+    assert "and Plain 3" in first
+    assert "(3 and 3 trainings, 400 samples)" in first
+    assert "points more (p = " in first
+    assert first.endswith(": it helps.")
+    assert "clearly worse than RPC" in second
+    assert second.endswith("no audit of RPC raises a flag that its gradients hide anything.")
+
+
+def test_it_harms_and_identity_does_better():
+    first, second = answer(board({"Plain": 0.6, "RPC": 0.3, "Identity": 0.6}), ASKED)
+    assert first.endswith(": it harms.")
+    assert "points less" in first
+    assert "clearly better than RPC" in second
+
+
+def test_small_differences_cannot_be_told_and_the_page_says_which_could():
+    made = board({"Plain": 0.40, "RPC": 0.41, "Identity": 0.41}, spread=0.04)
+    first, second = answer(made, ASKED)
+    assert "whether it helps cannot be told with these seeds (p = " in first
+    assert "points would have been found with 80 %)" in first
+    assert "whether it does the same cannot be told with these seeds" in second
+    least = detectable(made, COLUMN)
+    assert (least.trainings, least.samples) == (3, N)
+    assert 0.05 < least.difference < 0.3
+    assert f"PGD: {100 * least.difference:.1f} (3 trainings a row, 400 samples)" in power_of(made)
+
+
+def test_one_training_tells_nothing_however_large_the_difference():
+    first, second = answer(board({"Plain": 0.1, "RPC": 0.9, "Identity": 0.1}, seeds=1), ASKED)
+    assert first.endswith("whether it helps cannot be told with these seeds (one training has no spread).")
+    assert "(one training has no spread)" in second
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"flags": ("gradients", "scale")}, "audits of RPC raise flags (gradients, scale), so its gradients may hide"),
+        ({"audited": False}, "RPC was not audited throughout, so whether its gradients hide anything is not known"),
+    ],
+)
+def test_what_audits_say(how, said):
+    assert said in answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}, **how), ASKED)[1]
+
+
+def test_rows_of_several_trainings_share_a_rank_where_their_spread_does_not_tell_them_apart():
+    clear = board({"Plain": 0.30, "RPC": 0.50, "Identity": 0.31})
+    assert clear.ranks == {"RPC": 1, "Identity": 2, "Plain": 2}
+    assert set(board({"Plain": 0.40, "RPC": 0.42, "Identity": 0.41}, spread=0.05).ranks.values()) == {1}
+    mixed = [run for run in clear.runs if run.model not in ("RPC-s1", "RPC-s2")]
+    alone = Board("b", clear.spec, tuple(mixed), "", "")
+    assert alone.ranks["Plain"] == 1, "one training is not compared with three, however large the difference"
+
+
+def test_rows_without_records():
+    made = board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3})
+    only = [run for run in made.runs if run.model.startswith("Plain")]
+    first, second = answer(Board("b", made.spec, tuple(only), "", ""), ASKED)
+    assert first == "Whether RPC helps cannot be told: it or Plain has no PGD."
+    assert second.startswith("Identity, its twin without the method, was not evaluated; RPC was not audited")
+
+
+@pytest.mark.parametrize(("field", "value"), [("subject", "Nobody"), ("column", "Nothing")])
+def test_questions_about_what_is_not_there(field, value):
+    spec = board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}).spec
+    asked = spec.question[0].model_dump() | {field: value}
+    with pytest.raises(BadInputError, match=f"question about '{value}'"):
+        BoardSpec(**(spec.model_dump() | {"question": (asked,)}))

@@ -1,0 +1,140 @@
+"""What `rbk status` tells of unfinished records, and what `rbk clean` deletes; none of it needs torch."""
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.evaluation import shard_folder
+from robustbench_kpca.evaluation.shard_folder import (
+    Running,
+    State,
+    folder_of,
+    lock_of,
+    next_attempt,
+    read_state,
+    state_of,
+    tidy,
+    told_alone,
+    write_state,
+)
+from robustbench_kpca.evaluation.unfinished import delete, leftovers
+from robustbench_kpca.lock import locked
+from robustbench_kpca.owner import place
+
+STATE = State("vit", "digits test", "clean", 40, 4)
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def test_states_survive_a_round_trip_and_damage_is_no_state(tmp_path):
+    state = replace(STATE, running={"a": Running("node", 3, "now", 1, 2, 0.5)}, failed={"b": "why"}, left=3.0)
+    write_state(tmp_path, state)
+    assert replace(read_state(tmp_path / "state.json"), told="") == state
+    for damage in ("", "{", "[]", '{"running": 3}', '{"running": {"a": 1}}', '{"running": {}, "model": "x"}'):
+        (tmp_path / "state.json").write_text(damage)
+        assert read_state(tmp_path / "state.json") is None
+    write_state(tmp_path / "gone", state)
+    assert not (tmp_path / "gone").exists(), "of a finished record nothing is written"
+
+
+def test_status_tells_of_workers_and_of_processes_alone(tmp_path, capsys, clock, monkeypatch):
+    folder = folder_of(tmp_path, "vit.clean", "0123456789")
+    folder.mkdir()
+    running = {"00000000-00000010-ab.shard": Running("node7", 33, "2025-01-01T00:00:00+00:00", 4, 10, 2.0)}
+    write_state(folder, replace(STATE, running=running, done=14, rows=40, left=130.0, measured=1))
+    (folder / "00000010-00000020-ab.shard").touch()
+    tell = told_alone(None, tmp_path, {"cnn.clean": replace(STATE, model="cnn", shards=0)}, clock)
+    tell(2, 40)
+    assert not state_of(tmp_path, "cnn.clean").exists(), "short work leaves no trace"
+    clock.now += shard_folder.EVERY
+    tell(10, 40)
+    with locked(lock_of(tmp_path, "vit.clean"), wait=False), locked(lock_of(tmp_path, "cnn.clean"), wait=False):
+        assert main(["status", str(tmp_path)]) == 0
+        shown = capsys.readouterr().out.splitlines()
+        assert main(["status", str(tmp_path), "--json"]) == 0
+        found = {one["record"]: one for one in json.loads(capsys.readouterr().out)["unfinished"]}
+        assert not leftovers(tmp_path, everything=True)
+    alone, sharded = (next(line for line in shown if line.startswith(name)).split() for name in ("cnn ", "vit "))
+    assert sharded == "vit digits test clean 35 % 1 1 2 0 130 s running".replace("130 s", "2 min").split()
+    assert alone == ["cnn", "digits", "test", "clean", "25", "%", "-", "-", "-", "-", "8", "s", "running"]
+    worker = next(line for line in shown if "node7 33" in line)
+    assert worker.split()[-2:] == ["4/10", "2"]
+    assert found["vit.clean"]["seconds_left"] == 130
+    assert found["cnn.clean"]["running"]["all samples"]["per_second"] == 4
+    assert found["cnn.clean"]["running"]["all samples"]["pid"] == os.getpid()
+    assert main(["status", str(tmp_path)]) == 0
+    assert [line.split()[-2:] for line in capsys.readouterr().out.splitlines()[1:]] == [["-", "stopped"]] * 2
+
+
+def test_a_later_attempt_counts_whatever_the_clock_says(tmp_path):
+    """The shards of another environment are stale; which attempt was the last is counted, not dated."""
+    first, later = (folder_of(tmp_path, "vit.clean", key) for key in ("a" * 10, "b" * 10))
+    for folder in (first, later):
+        attempt = next_attempt(folder)
+        folder.mkdir()
+        write_state(folder, replace(STATE, attempt=attempt))
+    os.utime(first, (2**32, 2**32))
+    os.utime(later, (0, 0))
+    assert [one.folder for one in leftovers(tmp_path)] == [first]
+    assert next_attempt(first) == 3
+
+
+def test_clean_deletes_what_killed_processes_left(tmp_path, capsys):
+    folder = tmp_path / "deep"
+    folder.mkdir()
+    dead = json.dumps({"token": "0", "since": "", "owner": {"host": "", "place": place(), "pid": 999999999}})
+    (folder / ".a.lock").write_text(dead + "\n000000000000\n")
+    (folder / ".a.lock.00112233").write_text(dead)
+    (folder / f".rbk-{place()}-999999999-1.tmp").touch()
+    kept = [folder / f".rbk-{place()}-{os.getpid()}-1.tmp", folder / ".a.partial", folder / "notes.lock"]
+    for path in kept:
+        path.touch()
+    assert main(["clean", str(tmp_path), "--dry-run"]) == 0
+    assert len(list(folder.iterdir())) == 6
+    assert capsys.readouterr().err.count("would delete") == 3
+    assert main(["clean", str(tmp_path)]) == 0
+    assert sorted(folder.iterdir()) == sorted(kept)
+    assert main(["clean", str(tmp_path), "--all"]) == 0
+    assert not (folder / ".a.partial").exists()
+
+
+def test_what_was_left_beside_a_finished_record_goes(tmp_path):
+    """The process was killed between its record and its tidying up; other records are left alone."""
+    dead = {"token": "0", "since": "", "owner": {"host": "", "place": place(), "pid": 999999999}}
+    folder, other = (folder_of(tmp_path, stem, "0123456789") for stem in ("vit.clean", "vit.clean.more"))
+    kept = [tmp_path / "vit.clean.record.json", tmp_path / ".vit.clean.more.partial", other]
+    for path in (folder, other):
+        path.mkdir()
+    lock_of(tmp_path, "vit.clean").write_text(json.dumps(dead))
+    for path in (*kept[:2], state_of(tmp_path, "vit.clean"), tmp_path / ".vit.clean.partial.images"):
+        path.touch()
+    with locked(lock_of(tmp_path, "vit.clean"), wait=False):
+        tidy(tmp_path, "vit.clean")
+        assert folder.exists(), "somebody works on it again"
+    tidy(tmp_path, "vit.clean")
+    assert sorted(tmp_path.iterdir()) == sorted(kept)
+
+
+def test_what_has_been_taken_up_again_is_not_deleted(tmp_path):
+    folder = folder_of(tmp_path, "vit.clean", "0123456789")
+    folder.mkdir()
+    write_state(folder, STATE)
+    [found] = leftovers(tmp_path, everything=True)
+    with locked(lock_of(tmp_path, "vit.clean"), wait=False):
+        assert not delete(found)
+    assert folder.exists()
+    assert delete(found)
+    assert not folder.exists()
