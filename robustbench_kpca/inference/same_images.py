@@ -1,6 +1,7 @@
 """Gradients of several losses at the same images: they share batches or, where those are full, one forward pass."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -53,7 +54,7 @@ def _from_one_graph(runner: "Runner", x: Images, losses: Sequence[Loss]) -> Iter
     """Go back through one graph for every loss; where that fails, or would differ, go through a new one."""
     graph = _attempt(runner, lambda: runner.graph(x))
     for number, loss in enumerate(losses):
-        found = None if graph is None else _attempt(runner, lambda one=graph, loss=loss: runner.through(*one, loss))
+        found = None if graph is None else _attempt(runner, partial(runner.through, *graph, loss))
         if found is None:
             graph = None
             yield runner.gradient(x, loss)
