@@ -60,7 +60,7 @@ EXAMPLES = {
     "launch slurm": (
         "rbk launch slurm --nodes 4 --gpus-per-node 8 --time 24:00:00 -- eval -m vit_digits -p clean -o runs",
         "rbk launch slurm --gpus-per-node 2 --sbatch partition=gpu -o job.sbatch -- train symvit_digits -o runs",
-        "rbk launch slurm --gpus-per-node 0 --cpus-per-node 32 --venv /home/me/venv -- eval -m vit_digits -p clean",
+        "rbk launch slurm --gpus-per-node 0 --cpus-per-node 32 --venv /opt/venv -- eval -m vit_digits -p clean",
     ),
     "launch kubernetes": (
         "rbk launch kubernetes --image me/rbk:1.0 --claim results:/results -- eval -m vit_digits -p clean -o runs",

@@ -66,7 +66,8 @@ class RunOptions:
     def __post_init__(self) -> None:
         for name, value in (("seed", self.seed), ("batch_size", self.batch_size), ("processes", self.processes)):
             least, most = LIMITS[name]
-            if value is not None and (type(value) is not int or not least <= value <= most):
+            chosen_here = value is None and name != "seed"
+            if not chosen_here and (type(value) is not int or not least <= value <= most):
                 raise BadInputError(f"{name} = {value!r}", expected=f"an integer from {least} to {most:,}")
         if not 0 <= self.stall_minutes < math.inf:
             raise BadInputError(f"stall_minutes = {self.stall_minutes}", expected="a number of minutes, or 0 for never")

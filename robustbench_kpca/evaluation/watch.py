@@ -94,6 +94,8 @@ class Watch:
 
     def _stage(self) -> str:
         pools = self.engine.pools
+        if not pools:  # a protocol without attacks, such as `teo2024-cut-off`
+            return "clean"
         name = pools[self.at].name
         below = f"eps {self.engine.threat.eps:.4g} " if self.engine.scenario.below else ""
         return below + (f"{name} ({self.at + 1} of {len(pools)})" if len(pools) > 1 else name)

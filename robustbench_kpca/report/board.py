@@ -86,7 +86,7 @@ class Board:
 
     def estimate_of(self, model: str, column: Column) -> Estimate | None:
         """Return the number of one model of a row."""
-        return self._number(column, [records] if (records := self.records(model, column)) else [])
+        return self._single[model, column.title]
 
     def clear_winner(self, column: Column) -> str | None:
         """Return the row that is better than every other in this column beyond chance, or None.
@@ -183,6 +183,18 @@ class Board:
         return {
             (title, column.title): self._number(column, self.trainings(title, column))
             for title in self._rows
+            for column in self.spec.column
+        }
+
+    @cached_property
+    def _single(self) -> dict[tuple[str, str], Estimate | None]:
+        """The numbers of single models; a row of one model has its number."""
+        return {
+            (model, column.title): self._estimates[row.title, column.title]
+            if len(row.models) == 1
+            else self._number(column, [records] if (records := self.records(model, column)) else [])
+            for row in self.spec.rows
+            for model in row.models
             for column in self.spec.column
         }
 

@@ -63,11 +63,12 @@ def run(planned: Sequence[Planned], roles: Roles, settings: Settings, reporter: 
         if unit[0].state != "open":
             after += unit
             continue
-        needed = [one.step.model.training for one in unit]
-        untrained = [one.name for one in needed if one is not None and not roles.weights(one).is_file()]
-        if untrained and not (settings.train and isinstance(unit[0].step, Train)):
-            after += [replace(one, state="absent", why=f"{untrained[0]} is not trained") for one in unit]
-            continue
+        if not (settings.train and isinstance(unit[0].step, Train)):
+            untrained = [one for one in unit if not _is_trained(one, roles)]
+            after += [replace(one, state="absent", why=f"{one.step.model.name} is not trained") for one in untrained]
+            unit = [one for one in unit if one not in untrained]
+            if not unit:
+                continue
         if settings.budget is not None:
             wanted = sum(estimator.seconds(one.step) or 0.0 for one in unit)
             if time.perf_counter() - started + wanted > settings.budget:
@@ -79,6 +80,11 @@ def run(planned: Sequence[Planned], roles: Roles, settings: Settings, reporter: 
         except BenchmarkError as error:
             after += [replace(one, state="failed", why=str(error)) for one in unit]
     return after
+
+
+def _is_trained(planned: Planned, roles: Roles) -> bool:
+    training = planned.step.model.training
+    return training is None or roles.weights(training).is_file()
 
 
 def _units(planned: Sequence[Planned], *, one_by_one: bool) -> list[list[Planned]]:

@@ -114,11 +114,12 @@ class Planned:
 def plan(items: Mapping[str, Item], roles: Roles) -> list[Planned]:
     """Return every step once: of the first seed of every arm before the second; trainings before what needs them."""
     found: dict[Step, Planned] = {}
-    places: dict[str, int] = {}
+    arms = (arm for item in items.values() if not isinstance(item, Open) for arm in item.arms)
+    places = {arm: place for place, arm in enumerate(dict.fromkeys(arms))}
     for name, item in items.items():
         for planned in _steps(name, item, roles):
             known = found.get(planned.step)
-            turn, place = getattr(item, "turn", 0), places.setdefault(planned.step.model.arm, len(places))
+            turn, place = getattr(item, "turn", 0), places[planned.step.model.arm]
             found[planned.step] = (
                 replace(planned, turn=turn, place=place)
                 if known is None

@@ -39,7 +39,14 @@ class Toy(nn.Module):
         self.passes += 1
         if OTHER:
             self.fail(x)
+        elif self.passes > 9 and (HERE / "kill-rank-1").exists():
+            self.wait()
         return (2 * x.flatten(1) @ self.means.T - self.means.square().sum(1)) / 50
+
+    def wait(self):
+        end = time.monotonic() + 60  # the other rank has work, however late it begins
+        while not (HERE / "killed").exists() and time.monotonic() < end:
+            time.sleep(0.05)
 
     def fail(self, x):
         if (HERE / "slow").exists():
@@ -50,6 +57,7 @@ class Toy(nn.Module):
             (HERE / f"kill-{self.passes}").unlink(missing_ok=True)
             os.kill(os.getpid(), signal.SIGKILL)
         if (HERE / f"kill-rank-{RANK}").exists() and self.passes > 9:
+            (HERE / "killed").touch()
             os.kill(os.getpid(), signal.SIGKILL)
         if (HERE / f"full-{self.passes}").exists():
             (HERE / f"full-{self.passes}").unlink(missing_ok=True)

@@ -147,7 +147,7 @@ def test_images_of_different_sizes_are_refused_and_nothing_stays(tmp_path):
     samples = Odd(images, [0, 0, 0], name="odd", split="all", ids=["a", "b", "c"], classes=1)
     with pytest.raises(BadInputError, match=r"'c' .*'a'"):
         cached(samples, tmp_path / "cache")
-    assert [path.name for path in (tmp_path / "cache").iterdir() if not path.name.startswith(".")] == []
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file() and not path.name.startswith(".")] == []
 
 
 def test_float_images_are_refused(tmp_path):

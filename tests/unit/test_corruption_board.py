@@ -123,7 +123,7 @@ def test_a_reference_without_record_leaves_its_column_empty(records, tmp_path):
 def test_pages_show_grids_curves_chance_and_how_pictures_were_made(records, tmp_path):
     board = board_of(records, tmp_path)
     page, text = html(board), markdown(board)
-    assert page.count("<details>") == 3, "two severities and the runs"
+    assert page.count("<details>") == 4, "two severities, the power and the runs"
     assert page.count("<svg") == 1
     assert page.count('class="heat"') == 3, "the mean and two severities, both models in each"
     assert 'aria-sort="ascending"' in page

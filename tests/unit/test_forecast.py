@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca.attack_loop.forecast import BACKWARD, Forecast, Seen, StageCost
+from robustbench_kpca.evaluation import watch
 
 KEPT = 0.03  # share of the proposals of Square that are kept
 
@@ -148,6 +150,16 @@ def test_the_time_left_of_a_recorded_run():
 
 def test_nothing_is_foretold_before_the_first_step():
     assert Forecast([PGD], 64, stops=True).seconds([], 100) is None
+
+
+def test_a_protocol_without_attacks_reports_too(monkeypatch):
+    monkeypatch.setattr(watch, "EVERY", 0.0)
+    told = []
+    evaluate(
+        load_model("vit_digits"), load_data("digits", limit=4), protocol="teo2024-cut-off", audit=False,
+        progress=lambda done, total, **news: told.append(news["stage"]),
+    )  # fmt: skip
+    assert set(told) == {"clean"}
 
 
 def test_where_broken_samples_stay_every_pass_is_counted():

@@ -9,20 +9,15 @@ from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.diagnostics.epochs import EpochTerms
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.protocols import presets
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.reproduction.evidence import Results, answer
 from robustbench_kpca.reproduction.pack import load_pack
 from robustbench_kpca.reproduction.roles import Roles
-from robustbench_kpca.reproduction.statements import Claimed, Compared, Statement, load_statements
-from robustbench_kpca.reproduction.statements_page import pages
+from robustbench_kpca.reproduction.statements import Claimed, Compared, Statement
 from robustbench_kpca.reproduction.verdicts import Verdict, better, judge, moved, together
 from robustbench_kpca.strict import validate
 
 ROOT = Path(__file__).parents[2]
-WITH = [name for name, path in presets.find("packs").items() if (path.parent / "statements.toml").is_file()]
-LATER = {"cifar10"}
-"""Packs that statements may name before they are here."""
 PACK = """
 title = "A paper"
 source = "Nobody (2026)"
@@ -233,17 +228,3 @@ def test_a_pack_without_statements_says_so(tmp_path, folder):
     bare = shutil.copytree(folder, tmp_path / "bare")
     (bare / "statements.toml").unlink()
     assert main(["reproduce", str(bare), "--statements", "-o", str(tmp_path / "out")]) == 2
-
-
-@pytest.mark.parametrize("name", WITH)
-def test_every_statement_finds_its_source_and_the_page_is_up_to_date(name):
-    """A misspelt source is an error of `pages`; they are made again and compared."""
-    found, home = load_statements(name), ROOT / "leaderboards" / name
-    for one in (evidence for statement in found.statement for evidence in statement.evidence):
-        known = presets.find("packs") if one.pack else presets.find("leaderboards")
-        assert not (one.pack or one.board) or (one.pack or one.board) in {*known, *LATER}
-    for page, text in pages(found, results(home)).items():
-        assert (home / "statements" / page).read_text() == text, (
-            f"leaderboards/{name}/statements is not what its records say: rbk reproduce {name} --scale embedded "
-            f"--statements -o leaderboards/{name}"
-        )

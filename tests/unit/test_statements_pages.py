@@ -1,0 +1,30 @@
+"""The pages of the papers' statements say what the committed records and diagnoses say."""
+
+from pathlib import Path
+
+import pytest
+
+from robustbench_kpca.protocols import presets
+from robustbench_kpca.reproduction.evidence import Results
+from robustbench_kpca.reproduction.pack import load_pack
+from robustbench_kpca.reproduction.roles import Roles
+from robustbench_kpca.reproduction.statements import load_statements
+from robustbench_kpca.reproduction.statements_page import pages
+
+HERE = Path(__file__).parents[2] / "leaderboards"
+WITH = [name for name, path in presets.find("packs").items() if (path.parent / "statements.toml").is_file()]
+
+
+@pytest.mark.parametrize("name", WITH)
+def test_every_statement_finds_its_source_and_the_page_is_up_to_date(name):
+    """A misspelt source is an error of `pages`; they are made again and compared."""
+    found, home = load_statements(name), HERE / name
+    for one in (evidence for statement in found.statement for evidence in statement.evidence):
+        known = presets.find("packs") if one.pack else presets.find("leaderboards")
+        assert not (one.pack or one.board) or (one.pack or one.board) in known
+    pack, content, items = load_pack(str(home))
+    for page, text in pages(found, Results(items, Roles(pack, content, "embedded", home, {}, {}))).items():
+        assert (home / "statements" / page).read_text() == text, (
+            f"leaderboards/{name}/statements is not what its records say: rbk reproduce {name} --scale embedded "
+            f"--statements -o leaderboards/{name}"
+        )
