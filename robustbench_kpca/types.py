@@ -1,6 +1,6 @@
 """Shared types: tensor shapes, and the interfaces of attacks, queries and corruptions."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -80,6 +80,12 @@ class Query(Protocol):
 
     def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:
         """One forward and one backward pass per sample: `loss` and its gradient with respect to `x`."""
+        ...
+
+    def gradient_of_each(
+        self, x: Images, losses: Sequence[Loss], *, outside: bool = False
+    ) -> Iterator[tuple[PerSample, Images]]:
+        """`gradient` of every loss at the same images, in turn; each counts as one forward and one backward pass."""
         ...
 
     def rows(self, mask: Mask) -> "Query":

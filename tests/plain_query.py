@@ -28,6 +28,9 @@ class PlainQuery:
         losses = loss(self.model(x))
         return losses.detach(), torch.autograd.grad(losses.sum(), x)[0]
 
+    def gradient_of_each(self, x, losses, *, outside=False):
+        return (self.gradient(x, loss, outside=outside) for loss in losses)
+
     def rows(self, mask):
         index = mask.nonzero()[:, 0] if self.index is None else self.index[mask]
         return PlainQuery(self.model, self.look, index)

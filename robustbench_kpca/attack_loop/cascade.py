@@ -42,12 +42,19 @@ class Cascade:
         elif self._needs_confirmation(sample):
             self.candidates.append(Candidate(sample, sample.worst, final=True))
         else:
-            wrong = self._reached(sample.prediction, sample.label, targeted=False)
+            wrong = self.success.has_reached(sample.prediction, sample.label, targeted=False)
             sample.broken_by = sample.before if wrong else sample.broken_by
             self._finish(sample)
 
-    def confirm(self, candidate: Candidate, prediction: Answer, margin: float, rank: int) -> None:
+    def confirm(self, candidate: Candidate, prediction: Answer, margin: float, rank: int, *, unanswered: bool) -> None:
         """Use the answer of a confirming forward pass: finish the sample, or continue its search.
+
+        Args:
+            candidate: the image that was shown.
+            prediction: its answer.
+            margin: its score.
+            rank: of the true label.
+            unanswered: whether a logit is NaN or infinite.
 
         Raises:
             EvaluationError: the logits were NaN or infinite only in the pass that computed a gradient, so gradient
@@ -56,7 +63,7 @@ class Cascade:
         """
         sample, policy = candidate.sample, self.scenario.policy
         sample.forwards += self.draws
-        sample.nonfinite += bool(self.success.unanswered(self.success.join([prediction])))
+        sample.nonfinite += unanswered
         broken = self._is_broken(sample, prediction)
         looked_broken = candidate.state is not None or (candidate.final and self._is_broken(sample, sample.prediction))
         if looked_broken and not broken:
@@ -133,12 +140,7 @@ class Cascade:
     def _is_broken(self, sample: Sample, prediction: Answer) -> bool:
         """Whether a prediction is a success of the attacker; NaN or infinite logits (-1) always are."""
         targeted = self.targeted
-        return self._reached(prediction, sample.target if targeted else sample.label, targeted=targeted)
-
-    def _reached(self, prediction: Answer, target: Answer, *, targeted: bool) -> bool:
-        """`Success.reached` of one sample."""
-        rows = (self.success.join([answer]) for answer in (prediction, target))
-        return bool(self.success.reached(*rows, targeted=targeted))
+        return self.success.has_reached(prediction, sample.target if targeted else sample.label, targeted=targeted)
 
 
 def _require_finite(sample: Sample) -> None:

@@ -238,15 +238,17 @@ class Engine:
         if not rows:
             return
         pool.book()
-        for row in rows:
-            sample, margin = pool.active[row], float(pool.state["loop.margin"][row])
+        chosen = torch.tensor(rows, device=leaving.device)
+        margins, ranks = (pool.state[f"loop.{key}"].index_select(0, chosen).tolist() for key in ("margin", "rank"))
+        answers = self.success.split(pool.state["loop.prediction"].index_select(0, chosen))
+        broken = stopped.index_select(0, chosen).tolist()
+        for row, margin, rank, answer, stops in zip(rows, margins, ranks, answers, broken, strict=True):
+            sample = pool.active[row]
             assert isinstance(sample, Sample)  # later runs never leave here
-            if margin < sample.worst_margin or bool(stopped[row]):
-                sample.worst, sample.worst_margin = pool.state["loop.worst"][row].to("cpu", copy=True), margin
-                prediction = self.success.split(pool.state["loop.prediction"][row : row + 1])[0]
-                sample.prediction, sample.worst_by = prediction, pool.name
-                sample.rank = int(pool.state["loop.rank"][row])
-            if bool(stopped[row]):
+            if margin < sample.worst_margin or stops:
+                image = pool.state["loop.worst"][row].to("cpu", copy=True)
+                sample.take((image, margin, answer, rank, pool.name))
+            if stops:
                 state = {key: rows[row : row + 1].clone() for key, rows in pool.state.items()}
                 self.candidates.append(Candidate(sample, sample.worst, state))
             else:
@@ -267,8 +269,9 @@ class Engine:
         logits = self.runner.logits(self.space.leave(images))
         prediction, margins = self.success.judge(logits, targets, self.threat.sign)
         answers, ranks = self.success.split(prediction), self.success.rank(logits, labels).tolist()
-        for candidate, answer, margin, rank in zip(batch, answers, margins.tolist(), ranks, strict=True):
-            self.cascade.confirm(candidate, answer, margin, rank)
+        lost = self.success.unanswered(prediction).tolist()
+        for candidate, answer, margin, rank, one in zip(batch, answers, margins.tolist(), ranks, lost, strict=True):
+            self.cascade.confirm(candidate, answer, margin, rank, unanswered=one)
 
     def snapshot(self) -> list[dict[str, Any]]:
         """Return all unfinished samples as plain values and tensors, without their clean images (`saved`).

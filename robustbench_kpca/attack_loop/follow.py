@@ -1,6 +1,6 @@
 """Run one attack on one batch to the end of its budget, without the engine: no counting, no early stopping."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -90,6 +90,12 @@ class PlainQuery:
         losses, gradient, _ = self.runs.gradient(x, loss if self.loss is None else self.loss(self.index))
         self.losses.append(losses)
         return losses, gradient
+
+    def gradient_of_each(
+        self, x: Images, losses: Sequence[Loss], *, outside: bool = False
+    ) -> Iterator[tuple[PerSample, Images]]:
+        """`gradient` of each loss."""
+        return (self.gradient(x, loss, outside=outside) for loss in losses)
 
     def rows(self, mask: Mask) -> "PlainQuery":
         """Restrict to the samples where `mask` is true; the list of losses is shared."""

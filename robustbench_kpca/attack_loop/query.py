@@ -1,7 +1,7 @@
 """The attack's access to the model: checks what is proposed, counts passes, records broken samples."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -115,7 +115,8 @@ class CountingQuery:
                 yield self.space.leave(x)
 
         for logits in self.runner.logits_of_each(checked(), search=True):
-            self._note(ALL, shown.popleft(), logits, outside)
+            x = shown.popleft()
+            self._note(ALL, x, logits, self._far(ALL, x, outside))
             yield logits
 
     def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:
@@ -127,6 +128,12 @@ class CountingQuery:
 
         """
         return self.gradient_of(ALL, x, loss, outside)
+
+    def gradient_of_each(
+        self, x: Images, losses: Sequence[Loss], *, outside: bool = False
+    ) -> Iterator[tuple[PerSample, Images]]:
+        """`gradient` of every loss at the same images, in turn; fewer passes are shown than counted."""
+        return self.gradients_of(ALL, x, losses, outside)
 
     def rows(self, mask: Mask) -> "_Rows":
         """Return a query for the samples where `mask` is true."""
@@ -140,22 +147,36 @@ class CountingQuery:
         """`logits` of the samples at `rows`."""
         self._check(rows, x, outside)
         logits = self.runner.logits(self.space.leave(x), search=True)
-        self._note(rows, x, logits, outside)
+        self._note(rows, x, logits, self._far(rows, x, outside))
         return logits
 
     def gradient_of(self, rows: Rows, x: Images, loss: Loss, outside: bool) -> tuple[PerSample, Images]:
         """`gradient` of the samples at `rows`."""
         self._check(rows, x, outside)
         losses, gradient, logits = self.runner.gradient(self.space.leave(x), loss)
+        self._note(rows, x, logits, self._far(rows, x, outside))
+        return losses, self._pulled_back(rows, gradient, logits)
+
+    def gradients_of(
+        self, rows: Rows, x: Images, losses: Sequence[Loss], outside: bool
+    ) -> Iterator[tuple[PerSample, Images]]:
+        """`gradient_of_each` of the samples at `rows`."""
+        self._check(rows, x, outside)
+        far = self._far(rows, x, outside)
+        for values, gradient, logits in self.runner.gradient_of_each(self.space.leave(x), losses):
+            self._note(rows, x, logits, far)
+            yield values, self._pulled_back(rows, gradient, logits)
+
+    def _pulled_back(self, rows: Rows, gradient: Images, logits: Logits) -> Images:
+        """Count a backward pass; return its gradient in the coordinates of the attack, if that is finite."""
         gradient = self.space.pull_back(gradient)
-        self._note(rows, x, logits, outside)
         _add(self.backwards, rows, self.runner.draws)
         largest = gradient.flatten(1).abs().amax(1)
         if waits(largest.device) or not bool(torch.isfinite(largest).all()):
             nonfinite = ~torch.isfinite(largest) & torch.isfinite(logits).flatten(1).all(1)
             self.checks.add(nonfinite, self._refuse_nonfinite)
         _add(self.zero_gradients, rows, largest == 0)
-        return losses, gradient
+        return gradient
 
     def module_of(self, rows: Labels) -> nn.Module:
         """Return `module` for the samples at `rows`: one draw per pass, in single precision."""
@@ -176,14 +197,17 @@ class CountingQuery:
     def _check(self, rows: Rows, x: Images, outside: bool) -> None:
         self.allowed.check(x, self.clean[rows], self.attack, self.checks, outside=outside)
 
-    def _note(self, rows: Rows, x: Images, logits: Logits, outside: bool) -> None:
+    def _far(self, rows: Rows, x: Images, outside: bool) -> Mask | None:
+        """Tell which images are too far from the clean one to count, if they may be."""
+        return self.allowed.beyond(x, self.clean[rows]) if outside and self.allowed.is_input(x) else None
+
+    def _note(self, rows: Rows, x: Images, logits: Logits, far: Mask | None) -> None:
         _add(self.forwards, rows, self.runner.draws)
         if not self.allowed.is_input(x):
             return
         prediction, margins = self.success.judge(logits, self.labels[rows], self.threat.sign)
         broken = self.success.reached(prediction, self.labels[rows], targeted=self.threat.targeted)
-        if outside:
-            far = self.allowed.beyond(x, self.clean[rows])
+        if far is not None:
             broken &= ~far
             margins = torch.where(far, torch.inf, margins)
         better = margins < self.worst.margin[rows]
@@ -223,6 +247,11 @@ class _Rows:
 
     def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:
         return self.whole.gradient_of(self.index, x, loss, outside)
+
+    def gradient_of_each(
+        self, x: Images, losses: Sequence[Loss], *, outside: bool = False
+    ) -> Iterator[tuple[PerSample, Images]]:
+        return self.whole.gradients_of(self.index, x, losses, outside)
 
     def rows(self, mask: Mask) -> "_Rows":
         return _Rows(self.whole, self.index[mask])

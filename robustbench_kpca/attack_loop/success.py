@@ -36,6 +36,11 @@ class Success(ABC):
     def reached(self, predictions: Labels, targets: Labels, *, targeted: bool) -> Mask:
         """Tell in which rows the attack succeeded; `targets` are the classes to leave or, if `targeted`, to reach."""
 
+    def has_reached(self, prediction: Answer, target: Answer, *, targeted: bool) -> bool:
+        """Return `reached` of one sample."""
+        rows = (self.join([answer]) for answer in (prediction, target))
+        return bool(self.reached(*rows, targeted=targeted))
+
     def rank(self, logits: Logits, labels: Labels) -> Labels:  # noqa: ARG002
         """Return per sample the number of classes ranked above its label; 0 where a sample has many labels."""
         return torch.zeros(len(logits), dtype=torch.int64, device=logits.device)

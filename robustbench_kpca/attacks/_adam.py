@@ -17,9 +17,9 @@ def adam(
     m <- 0.9 m + 0.1 g, v <- 0.999 v + 0.001 g^2, then lr (m / (1 - 0.9^t)) / (sqrt(v / (1 - 0.999^t)) + 1e-8), where
     t - 1 is the sample's number of `steps` before this one.
     """
-    mean = _KEEP_MEAN * mean + (1 - _KEEP_MEAN) * gradient
-    square = _KEEP_SQUARE * square + (1 - _KEEP_SQUARE) * gradient**2
+    mean = (_KEEP_MEAN * mean).add_((1 - _KEEP_MEAN) * gradient)
+    square = (_KEEP_SQUARE * square).add_((gradient**2).mul_(1 - _KEEP_SQUARE))
     time = per_sample(steps.double() + 1, gradient)
     mean_scale, square_scale = ((1 - keep**time).to(gradient.dtype) for keep in (_KEEP_MEAN, _KEEP_SQUARE))
-    move = learning_rate * (mean / mean_scale) / ((square / square_scale).sqrt() + _FLOOR)
-    return move, mean, square
+    root = (square / square_scale).sqrt_().add_(_FLOOR)
+    return (mean / mean_scale).mul_(learning_rate).div_(root), mean, square

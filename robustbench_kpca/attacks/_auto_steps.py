@@ -90,6 +90,7 @@ def move(
     """Step from `point`, or from the best point where `halved` is true; return the new point and the starting point."""
     x = choose(halved, state["best"], point)
     direction = ascent_direction(choose(halved, state["best_gradient"], gradient), norm)
-    z = proj(x + per_sample(state["step_size"], x) * direction)
+    z = proj((direction * per_sample(state["step_size"], x)).add_(x))
     share = per_sample(torch.where(state["iteration"] == 0, 1.0, 0.75), x).to(x.dtype)
-    return proj(x + share * (z - x) + (1 - share) * (x - state["previous"])), x
+    ahead = (z - x).mul_(share).add_(x)
+    return proj(ahead.add_((x - state["previous"]).mul_(1 - share))), x

@@ -1,6 +1,8 @@
 """A logit difference as a plane: its value and gradient at an image, and how far its zero lies."""
 
 import math
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import torch
 
@@ -11,14 +13,15 @@ from robustbench_kpca.protocols.threat import Norm
 from robustbench_kpca.types import Images, Labels, PerSample, Query
 
 
-def linearise(x: Images, y: Labels, target: Labels, query: Query) -> tuple[PerSample, Images]:
-    """Return z_t - z_y and its gradient; both are zero where the model gives NaN or infinite values.
+def linearise(x: Images, y: Labels, targets: Sequence[Labels], query: Query) -> Iterator[tuple[PerSample, Images]]:
+    """Return z_t - z_y and its gradient, one target after the other; zero where the model gives NaN or infinity.
 
     FAB then moves part of the way back to the clean image.
     """
-    value, gradient = query.gradient(x, lambda logits: difference(logits, y, target), outside=True)
-    usable = torch.isfinite(value) & finite(gradient)
-    return torch.where(usable, value, 0).to(x.dtype), choose(usable, gradient, torch.zeros_like(gradient))
+    losses = [partial(difference, labels=y, targets=target) for target in targets]
+    for value, gradient in query.gradient_of_each(x, losses, outside=True):
+        usable = torch.isfinite(value) & finite(gradient)
+        yield torch.where(usable, value, 0).to(x.dtype), choose(usable, gradient, torch.zeros_like(gradient))
 
 
 def boundary_distance(value: PerSample, normal: Images, norm: Norm) -> PerSample:

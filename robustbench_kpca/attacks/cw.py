@@ -88,12 +88,12 @@ class CW:
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Take one iteration of Adam; at the end of a run, choose the next c."""
         clean, y, half, tanh = state["clean"], state["y"], state["half"], state["w"].tanh()
-        shown = (0.5 + half * tanh).clamp(0, 1)
+        shown = (half * tanh).add_(0.5).clamp_(0, 1)
         margins, gradient = query.gradient(shown, lambda logits: threat.sign * margin(logits, y), outside=True)
         far, gap = distance(shown, clean, "l2"), margins.double() + self.confidence
         weight = torch.where(gap > 0, state["const"], 0).to(clean.dtype)
-        slope = per_sample(weight, clean) * gradient + 2 * (shown - clean)
-        slope = slope * half * (1 - tanh**2)
+        slope = (per_sample(weight, clean) * gradient).add_((shown - clean).mul_(2))
+        slope = slope.mul_(half).mul_(1 - tanh.square_())
         move, mean, square = adam(slope, state["mean"], state["square"], state["iteration"], self.lr)
         closer = (gap < 0) & (far < state["best_distance"])
         objective = far**2 + state["const"] * gap.clamp_min(0)

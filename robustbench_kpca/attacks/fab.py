@@ -144,7 +144,7 @@ class FAB:
         """Return x'."""
         x, clean, y = state["point"], state["clean"], state["y"]
         if self.targets:
-            value, normal = linearise(x, y, target_of_run(state), query)
+            ((value, normal),) = linearise(x, y, [target_of_run(state)], query)
         else:
             value, normal = _closest_boundary(x, y, int(state["classes"].max()), norm, query)
         value_at_clean = value + (normal * (clean - x)).flatten(1).sum(1)
@@ -158,10 +158,10 @@ class FAB:
 
 def _closest_boundary(x: Images, y: Labels, classes: int, norm: Norm, query: Query) -> tuple[PerSample, Images]:
     """Linearise z_t - z_y for every t != y; return the one with the least |z_t - z_y| / dual norm of the gradient."""
-    value, normal = linearise(x, y, (y + 1) % classes, query)
+    planes = linearise(x, y, [(y + offset) % classes for offset in range(1, classes)], query)
+    value, normal = next(planes)
     least = boundary_distance(value, normal, norm)
-    for offset in range(2, classes):
-        other_value, other = linearise(x, y, (y + offset) % classes, query)
+    for other_value, other in planes:
         reach = boundary_distance(other_value, other, norm)
         closer = reach < least
         value, least = torch.where(closer, other_value, value), torch.where(closer, reach, least)

@@ -91,7 +91,7 @@ class MALT:
         logits = rows.logits(clean)
         known = logits.shape[1]
         ranked = runners_up(logits, y, min(self.candidates, known - 1))
-        planes = (linearise(clean, y, target, rows) for target in ranked.unbind(1))
+        planes = linearise(clean, y, ranked.unbind(1), rows)
         reach = torch.stack([boundary_distance(value, normal, threat.norm) for value, normal in planes], 1)
         order = reach.argsort(dim=1, stable=True)[:, torch.arange(self.targets).clamp(max=ranked.shape[1] - 1)]
         targets, classes = state["targets"].clone(), state["classes"].clone()

@@ -142,8 +142,9 @@ class Dataset(ABC):
     def digest(self) -> str:
         """SHA-256 of ids, labels and contents, independent of the order; computed once."""
         if self._digest is None:
-            with ThreadPoolExecutor() as pool:
-                prints = list(pool.map(self.fingerprint, range(len(self))))
+            with ThreadPoolExecutor() as pool:  # a task for many items: to hand one over takes longer than many hashes
+                parts = pool.map(lambda part: [self.fingerprint(item) for item in part], _parts(len(self)))
+                prints = [one for part in parts for one in part]
             self._digest = hashlib.sha256("\n".join(self.digest_rows(prints)).encode()).hexdigest()
         return self._digest
 
@@ -175,6 +176,10 @@ class Part(Dataset):
     def size(self, index: int) -> tuple[int, int]:
         """Return the same as for the whole set."""
         return self.whole.size(self.indices[index])
+
+
+def _parts(number: int, each: int = 64) -> list[range]:
+    return [range(first, min(first + each, number)) for first in range(0, number, each)]
 
 
 def array_fingerprint(array: NDArray[Any]) -> str:

@@ -2,6 +2,7 @@
 
 import platform
 import subprocess
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def environment(device: torch.device) -> Environment:
     )
 
 
+@cache
 def version(package: str) -> str:
     """Return the installed version of a package, or `missing`."""
     try:

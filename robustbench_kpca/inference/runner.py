@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
 from robustbench_kpca.inference.guard import Costs, unharmed
 from robustbench_kpca.inference.precision import SearchWeights
+from robustbench_kpca.inference.same_images import gradient_of_each
 from robustbench_kpca.types import Images, Logits, Loss, PerSample
 
 T = TypeVar("T")
@@ -121,6 +122,8 @@ class Runner:
 
     `presentation` calls the model and defines the shape of its logits.
 
+    `keeps_graphs` tells whether a graph can be gone through twice (`same_images`); None until that was tried.
+
     `forwards` and `backwards` count the rows shown to the model so far, padding included.
     """
 
@@ -147,6 +150,7 @@ class Runner:
         self.draws, self.search, self.presentation = draws, search, presentation
         self.search_weights = SearchWeights(model, search)
         self.classes: int | None = None
+        self.keeps_graphs: bool | None = None
         self.forwards = self.backwards = 0
         self.costs = Costs()
 
@@ -183,6 +187,22 @@ class Runner:
         """One forward and one backward pass: per-sample losses, their gradients with respect to `x`, and the logits."""
         with torch.inference_mode(mode=False), torch.enable_grad(), self._precision(search=True):
             return self._within_memory(lambda: self._gradient(x, loss))
+
+    def gradient_of_each(self, x: Images, losses: Sequence[Loss]) -> Iterator[tuple[PerSample, Images, Logits]]:
+        """`gradient` of every loss at the same images, in turn; with fewer passes, see `same_images`."""
+        return gradient_of_each(self, x, losses)
+
+    def graph(self, x: Images) -> tuple[Images, Logits]:
+        """One forward pass of at most a batch in single precision; return images and logits for `through`."""
+        with torch.inference_mode(mode=False), torch.enable_grad():
+            x = (x.clone() if x.is_inference() else x.detach()).requires_grad_()
+            return x, self._call(x, 0)
+
+    def through(self, x: Images, logits: Logits, loss: Loss) -> tuple[PerSample, Images, Logits]:
+        """Go back through a graph for one loss, and keep the graph; return the same as `gradient`."""
+        with torch.inference_mode(mode=False), torch.enable_grad():
+            losses = loss(logits)
+            return losses.detach(), self._input_gradient(losses.sum(), x, keep=True), logits.detach()
 
     def _logits(self, x: Images) -> Logits:
         if len(x) <= self.batch_size:
@@ -250,9 +270,9 @@ class Runner:
             )
         return (logits if len(logits) == count else logits[:count]).float()
 
-    def _input_gradient(self, value: Tensor, x: Images) -> Images:
+    def _input_gradient(self, value: Tensor, x: Images, *, keep: bool = False) -> Images:
         try:
-            (gradient,) = torch.autograd.grad(value, x)
+            (gradient,) = torch.autograd.grad(value, x, retain_graph=keep)
         except (Exception, SystemExit) as error:  # a backward function of the user can raise anything, too
             if _out_of_memory(error):
                 raise

@@ -1,15 +1,19 @@
 """Geometry of the threat models: distance, projection, steepest ascent, uniform draws from the ball."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from robustbench_kpca.attacks.shared.rows import waits
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.randomness import generator
 from robustbench_kpca.types import Images, Keys, Mask, PerSample
+
+_PART = 2**15  # numbers of the samples that are computed at a time where precision is double
 
 
 def require_norm(threat: Threat, attack: str, *known: Norm) -> None:
@@ -52,12 +56,26 @@ def length(delta: Images, norm: Norm) -> PerSample:
     if norm == "words":
         return (delta != 0).any(1).flatten(1).sum(1).double()
     flat = delta.double().flatten(1)
-    return flat.norm(dim=1) if norm == "l2" else flat.abs().sum(1)
+    return torch.linalg.vector_norm(flat, dim=1) if norm == "l2" else flat.abs().sum(1)
 
 
 def distance(a: Images, b: Images, norm: Norm) -> PerSample:
     """Compute ||a - b|| per sample, with sums in double precision."""
-    return length(a - b if norm == "linf" else a.double() - b.double(), norm)
+    if norm == "linf":
+        return length(a - b, norm)
+    return in_parts(lambda a, b: length(a.double() - b.double(), norm), a, b)
+
+
+def in_parts(work: Callable[[Tensor, Tensor], Tensor], a: Images, b: Images) -> Tensor:
+    """Return work(a, b), computed for a few samples at a time, so that numbers in double precision stay in the cache.
+
+    No part has a single sample if the batch has several: torch sums that in another order where it has threads.
+    """
+    parts = min(-(-a.numel() // _PART), len(a) // 2)
+    if parts < 2 or len(a) != len(b) or waits(a.device):
+        return work(a, b)
+    pairs = zip(a.tensor_split(parts), b.tensor_split(parts), strict=True)
+    return torch.cat([work(*pair) for pair in pairs])
 
 
 def finite(x: Images) -> Mask:
@@ -86,6 +104,10 @@ def rescale(x: Images, centre: Images, threat: Threat) -> Images:
 
     In L2 this is the projection onto the ball. In L1 and L-infinity it is not: every coordinate loses the same share.
     """
+    return in_parts(lambda x, centre: _rescaled(x, centre, threat), x, centre)
+
+
+def _rescaled(x: Images, centre: Images, threat: Threat) -> Images:
     middle = centre.double()
     delta = x.double() - middle
     far = distance(x, centre, "linf") if threat.norm == "linf" else length(delta, threat.norm)

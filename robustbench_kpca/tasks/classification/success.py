@@ -27,6 +27,10 @@ class Misclassified(Success):
         """Tell which images are misclassified or, if targeted, classified as their target; class -1 is a success."""
         return ((predictions == targets) == targeted) | (predictions < 0)
 
+    def has_reached(self, prediction: Answer, target: Answer, *, targeted: bool) -> bool:
+        """Return `reached` of one image, whose classes are plain numbers."""
+        return bool(prediction < 0 or (prediction == target) == targeted)
+
     def rank(self, logits: Logits, labels: Labels) -> Labels:
         """Return per image the number of classes ranked above its label; if a logit is NaN or infinite, all are."""
         return torch.where(torch.isfinite(logits).all(1), rank_of(logits, labels), logits.shape[1])
