@@ -120,12 +120,17 @@ class Board:
         return [self._rows[title] for title in self._ranked]
 
     def paired(self, title: str, other: str, column: Column) -> Paired | None:
-        """Compare two rows in one column, on the same samples; None where they cannot be compared."""
+        """Compare two rows in one column, on the same samples; None where they cannot be compared.
+
+        A row of several trainings of which one was evaluated is compared with none: one training has no spread.
+        """
         key = (title, other, column.title)
         if key not in self._duels:
             metric = self.metrics[column.title]
             both = self.trainings(title, column), self.trainings(other, column)
-            self._duels[key] = None if metric is None else rows.paired(metric, column, *both)
+            planned = [len(self._rows[row].models) for row in (title, other)]
+            lone = any(len(found) == 1 < models for found, models in zip(both, planned, strict=True))
+            self._duels[key] = None if metric is None or lone else rows.paired(metric, column, *both)
         return self._duels[key]
 
     def audits(self, row: Row) -> list[Audit | None]:

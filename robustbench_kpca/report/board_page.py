@@ -37,7 +37,8 @@ CAPTION = (
 TRAININGS = (
     "A row of several trainings shows their mean and a 95 % interval over trainings and images, and is bold by a "
     "t-test over trainings, which pairs images, not seeds; (1 of 3): the number of trainings that were evaluated. A "
-    "row of one training is about that network alone, and is compared only with others of one training."
+    "row of one training is about that network alone, and is compared only with others of one training. "
+    "Where one of several trainings was evaluated, the row is compared with none."
 )
 RANKING = (
     "Rank: 1 + the number of rows that are clearly better in the column {rank_by}, by the paired test that decides "

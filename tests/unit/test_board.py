@@ -328,7 +328,7 @@ def test_one_training_is_not_compared_with_several(tmp_path, records):
     (tmp_path / "board.toml").write_text(text)
     board = load_board(str(tmp_path), find_records(records))
     column = board.spec.column[1]
-    assert board.clear_winner(column) == "vit_digits_adv", "one of two trainings is there: two models are compared"
+    assert board.clear_winner(column) is None, "one of two trainings is there: its spread is not known"
     copies = shutil.copytree(records, tmp_path / "copies")
     for path in find_records(copies):
         record = load_record(path)
