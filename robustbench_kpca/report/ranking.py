@@ -44,7 +44,8 @@ def _at_once(board: "Board", column: "Column", order: Sequence[str]) -> Values |
     """Return McNemar's p-values of all pairs; None where rows are not single models with scores of 0 and 1."""
     metric = board.metrics[column.title]
     cells = [board.trainings(title, column) for title in order]
-    if not isinstance(metric, Mean) or any(len(cell) != 1 for cell in cells):
+    single = all(len(row.models) == 1 for row in board.ranked_rows() if row.title in order)
+    if not isinstance(metric, Mean) or not single or any(len(cell) != 1 for cell in cells):
         return None
     ids: NDArray[np.object_] | None = None
     table = []

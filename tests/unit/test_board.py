@@ -329,6 +329,7 @@ def test_one_training_is_not_compared_with_several(tmp_path, records):
     board = load_board(str(tmp_path), find_records(records))
     column = board.spec.column[1]
     assert board.clear_winner(column) is None, "one of two trainings is there: its spread is not known"
+    assert {*board.ranks.values()} <= {1, None}
     copies = shutil.copytree(records, tmp_path / "copies")
     for path in find_records(copies):
         record = load_record(path)
