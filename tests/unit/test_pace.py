@@ -3,28 +3,19 @@
 import random
 
 import pytest
+from unfinished_states import STATE, Clock
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.pace import TICK, Turn, time_left
 from robustbench_kpca.evaluation.shard_folder import (
     Running,
-    State,
 )
 from robustbench_kpca.evaluation.shard_run import ShardRun
 from robustbench_kpca.evaluation.sharded import Sharded, Worker
 from robustbench_kpca.evaluation.shards import plan_shards
 from robustbench_kpca.files import sealed, unsealed
 from robustbench_kpca.inference.journal import Journal
-
-STATE = State("vit", "digits test", "clean", 40, 4)
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture

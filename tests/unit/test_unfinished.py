@@ -5,12 +5,12 @@ import os
 from dataclasses import replace
 
 import pytest
+from unfinished_states import STATE, Clock
 
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation import shard_folder
 from robustbench_kpca.evaluation.shard_folder import (
     Running,
-    State,
     folder_of,
     lock_of,
     next_attempt,
@@ -23,15 +23,6 @@ from robustbench_kpca.evaluation.shard_folder import (
 from robustbench_kpca.evaluation.unfinished import delete, leftovers
 from robustbench_kpca.lock import locked
 from robustbench_kpca.owner import place
-
-STATE = State("vit", "digits test", "clean", 40, 4)
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture
