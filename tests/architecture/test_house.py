@@ -124,7 +124,7 @@ def test_the_wheel_holds_exactly_the_package_and_its_presets(wheel):
     assert names == tracked("robustbench_kpca") | presets
     info = {name.partition(".dist-info/")[2] for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" in name}
     assert info == {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
-    assert wheel.stat().st_size < 15_000_000  # records of boards are half of it, those of `wikitext` 2.7 MB
+    assert wheel.stat().st_size < 25_000_000  # records of boards, which are half of it, grow with every training
 
 
 def test_the_wheel_works_without_the_checkout(wheel, tmp_path):
