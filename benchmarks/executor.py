@@ -3,7 +3,7 @@
     python benchmarks/executor.py [--samples 128] [--steps 100] [--repeats 3] [--ray]
 
 One thread a process; medians of the repeats, the contenders take turns. The processes run already when the clock
-starts; what their start costs is shown beside. CPU seconds are those of all processes; those of Ray are not counted.
+starts; what their start and a run of one step cost is shown beside. CPU seconds are those of all processes; those of Ray are not counted.
 The last two columns: time beyond that of the plain loop, and how often faster than it. Two processes need two free
 cores. More steps make longer shards. Planner and merger alone: `benchmarks/scale.py`.
 """
@@ -37,10 +37,10 @@ def loops(model: str, samples: int, repeats: int, batch_size: int, steps: int, *
     data = load_data("digits", "train", limit=samples).in_order()
     request = ModelRequest(model)
     named = NamedModel(request.load(), request.label, request.source, request)
-    label, scenario = prepare("pgd20-linf-8_255", {"steps": steps})
-    assert isinstance(scenario, Attack)
 
-    def once(backend: Backend | None) -> tuple[float, float]:
+    def once(backend: Backend | None, steps: int) -> tuple[float, float]:
+        label, scenario = prepare("pgd20-linf-8_255", {"steps": steps})
+        assert isinstance(scenario, Attack)
         with tempfile.TemporaryDirectory() as out:
             options = RunOptions(batch_size=batch_size, out=Path(out), device="cpu")
             spent, started = cpu_seconds(backend), time.perf_counter()
@@ -55,11 +55,11 @@ def loops(model: str, samples: int, repeats: int, batch_size: int, steps: int, *
             start_ray(stack)
             for count, name in ((1, "one process"), (2, "two processes")):
                 backends[f"shards in {name} of Ray"] = stack.enter_context(RayCluster(count, "", on_gpu=False))
-        first = {name: once(backend)[0] for name, backend in backends.items()}
+        first = {name: once(backend, 1)[0] for name, backend in backends.items()}
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in backends}
         for _ in range(repeats):
             for name, backend in backends.items():
-                times[name].append(once(backend))
+                times[name].append(once(backend, steps))
     rows = []
     plain = statistics.median(wall for wall, _ in times["one plain loop"])
     for name, own in times.items():
@@ -67,7 +67,7 @@ def loops(model: str, samples: int, repeats: int, batch_size: int, steps: int, *
         rows.append((name, wall, cpu, first[name], f"{wall / plain - 1:+.1%}", f"{plain / wall:.2f}"))
     shards = -(-samples // shard_size(samples, batch_size, None))
     heading = f"{model}, {samples} digits, PGD-{steps}, {shards} shards of {plain / shards:.1f} s"
-    names = (heading, "wall s", "CPU s", "wall s with the start", "overhead", "times as fast")
+    names = (heading, "wall s", "CPU s", "wall s of the start and one step", "overhead", "times as fast")
     print(tabulate(rows, names, floatfmt=".2f"))
 
 
