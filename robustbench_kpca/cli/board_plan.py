@@ -36,5 +36,5 @@ def plan(
     rows = [(run.model, run.evaluation.data, run.evaluation.protocol, run.state) for run in open_runs]
     _console.show_table("", ("Model", "Data", "Protocol", "State"), rows)
     folder = board_folder(board) / "records" if records is None else records
-    for runs in together(open_runs):
+    for runs in together(loaded.spec, open_runs):
         _console.say(command(loaded.spec, runs, folder, os.environ.get(ENVIRONMENT_VARIABLE)))

@@ -13,17 +13,20 @@ BATCH = 64
 
 
 def command(spec: BoardSpec, runs: Sequence[Run], out: Path | str | None = None, presets: str | None = None) -> str:
-    """Return the command that makes runs of one model on the same samples under the same budget.
+    """Return the command that makes runs which `together` put into one group.
 
     Args:
         spec: of the board.
-        runs: what is to be made.
+        runs: what is to be made: of every model under every protocol.
         out: folder of the records, if the command is to name one.
         presets: folder for `--presets`, where protocols of the user's own are needed.
 
     """
     wanted, model = runs[0].evaluation, spec.described(runs[0].model)
-    words = ["rbk", "eval", "--model", model.source or model.name]
+    models = list(dict.fromkeys(run.model for run in runs))
+    protocols = list(dict.fromkeys(run.evaluation.protocol for run in runs))
+    sources = [spec.described(name).source or name for name in models]
+    words = ["rbk", "eval", *(word for source in sources for word in ("--model", source))]
     words += ["--name", model.name] if model.needs_name else []
     words += [] if model.checkpoint is None else ["--checkpoint", model.checkpoint]
     words += ["--data", wanted.data, "--split", wanted.split]
@@ -34,7 +37,7 @@ def command(spec: BoardSpec, runs: Sequence[Run], out: Path | str | None = None,
     words += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     words += [word for record in [runs[0].record] if record for word in _as_recorded(record)]
     words += ["--presets", presets] if presets else []
-    return shlex.join(words + [word for run in runs for word in ("--protocol", run.evaluation.protocol)])
+    return shlex.join(words + [word for protocol in protocols for word in ("--protocol", protocol)])
 
 
 def _as_recorded(record: Record) -> list[str]:
@@ -43,9 +46,17 @@ def _as_recorded(record: Record) -> list[str]:
     return [*batch, *(["--audit", "none"] if record.kind == "attack" and record.audit is None else [])]
 
 
-def together(runs: Sequence[Run]) -> list[list[Run]]:
-    """Group runs of one model on the same samples under the same budget: one command makes them."""
+def together(spec: BoardSpec, runs: Sequence[Run]) -> list[list[Run]]:
+    """Group runs that one command makes: on the same samples, under the same budget and the same protocols.
+
+    A model that needs options of its own shares no command with others.
+    """
     groups: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:
         groups.setdefault((run.model, *run.evaluation.samples, run.evaluation.eps), []).append(run)
-    return list(groups.values())
+    merged: dict[tuple[object, ...], list[Run]] = {}
+    for (name, *samples_and_budget), group in groups.items():
+        model = spec.described(str(name))
+        alone = name if model.needs_name or model.options else None
+        merged.setdefault((alone, *samples_and_budget, *(run.evaluation.protocol for run in group)), []).extend(group)
+    return list(merged.values())

@@ -233,7 +233,12 @@ def test_eval_show_leaderboard_and_plan(tmp_path, capsys):
     assert rbk("board", "plan", unpinned(tmp_path), "--records", "runs") == 0
     plan = capsys.readouterr().out
     assert plan.startswith("4 of 84 runs ")
-    assert "rbk eval --model vit_digits --data digits --split test --seed 0 --out runs --protocol clean" in plan
+    lines = [line for line in plan.splitlines() if line.startswith("rbk eval")]
+    both = "--protocol clean --protocol fgsm-linf-8_255"  # made above
+    assert all(both not in line for line in lines if "--model symvit_digits " in line)
+    several = next(line for line in lines if "--model vit_digits --model rpc_symvit_digits " in line)
+    assert several.startswith("rbk eval --model vit_digits ")
+    assert "--data digits --split test --seed 0 --out runs --protocol clean" in several
 
 
 def test_a_record_of_an_older_schema_is_planned_again(tmp_path, capsys):
