@@ -67,17 +67,18 @@ def reproduce(
     from robustbench_kpca.cli._evaluating import ConsoleReporter, best_device
     from robustbench_kpca.errors import BadInputError, EvaluationError
     from robustbench_kpca.files import require_writable
+    from robustbench_kpca.reproduction.counts import reasons
     from robustbench_kpca.reproduction.pack import load_pack
-    from robustbench_kpca.reproduction.pages import write_pages
+    from robustbench_kpca.reproduction.pages import README, STATEMENTS, write_pages
     from robustbench_kpca.reproduction.roles import Roles
     from robustbench_kpca.reproduction.run import Settings, run
     from robustbench_kpca.reproduction.statements import load_statements
-    from robustbench_kpca.reproduction.steps import most_valuable_first, reasons
+    from robustbench_kpca.reproduction.steps import most_valuable_first
     from robustbench_kpca.reproduction.steps import plan as plan_steps
 
-    name, content, items = load_pack(pack)
+    name, content, everything = load_pack(pack)
     wanted = [*item, *(f"table-{number}" for number in table), *(f"figure-{number}" for number in figure)]
-    items = _chosen(items, wanted)
+    items = _chosen(everything, wanted)
     folders = {key: Path(value) for key, value in _pairs(data, ":", "--data", "NAME:FOLDER").items()}
     missing = next((folder for folder in folders.values() if not folder.is_dir()), None)
     if missing is not None:
@@ -99,9 +100,11 @@ def reproduce(
     if not pages:
         with _console.progress(quiet=quiet or json) as start:
             after = run(steps, roles, settings, ConsoleReporter(start, quiet=quiet or json))
-    beside = not wanted and load_statements(pack) is not None
-    page = write_pages(items, after, roles, statements=beside)
-    if beside:
+    has_statements = load_statements(pack) is not None
+    whole = _states_of(plan_steps(everything, roles), after) if wanted else after
+    beside = has_statements and (not wanted or (roles.out / STATEMENTS / README).is_file())
+    page = write_pages(everything, whole, roles, wanted, statements=beside)
+    if has_statements and not wanted:
         _write_statements(pack, roles)
     if json:
         _console.show_json([_row(one) for one in after])
@@ -112,6 +115,15 @@ def reproduce(
     failed = [one for one in after if one.state == "failed"]
     if failed:
         raise EvaluationError(f"{failed[0].step}: {failed[0].why}" + _more(failed))
+
+
+def _states_of(whole: "Sequence[Planned]", after: "Sequence[Planned]") -> "list[Planned]":
+    """Return all steps of a pack; those that a run was about have the state that it left them in."""
+    from dataclasses import replace
+
+    known = {one.step: one for one in after}
+    found = ((one, known.get(one.step, one)) for one in whole)
+    return [replace(one, state=now.state, why=now.why) for one, now in found]
 
 
 def _write_statements(pack: str, roles: "Roles") -> Path:
@@ -183,8 +195,8 @@ def _more(failed: "Sequence[Planned]") -> str:
 def _show(steps: "Sequence[Planned]", roles: "Roles", device: str, *, json: bool) -> None:
     """Print the steps with their estimates."""
     from robustbench_kpca.progress import spell
+    from robustbench_kpca.reproduction.counts import reasons
     from robustbench_kpca.reproduction.estimate import Estimator
-    from robustbench_kpca.reproduction.steps import reasons
 
     estimator = Estimator(roles, device)
     seconds = [estimator.seconds(one.step) if one.state == "open" else 0.0 for one in steps]

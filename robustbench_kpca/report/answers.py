@@ -7,29 +7,40 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from robustbench_kpca.metrics import Metric, metric_for
-from robustbench_kpca.metrics.shared.power import ALPHA
-from robustbench_kpca.metrics.shared.unit import PERCENT
+from robustbench_kpca.metrics.shared.power import ALPHA, POWER
 from robustbench_kpca.records.estimate import holm
+from robustbench_kpca.report.difference import difference_between
+from robustbench_kpca.report.markdown import quoted
 from robustbench_kpca.report.power import detectable
 
 if TYPE_CHECKING:
     from robustbench_kpca.report.board import Board
     from robustbench_kpca.report.board_spec import Column, Question
 
-UNKNOWN = "cannot be told with these seeds"
+UNKNOWN = "cannot be told with these trainings"
 
 
 @dataclass(frozen=True)
 class _Duel:
-    """One row against another: values, the p-value (None: not tested) and what would have been found."""
+    """One row against another: how many trainings each has, their difference and, where it was tested, the rest.
+
+    Attributes:
+        first: value of the first row; second: of the other.
+        trainings: such as `3 trainings each`.
+        samples: their number.
+        interval: 95 %, of the difference.
+        p_value: None where it was not tested.
+        least: the difference that would have been found with 80 %.
+
+    """
 
     first: float
     second: float
+    trainings: str
+    samples: int
+    interval: tuple[float, float] | None
     p_value: float | None
     least: float | None
-
-    def clear(self, adjusted: float | None) -> bool:
-        return adjusted is not None and adjusted < ALPHA
 
 
 def answers(board: "Board") -> list[str]:
@@ -49,7 +60,7 @@ def answer(board: "Board", question: "Question") -> tuple[str, str]:
     tested = [one.p_value for one in (against, twin) if one is not None and one.p_value is not None]
     adjusted = dict(zip(tested, holm(tested), strict=True))
     return (
-        _helps(board, question, column, metric, against, adjusted),
+        _helps(board, question, metric, against, adjusted),
         f"{_twin(question, metric, twin, adjusted)}; {_audited(board, question.subject)}.",
     )
 
@@ -58,52 +69,77 @@ def _duel(board: "Board", title: str, other: str, column: "Column") -> _Duel | N
     numbers = [board.estimate(one, column) for one in (title, other)]
     if numbers[0] is None or numbers[1] is None:
         return None
+    first, second = (number.value for number in numbers if number is not None)
     fewest = min(len(board.trainings(one, column)) for one in (title, other))
     found = board.paired(title, other, column) if fewest > 1 else None
-    least = detectable(board, column, (title, other)) if fewest > 1 else None
+    gap = difference_between(board, title, other, column) if found is not None else None
+    least = detectable(board, column, (title, other)) if found is not None else None
     return _Duel(
-        numbers[0].value, numbers[1].value, None if found is None else found.p_value,
+        first, second, _counted(board, title, other, column), numbers[0].n,
+        None if gap is None else (gap.low, gap.high),
+        None if found is None else found.p_value,
         None if least is None else least.difference,
     )  # fmt: skip
 
 
+def _counted(board: "Board", title: str, other: str, column: "Column") -> str:
+    """Say how many trainings each of two rows has, and of how many where some are missing."""
+    planned = {row.title: len(row.models) for row in board.spec.rows}
+    texts = []
+    for one in (title, other):
+        here = len(board.trainings(one, column))
+        texts.append(f"{here} of {planned[one]} trainings" if here < planned[one] else f"{here} trainings")
+    texts = ["1 training" if text == "1 trainings" else text for text in texts]
+    return f"{texts[0]} each" if texts[0] == texts[1] else " against ".join(texts)
+
+
 def _helps(
-    board: "Board", question: "Question", column: "Column", metric: Metric, duel: _Duel | None,
-    adjusted: dict[float, float],
-) -> str:  # fmt: skip
+    board: "Board", question: "Question", metric: Metric, duel: _Duel | None, adjusted: dict[float, float]
+) -> str:
+    subject, baseline, column = (quoted(one) for one in (question.subject, question.baseline, question.column))
     if duel is None:
-        return f"Whether {question.subject} helps cannot be told: it or {question.baseline} has no {question.column}."
-    counts = [len(board.trainings(title, column)) for title in (question.subject, question.baseline)]
-    estimate = board.estimate(question.subject, column)
-    n = estimate.n if estimate else 0
+        asked = next(one for one in board.spec.column if one.title == question.column)
+        without = [one for one in (question.subject, question.baseline) if board.estimate(one, asked) is None]
+        have = " and ".join(map(quoted, without)) + (" have" if without[1:] else " has")
+        return f"Whether {subject} helps is not known: {have} no number in {column}."
     start = (
-        f"{question.column}: {question.subject} reaches {_value(metric, duel.first)} and {question.baseline} "
-        f"{_value(metric, duel.second)} ({counts[0]} and {counts[1]} trainings, {n:,} samples), "
-        f"{_difference(metric, duel)}"
+        f"In {column}, {subject} has {metric.unit.text(duel.first)} and {baseline} {metric.unit.text(duel.second)} "
+        f"({duel.trainings}, {duel.samples:,} samples), {_difference(metric, duel)}"
     )
     p = None if duel.p_value is None else adjusted[duel.p_value]
-    if duel.clear(p):
-        return f"{start} (p = {p:.2g}): it {'helps' if metric.better(duel.first, duel.second) else 'harms'}."
+    if _clear(p):
+        verdict = "helps" if metric.better(duel.first, duel.second) else "harms"
+        return f"{start} (p = {p:.2g}, Holm-adjusted): it {verdict}."
     return f"{start}: whether it helps {UNKNOWN}{_why(metric, duel, p)}."
 
 
 def _twin(question: "Question", metric: Metric, duel: _Duel | None, adjusted: dict[float, float]) -> str:
+    twin, subject = quoted(question.ablation), quoted(question.subject)
     if duel is None:
-        return f"{question.ablation}, its twin without the method, was not evaluated"
-    start = f"{question.ablation}, its twin without the method, reaches {_value(metric, duel.second)}"
+        return f"{twin}, its twin without the method, was not compared, since one of them was not evaluated"
+    start = f"{twin}, its twin without the method, has {metric.unit.text(duel.second)} ({duel.trainings})"
     p = None if duel.p_value is None else adjusted[duel.p_value]
-    if duel.clear(p):
+    if _clear(p):
         better = metric.better(duel.first, duel.second)
-        return f"{start}, clearly {'worse' if better else 'better'} than {question.subject} (p = {p:.2g})"
+        return f"{start}, clearly {'worse' if better else 'better'} than {subject} (p = {p:.2g}, Holm-adjusted)"
     return f"{start}, and whether it does the same {UNKNOWN}{_why(metric, duel, p)}"
+
+
+def _clear(adjusted: float | None) -> bool:
+    return adjusted is not None and adjusted < ALPHA
 
 
 def _why(metric: Metric, duel: _Duel, p: float | None) -> str:
     """Say why a comparison tells nothing, in brackets."""
     if p is None:
-        return " (one training has no spread)"
-    least = "" if duel.least is None else f"; {_gap(metric, duel.least)} would have been found with 80 %"
-    return f" (p = {p:.2g}{least})"
+        return ", since one training has no spread"
+    if duel.least is None:
+        return f" (p = {p:.2g}, Holm-adjusted)"
+    least = metric.unit.gap(duel.least)
+    return (
+        f" (p = {p:.2g}, Holm-adjusted; one test would have found a true difference of {least} with a probability of "
+        f"{100 * POWER:.0f} %)"
+    )
 
 
 def _audited(board: "Board", title: str) -> str:
@@ -113,21 +149,18 @@ def _audited(board: "Board", title: str) -> str:
     made = [audit for audit in audits if audit is not None]
     names = sorted({check.name for audit in made for check in audit.flags})
     if names:
-        return f"audits of {title} raise flags ({', '.join(names)}), so its gradients may hide something"
+        return f"audits of {quoted(title)} raise flags ({', '.join(names)}), so its gradients may hide something"
     if not audits or None in audits:
-        return f"{title} was not audited throughout, so whether its gradients hide anything is not known"
-    return f"no audit of {title} raises a flag that its gradients hide anything"
-
-
-def _value(metric: Metric, value: float) -> str:
-    return metric.unit.text(value)
+        return f"{quoted(title)} was not audited throughout, so whether its gradients hide anything is not known"
+    quick = "quick " if any(audit.plan.level == "quick" for audit in made) else ""
+    return f"no {quick}audit of {quoted(title)} raises a flag that its gradients hide anything"
 
 
 def _difference(metric: Metric, duel: _Duel) -> str:
-    gap = duel.first - duel.second
-    return f"{_gap(metric, abs(gap))} {'more' if gap > 0 else 'less'}" if gap else "no difference"
-
-
-def _gap(metric: Metric, difference: float) -> str:
-    number = metric.unit.number(difference)
-    return f"{number} points" if metric.unit is PERCENT else number
+    """Write the difference with its sign and, where it was tested, its 95 % interval."""
+    low, high = duel.interval or (None, None)
+    change = f"a difference of {metric.unit.change(duel.first - duel.second)}"
+    points = " points" if metric.unit.points else ""
+    if low is None or high is None:
+        return f"{change}{points}"
+    return f"{change} [{metric.unit.change(low)}, {metric.unit.change(high)}]{points}"

@@ -67,6 +67,10 @@ class Board:
         found = [self.records(model, column) for model in self._rows[title].models]
         return [records for records in found if records]
 
+    def is_alone(self, title: str, column: Column) -> bool:
+        """Whether one of several trainings of a row was evaluated: it has no spread, and stands for no recipe."""
+        return len(self._rows[title].models) > 1 == len(self.trainings(title, column))
+
     @cached_property
     def metrics(self) -> dict[str, Metric | None]:
         """Metrics by column title, with the errors of the reference model where a column names one.
@@ -104,7 +108,9 @@ class Board:
 
     @cached_property
     def ranks(self) -> dict[str, int | None]:
-        """By row title, 1 + the number of rows that are clearly better in the ranked column; None without a number.
+        """By row title, 1 + the number of rows that are clearly better in the ranked column; None where it has none.
+
+        That is: without a number, or where the row `is_alone`.
 
         Clearly better: the paired test against this row is below 0.05 (Holm over the rows with better values). So rows
         share a rank where the samples do not tell them apart. See `report/ranking.py`.
@@ -122,15 +128,14 @@ class Board:
     def paired(self, title: str, other: str, column: Column) -> Paired | None:
         """Compare two rows in one column, on the same samples; None where they cannot be compared.
 
-        A row of several trainings of which one was evaluated is compared with none: one training has no spread.
+        A row that `is_alone` is compared with none.
         """
         key = (title, other, column.title)
         if key not in self._duels:
             metric = self.metrics[column.title]
             both = self.trainings(title, column), self.trainings(other, column)
-            planned = [len(self._rows[row].models) for row in (title, other)]
-            lone = any(len(found) == 1 < models for found, models in zip(both, planned, strict=True))
-            self._duels[key] = None if metric is None or lone else rows.paired(metric, column, *both)
+            alone = self.is_alone(title, column) or self.is_alone(other, column)
+            self._duels[key] = None if metric is None or alone else rows.paired(metric, column, *both)
         return self._duels[key]
 
     def audits(self, row: Row) -> list[Audit | None]:

@@ -13,12 +13,13 @@ from robustbench_kpca.report.board import Board, Run
 from robustbench_kpca.report.board_spec import Column, Described, Row
 from robustbench_kpca.report.commands import command
 from robustbench_kpca.report.corruption_figures import corruption_figures
-from robustbench_kpca.report.explain import explain, provenance, resampled, samples, values_of
+from robustbench_kpca.report.explain import explain, provenance
 from robustbench_kpca.report.heatmap import scale
 from robustbench_kpca.report.lines import FEW, MOST
+from robustbench_kpca.report.markdown import unmarked
+from robustbench_kpca.report.notes import caption, ranking, trainings, values_of
 from robustbench_kpca.report.plots import against_eps, clean_and_robust, clean_columns, eps_panels
 from robustbench_kpca.report.power import power_of
-from robustbench_kpca.report.ranking import ALPHA
 from robustbench_kpca.report.table import (
     audit_lines,
     audit_summary,
@@ -29,22 +30,6 @@ from robustbench_kpca.report.table import (
 )
 from robustbench_kpca.web import render
 
-CAPTION = (
-    "{values} of {samples}, seed {seed}; 95 % intervals on demand. Bold: better than every other model in that column "
-    "by a paired test on the same {resampled} (Holm-adjusted, p < {alpha}); no bold, no clear winner. ↓: lower is "
-    "better."
-)
-TRAININGS = (
-    "A row of several trainings shows their mean and a 95 % interval over trainings and images, and is bold by a "
-    "t-test over trainings, which pairs images, not seeds; (1 of 3): the number of trainings that were evaluated. A "
-    "row of one training is about that network alone, and is compared only with others of one training. "
-    "Where one of several trainings was evaluated, the row is compared with none."
-)
-RANKING = (
-    "Rank: 1 + the number of rows that are clearly better in the column {rank_by}, by the paired test that decides "
-    "what is bold (p < {alpha}, Holm-adjusted over the better rows). Rows share a rank (=) where these samples do not "
-    "tell them apart; they are sorted by value."
-)
 _CURVES = f"Up to {FEW} models share a panel; more have one each, with the others in grey (the first {MOST} by value)."
 _ARXIV = re.compile(r"(.*?),? *(arXiv:[0-9]{4}[.][0-9]{4,5})[.]?", re.DOTALL)
 
@@ -61,25 +46,18 @@ def html(board: Board, folder: Path | None = None, downloads: Sequence[str] = ()
     spec = board.spec
     rows = _rows(board)
     return render(
-        "board.html.j2", "report", title=spec.title, intro=_plain(spec.intro), rows=rows, facets=_facets(rows),
+        "board.html.j2", "report", title=spec.title, intro=unmarked(spec.intro), rows=rows, facets=_facets(rows),
         answers=answers(board), power=power_of(board),
-        caption=_caption(board), ranking=RANKING.format(rank_by=spec.rank_by, alpha=ALPHA), values=values_of(board),
+        caption=unmarked(f"{caption(board, intervals=False)} {trainings(board)}"), ranking=ranking(board),
+        values=values_of(board),
         columns=[_head(board, column) for column in board.columns], sorted=True, downloads=downloads,
         audit=audit_lines(board), audited=audit_summary(board), single=single_trainings(board),
         single_heads=single_heads(board), scatter=clean_and_robust(board), scatter_caption=_scatter_caption(board),
         attacked=" and ".join(dict.fromkeys(panel.metric.title for panel in eps_panels(board).values())),
         figures=against_eps(board), curves_note=_CURVES, corruptions=corruption_figures(board), scale=scale(),
         runs=[_run(board, number, run, folder) for number, run in enumerate(board.runs)],
-        provenance=[_plain(line.removeprefix("- ")) for line in provenance(board)],
+        provenance=[unmarked(line.removeprefix("- ")) for line in provenance(board)],
     )  # fmt: skip
-
-
-def _caption(board: Board) -> str:
-    found = CAPTION.format(
-        values=values_of(board), samples=_plain(samples(board)), resampled=resampled(board), seed=board.spec.seed,
-        alpha=ALPHA,
-    )  # fmt: skip
-    return f"{found} {TRAININGS}" if single_trainings(board) else found
 
 
 def _scatter_caption(board: Board) -> str:
@@ -144,7 +122,7 @@ def _head(board: Board, column: Column) -> dict[str, Any]:
         "heading": heading(board, column),
         "lower": metric.lower_is_better,
         "ranked": column.title == board.spec.rank_by,
-        "what": _plain(f"{metric.what} {explain(board, column)}".strip()),
+        "what": unmarked(f"{metric.what} {explain(board, column)}".strip()),
         "cites": [match.groups() if (match := _ARXIV.fullmatch(one)) else (one, "") for one in citations],
     }
 
@@ -169,7 +147,3 @@ def _link(path: Path | None, folder: Path | None) -> str:
         return os.path.relpath(path, folder).replace(os.sep, "/")
     except ValueError:  # another drive
         return ""
-
-
-def _plain(text: str) -> str:
-    return text.replace("`", "")

@@ -27,7 +27,7 @@ class CorruptionFigures:
         title: of the protocol.
         curves: SVG of the quantity against severity.
         quantity: what the curves show.
-        error: what the maps show.
+        error: what the maps show; labelled: the same with its unit.
         maps: errors averaged over severities, then at each severity.
         left_out: number of models that the first map does not show.
 
@@ -37,6 +37,7 @@ class CorruptionFigures:
     curves: str
     quantity: str
     error: str
+    labelled: str
     maps: list[HeatMap]
     left_out: int
 
@@ -54,8 +55,9 @@ def corruption_figures(board: Board) -> list[CorruptionFigures]:
         shown = dict(list(records.items())[:MOST])
         maps = _maps({model: pages.by_corruption(record) for model, record in shown.items()}, scenario, pages)
         title, out = f"{scenario.title} ({scenario.made})", len(records) - len(shown)
+        labelled = pages.unit.label(pages.error)
         curves = _curves(shown, scenario, pages, title)
-        found.append(CorruptionFigures(title, curves, pages.quantity, pages.error, maps, out))
+        found.append(CorruptionFigures(title, curves, pages.quantity, pages.error, labelled, maps, out))
     return found
 
 

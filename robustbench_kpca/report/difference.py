@@ -13,19 +13,18 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.metrics import Mean, Metric, Statistic, aligned
-from robustbench_kpca.metrics.shared.metric import scores_error
+from robustbench_kpca.metrics import Mean, Metric, Statistic, aligned, metric_for
 from robustbench_kpca.records.estimate import CONFIDENCE, RESAMPLES, Estimate, Values, resampled
-from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.trainings import difference_of_recipes
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column
-from robustbench_kpca.report.rows import Cell, measured, part, scores
+from robustbench_kpca.report.rows import Cell, measured, part, scores, several
 
 
 def gain(board: Board, better: str, than: str, column: Column, confidence: float = CONFIDENCE) -> Estimate | None:
     """Return how much better the row `better` is than the row `than`, in the metric's own scale; negative if worse.
 
-    None where a row has no number, or one has a single training and the other several: a single one has no spread.
+    None where a row has no number, and where `Board.paired` compares none: one training has no spread.
 
     Args:
         board: with its records.
@@ -35,25 +34,31 @@ def gain(board: Board, better: str, than: str, column: Column, confidence: float
         confidence: of the interval, in (0, 1).
 
     """
+    first, second = (than, better) if metric_for(column.metric).lower_is_better else (better, than)
+    return difference_between(board, first, second, column, confidence)
+
+
+def difference_between(
+    board: Board, first: str, second: str, column: Column, confidence: float = CONFIDENCE
+) -> Estimate | None:
+    """Return the number of the row `first` minus that of the row `second`; None as in `gain`."""
     metric = board.metrics[column.title]
-    if metric is None:
+    if metric is None or board.is_alone(first, column) or board.is_alone(second, column):
         return None
-    rows = [board.trainings(title, column) for title in (better, than)]
-    first, second = reversed(rows) if metric.lower_is_better else rows
-    return difference(metric, column, first, second, confidence)
+    return difference(metric, column, *(board.trainings(title, column) for title in (first, second)), confidence)
 
 
 def difference(
     metric: Metric, column: Column, first: Sequence[Cell], second: Sequence[Cell], confidence: float = CONFIDENCE
 ) -> Estimate | None:
-    """Return the number of the first row minus that of the second; None as in `gain`."""
-    one, other = ([cell for cell, _ in measured(metric, column, row)] for row in (first, second))
-    fewest, most = sorted(map(len, (one, other)))
+    """Return the number of the first row minus that of the second; None for one training against several, or none."""
+    rows = [measured(metric, column, row) for row in (first, second)]
+    fewest, most = sorted(map(len, rows))
     if fewest == 0 or (fewest == 1 and most > 1):
         return None
     if most == 1:
-        return _of_models(metric, column, one[0], other[0], confidence)
-    return _of_recipes(metric, column, one, other, confidence)
+        return _of_models(metric, column, rows[0][0][0], rows[1][0][0], confidence)
+    return _of_recipes(metric, column, rows, confidence)
 
 
 def paired_proportions(a: NDArray[np.bool_], b: NDArray[np.bool_], confidence: float = CONFIDENCE) -> Estimate:
@@ -96,9 +101,9 @@ def _of_models(metric: Metric, column: Column, first: Cell, second: Cell, confid
         if np.isin(a, (0.0, 1.0)).all() and np.isin(b, (0.0, 1.0)).all():
             return paired_proportions(a == 1, b == 1, confidence)
         return _bootstrap(a - b, confidence)
-    one, other = (_outcomes(column, cell) for cell in (first, second))
+    one, other = (part(cell[0], column.corruption) for cell in (first, second))
     assert isinstance(metric, Statistic)
-    values = [metric.estimate(part) for part in (one, other)]
+    values = [metric.estimate(table) for table in (one, other)]
     half = NormalDist().inv_cdf((1 + confidence) / 2) * metric.difference_error([one], [other])
     d = values[0].value - values[1].value
     return Estimate(d, d - half, d + half, min(value.n for value in values), "bootstrap")
@@ -112,29 +117,9 @@ def _bootstrap(differences: Values, confidence: float, seed: int = 0) -> Estimat
 
 
 def _of_recipes(
-    metric: Metric, column: Column, first: Sequence[Cell], second: Sequence[Cell], confidence: float
+    metric: Metric, column: Column, rows: Sequence[Sequence[tuple[Cell, Estimate]]], confidence: float
 ) -> Estimate:
-    """Welch's interval, whose variance has the error over samples that the recipes share: see `recipes_differ`."""
-    from scipy import stats  # importing it takes a second
-
-    if isinstance(metric, Mean):
-        scored = [[scores(metric, column, cell) for cell in row] for row in (first, second)]
-        error, n = scores_error(*scored), len(scored[0][0].values)
-        values = [[float(one.values.mean()) for one in row] for row in scored]
-    else:
-        assert isinstance(metric, Statistic)
-        tables = [[_outcomes(column, cell) for cell in row] for row in (first, second)]
-        estimates = [[metric.estimate(table) for table in row] for row in tables]
-        error, n = metric.difference_error(*tables), estimates[0][0].n
-        values = [[one.value for one in row] for row in estimates]
-    parts = [float(np.var(row, ddof=1)) / len(row) for row in values]
-    variance = sum(parts) + error**2
-    loss = sum(one**2 / (len(row) - 1) for one, row in zip(parts, values, strict=True))
-    freedom = variance**2 / loss if loss > 0 else math.inf
-    d = float(np.mean(values[0]) - np.mean(values[1]))
-    half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(variance)
-    return Estimate(d, d - half, d + half, n, f"{len(values[0])} against {len(values[1])} trainings")
-
-
-def _outcomes(column: Column, cell: Cell) -> Outcomes:
-    return part(cell[0], column.corruption)
+    values, error = several(metric, column, rows)
+    found = difference_of_recipes(values[0], values[1], error, confidence)
+    n = min(number.n for row in rows for _, number in row)
+    return Estimate(*found, n, f"{len(values[0])} against {len(values[1])} trainings")

@@ -1,8 +1,7 @@
-"""Sentences about a board: its samples, its columns, and how its numbers were made."""
+"""Sentences about a board: its columns, and how its numbers were made."""
 
 from collections.abc import Iterable
 from html import escape
-from typing import Any
 
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.protocols.agreement import agreement_of
@@ -13,40 +12,6 @@ from robustbench_kpca.report.agreement import in_full
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column, Evaluation
 from robustbench_kpca.report.markdown import unquoted
-from robustbench_kpca.report.table import board_unit
-from robustbench_kpca.tasks import task_named
-
-
-def values_of(board: Board) -> str:
-    """Name what the table shows."""
-    unit = board_unit(board)
-    return unit.name.capitalize() if unit and unit.name else "Values"
-
-
-def samples(board: Board) -> str:
-    """Describe the samples: `360 `digits` images (test)`; of several sets, each with the titles of its columns."""
-    sets: dict[tuple[Any, ...], list[Column]] = {}
-    for column in board.spec.column:
-        sets.setdefault(board.spec.needed(column)[0].samples, []).append(column)
-    parts = []
-    for wanted, columns in sets.items():
-        record = next((r.record for r in board.runs if r.record and r.evaluation.samples == wanted), None)
-        if record is None:
-            continue
-        data, split, _, against = wanted
-        shown = record.spec.data.name if against is None else data.partition(":")[0]
-        called = task_named(record.spec.data.task).pages.samples
-        text = f"{record.spec.data.n} `{unquoted(shown)}` {called} ({split})"
-        text += "" if against is None else f" and `{against.partition(':')[0]}`"
-        titles = ", ".join(column.title for column in columns)
-        parts.append(text if len(sets) == 1 else f"{text}: {titles}")
-    return "; ".join(parts) or f"`{board.spec.data}` images ({board.spec.split})"
-
-
-def resampled(board: Board) -> str:
-    """Name what intervals resample and paired tests pair, such as `images`."""
-    tasks = dict.fromkeys(run.record.spec.data.task for run in board.runs if run.record)
-    return " or ".join(dict.fromkeys(task_named(task).pages.resampled for task in tasks)) or "images"
 
 
 def explain(board: Board, column: Column) -> str:

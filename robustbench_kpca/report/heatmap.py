@@ -19,6 +19,8 @@ COLOURS = "magma_r"
 """A small error is light and a large one dark, also in print and for readers who are colour-blind."""
 STEPS = 25
 """Colours between an error of 0 and the largest."""
+MARKED = 5
+"""Every so many steps, the legend says what a colour stands for."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class HeatMap:
         groups: group of corruptions -> number of its columns.
         columns: names of the corruptions.
         rows: by model, one (text, step of the colour scale) per column; the step is None where not measured.
+        legend: (step of the colour scale, the value that it stands for), from 0 to the largest value.
 
     """
 
@@ -37,6 +40,7 @@ class HeatMap:
     groups: list[tuple[str, int]]
     columns: list[str]
     rows: list[tuple[str, list[tuple[str, int | None]]]]
+    legend: list[tuple[int, str]]
 
 
 def heatmap(errors: Mapping[str, Mapping[str, float]], title: str = "", unit: Unit = PERCENT) -> HeatMap:
@@ -59,7 +63,8 @@ def heatmap(errors: Mapping[str, Mapping[str, float]], title: str = "", unit: Un
     names = canonical(dict.fromkeys(name for row in errors.values() for name in row))
     groups = [(group, len(list(members))) for group, members in groupby(names, key=group_of)]
     rows = [(model, [_cell(row.get(name, math.nan), unit, most) for name in names]) for model, row in errors.items()]
-    return HeatMap(title, groups, list(names), rows)
+    legend = [(step, f"{unit.scale * most * step / STEPS:.0f}") for step in range(0, STEPS + 1, MARKED)]
+    return HeatMap(title, groups, list(names), rows, legend)
 
 
 def _cell(value: float, unit: Unit, most: float) -> tuple[str, int | None]:

@@ -28,6 +28,16 @@ def unquoted(text: str) -> str:
     return printable(text).replace("`", "'")
 
 
+def quoted(title: str) -> str:
+    """Return a title between quotation marks, so that it can stand in a sentence."""
+    return f"“{title}”"
+
+
+def unmarked(text: str) -> str:
+    """Return a sentence without its backticks, for pages that are not Markdown."""
+    return text.replace("`", "").strip()
+
+
 def prose(text: str) -> str:
     """Return a sentence as `plain` text, but for what stands between backticks, which is code."""
     parts = _CODE.split(text)

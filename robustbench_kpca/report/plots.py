@@ -30,13 +30,17 @@ class Panel:
 
 
 def against_eps(board: Board) -> dict[str, str]:
-    """Draw metrics of attacks against eps with 95 % bands; return title -> SVG, one per attack, norm and metric."""
+    """Draw metrics of attacks against eps with 95 % bands; return title -> SVG, one per attack, norm and metric.
+
+    Budgets under which no row was measured are left out.
+    """
     figures = {}
     for title, panel in eps_panels(board).items():
-        curves = {
-            row: {255 * eps: board.estimate(row, column) for eps, column in panel.columns} for row in board.ranked()
-        }
-        places = {255 * eps: f"{255 * eps:.3g}" for eps, _ in panel.columns}
+        measured = [
+            (eps, column) for eps, column in panel.columns if any(board.estimate(row, column) for row in board.ranked())
+        ]
+        curves = {row: {255 * eps: board.estimate(row, column) for eps, column in measured} for row in board.ranked()}
+        places = {255 * eps: f"{255 * eps:.3g}" for eps, _ in measured}
         axis = Axis("eps x 255", panel.metric.title, panel.metric.unit, places)
         if svg := lines(curves, axis, f"{panel.metric.title} against eps: {title}"):
             figures[title] = svg

@@ -10,6 +10,7 @@ from robustbench_kpca.metrics import Mean, metric_for
 from robustbench_kpca.metrics.shared.metric import scores_error
 from robustbench_kpca.metrics.shared.power import ALPHA, POWER, detectable_difference
 from robustbench_kpca.report import rows
+from robustbench_kpca.report.markdown import quoted
 
 if TYPE_CHECKING:
     from robustbench_kpca.report.board import Board
@@ -39,13 +40,15 @@ def detectable(board: "Board", column: "Column", titles: tuple[str, ...] = ()) -
 
     The spread between trainings is that of all rows together; the error over samples is the median over rows that
     are neighbours in the ranking, since these are the hardest to tell apart. Rows of several trainings are taken where
-    there are two of them, else rows of one. None where there are no two such rows, or where the metric is no mean over
-    samples.
+    there are two of them, else rows of one model each. A row that `is_alone` is compared with none, so it does not
+    count. None where there are no two such rows, where the metric is no mean over samples, or where rows and trainings
+    agree on every sample: nothing is known of their spread then.
     """
     metric = board.metrics[column.title]
     if not isinstance(metric, Mean):
         return None
-    cells = [board.trainings(title, column) for title in titles or board.ranked()]
+    compared = [title for title in titles or board.ranked() if not board.is_alone(title, column)]
+    cells = [board.trainings(title, column) for title in compared]
     several = [cell for cell in cells if len(cell) > 1]
     chosen = several if len(several) > 1 or titles else [cell for cell in cells if len(cell) == 1]
     if len(chosen) < 2:
@@ -54,7 +57,8 @@ def detectable(board: "Board", column: "Column", titles: tuple[str, ...] = ()) -
     spread = np.mean([np.var([one.values.mean() for one in row], ddof=1) if len(row) > 1 else 0.0 for row in scored])
     error = float(np.median([scores_error(one, other) for one, other in itertools.pairwise(scored)]))
     fewest, samples = min(map(len, scored)), len(scored[0][0].values)
-    return Detectable(column.title, fewest, samples, detectable_difference(fewest, float(np.sqrt(spread)), error))
+    difference = detectable_difference(fewest, float(np.sqrt(spread)), error)
+    return Detectable(column.title, fewest, samples, difference) if difference > 0 else None
 
 
 def power_of(board: "Board") -> str:
@@ -62,15 +66,17 @@ def power_of(board: "Board") -> str:
     found = [one for column in board.columns if (one := detectable(board, column)) is not None]
     if not found:
         return ""
-    units = {column.title: metric_for(column.metric).unit for column in board.columns}
+    metrics = {column.title: column.metric for column in board.columns}
     shown = [
-        f"{one.column}: {units[one.column].number(one.difference)} ({_trainings(one)}{one.samples:,} samples)"
+        f"{quoted(one.column)}: {metric_for(metrics[one.column]).unit.gap(one.difference)} "
+        f"({_trainings(one)}{one.samples:,} samples)"
         for one in found
     ]
     return (
-        f"Power: differences between two rows that one comparison would have found with {POWER:.0%} "
-        f"(two-sided, p < {ALPHA}, not adjusted). {'; '.join(shown)}."
-    ).replace("%", " %")
+        f"Power: the true difference between two rows that one two-sided test (p < {ALPHA}, not adjusted for several "
+        f"tests) would have found with a probability of {100 * POWER:.0f} %, if rows spread as those shown here do. "
+        f"{'; '.join(shown)}."
+    )
 
 
 def _trainings(one: Detectable) -> str:

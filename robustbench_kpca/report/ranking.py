@@ -22,11 +22,14 @@ MOST_TESTS = 1_000
 def ranks(board: "Board") -> dict[str, int | None]:
     """Return the rank of every row: 1 + the number of rows that are clearly better in the ranked column.
 
+    None for a row without a number, and for one training out of several, which is compared with none.
+
     Tests are those of `Board.paired`, Holm-adjusted over the rows with better values, below 0.05. Where they would be
     more than `MOST_TESTS` and cannot be made at once, a rank is 1 + the number of rows with better values.
     """
     column = next(column for column in board.spec.column if column.title == board.spec.rank_by)
-    found = {title: one.value for title in board.ranked() if (one := board.estimate(title, column))}
+    compared = (title for title in board.ranked() if not board.is_alone(title, column))
+    found = {title: one.value for title in compared if (one := board.estimate(title, column))}
     order, values = list(found), np.array(list(found.values()))
     p_values = _at_once(board, column, order)
     if p_values is None and len(order) * (len(order) - 1) // 2 <= MOST_TESTS:

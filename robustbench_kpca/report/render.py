@@ -9,22 +9,15 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
-from robustbench_kpca.report.board_page import RANKING, TRAININGS, html
-from robustbench_kpca.report.explain import explain, provenance, resampled, samples, values_of
+from robustbench_kpca.report.board_page import html
+from robustbench_kpca.report.explain import explain, provenance
 from robustbench_kpca.report.markdown import code, plain, prose
+from robustbench_kpca.report.notes import caption, ranking, trainings
 from robustbench_kpca.report.numbers import csv_text, json_text
 from robustbench_kpca.report.power import power_of
-from robustbench_kpca.report.ranking import ALPHA
 from robustbench_kpca.report.table import audit_lines, audit_summary, frame, single_heads, single_trainings
 
 CSV, JSON = "board.csv", "board.json"
-
-_CAPTION = (
-    "{values} of {samples}, with 95 % intervals (Wilson for proportions, bootstrap over "
-    "{resampled} for everything else); seed {spec.seed}. ↓: lower is better. Bold: better than "
-    "every other model in that column by a paired test on the same {resampled} (McNemar exact, sign flips or "
-    "bootstrap, Holm-adjusted, p < {alpha}); no bold, no clear winner."
-)
 
 
 def markdown(board: Board) -> str:
@@ -40,13 +33,11 @@ def markdown(board: Board) -> str:
         *(line for text in answers(board) for line in (f"**{prose(text)}**", "")),
         _table(frame(board), ["Model"]),
         "",
-        _CAPTION.format(
-            values=values_of(board), samples=prose(samples(board)), resampled=resampled(board), spec=spec, alpha=ALPHA
-        ),
+        prose(caption(board, intervals=True)),
         "",
-        RANKING.format(rank_by=spec.rank_by, alpha=ALPHA),
+        prose(ranking(board)),
     ]
-    lines += ["", TRAININGS] if single else []
+    lines += ["", prose(text)] if (text := trainings(board)) else []
     lines += ["", prose(power)] if (power := power_of(board)) else []
     if missing:
         lines += ["", f"{missing} of {len(board.runs)} runs are missing: `{board.missing}`."]

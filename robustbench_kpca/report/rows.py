@@ -45,14 +45,20 @@ def paired(metric: Metric, column: Column, first: Sequence[Cell], second: Sequen
         return None
     if most == 1:
         return _paired_models(metric, column, cells[0][0], cells[1][0])
-    if isinstance(metric, Mean):
-        error = scores_error(*([scores(metric, column, cell) for cell in row] for row in cells))
-    else:
-        assert isinstance(metric, Statistic)
-        error = metric.difference_error(*([_outcomes(column, cell[0]) for cell in row] for row in cells))
-    values = [[number.value for _, number in row] for row in rows]
+    values, error = several(metric, column, rows)
     means = [float(np.mean(of_row)) for of_row in values]
     return Paired(means[0], means[1], recipes_differ(values[0], values[1], error), None, None)
+
+
+def several(
+    metric: Metric, column: Column, rows: Sequence[Sequence[tuple[Cell, Estimate]]]
+) -> tuple[list[list[float]], float]:
+    """Return the numbers of the trainings of two rows, and the standard error over samples of the means' difference."""
+    values = [[number.value for _, number in row] for row in rows]
+    if isinstance(metric, Mean):
+        return values, scores_error(*([scores(metric, column, cell) for cell, _ in row] for row in rows))
+    assert isinstance(metric, Statistic)
+    return values, metric.difference_error(*([part(cell[0], column.corruption) for cell, _ in row] for row in rows))
 
 
 def measured(metric: Metric, column: Column, trainings: Sequence[Cell]) -> list[tuple[Cell, Estimate]]:
@@ -68,13 +74,13 @@ def _single(metric: Metric, column: Column, cell: Cell) -> Estimate | None:
     recorded = cell[0].metrics.get(metric.name)  # seen to follow from the outcomes when it was loaded
     if column.reference is None and (recorded is None or column.corruption is None):
         return recorded
-    return metric.estimate(_outcomes(column, cell[0]))
+    return metric.estimate(part(cell[0], column.corruption))
 
 
 def _paired_models(metric: Metric, column: Column, first: Cell, second: Cell) -> Paired:
     if isinstance(metric, Mean):
         return metric.paired_scores(scores(metric, column, first), scores(metric, column, second))
-    return metric.paired(_outcomes(column, first[0]), _outcomes(column, second[0]))
+    return metric.paired(*(part(cell[0], column.corruption) for cell in (first, second)))
 
 
 @dataclass(frozen=True)
@@ -99,10 +105,6 @@ def _scores(metric: Metric, corruption: str | None, tables: _Tables) -> Scores:
 def _worse(one: Scores, other: Scores) -> Scores:
     mine, theirs = aligned(one, other)
     return Scores(np.sort(one.samples), np.minimum(mine, theirs))
-
-
-def _outcomes(column: Column, record: Record) -> Outcomes:
-    return part(record, column.corruption)
 
 
 def part(record: Record, corruption: str | None) -> Outcomes:

@@ -131,7 +131,7 @@ def audit_lines(board: Board) -> list[tuple[str, str, str]]:
     lines = [(FLAGGED, model, flag) for model, found in marks.items() for flag in found.get(FLAGGED, [])]
     lines += [(QUICK, model, text) for model, found in marks.items() for text in found.get(QUICK, [])]
     if without := [model for model, found in marks.items() if UNAUDITED in found]:
-        lines.append((UNAUDITED, ", ".join(without), "not audited, in part or at all"))
+        lines.append((UNAUDITED, ", ".join(without), "not audited for at least one of its attacks"))
     return lines
 
 

@@ -13,8 +13,8 @@ from robustbench_kpca.reproduction.roles import Model, Roles
 from robustbench_kpca.web import render
 
 HEADS = (
-    "Arm", "Trainings", "Parameters", "Epochs", "Training, of the clock", "Training, of the processor", "Evaluations",
-    "Forward passes", "Backward passes", "Evaluation",
+    "Arm", "Trainings done", "Parameters", "Epochs", "Time of a training", "Its processor time", "Evaluations",
+    "Their forward passes", "Their backward passes", "Their time",
 )  # fmt: skip
 UNKNOWN = "–"
 

@@ -155,12 +155,12 @@ def _compared(evidence: Compared, folder: Path, command: str, own: Results) -> A
     ]
     result = _spelt(list(zip(columns, gains, strict=True)))
     if not result and Verdict.undecided in verdicts:
-        result = "one training against several: a single one has no spread"
+        result = "a single training out of several has no spread, so nothing can be told"
     return Answer(together(verdicts), _on(board, rows, columns), result, folder, command)
 
 
 def _missing(board: Board, rows: tuple[str, str], column: Column) -> Verdict:
-    """Tell rows that were not measured from one training against several, which cannot be compared."""
+    """Tell rows that were not measured from those that cannot be compared, since one training has no spread."""
     here = all(board.trainings(row, column) for row in rows)
     return Verdict.undecided if here else Verdict.missing
 
@@ -173,9 +173,13 @@ def _on(board: Board, rows: tuple[str, str], columns: Sequence[Column]) -> str:
     return f"{names[0]} against {names[1]}{data}"
 
 
-def _counted(board: Board, row: str, columns: Sequence[Column]) -> str:
-    count = max(len(board.trainings(row, column)) for column in columns)
-    return f"{row} ({count} trainings)" if count > 1 else row
+def _counted(board: Board, title: str, columns: Sequence[Column]) -> str:
+    """Name a row, with the number of its trainings where it is to have several."""
+    planned = next(len(row.models) for row in board.spec.rows if row.title == title)
+    here = max(len(board.trainings(title, column)) for column in columns)
+    if planned == 1 or not here:
+        return title
+    return f"{title} ({here} trainings)" if here == planned else f"{title} ({here} of {planned} trainings)"
 
 
 def _spelt(found: Sequence[tuple[Column, Estimate | None]]) -> str:

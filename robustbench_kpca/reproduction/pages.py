@@ -1,6 +1,6 @@
 """The pages of a pack: one for each table or figure, and an index that says what is shown and what was not run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from tabulate import tabulate
@@ -12,42 +12,54 @@ from robustbench_kpca.diagnostics.pages import write_comparison
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import safe_name, write_atomic
 from robustbench_kpca.report.answers import answers
+from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.curves import draw_curves, read_curves
-from robustbench_kpca.report.markdown import prose
+from robustbench_kpca.report.markdown import plain, prose, unmarked
 from robustbench_kpca.report.render import write_board
 from robustbench_kpca.reproduction.cost import rows as cost_rows
 from robustbench_kpca.reproduction.cost import write_cost
+from robustbench_kpca.reproduction.counts import counted, reasons
 from robustbench_kpca.reproduction.pack import Claims, Cost, Curves, Epochs, Item, Open, Table
 from robustbench_kpca.reproduction.roles import Roles
-from robustbench_kpca.reproduction.steps import Diagnose, Follow, Planned, Train, board_of, reasons
+from robustbench_kpca.reproduction.steps import Diagnose, Follow, Planned, Train, board_of
 from robustbench_kpca.web import render
 
 PAGE, README = "index.html", "README.md"
-HEADS = ("", "Title", "Steps", "State")
+HEADS = ("", "Title", "Done", "State")
 STATEMENTS = "statements"
 """The folder of the page of the paper's statements."""
 BESIDE = "What the paper says, beside what was measured here, with computed verdicts"
 
 
 def write_pages(
-    items: Mapping[str, Item], planned: Sequence[Planned], roles: Roles, *, statements: bool = False
-) -> Path:
-    """Write the page of every item that has results, and the index; return the path of the index as markdown.
+    items: Mapping[str, Item], planned: Sequence[Planned], roles: Roles, only: Collection[str] = (), *,
+    statements: bool = False,
+) -> Path:  # fmt: skip
+    """Write the pages of items that have results, and the index of all; return the path of the index as markdown.
 
-    `statements`: whether the index links the page of the paper's statements, which is not written here.
+    Args:
+        items: of the pack: all of them, since the index lists them.
+        planned: every step that they need.
+        roles: of the pack.
+        only: names of the items whose pages are written; empty: all. Pages of the others stay as they are.
+        statements: whether the index links the page of the paper's statements, which is not written here.
+
     """
     pack = roles.pack
-    pages, rows = {}, []
+    pages, rows, said = {}, [], []
     for name, item in items.items():
+        board, trouble, here = None, "", (roles.out / name / PAGE).is_file()
         try:
-            pages[name], trouble = _write_item(name, item, planned, roles), ""
+            board = board_of(name, item, roles) if isinstance(item, Table) else None
+            if not only or name in only:
+                here = _write_board(board, roles.out / name) if board else _write_item(name, item, planned, roles)
         except BadInputError as error:
-            pages[name], trouble = False, str(error)
-        rows.append(_row(name, item, planned, trouble, page=pages[name]))
+            here, trouble = False, str(error)
+        pages[name] = here
+        said += [(name, text) for text in answers(board)] if board and here else []
+        rows.append(_row(name, item, planned, trouble, page=here))
     absent = reasons(planned)
     scale = roles.intro
-    asked = {name: item for name, item in items.items() if isinstance(item, Table) and item.question and pages[name]}
-    said = [(name, text) for name, item in asked.items() for text in answers(board_of(name, item, roles))]
     text = [f"# {pack.title}", "", f"{pack.source}. {pack.intro.strip()}", "", scale, ""]
     text += [f"- [{name}]({name}/{README}): **{prose(found)}**" for name, found in said]
     text += [""] if said else []
@@ -56,12 +68,13 @@ def write_pages(
     if statements:
         text += [f"[{BESIDE}]({STATEMENTS}/{README}).", ""]
     if absent:
-        text += ["## Not run", "", *(f"- {why}: {steps}" for why, steps in absent), ""]
+        text += ["## Not run", "", *(f"- {plain(f'{why}: {steps}')}" for why, steps in absent), ""]
+        text += [f"`{roles.command} --plan` lists every step.", ""]
     text += [f"Made by `{roles.command}`; again, it keeps what is finished.", ""]
     write_atomic(roles.out / README, "\n".join(text).encode())
     page = render(
-        "pack.html.j2", "reproduction", title=pack.title, pack=pack, scale=scale, heads=HEADS, rows=rows, pages=pages,
-        absent=absent, said=said, command=roles.command,
+        "pack.html.j2", "reproduction", title=pack.title, intro=unmarked(f"{pack.source}. {pack.intro}"),
+        scale=unmarked(scale), heads=HEADS, rows=rows, pages=pages, absent=absent, said=said, command=roles.command,
         statements=f"{STATEMENTS}/{PAGE}" if statements else "", beside=BESIDE,
     )  # fmt: skip
     write_atomic(roles.out / PAGE, page.encode())
@@ -70,22 +83,23 @@ def write_pages(
 
 def _row(name: str, item: Item, planned: Sequence[Planned], trouble: str, *, page: bool) -> list[str]:
     mine = [one for one in planned if name in one.items]
-    done = sum(one.state == "done" for one in mine)
     if isinstance(item, Open):
         return [name, item.title, "", f"not made: {item.reason}"]
-    state = "complete" if mine and done == len(mine) else "in part" if page else "not run"
-    return [name, item.title, f"{done} of {len(mine)}", f"cannot be shown: {trouble}" if trouble else state]
+    complete = mine and all(one.state == "done" for one in mine)
+    state = "complete" if complete else "in part" if page else "not run"
+    return [name, item.title, counted(mine), f"cannot be shown: {trouble}" if trouble else state]
+
+
+def _write_board(board: Board, folder: Path) -> bool:
+    shown = any(run.record for run in board.runs)
+    if shown:
+        write_board(board, folder)
+    return shown
 
 
 def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles) -> bool:
-    """Write the page of an item into its folder; return whether there was anything to show."""
+    """Write the page of an item that is no table into its folder; return whether there was anything to show."""
     done = [one.step for one in planned if name in one.items and one.state == "done"]
-    if isinstance(item, Table):
-        board = board_of(name, item, roles)
-        shown = any(run.record for run in board.runs)
-        if shown:
-            write_board(board, roles.out / name)
-        return shown
     if isinstance(item, Cost):
         return _write_cost(name, item, roles)
     if isinstance(item, Claims):

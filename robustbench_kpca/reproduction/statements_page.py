@@ -6,7 +6,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from robustbench_kpca.files import write_atomic
-from robustbench_kpca.report.markdown import code, plain, prose
+from robustbench_kpca.report.markdown import code, plain, prose, unmarked
 from robustbench_kpca.reproduction.evidence import Answer, Results, answer
 from robustbench_kpca.reproduction.pages import STATEMENTS
 from robustbench_kpca.reproduction.statements import Statements
@@ -20,12 +20,14 @@ CLASSES = {
 }  # fmt: skip
 RULES = (
     "The first row of a comparison is the one that the paper says is better; a gain above zero is for the better, also "
-    "where lower numbers are. Intervals are over the same samples, and over trainings where a row has several; of k "
-    "columns each has the confidence 1 − 0.05/k. Agrees: the whole interval is inside what the paper says (above zero, "
-    "or above its margin). Does not agree: it is outside, in one column at least. Not testable at this size: neither. "
-    "A column in which both rows are near nothing can show no margin. Claims about kernel PCA have the verdict of "
-    "their diagnosis, with its null. Most models here are far smaller than the paper's: a verdict is about the models "
-    "that it names."
+    "in columns where lower is better. Intervals are of 95 %, over the same samples, and over trainings where a row "
+    "has several; of k columns, each has the confidence 1 − 0.05/k, so that all hold at once with 95 %. A row without "
+    "a number of trainings is a single network, and the verdict is about that network. Agrees: the whole interval is "
+    "inside what the paper says (above zero, or above its margin). Does not agree: it is outside, in one column at "
+    "least. Not testable at this size: neither, or one training out of several. A column in which both rows are near "
+    "nothing can show no margin. Claims about kernel PCA have the verdict of their diagnosis, with its null; these "
+    "have no interval unless one is shown. Verdicts are not adjusted for each other. Most models here are far smaller "
+    "than the paper's: a verdict is about the models that it names."
 )
 
 
@@ -44,8 +46,11 @@ def pages(statements: Statements, own: Results) -> dict[str, str]:
     command = f"{own.roles.command} --statements"
     counts = Counter(made.verdict for _, answers in found for made in answers)
     untested = sum(bool(one.open) for one in statements.statement)
-    summary = ", ".join(f"{verdict}: {counts[verdict]}" for verdict in Verdict if counts[verdict])
-    summary = f"{len(found)} statements. Evidence: {summary}. Nothing here can test {untested} statements."
+    each = ", ".join(f"{verdict}: {counts[verdict]}" for verdict in Verdict if counts[verdict])
+    summary = (
+        f"Statements: {len(found)}, of which {untested} cannot be tested by anything here. Comparisons and diagnoses "
+        f"beside the others, each with its own verdict: {counts.total()} ({each})."
+    )
     rows = []
     for one, answers in found:
         for place, made in enumerate(answers):
@@ -56,7 +61,7 @@ def pages(statements: Statements, own: Results) -> dict[str, str]:
     text = [f"# {plain(statements.title)}", "", statements.intro.strip(), "", summary, ""]
     text += [tabulate(rows, HEADS, tablefmt="pipe"), "", RULES, "", f"Made by {code(command)}.", ""]
     page = render(
-        "statements.html.j2", "reproduction", title=statements.title, intro=statements.intro.replace("`", ""),
+        "statements.html.j2", "reproduction", title=statements.title, intro=unmarked(statements.intro),
         summary=summary, found=found, heads=HEADS, rules=RULES, command=command, folder=folder,
         classes=CLASSES,
     )  # fmt: skip

@@ -85,20 +85,9 @@ class Follow:
 Step = Train | Evaluate | Diagnose | Follow
 
 
-def reasons(planned: Iterable["Planned"]) -> list[tuple[str, str]]:
-    """Return every reason why steps were not run, with the first of those steps and their number."""
-    found: dict[str, list[Planned]] = {}
-    for one in planned:
-        if one.state != "done":
-            found.setdefault(f"{one.state}: {one.why}" if one.why else one.state, []).append(one)
-    return [
-        (why, str(same[0].step) + (f" and {len(same) - 1} more" if same[1:] else "")) for why, same in found.items()
-    ]
-
-
 @dataclass(frozen=True)
 class Planned:
-    """A step with the items that need it. `state`: `done`, `open`, or `absent` for the reason `why`.
+    """A step with the items that need it. `state`: `done`, `open`, or `absent` or `failed` for the reason `why`.
 
     `turn`: the smallest of its items; `place`: of its arm among all arms, in the order of the items.
     """

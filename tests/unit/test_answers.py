@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
@@ -11,6 +12,7 @@ from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.report.answers import answer
 from robustbench_kpca.report.board import Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
+from robustbench_kpca.report.difference import difference_between
 from robustbench_kpca.report.power import detectable, power_of
 
 N = 400
@@ -18,9 +20,9 @@ ASKED = Question(subject="RPC", baseline="Plain", ablation="Identity", column="P
 COLUMN = Column(title="PGD", protocol="pgd20-linf-1_255", metric="robust_accuracy", data="d", split="test")
 
 
-def audit(*flags):
+def audit(*flags, level="full"):
     checks = [SimpleNamespace(name=name) for name in flags]
-    return SimpleNamespace(flags=checks, checks=checks, plan=SimpleNamespace(level="full"))
+    return SimpleNamespace(flags=checks, checks=checks, plan=SimpleNamespace(level=level))
 
 
 def record(right, found):
@@ -35,7 +37,7 @@ def record(right, found):
     )  # fmt: skip
 
 
-def board(shares, seeds=3, spread=0.01, flags=(), audited=True):
+def board(shares, seeds=3, spread=0.01, flags=(), audited=True, level="full"):
     """Rows whose trainings have about these shares of the same images right; harder images are lost first."""
     rng = np.random.default_rng(0)
     hard = rng.permutation(N) / N
@@ -47,52 +49,78 @@ def board(shares, seeds=3, spread=0.01, flags=(), audited=True):
         for place, model in enumerate(row.models):
             share = shares[row.title] + spread * (place - (seeds - 1) / 2)
             right = hard + rng.normal(0, 0.02, N) < share
-            found = audit(*(flags if row.title == "RPC" else ())) if audited else None
+            found = audit(*(flags if row.title == "RPC" else ()), level=level) if audited else None
             runs.append(Run(model, spec.needed(COLUMN)[0], "ready", record(right, found)))
     return Board("b", spec, tuple(runs), "remake", "plan")
 
 
 def test_it_helps_and_identity_does_not():
     first, second = answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}), ASKED)
-    assert first.startswith("PGD: RPC reaches 5")
-    assert "and Plain 3" in first
-    assert "(3 and 3 trainings, 400 samples)" in first
-    assert "points more (p = " in first
-    assert first.endswith(": it helps.")
-    assert "clearly worse than RPC" in second
-    assert second.endswith("no audit of RPC raises a flag that its gradients hide anything.")
+    assert first.startswith("In “PGD”, “RPC” has 5")
+    assert "and “Plain” 3" in first
+    assert "(3 trainings each, 400 samples), a difference of +" in first
+    assert first.endswith(", Holm-adjusted): it helps.")
+    assert "clearly worse than “RPC”" in second
+    assert second.endswith("no audit of “RPC” raises a flag that its gradients hide anything.")
+
+
+def test_the_difference_has_the_interval_that_belongs_to_its_test():
+    made = board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3})
+    shares = {}
+    for run in made.runs:
+        shares.setdefault(run.model[:-3], []).append(run.record.metrics["robust_accuracy"].value)
+    table = {row: np.array([one.record.outcomes["broken_by"] == "" for one in made.runs if one.model[:-3] == row])
+             for row in shares}  # fmt: skip
+    error = np.std(table["RPC"].mean(0) - table["Plain"].mean(0), ddof=1) / np.sqrt(N)
+    low, high = welch(shares["RPC"], shares["Plain"], error)
+    shown = f"{100 * (np.mean(shares['RPC']) - np.mean(shares['Plain'])):+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+    assert f"a difference of {shown} points (p = " in answer(made, ASKED)[0]
+
+
+def welch(first, second, error):
+    """The 95 % interval of a difference, where `error` is one more standard error with infinite degrees of freedom."""
+    parts = [np.var(row, ddof=1) / len(row) for row in (first, second)]
+    variance = sum(parts) + error**2
+    freedom = variance**2 / sum(part**2 / (len(row) - 1) for part, row in zip(parts, (first, second), strict=True))
+    return stats.t.interval(0.95, freedom, loc=np.mean(first) - np.mean(second), scale=np.sqrt(variance))
 
 
 def test_it_harms_and_identity_does_better():
     first, second = answer(board({"Plain": 0.6, "RPC": 0.3, "Identity": 0.6}), ASKED)
     assert first.endswith(": it harms.")
-    assert "points less" in first
-    assert "clearly better than RPC" in second
+    assert "a difference of -" in first
+    assert "clearly better than “RPC”" in second
 
 
 def test_small_differences_cannot_be_told_and_the_page_says_which_could():
     made = board({"Plain": 0.40, "RPC": 0.41, "Identity": 0.41}, spread=0.04)
     first, second = answer(made, ASKED)
-    assert "whether it helps cannot be told with these seeds (p = " in first
-    assert "points would have been found with 80 %)" in first
-    assert "whether it does the same cannot be told with these seeds" in second
+    assert "whether it helps cannot be told with these trainings (p = " in first
+    assert "whether it does the same cannot be told with these trainings" in second
     least = detectable(made, COLUMN)
     assert (least.trainings, least.samples) == (3, N)
     assert 0.05 < least.difference < 0.3
-    assert f"PGD: {100 * least.difference:.1f} (3 trainings a row, 400 samples)" in power_of(made)
+    assert f"“PGD”: {100 * least.difference:.1f} points (3 trainings a row, 400 samples)" in power_of(made)
+    two = detectable(made, COLUMN, ("RPC", "Plain"))
+    assert f"a true difference of {100 * two.difference:.1f} points with a probability of 80 %)" in first
 
 
 def test_one_training_tells_nothing_however_large_the_difference():
     first, second = answer(board({"Plain": 0.1, "RPC": 0.9, "Identity": 0.1}, seeds=1), ASKED)
-    assert first.endswith("whether it helps cannot be told with these seeds (one training has no spread).")
-    assert "(one training has no spread)" in second
+    assert first.endswith("whether it helps cannot be told with these trainings, since one training has no spread.")
+    assert "(1 training each, 400 samples)" in first
+    assert "since one training has no spread" in second
 
 
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"flags": ("gradients", "scale")}, "audits of RPC raise flags (gradients, scale), so its gradients may hide"),
-        ({"audited": False}, "RPC was not audited throughout, so whether its gradients hide anything is not known"),
+        (
+            {"flags": ("gradients", "scale")},
+            "audits of “RPC” raise flags (gradients, scale), so its gradients may",
+        ),
+        ({"level": "quick"}, "no quick audit of “RPC” raises a flag that its gradients hide anything."),
+        ({"audited": False}, "“RPC” was not audited throughout, so whether its gradients hide anything is not known"),
     ],
 )
 def test_what_audits_say(how, said):
@@ -105,15 +133,44 @@ def test_rows_of_several_trainings_share_a_rank_where_their_spread_does_not_tell
     assert set(board({"Plain": 0.40, "RPC": 0.42, "Identity": 0.41}, spread=0.05).ranks.values()) == {1}
     mixed = [run for run in clear.runs if run.model not in ("RPC-s1", "RPC-s2")]
     alone = Board("b", clear.spec, tuple(mixed), "", "")
-    assert alone.ranks["Plain"] == 1, "one training is not compared with three, however large the difference"
+    assert alone.ranks == {"RPC": None, "Plain": 1, "Identity": 1}, "one training out of three is compared with none"
+    assert alone.winners == {"PGD": None}
+    assert difference_between(alone, "RPC", "Plain", COLUMN) is None
+
+
+def test_one_training_out_of_several_is_compared_with_no_other():
+    """Neither by a test, nor by an interval, nor by a sentence about power."""
+    whole = board({"Plain": 0.30, "RPC": 0.50, "Identity": 0.31})
+    firsts = Board("b", whole.spec, tuple(run for run in whole.runs if run.model.endswith("-s0")), "", "")
+    assert set(firsts.ranks.values()) == {None}
+    assert firsts.paired("RPC", "Plain", COLUMN) is None
+    assert difference_between(firsts, "RPC", "Plain", COLUMN) is None
+    assert detectable(firsts, COLUMN) is None
+    assert power_of(firsts) == ""
+    first, second = answer(firsts, ASKED)
+    assert "(1 of 3 trainings each, 400 samples)" in first
+    assert "cannot be told with these trainings, since one training has no spread" in first
+    assert "(1 of 3 trainings each), and whether it does the same cannot be told" in second
+    several = [run for run in whole.runs if run.model in ("RPC-s0", "RPC-s1", "Plain-s0")]
+    assert (
+        "(2 of 3 trainings against 1 of 3 trainings, 4"
+        in answer(Board("b", whole.spec, tuple(several), "", ""), ASKED)[0]
+    )
+
+
+def test_no_power_is_claimed_where_nothing_is_known_of_the_spread():
+    made = board({"Plain": 2.0, "RPC": 2.0, "Identity": 2.0}, spread=0.0)  # everything is right in all trainings
+    assert {made.estimate(title, COLUMN).value for title in ("Plain", "RPC")} == {1.0}
+    assert detectable(made, COLUMN) is None
+    assert power_of(made) == ""
 
 
 def test_rows_without_records():
     made = board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3})
     only = [run for run in made.runs if run.model.startswith("Plain")]
     first, second = answer(Board("b", made.spec, tuple(only), "", ""), ASKED)
-    assert first == "Whether RPC helps cannot be told: it or Plain has no PGD."
-    assert second.startswith("Identity, its twin without the method, was not evaluated; RPC was not audited")
+    assert first == "Whether “RPC” helps is not known: “RPC” has no number in “PGD”."
+    assert second.startswith("“Identity”, its twin without the method, was not compared, since one of them was not ")
 
 
 @pytest.mark.parametrize(("field", "value"), [("subject", "Nobody"), ("column", "Nothing")])

@@ -228,7 +228,7 @@ def test_what_was_not_audited_is_shown(tmp_path, records, board):
         assert "not audited" in page
     half = audited_board(tmp_path, records, {"vit_digits": [FINE]})
     assert frame(half)["Model"].tolist() == ["vit_digits_adv ○", "vit_digits", "nobody"]
-    assert "- ○ vit_digits_adv: not audited, in part or at all" in markdown(half).splitlines()
+    assert "- ○ vit_digits_adv: not audited for at least one of its attacks" in markdown(half).splitlines()
 
 
 def test_a_board_audited_in_full_without_flags_says_so(tmp_path, records):
@@ -317,7 +317,8 @@ def test_a_row_of_several_trainings_shows_their_mean_and_each_of_them(tmp_path, 
     assert shown.endswith("(2 of 3)")
     for page in (markdown(board), html(board)):
         assert "Single trainings" in page
-        assert "mean and a 95 % interval over trainings" in page
+        assert "95 % interval for the mean of all trainings of that recipe" in page
+        assert "plus that over images" in page
         for one in single:
             assert f"{100 * one.value:.1f} [{100 * one.low:.1f}, {100 * one.high:.1f}]" in page
 
@@ -329,7 +330,7 @@ def test_one_training_is_not_compared_with_several(tmp_path, records):
     board = load_board(str(tmp_path), find_records(records))
     column = board.spec.column[1]
     assert board.clear_winner(column) is None, "one of two trainings is there: its spread is not known"
-    assert {*board.ranks.values()} <= {1, None}
+    assert board.ranks == {"vit_digits_adv": 1, "both": None}, "one of two is compared with none, and has no rank"
     copies = shutil.copytree(records, tmp_path / "copies")
     for path in find_records(copies):
         record = load_record(path)
@@ -345,14 +346,19 @@ def test_a_column_can_have_samples_of_its_own(tmp_path, records):
     copies = shutil.copytree(records, tmp_path / "more")
     train = load_data("digits", "train", limit=30)
     evaluate(load_model("vit_digits"), train, protocol="clean", name="vit_digits", out=copies, audit=False)
-    text = TOML + '[[column]]\ntitle = "Seen"\nprotocol = "clean"\nmetric = "clean_accuracy"\ndata = "digits"\n'
+    text = TOML + '[[column]]\ntitle = "Seen, again"\nprotocol = "clean"\nmetric = "clean_accuracy"\ndata = "digits"\n'
     (tmp_path / "board.toml").write_text(text + 'split = "train"\nlimit = 30\n')
     board = load_board(str(tmp_path), find_records(copies))
     assert board.estimate("vit_digits", board.spec.column[2]).n == 30
     assert board.estimate("vit_digits", board.spec.column[0]).n == 40
-    assert "40 `digits` images (test): Clean, PGD; 30 `digits` images (train): Seen" in markdown(board)
+    said = "Percent of 30 `digits` images (train) in “Seen, again”; 40 `digits` images (test) in all other columns; "
+    assert said in markdown(board)
+    assert said.replace("`", "") in html(board)
+    (tmp_path / "board.toml").write_text(text + 'split = "train"\nlimit = 31\n')
+    without = load_board(str(tmp_path), find_records(copies))  # no record of the column's own samples
+    assert "Percent of 40 `digits` images (test) in “Clean” and “PGD”; with" in markdown(without)
     (tmp_path / "board.toml").write_text(text)
-    with pytest.raises(BadInputError, match=r"'Seen'.*split = None"):
+    with pytest.raises(BadInputError, match=r"'Seen, again'.*split = None"):
         load_board(str(tmp_path), [])
 
 

@@ -169,9 +169,13 @@ def test_a_pack_runs_end_to_end_and_again_keeps_everything(own, tmp_path, capsys
     assert "A &lt;b&gt;paper" in page
     assert "no &lt;i&gt;program" in page
     assert "[table-1](table-1/README.md)" in index
-    assert NO_STAND_IN in index
+    assert "2 of 3 trainings, 9 of 16 evaluations" in index
+    assert (
+        f"- cannot be run here: {NO_STAND_IN}: 1 training and 7 evaluations; the first: train symvit_tiny-s0" in index
+    )
+    assert "`rbk reproduce own --scale embedded --plan` lists every step." in index
     shown = (out / "table-1" / "README.md").read_text()
-    assert "24 `digits` images (test): Clean, Attacked, Attacked, corrected" in shown
+    assert "24 `digits` images (test) in “Clean”, “Attacked” and “Attacked, corrected”; " in shown
     assert "vit_digits-epochs1-s1" in shown
     assert "| Large" in shown
     assert "`rbk reproduce own --scale embedded --item table-1`" in shown
@@ -185,6 +189,22 @@ def test_a_pack_runs_end_to_end_and_again_keeps_everything(own, tmp_path, capsys
     before = {path: path.stat().st_mtime_ns for path in made}
     assert main(["reproduce", str(own), "-o", str(out), "--audit", "none", "-q"]) == 0
     assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+def test_the_index_keeps_the_items_that_a_run_was_not_about(own, tmp_path, few_resamples):
+    """A page's own command, with --item, makes that page again; the index still lists and links everything."""
+    words = ["reproduce", str(own), "-o", str(tmp_path / "out"), "--audit", "none", "--limit", "4", "--trained", "-q"]
+    index, table = (tmp_path / "out" / name / "README.md" for name in ("", "table-1"))
+    assert main([*words, "--item", "table-1"]) == 0
+    before = table.stat().st_mtime_ns
+    assert main([*words, "--item", "figure-10", "--budget", "0.0001s"]) == 0
+    text = index.read_text()
+    assert "[table-1](table-1/README.md)" in text
+    assert "0 of 3 trainings, 3 of 16 evaluations" in text
+    for name in ("figure-1", "figure-2", "figure-10", "table-2"):
+        assert name in text
+    assert table.stat().st_mtime_ns == before, "its page is not made again"
+    assert "not run yet: 2 trainings" in text
 
 
 def test_no_step_is_begun_beyond_the_budget(own, tmp_path, capsys):
@@ -384,7 +404,7 @@ def test_what_a_row_costs(two_turns, tmp_path, few_resamples):
                             f"{sum(r.passes.backwards for r in records):,}"]  # fmt: skip
     assert "<td" in (out / "table-3" / "index.html").read_text()
     for page in ("README.md", "index.html", "table-2/README.md", "table-2/index.html"):
-        assert "Clean: Trained reaches" in (out / page).read_text()
+        assert "In “Clean”, “Trained” has" in (out / page).read_text()
 
 
 def test_a_cell_of_the_board_of_cifar10_is_remade_by_its_command(tmp_path, few_resamples, monkeypatch):

@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from robustbench_kpca.records.estimate import Estimate, proportion
-from robustbench_kpca.records.trainings import over_trainings, recipes_differ
+from robustbench_kpca.records.trainings import difference_of_recipes, over_trainings, recipes_differ
 
 
 def sure(value):
@@ -112,3 +112,24 @@ def test_three_trainings_cover_where_the_hierarchical_bootstrap_does_not(trainin
     assert width < 1
     if training == 1.0:  # trainings differ more than samples: three of them, drawn again, show too little of it
         assert bootstrap_covers < 0.85
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
+def test_the_interval_of_a_difference_is_welchs_where_samples_do_not_matter(confidence):
+    first, second = [0.61, 0.66, 0.64, 0.59], [0.55, 0.58, 0.57]
+    found = stats.ttest_ind(first, second, equal_var=False).confidence_interval(confidence)
+    assert difference_of_recipes(first, second, 0.0, confidence) == pytest.approx(
+        (np.mean(first) - np.mean(second), found.low, found.high)
+    )
+
+
+def test_the_interval_of_a_difference_is_normal_where_only_samples_matter():
+    found = difference_of_recipes([0.5, 0.5], [0.4, 0.4], 0.05)
+    assert found == pytest.approx((0.1, *stats.norm.interval(0.95, loc=0.1, scale=0.05)))
+
+
+@pytest.mark.parametrize("error", [0.0, 0.01, 0.1])
+def test_the_interval_ends_at_zero_at_the_confidence_that_the_test_gives(error):
+    first, second = [0.61, 0.66, 0.64, 0.59], [0.55, 0.58, 0.57]
+    _, low, _ = difference_of_recipes(first, second, error, 1 - recipes_differ(first, second, error))
+    assert low == pytest.approx(0, abs=1e-9)

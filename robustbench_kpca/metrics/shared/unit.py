@@ -12,7 +12,7 @@ class Unit:
     symbol: behind a value, such as `%`.
     points: behind a difference of two values, in rules of `rbk check`, such as `pp`.
     scale: a value is multiplied by this before it is written.
-    digits: behind the decimal point.
+    digits: behind the decimal point; none from 1,000 on.
     full: the largest value that is possible, where there is one: the end of an axis, and of a bar in a table.
     """
 
@@ -25,7 +25,8 @@ class Unit:
 
     def number(self, value: float) -> str:
         """Write a value without its symbol: `93.4`."""
-        return f"{self.scale * value:.{self.digits}f}"
+        scaled = self.scale * value
+        return f"{scaled:.{self.digits if abs(scaled) < 999.5 else 0}f}"
 
     def text(self, value: float) -> str:
         """Write a value: `93.4 %`."""
@@ -38,6 +39,11 @@ class Unit:
     def change(self, difference: float) -> str:
         """Write a difference with its sign: `-1.5`."""
         return f"{self.scale * difference:+.{self.digits}f}"
+
+    def gap(self, difference: float) -> str:
+        """Write how far apart two values are: `1.5 points`, where values are percentages."""
+        number = self.number(abs(difference))
+        return f"{number} points" if self.points else number
 
     def label(self, what: str) -> str:
         """Name a quantity with its unit, for axes: `accuracy (%)`."""

@@ -1,0 +1,101 @@
+"""The notes under the table of a board: what its numbers are of, what is bold, ranks, and rows of several trainings."""
+
+from typing import Any
+
+from robustbench_kpca.report.board import Board
+from robustbench_kpca.report.board_spec import Column
+from robustbench_kpca.report.markdown import quoted, unquoted
+from robustbench_kpca.report.ranking import ALPHA
+from robustbench_kpca.report.table import board_unit
+from robustbench_kpca.tasks import task_named
+
+_CAPTION = (
+    "{values} of {samples}; {intervals}; evaluated with seed {seed}. ↓: lower is better. Bold: better than every "
+    "other row in that column by a paired test on the same {resampled} ({tests}Holm-adjusted, p < {alpha}); no bold, "
+    "no clear winner."
+)
+_SHOWN = "with 95 % intervals (Wilson for proportions, bootstrap over {resampled} for everything else)"
+_ON_DEMAND = "95 % intervals on demand"
+_RANKING = (
+    "Rank: 1 + the number of rows that are clearly better in the column {rank_by}, by the paired test that decides "
+    "what is bold (p < {alpha}, Holm-adjusted over the better rows). Rows share a rank (=) where these samples do not "
+    "tell them apart; they are sorted by value."
+)
+_TRAININGS = (
+    "A row of several trainings shows their mean, with a 95 % interval for the mean of all trainings of that recipe: "
+    "Student's t, whose variance is that between trainings plus that over {resampled}. Such rows are compared by "
+    "Welch's t-test, built in the same way; it pairs {resampled}, not seeds. Both take the numbers of trainings as "
+    "normally distributed. A row of which one of several trainings was evaluated, such as (1 of 3), is about that "
+    "network, and is neither ranked nor compared. A row that has one training only is about that network, too, and is "
+    "compared only with others of its kind."
+)
+
+
+def caption(board: Board, *, intervals: bool) -> str:
+    """Say what the numbers are of, and what is bold. `intervals`: whether the table shows them from the start."""
+    over = resampled(board)
+    return _CAPTION.format(
+        values=values_of(board), samples=samples(board), resampled=over, seed=board.spec.seed, alpha=ALPHA,
+        intervals=_SHOWN.format(resampled=over) if intervals else _ON_DEMAND,
+        tests="McNemar exact, sign flips or bootstrap, " if intervals else "",
+    )  # fmt: skip
+
+
+def ranking(board: Board) -> str:
+    """Say what a rank is."""
+    return _RANKING.format(rank_by=quoted(board.spec.rank_by), alpha=ALPHA)
+
+
+def trainings(board: Board) -> str:
+    """Say how rows of several trainings are shown and compared; empty where there are none."""
+    several = any(len(row.models) > 1 for row in board.spec.rows)
+    return _TRAININGS.format(resampled=resampled(board)) if several else ""
+
+
+def values_of(board: Board) -> str:
+    """Name what the table shows."""
+    unit = board_unit(board)
+    return unit.name.capitalize() if unit and unit.name else "Values"
+
+
+def samples(board: Board) -> str:
+    """Describe the samples: `360 `digits` images (test)`; of several sets, each with the titles of its columns.
+
+    The set of most columns comes last, and its columns are not named where all others are.
+    """
+    sets: dict[tuple[Any, ...], list[Column]] = {}
+    for column in board.spec.column:
+        sets.setdefault(board.spec.needed(column)[0].samples, []).append(column)
+    found = [(text, columns) for wanted, columns in sets.items() if (text := _described(board, wanted))]
+    if not found:
+        return f"`{board.spec.data}` images ({board.spec.split})"
+    if len(sets) == 1:
+        return found[0][0]
+    *few, (most, columns) = sorted(found, key=lambda one: len(one[1]))
+    parts = [f"{text} in {_named(those)}" for text, those in few]
+    rest = few and len(found) == len(sets) and len(columns) > 1
+    return "; ".join([*parts, f"{most} in {'all other columns' if rest else _named(columns)}"])
+
+
+def _described(board: Board, wanted: tuple[Any, ...]) -> str:
+    """Describe one set of samples, as its first record names it; empty without a record."""
+    record = next((one.record for one in board.runs if one.record and one.evaluation.samples == wanted), None)
+    if record is None:
+        return ""
+    data, split, _, against = wanted
+    shown = record.spec.data.name if against is None else data.partition(":")[0]
+    called = task_named(record.spec.data.task).pages.samples
+    text = f"{record.spec.data.n:,} `{unquoted(shown)}` {called} ({split})"
+    return text + ("" if against is None else f" and `{against.partition(':')[0]}`")
+
+
+def _named(columns: list[Column]) -> str:
+    """Name columns by their titles, which may hold commas."""
+    titles = [quoted(column.title) for column in columns]
+    return titles[0] if len(titles) == 1 else f"{', '.join(titles[:-1])} and {titles[-1]}"
+
+
+def resampled(board: Board) -> str:
+    """Name what intervals resample and paired tests pair, such as `images`."""
+    tasks = dict.fromkeys(run.record.spec.data.task for run in board.runs if run.record)
+    return " or ".join(dict.fromkeys(task_named(task).pages.resampled for task in tasks)) or "images"
