@@ -388,6 +388,23 @@ def test_curves_that_differ_in_more_than_eps_have_panels_of_their_own(tmp_path):
     assert sorted(drawn) == wanted
 
 
+def test_a_budget_under_which_no_row_was_measured_leaves_no_gap_in_a_figure(tmp_path, records, monkeypatch):
+    from robustbench_kpca.report import plots
+
+    text = TOML
+    for eps in ("4/255", "16/255"):
+        text += CURVE.format(title=f"PGD {eps}", path="pgd20-linf-8_255") + f'eps = "{eps}"\n'
+    (tmp_path / "board.toml").write_text(text)
+    board = load_board(str(tmp_path), find_records(records))
+    assert [round(255 * eps) for panel in plots.eps_panels(board).values() for eps, _ in panel.columns] == [0, 4, 8, 16]
+    drawn = []
+    monkeypatch.setattr(plots, "lines", lambda curves, axis, title: drawn.append((curves, axis)) or "")
+    plots.against_eps(board)
+    curves, axis = drawn[0]
+    assert list(axis.ticks.values()) == ["0", "8"]
+    assert all(round(eps) in (0, 8) for curve in curves.values() for eps in curve)
+
+
 OWN = """
 title = "Mine"
 intro = ""

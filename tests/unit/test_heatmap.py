@@ -4,6 +4,7 @@ import matplotlib as mpl
 import pytest
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.metrics import PLAIN
 from robustbench_kpca.metrics.shared.alexnet import ALEXNET_ERRORS
 from robustbench_kpca.report.heatmap import COLOURS, STEPS, heatmap, readable_on, scale
 
@@ -31,6 +32,12 @@ def test_a_colour_means_the_same_error_on_every_page():
     assert low[1] == high[1]
     assert low[0] != high[0]
     assert scale()[low[1][1]][1] == mpl.colors.to_hex(mpl.colormaps[COLOURS](0.2))
+
+
+def test_the_legend_says_what_colours_stand_for_in_the_unit_of_the_map():
+    assert heatmap({"m": {"fog": 0.2}}).legend == [(0, "0"), (5, "20"), (10, "40"), (15, "60"), (20, "80"), (25, "100")]
+    without_end = heatmap({"m": {"fog": 120.0, "snow": 60.0}}, unit=PLAIN)
+    assert without_end.legend == [(0, "0"), (5, "24"), (10, "48"), (15, "72"), (20, "96"), (25, "120")]
 
 
 def test_numbers_are_legible_on_every_colour():

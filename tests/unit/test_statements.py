@@ -172,6 +172,18 @@ def test_a_comparison_reads_the_records_of_its_table(folder, tmp_path):
     assert answer(wanted, results(folder, tmp_path)).verdict is Verdict.missing
 
 
+def test_one_training_out_of_several_decides_nothing(folder, tmp_path):
+    """As on boards: nobody may take the first of three trainings for the recipe, however large the difference."""
+    out = shutil.copytree(folder, tmp_path / "own")
+    text, one = (out / "pack.toml").read_text(), 'models = ["vit_digits_adv"]'
+    assert one in text
+    (out / "pack.toml").write_text(text.replace(one, 'models = ["vit_digits_adv", "symvit_digits", "fan_digits"]'))
+    found = answer(Compared(item="table-1", better="trained", than="plain", columns=("FGSM",)), results(out))
+    assert found.verdict is Verdict.undecided
+    assert found.on == "Adversarial (1 of 3 trainings) against Plain; 24 `digits` images (test)"
+    assert "no spread" in found.result
+
+
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
