@@ -61,7 +61,7 @@ def answer(board: "Board", question: "Question") -> tuple[str, str]:
     adjusted = dict(zip(tested, holm(tested), strict=True))
     return (
         _helps(board, question, metric, against, adjusted),
-        f"{_twin(question, metric, twin, adjusted)}; {_audited(board, question.subject)}.",
+        f"{_twin(board, question, metric, twin, adjusted)}; {_audited(board, question.subject)}.",
     )
 
 
@@ -98,10 +98,8 @@ def _helps(
 ) -> str:
     subject, baseline, column = (quoted(one) for one in (question.subject, question.baseline, question.column))
     if duel is None:
-        asked = next(one for one in board.spec.column if one.title == question.column)
-        without = [one for one in (question.subject, question.baseline) if board.estimate(one, asked) is None]
-        have = " and ".join(map(quoted, without)) + (" have" if without[1:] else " has")
-        return f"Whether {subject} helps is not known: {have} no number in {column}."
+        without = _without(board, question, question.subject, question.baseline)
+        return f"Whether {subject} helps is not known: {without}."
     start = (
         f"In {column}, {subject} has {metric.unit.text(duel.first)} and {baseline} {metric.unit.text(duel.second)} "
         f"({duel.trainings}, {duel.samples:,} samples), {_difference(metric, duel)}"
@@ -113,16 +111,26 @@ def _helps(
     return f"{start}: whether it helps {UNKNOWN}{_why(metric, duel, p)}."
 
 
-def _twin(question: "Question", metric: Metric, duel: _Duel | None, adjusted: dict[float, float]) -> str:
+def _twin(
+    board: "Board", question: "Question", metric: Metric, duel: _Duel | None, adjusted: dict[float, float]
+) -> str:
     twin, subject = quoted(question.ablation), quoted(question.subject)
     if duel is None:
-        return f"{twin}, its twin without the method, was not compared, since one of them was not evaluated"
+        without = _without(board, question, question.ablation, question.subject)
+        return f"{twin}, its twin without the method, is not compared with it: {without}"
     start = f"{twin}, its twin without the method, has {metric.unit.text(duel.second)} ({duel.trainings})"
     p = None if duel.p_value is None else adjusted[duel.p_value]
     if _clear(p):
         better = metric.better(duel.first, duel.second)
         return f"{start}, clearly {'worse' if better else 'better'} than {subject} (p = {p:.2g}, Holm-adjusted)"
     return f"{start}, and whether it does the same {UNKNOWN}{_why(metric, duel, p)}"
+
+
+def _without(board: "Board", question: "Question", *titles: str) -> str:
+    """Say which of two rows has no number."""
+    column = next(one for one in board.spec.column if one.title == question.column)
+    found = [quoted(title) for title in titles if board.estimate(title, column) is None]
+    return f"{' and '.join(found)} {'have' if found[1:] else 'has'} no number in {quoted(question.column)}"
 
 
 def _clear(adjusted: float | None) -> bool:

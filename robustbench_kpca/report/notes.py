@@ -11,23 +11,23 @@ from robustbench_kpca.tasks import task_named
 
 _CAPTION = (
     "{values} of {samples}; {intervals}; evaluated with seed {seed}. ↓: lower is better. Bold: better than every "
-    "other row in that column by a paired test on the same {resampled} ({tests}Holm-adjusted, p < {alpha}); no bold, "
-    "no clear winner."
+    "other row in that column by a paired test on the same {resampled} ({tests}Holm-adjusted, p below {alpha}); no "
+    "bold, no clear winner."
 )
 _SHOWN = "with 95 % intervals (Wilson for proportions, bootstrap over {resampled} for everything else)"
 _ON_DEMAND = "95 % intervals on demand"
 _RANKING = (
     "Rank: 1 + the number of rows that are clearly better in the column {rank_by}, by the paired test that decides "
-    "what is bold (p < {alpha}, Holm-adjusted over the better rows). Rows share a rank (=) where these samples do not "
-    "tell them apart; they are sorted by value."
+    "what is bold (p below {alpha}, Holm-adjusted over the better rows). Rows share a rank (=) where these samples do "
+    "not tell them apart; they are sorted by value."
 )
 _TRAININGS = (
     "A row of several trainings shows their mean, with a 95 % interval for the mean of all trainings of that recipe: "
     "Student's t, whose variance is that between trainings plus that over {resampled}. Such rows are compared by "
     "Welch's t-test, built in the same way; it pairs {resampled}, not seeds. Both take the numbers of trainings as "
-    "normally distributed. A row of which one of several trainings was evaluated, such as (1 of 3), is about that "
-    "network, and is neither ranked nor compared. A row that has one training only is about that network, too, and is "
-    "compared only with others of its kind."
+    "normally distributed, and are a little too careful rather than too bold. A row of which one of several trainings "
+    "was evaluated, such as (1 of 3), is about that network, and is neither ranked nor compared. A row that has one "
+    "training only is about that network, too, and is compared only with others of its kind."
 )
 
 

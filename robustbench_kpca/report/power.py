@@ -73,8 +73,8 @@ def power_of(board: "Board") -> str:
         for one in found
     ]
     return (
-        f"Power: the true difference between two rows that one two-sided test (p < {ALPHA}, not adjusted for several "
-        f"tests) would have found with a probability of {100 * POWER:.0f} %, if rows spread as those shown here do. "
+        f"Power: the true difference between two rows that one two-sided test (p below {ALPHA}, not adjusted for "
+        f"several tests) would have found with a probability of {100 * POWER:.0f} %, if rows spread as these here do. "
         f"{'; '.join(shown)}."
     )
 

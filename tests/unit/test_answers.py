@@ -170,7 +170,8 @@ def test_rows_without_records():
     only = [run for run in made.runs if run.model.startswith("Plain")]
     first, second = answer(Board("b", made.spec, tuple(only), "", ""), ASKED)
     assert first == "Whether “RPC” helps is not known: “RPC” has no number in “PGD”."
-    assert second.startswith("“Identity”, its twin without the method, was not compared, since one of them was not ")
+    wanted = "“Identity”, its twin without the method, is not compared with it: “Identity” and “RPC” have no number in "
+    assert second.startswith(f"{wanted}“PGD”; “RPC” was not audited")
 
 
 @pytest.mark.parametrize(("field", "value"), [("subject", "Nobody"), ("column", "Nothing")])

@@ -137,7 +137,7 @@ def test_units_write_values():
     assert PERCENT.interval(0.909, 1) == "[90.9, 100.0]"
     assert (PERCENT.change(-0.015), PERCENT.label("accuracy")) == ("-1.5", "accuracy (%)")
     assert (SURPRISE.text(23.45678), SURPRISE.change(1), SURPRISE.label("Surprise")) == ("23.457", "+1.000", "Surprise")
-    assert (PLAIN.number(999.994), PLAIN.interval(1828.4, 473849.47)) == ("1000", "[1828, 473849]")
+    assert (PLAIN.number(999.994), PLAIN.interval(993.58, 473849.47)) == ("1000", "[994, 473849]")
     assert (PLAIN.number(99.994), PERCENT.gap(-0.031), PLAIN.gap(-2)) == ("99.99", "3.1 points", "2.00")
     assert [PERCENT.share(value) for value in (-1, 0.5, 7)] == [0, 50, 100]
     assert PLAIN.share(7) == 0

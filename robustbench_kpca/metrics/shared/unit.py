@@ -25,16 +25,19 @@ class Unit:
 
     def number(self, value: float) -> str:
         """Write a value without its symbol: `93.4`."""
-        scaled = self.scale * value
-        return f"{scaled:.{self.digits if abs(scaled) < 999.5 else 0}f}"
+        return f"{self.scale * value:.{self._digits(value)}f}"
 
     def text(self, value: float) -> str:
         """Write a value: `93.4 %`."""
         return f"{self.number(value)} {self.symbol}".rstrip()
 
     def interval(self, low: float, high: float) -> str:
-        """Write an interval: `[90.9, 95.3]`."""
-        return f"[{self.number(low)}, {self.number(high)}]"
+        """Write an interval: `[90.9, 95.3]`; both ends with as many digits as the larger one."""
+        digits = self._digits(max(low, high, key=abs))
+        return f"[{self.scale * low:.{digits}f}, {self.scale * high:.{digits}f}]"
+
+    def _digits(self, value: float) -> int:
+        return self.digits if abs(self.scale * value) < 999.5 else 0
 
     def change(self, difference: float) -> str:
         """Write a difference with its sign: `-1.5`."""
