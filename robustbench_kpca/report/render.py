@@ -1,5 +1,6 @@
 """The files of a board: GitHub-flavoured markdown, an HTML page, and its numbers as CSV and JSON."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -88,10 +89,18 @@ def _audit_section(board: Board) -> list[str]:
 
 
 def _flag_lines(board: Board) -> list[str]:
-    flagged = [
-        f"- {code(run.model)} under {code(run.evaluation.protocol)}: {plain(flag)}"
-        for run in board.runs
-        if run.record
-        for flag in run.record.flags
+    """Say every flag of a record once for each protocol: of which models, or that it is of all."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for run in board.runs:
+        for flag in run.record.flags if run.record else ():
+            found.setdefault((run.evaluation.protocol, flag), []).append(run.model)
+    runs = Counter(run.evaluation.protocol for run in board.runs if run.record)
+    lines = [
+        f"- {_whose(models, runs[protocol])} under {code(protocol)}: {plain(flag)}"
+        for (protocol, flag), models in found.items()
     ]
-    return ["## Flags", "", *flagged, ""] if flagged else []
+    return ["## Flags", "", *lines, ""] if lines else []
+
+
+def _whose(models: Sequence[str], runs: int) -> str:
+    return f"all {runs} runs" if len(models) == runs > 3 else ", ".join(map(code, dict.fromkeys(models)))

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """A folder of a board with facets, a board of corruptions, diagnoses, a pack and the index."""
+    """A folder of boards with facets, of corruptions and with training seeds, diagnoses, packs and the index."""
     site = tmp_path_factory.mktemp("site")
     for name in ("digits", "digits-attacks"):
         shutil.copytree(BOARDS / name, site / name)
@@ -30,7 +30,8 @@ def site(tmp_path_factory):
     found = [load_diagnosis(path.parent) for path in sorted(BOARDS.glob("saritas2025/claim-1/vit*/diagnosis.json"))]
     write_comparison(found, site / "claims")
     write_pages(found[0], site / "claims" / "one")
-    shutil.copytree(BOARDS / "saritas2025", site / "saritas2025")
+    for name in ("saritas2025", "cifar10", "wikitext", "teo2024"):
+        shutil.copytree(BOARDS / name, site / name, ignore=shutil.ignore_patterns("trainings"))
     assert main(["board", "index", str(site)]) == 0
     return site
 
@@ -79,7 +80,9 @@ def column(page, title):
 
 
 PAGES = ("index.html", "digits/index.html", "digits-attacks/index.html", "claims/index.html", "claims/one/index.html",
-         "saritas2025/index.html", "saritas2025/training/index.html")  # fmt: skip
+         "saritas2025/index.html", "saritas2025/training/index.html", "cifar10/index.html",
+         "cifar10/table-1/index.html", "cifar10/table-8/index.html", "wikitext/index.html",
+         "teo2024/statements/index.html")  # fmt: skip
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -222,6 +222,27 @@ def test_a_flagged_model_is_marked_and_its_flags_are_spelled_out(tmp_path, recor
         assert "not audited" not in page
 
 
+def test_a_flag_that_all_records_share_is_said_once(tmp_path, records):
+    names = ["vit_digits", "vit_digits_adv", "third", "fourth"]
+    (tmp_path / "board.toml").write_text(TOML.replace('"nobody"', '"third", "fourth"'))
+    copies = tmp_path / "records"
+    for path in find_records(records):
+        record = load_record(path)
+        for name in names[1:2] if record.spec.model.name == "vit_digits_adv" else [names[0], *names[2:]]:
+            model = record.spec.model.model_copy(update={"name": name})
+            flags = ("strided", "of few words") if name == "third" else ("strided",)
+            changed = {"spec": record.spec.model_copy(update={"model": model}), "flags": flags}
+            record.model_copy(update=changed).save(copies)
+    page = markdown(load_board(str(tmp_path), find_records(copies)))
+    said = [line for line in page.splitlines() if line.endswith((": strided", ": of few words"))]
+    assert said == [
+        "- all 4 runs under `clean`: strided",
+        "- all 4 runs under `pgd20-linf-8_255`: strided",
+        "- `third` under `clean`: of few words",
+        "- `third` under `pgd20-linf-8_255`: of few words",
+    ]
+
+
 def test_what_was_not_audited_is_shown(tmp_path, records, board):
     for page in (markdown(board), html(board)):
         assert "vit_digits, vit_digits_adv" in page
