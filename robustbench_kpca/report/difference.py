@@ -45,7 +45,7 @@ def difference_between(
     metric = board.metrics[column.title]
     if metric is None or board.is_alone(first, column) or board.is_alone(second, column):
         return None
-    return difference(metric, column, *(board.trainings(title, column) for title in (first, second)), confidence)
+    return difference(metric, column, board.trainings(first, column), board.trainings(second, column), confidence)
 
 
 def difference(

@@ -48,7 +48,8 @@ def detectable(board: "Board", column: "Column", titles: tuple[str, ...] = ()) -
     if not isinstance(metric, Mean):
         return None
     compared = [title for title in titles or board.ranked() if not board.is_alone(title, column)]
-    cells = [board.trainings(title, column) for title in compared]
+    found = [rows.measured(metric, column, board.trainings(title, column)) for title in compared]
+    cells = [[cell for cell, _ in row] for row in found]
     several = [cell for cell in cells if len(cell) > 1]
     chosen = several if len(several) > 1 or titles else [cell for cell in cells if len(cell) == 1]
     if len(chosen) < 2:

@@ -158,6 +158,19 @@ def test_one_training_out_of_several_is_compared_with_no_other():
     )
 
 
+def test_power_leaves_out_records_that_lack_the_metric():
+    """Such as top-5 accuracy, where a record was made without the ranks that it needs."""
+    made = board({"Plain": 0.40, "RPC": 0.50, "Identity": 0.45})
+    for run in made.runs[::3]:  # the first training of each row
+        run.record.metrics = {}
+        run.record.outcomes = Outcomes("classification", "attack", {"sample": run.record.outcomes["sample"]})
+        run.record.outcomes_file = SimpleNamespace(sha256=run.record.outcomes.digest() + run.model)
+    assert detectable(made, COLUMN).trainings == 2
+    for run in made.runs:
+        run.record.metrics = {}
+    assert power_of(made) == ""
+
+
 def test_no_power_is_claimed_where_nothing_is_known_of_the_spread():
     made = board({"Plain": 2.0, "RPC": 2.0, "Identity": 2.0}, spread=0.0)  # everything is right in all trainings
     assert {made.estimate(title, COLUMN).value for title in ("Plain", "RPC")} == {1.0}
