@@ -13,7 +13,7 @@ from robustbench_kpca.reproduction.statements import Statements
 from robustbench_kpca.reproduction.verdicts import Verdict
 from robustbench_kpca.web import render
 
-HEADS = ("Where", "The paper says", "Measured on", "Gain or value [interval]", "Verdict", "From")
+HEADS = ("Where", "The paper says", "Verdict", "Measured on", "Gain or value [interval]", "From")
 CLASSES = {
     Verdict.agrees: "supported", Verdict.differs: "not-supported", Verdict.undecided: "not-testable",
     Verdict.missing: "not-measured",
@@ -56,9 +56,9 @@ def pages(statements: Statements, own: Results) -> dict[str, str]:
     for one, answers in found:
         for place, made in enumerate(answers):
             first = (prose(one.where), prose(one.says)) if place == 0 else ("", "")
-            rows.append((*first, prose(made.on), prose(made.result), _strong(made.verdict), _source(made, folder)))
+            rows.append((*first, _strong(made.verdict), prose(made.on), prose(made.result), _source(made, folder)))
         if one.open:
-            rows.append((prose(one.where), prose(one.says), "", prose(one.open), "–", ""))
+            rows.append((prose(one.where), prose(one.says), "–", "", prose(one.open), ""))
     text = [f"# {plain(statements.title)}", "", statements.intro.strip(), "", summary, ""]
     text += [tabulate(rows, HEADS, tablefmt="pipe"), "", RULES, "", f"Made by {code(command)}.", ""]
     page = render(
