@@ -69,12 +69,14 @@ def training(recipe, seed, out):
 
 
 def content(folder):
-    """Return every file with its bytes; of records without when they were made and how long that took."""
+    """Return every file with its bytes; of records and trainings without when they were made and how long that took."""
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.name.endswith(".record.json"):
             record = json.loads(path.read_bytes())
             found[path.name] = {key: value for key, value in record.items() if key not in ALONE}
+        elif path.name.endswith(".spent.json"):
+            found[path.name] = json.loads(path.read_bytes())["epochs"]
         elif path.is_file():
             found[path.name] = path.read_bytes()
     return found
@@ -134,8 +136,10 @@ def campaign(names, kills, toy, recipe, tmp_path):
         else:
             once, disturbed = (evaluation(name, toy, number, *one) for one in ((plain, 1), (out, 2)))
         started = time.monotonic()
-        assert main(once) == 0
-        length = 0.5 + time.monotonic() - started
+        undisturbed = begin(once, tmp_path / "said")
+        undisturbed.join()
+        assert undisturbed.exitcode == 0, (tmp_path / "said").read_text()
+        length = (time.monotonic() - started) / 2
         (toy / "slow").touch()
         killed = run_and_kill(disturbed, out, drawn, length, min(10, kills - total))
         (toy / "slow").unlink()
