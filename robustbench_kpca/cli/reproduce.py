@@ -129,8 +129,8 @@ def _states_of(whole: "Sequence[Planned]", after: "Sequence[Planned]") -> "list[
 def _write_statements(pack: str, roles: "Roles") -> Path:
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.files import require_writable
-    from robustbench_kpca.reproduction.evidence import Results
     from robustbench_kpca.reproduction.pack import load_pack
+    from robustbench_kpca.reproduction.results import Results
     from robustbench_kpca.reproduction.statements import load_statements
     from robustbench_kpca.reproduction.statements_page import write_statements
 

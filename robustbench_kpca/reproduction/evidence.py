@@ -5,39 +5,28 @@ once with 95 %.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.diagnostics.epochs import Course, Trajectory, load_trajectory
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
-from robustbench_kpca.protocols.presets import board_path, find, pack_path
+from robustbench_kpca.protocols.presets import board_path, find
 from robustbench_kpca.records.estimate import CONFIDENCE, Estimate
 from robustbench_kpca.records.record import DataInfo
 from robustbench_kpca.registry import unknown_name
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.difference import gain
-from robustbench_kpca.report.matching import load_board
-from robustbench_kpca.reproduction.pack import Item, Table, load_pack
-from robustbench_kpca.reproduction.roles import Roles
+from robustbench_kpca.reproduction.pack import Open
+from robustbench_kpca.reproduction.results import Results
 from robustbench_kpca.reproduction.statements import Compared, Evidence, Followed
-from robustbench_kpca.reproduction.steps import board_of
 from robustbench_kpca.reproduction.verdicts import Verdict, better, claimed, moved, together
 from robustbench_kpca.tasks import task_named
 
 DIAGNOSES = "diagnosis"
 """The folder of the diagnoses of a board, one folder a model."""
-
-
-@dataclass(frozen=True)
-class Results:
-    """The items of a pack, and where their results lie."""
-
-    items: Mapping[str, Item]
-    roles: Roles
 
 
 @dataclass(frozen=True)
@@ -101,8 +90,7 @@ def _place(evidence: Evidence, own: Results) -> tuple[Path, str, Results] | None
     if evidence.pack:
         if evidence.pack not in find("packs"):
             return None
-        name, pack, items = load_pack(evidence.pack)
-        own = Results(items, Roles(name, pack, evidence.scale, pack_path(evidence.pack).parent, {}, {}))
+        own = own.of_pack(evidence.pack, evidence.scale)
     if evidence.item not in own.items:
         raise unknown_name(f"item (of {own.roles.name})", evidence.item, own.items)
     return own.roles.out / evidence.item, f"{own.roles.command} --item {evidence.item}", own
@@ -122,18 +110,14 @@ def _course(found: Trajectory, split: str) -> Course:
 def _board(evidence: Compared, own: Results) -> tuple[Board, tuple[str, str]]:
     """Return the board of the evidence, and the titles of its two rows."""
     if evidence.board:
-        board, rows = load_board(evidence.board), (evidence.better, evidence.than)
+        board, rows = own.board(evidence.board), (evidence.better, evidence.than)
         titles = [row.title for row in board.spec.rows]
         _require(rows, titles, f"row (of board {evidence.board})")
         return board, rows
-    item = own.items[evidence.item]
-    if not isinstance(item, Table):
-        raise BadInputError(f"a comparison from the item {evidence.item}", expected="a table of a pack, or a board")
+    board, item = own.table(evidence.item), own.items[evidence.item]
+    assert not isinstance(item, Open)
     _require((evidence.better, evidence.than), item.arms, f"arm (of {evidence.item})")
-    return board_of(evidence.item, item, own.roles), (
-        own.roles.title(evidence.better),
-        own.roles.title(evidence.than),
-    )
+    return board, (own.roles.title(evidence.better), own.roles.title(evidence.than))
 
 
 def _require(names: Sequence[str], known: Sequence[str], what: str) -> None:

@@ -7,8 +7,9 @@ from tabulate import tabulate
 
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.report.markdown import code, plain, prose, unmarked
-from robustbench_kpca.reproduction.evidence import Answer, Results, answer
+from robustbench_kpca.reproduction.evidence import Answer, answer
 from robustbench_kpca.reproduction.pages import STATEMENTS
+from robustbench_kpca.reproduction.results import Results
 from robustbench_kpca.reproduction.statements import Statements
 from robustbench_kpca.reproduction.verdicts import Verdict
 from robustbench_kpca.web import render

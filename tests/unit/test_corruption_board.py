@@ -176,9 +176,10 @@ def test_the_plan_names_what_to_hold_the_data_against(tmp_path, capsys):
     board_of(None, tmp_path)
     assert main(["board", "plan", str(tmp_path / "mine"), "--records", str(tmp_path / "mine")]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("rbk eval")]
-    assert len(lines) == 4
-    assert sum("--against photos" in line and "--protocol ood" in line for line in lines) == 2
-    assert sum("--against" not in line and "--protocol foggy" in line for line in lines) == 2
+    assert len(lines) == 2, "one command for both models, on each set of samples"
+    assert all("--model vit_digits --model vit_digits_adv" in line for line in lines)
+    assert sum("--against photos" in line and "--protocol ood" in line for line in lines) == 1
+    assert sum("--against" not in line and "--protocol foggy" in line for line in lines) == 1
 
 
 def test_the_command_that_the_plan_prints_makes_the_run_ready(tmp_path, capsys, monkeypatch):

@@ -10,8 +10,10 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.diagnostics.epochs import EpochTerms
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.records.estimate import Estimate
-from robustbench_kpca.reproduction.evidence import Results, answer
+from robustbench_kpca.reproduction import results as results_room
+from robustbench_kpca.reproduction.evidence import answer
 from robustbench_kpca.reproduction.pack import load_pack
+from robustbench_kpca.reproduction.results import Results
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.statements import Claimed, Compared, Statement
 from robustbench_kpca.reproduction.verdicts import Verdict, better, judge, moved, together
@@ -170,6 +172,14 @@ def test_a_comparison_reads_the_records_of_its_table(folder, tmp_path):
     huge = answer(wanted.model_copy(update={"by": 0.999}), results(folder))
     assert huge.verdict is Verdict.differs
     assert answer(wanted, results(folder, tmp_path)).verdict is Verdict.missing
+
+
+def test_a_table_that_answers_twice_is_read_once(folder, monkeypatch):
+    read, board_of = [], results_room.board_of
+    monkeypatch.setattr(results_room, "board_of", lambda *what: read.append(what[0]) or board_of(*what))
+    own, wanted = results(folder), Compared(item="table-1", better="trained", than="plain", columns=("FGSM",))
+    assert answer(wanted, own) == answer(wanted, own)
+    assert read == ["table-1"]
 
 
 def test_one_training_out_of_several_decides_nothing(folder, tmp_path):

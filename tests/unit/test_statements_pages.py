@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from robustbench_kpca.protocols import presets
-from robustbench_kpca.reproduction.evidence import Results
 from robustbench_kpca.reproduction.pack import load_pack
+from robustbench_kpca.reproduction.results import Results
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.statements import load_statements
 from robustbench_kpca.reproduction.statements_page import pages
