@@ -26,7 +26,7 @@ class _Duel:
 
     Attributes:
         first: value of the first row; second: of the other.
-        trainings: such as `3 trainings each`.
+        trainings: of each row, such as `3 trainings`.
         samples: their number.
         interval: 95 %, of the difference.
         p_value: None where it was not tested.
@@ -36,7 +36,7 @@ class _Duel:
 
     first: float
     second: float
-    trainings: str
+    trainings: tuple[str, str]
     samples: int
     interval: tuple[float, float] | None
     p_value: float | None
@@ -75,22 +75,19 @@ def _duel(board: "Board", title: str, other: str, column: "Column") -> _Duel | N
     gap = difference_between(board, title, other, column) if found is not None else None
     least = detectable(board, column, (title, other)) if found is not None else None
     return _Duel(
-        first, second, _counted(board, title, other, column), numbers[0].n,
+        first, second, (_counted(board, title, column), _counted(board, other, column)), numbers[0].n,
         None if gap is None else (gap.low, gap.high),
         None if found is None else found.p_value,
         None if least is None else least.difference,
     )  # fmt: skip
 
 
-def _counted(board: "Board", title: str, other: str, column: "Column") -> str:
-    """Say how many trainings each of two rows has, and of how many where some are missing."""
-    planned = {row.title: len(row.models) for row in board.spec.rows}
-    texts = []
-    for one in (title, other):
-        here = len(board.trainings(one, column))
-        texts.append(f"{here} of {planned[one]} trainings" if here < planned[one] else f"{here} trainings")
-    texts = ["1 training" if text == "1 trainings" else text for text in texts]
-    return f"{texts[0]} each" if texts[0] == texts[1] else " against ".join(texts)
+def _counted(board: "Board", title: str, column: "Column") -> str:
+    """Say how many trainings a row has, and of how many where some are missing."""
+    planned = next(len(row.models) for row in board.spec.rows if row.title == title)
+    here = len(board.trainings(title, column))
+    part = f"{here} of {planned}" if here < planned else str(here)
+    return f"{part} training{'s' if planned > 1 else ''}"
 
 
 def _helps(
@@ -101,8 +98,9 @@ def _helps(
         without = _without(board, question, question.subject, question.baseline)
         return f"Whether {subject} helps is not known: {without}."
     start = (
-        f"In {column}, {subject} has {metric.unit.text(duel.first)} and {baseline} {metric.unit.text(duel.second)} "
-        f"({duel.trainings}, {duel.samples:,} samples), {_difference(metric, duel)}"
+        f"In {column}, on {duel.samples:,} samples, {subject} has {metric.unit.text(duel.first)} "
+        f"({duel.trainings[0]}) and {baseline} {metric.unit.text(duel.second)} ({duel.trainings[1]}), "
+        f"{_difference(metric, duel)}"
     )
     p = None if duel.p_value is None else adjusted[duel.p_value]
     if _clear(p):
@@ -118,7 +116,7 @@ def _twin(
     if duel is None:
         without = _without(board, question, question.ablation, question.subject)
         return f"{twin}, its twin without the method, is not compared with it: {without}"
-    start = f"{twin}, its twin without the method, has {metric.unit.text(duel.second)} ({duel.trainings})"
+    start = f"{twin}, its twin without the method, has {metric.unit.text(duel.second)} ({duel.trainings[1]})"
     p = None if duel.p_value is None else adjusted[duel.p_value]
     if _clear(p):
         better = metric.better(duel.first, duel.second)

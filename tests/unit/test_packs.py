@@ -404,7 +404,7 @@ def test_what_a_row_costs(two_turns, tmp_path, few_resamples):
                             f"{sum(r.passes.backwards for r in records):,}"]  # fmt: skip
     assert "<td" in (out / "table-3" / "index.html").read_text()
     for page in ("README.md", "index.html", "table-2/README.md", "table-2/index.html"):
-        assert "In “Clean”, “Trained” has" in (out / page).read_text()
+        assert "In “Clean”, on 8 samples, “Trained” has" in (out / page).read_text()
 
 
 def test_a_cell_of_the_board_of_cifar10_is_remade_by_its_command(tmp_path, few_resamples, monkeypatch):
