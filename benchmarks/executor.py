@@ -3,9 +3,9 @@
     python benchmarks/executor.py [--samples 128] [--steps 100] [--repeats 3] [--ray]
 
 One thread a process; medians of the repeats, the contenders take turns. The processes run already when the clock
-starts; what their start and a run of one step cost is shown beside. CPU seconds are those of all processes; those of Ray are not counted.
-The last two columns: time beyond that of the plain loop, and how often faster than it. Two processes need two free
-cores. More steps make longer shards. Planner and merger alone: `benchmarks/scale.py`.
+starts; what their start and a run of one step cost is shown beside. CPU seconds are those of all processes; those of
+Ray are not counted. The last two columns: time beyond that of the plain loop, and how often faster than it. Two
+processes need two free cores. More steps make longer shards. Planner and merger alone: `benchmarks/scale.py`.
 """
 
 import argparse
