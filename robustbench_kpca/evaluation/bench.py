@@ -31,7 +31,11 @@ from robustbench_kpca.tasks import task_named
 GRACE = 25.0
 """Seconds in which a worker that is told to stop must have written its journal."""
 Answer = tuple[str, Any]
-"""What became of a task: ("made", (`Made`, content of the shard's file)), ("failed", why) or ("refused", error)."""
+"""What became of a task.
+
+("made", (`Made`, content of the shard's file)); ("failed", why) after a foreseen error; ("crashed", why) after another
+one; ("refused", error) where the work as a whole cannot be done here.
+"""
 _SAME = ("python", "processor", "device", "threads", "deterministic", "packages", "revision", "compiled", "float32")
 
 
@@ -160,7 +164,7 @@ class Hand:
         try:
             return "made", self.bench.make(task, progress)
         except Exception as error:  # noqa: BLE001 (a shard that fails must not end the run)
-            return "failed", str(error) if isinstance(error, BenchmarkError) else _in_short(error)
+            return ("failed", str(error)) if isinstance(error, BenchmarkError) else ("crashed", _in_short(error))
 
 
 def _require_alike(work: Work, where: Any) -> None:

@@ -1,7 +1,7 @@
 """How far a worker is with its shard, how long it is silent, and how long the rest of a record takes. No torch."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from robustbench_kpca.evaluation.shard_folder import Running, now
@@ -55,15 +55,14 @@ class Turn:
         return Running(self.host, self.pid, self.since, self.done, self.rows, rate)
 
 
-def time_left(rows: int, finished: Iterable[tuple[int, float]], workers: int) -> float | None:
-    """Return the seconds that so many rows take so many workers.
+def time_left(rows: int, done: int, seconds: float, workers: int) -> float | None:
+    """Return the seconds that the rest of a record takes: rows × seconds a row / workers.
 
     Args:
         rows: that are not done.
-        finished: rows and seconds of every finished shard; None is returned where there is none.
+        done: rows of the finished shards; None is returned where there are none.
+        seconds: that those took.
         workers: that share the work.
 
     """
-    known = list(finished)
-    done, seconds = sum(one for one, _ in known), sum(spent for _, spent in known)
     return rows * seconds / done / max(workers, 1) if done and seconds else None
