@@ -131,7 +131,10 @@ class Bench:
 
 
 class Hand:
-    """Takes up work and makes its shards; the last model is kept, since it often meets several protocols."""
+    """What a worker process holds between shards: the work that it was given last, and the last model.
+
+    The model is kept, since the next work is often the same model under another protocol.
+    """
 
     def __init__(self) -> None:
         self.models: dict[str, nn.Module] = {}
@@ -158,7 +161,7 @@ class Hand:
         return None
 
     def make(self, task: Task, progress: Progress | None = None) -> Answer | None:
-        """Make a shard of the work that was taken up; None where that was refused."""
+        """Make a shard of the work that was loaded last; None where that was refused."""
         if self.bench is None:
             return None
         try:
@@ -168,7 +171,7 @@ class Hand:
 
 
 def _require_alike(work: Work, where: Any) -> None:
-    """Refuse to evaluate on a machine that is not what the record says; only asked of engines of several machines."""
+    """Refuse to evaluate on a machine that is not what the record says; only for engines with several machines."""
     if work.surroundings is None:
         return
     ours = environment(where)

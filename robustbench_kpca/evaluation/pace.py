@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from robustbench_kpca.evaluation.shard_folder import Running, now
 
 TICK = 2.0
-"""Most seconds that one look counts: a process that was stopped itself has not waited for anybody."""
+"""Most seconds of silence that one look adds. If this process itself was stopped for an hour, no worker was silent."""
 
 
 @dataclass
@@ -36,13 +36,13 @@ class Turn:
         self.first: int | None = None
 
     def heard(self, done: int) -> None:
-        """Take note of finished batches; what a resumed shard finds done took no time today."""
+        """Take note of finished batches. The rate begins at the first news: a resumed shard begins with rows done."""
         if self.first is None:
             self.first, self.started = done, self.clock()
         self.done, self.silent, self.told = done, 0.0, self.clock()
 
     def look(self) -> float:
-        """Return the seconds of silence, counted from look to look."""
+        """Return the seconds of silence: the sum of those between two looks, each at most `TICK`."""
         now = self.clock()
         self.silent += min(max(now - self.looked, 0.0), TICK)
         self.looked = now

@@ -31,7 +31,7 @@ PULSE = 2.0
 
 
 class Maker:
-    """A worker in a process of Ray. `told` and `stop` are heard while `make` works: they have a thread of their own."""
+    """A worker in a process of Ray. `told` and `stop` run in a thread of their own, so they answer while `make` works."""
 
     def __init__(self) -> None:
         self.hand = Hand()

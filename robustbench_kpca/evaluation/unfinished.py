@@ -44,7 +44,7 @@ class Unfinished:
         state: how far it is.
         done: number of finished shards.
         holder: who works on it, as its lock says; None if nobody does.
-        quiet: seconds since the last sign of life of a holder on another machine, by the clocks of both.
+        quiet: seconds since the last sign of life of a holder on another machine. Its clock and ours may differ.
 
     """
 
@@ -94,7 +94,7 @@ class Unfinished:
 
     @property
     def who(self) -> str:
-        """What becomes of it: running, stopped, or silent on another machine."""
+        """Whether a process works on it, in words: running, stopped, or silent on another machine."""
         if self.holder is None:
             return "stopped"
         if self.holder.owner.gone() is False:

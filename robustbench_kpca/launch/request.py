@@ -44,7 +44,8 @@ class Command:
         """Choose the engine where none is asked for: torchrun for training, else processes or, beyond one node, Ray.
 
         Raises:
-            BadInputError: a command that cannot be launched, an engine that cannot run it, or an option that is ours.
+            BadInputError: a command that cannot be launched, an engine that cannot run it, or an option that
+                `rbk launch` adds itself.
 
         """
         verb = words[0] if words else ""

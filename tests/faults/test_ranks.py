@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from multiprocessing import forkserver
 
 import pytest
 
@@ -48,6 +49,7 @@ def other(arguments, surroundings):
 @pytest.fixture
 def second(monkeypatch):
     """Begin the second rank; this process becomes the first."""
+    forkserver.ensure_running()  # else later tests would have processes with the variables of torchrun
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
