@@ -31,7 +31,7 @@ PULSE = 2.0
 
 
 class Maker:
-    """A worker in a process of Ray. `told` and `stop` run in a thread of their own, so they answer while `make` works."""
+    """A worker in a process of Ray. `told` and `stop` have a thread of their own: they answer while `make` works."""
 
     def __init__(self) -> None:
         self.hand = Hand()
