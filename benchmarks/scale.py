@@ -27,7 +27,7 @@ from scipy.optimize import nnls
 from tabulate import tabulate
 
 from robustbench_kpca.evaluation.shard_folder import State, write_state
-from robustbench_kpca.evaluation.shards import Made, Shard, merge, plan_shards, read_shard, shard_size, to_bytes
+from robustbench_kpca.evaluation.shards import Made, Shard, merge, plan_shards, read_made, shard_size, to_bytes
 from robustbench_kpca.records.outcomes import LARGE_FILE, Outcomes
 from robustbench_kpca.tasks import task_named
 
@@ -96,7 +96,7 @@ def files(count: int, rows: int) -> dict[str, float]:
         place = Path(folder)
         write(place, shards, ids)
         lap(clock)
-        assert all(read_shard(place, shard) for shard in shards)
+        assert all(read_made(place, shard) for shard in shards)
         took["look through s"] = lap(clock)
         wall = time.perf_counter()
         merged = merge(place, shards, TABLE, [("none", 0)])

@@ -235,13 +235,17 @@ def _token(content: bytes | None) -> str:
     return holder.token if holder else hashlib.sha256(content).hexdigest()[:8]
 
 
+def named_in(path: Path) -> Holder | None:
+    """Return whom a lock file names; None if there is none, or it is damaged or no lock of ours."""
+    with suppress(OSError):
+        return Holder.read(_content(path) or b"")
+    return None
+
+
 def holder_of(path: Path) -> Holder | None:
     """Return who holds a lock, as its file says; None if nobody does, or the holder has ended on this machine."""
-    with suppress(OSError):
-        content = _content(path)
-        found = None if content is None else Holder.read(content)
-        return None if found is None or found.owner.gone() else found
-    return None
+    found = named_in(path)
+    return None if found is None or found.owner.gone() else found
 
 
 @contextmanager

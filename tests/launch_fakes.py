@@ -33,7 +33,7 @@ while [[ $AFTER && ! -e $AFTER ]]; do sleep 0.02; done
 if [[ $HANGS ]]; then trap "exit 3" TERM; touch begun; while :; do sleep 0.05; done; fi
 exit "${CODE:-0}"
 """,
-    "torchrun": "exit 0",
+    "torchrun": 'exit "${CODE:-0}"',
     "module": "exit 0",
 }
 

@@ -1,12 +1,16 @@
 """`rbk clean`: delete what nobody needs any more."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Json
+from robustbench_kpca.errors import BadInputError
+
+if TYPE_CHECKING:
+    from robustbench_kpca.evaluation.unfinished import Leftover
 
 
 def clean(
@@ -23,23 +27,34 @@ def clean(
     Stale shards were made with other versions of packages, another number of threads or other code than those of a
     later attempt. Records are never deleted, nor what a process works on.
     """
-    from robustbench_kpca.evaluation.unfinished import delete, leftovers
+    from robustbench_kpca.evaluation.unfinished import leftovers
 
     found = leftovers(folder, everything=everything)
-    gone = {one for one in found if dry_run or delete(one)}
+    kept = {} if dry_run else {one: why for one in found if (why := _kept(one))}
     if json:
         shown = [
             {
                 "folder": str(one.folder), "files": [str(path) for path in one.paths], "why": one.why,
-                "shards": one.shards, "deleted": one in gone and not dry_run,
+                "shards": one.shards, "deleted": not dry_run and one not in kept, "kept": kept.get(one),
             }
             for one in found
         ]  # fmt: skip
         _console.show_json({"deleted": not dry_run, "folders": shown})
         return
     for one in found:
-        verb = "would delete" if dry_run else "deleted" if one in gone else "kept, a process works on it now:"
+        verb = "would delete" if dry_run else "kept" if one in kept else "deleted"
         shards = f" ({one.shards} shards)" if one.shards else ""
-        _console.note(f"{verb} {one.folder.name}{shards}: {one.why}")
+        _console.note(f"{verb} {one.folder.name}{shards}: {kept.get(one, one.why)}")
     if not found:
         _console.note(f"nothing to delete in {folder}")
+
+
+def _kept(one: "Leftover") -> str | None:
+    """Delete what is left over; return why it was not deleted."""
+    from robustbench_kpca.evaluation.unfinished import delete
+
+    try:
+        delete(one)
+    except BadInputError as error:
+        return str(error)
+    return None

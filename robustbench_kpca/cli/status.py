@@ -22,11 +22,11 @@ def status(
     The time left follows from the shards that are finished, or from the samples where one process works alone; it is
     `?` until there are any. Finished records are counted; `rbk records show` prints them.
     """
-    from robustbench_kpca.evaluation.unfinished import unfinished
+    from robustbench_kpca.evaluation.unfinished import below, unfinished
     from robustbench_kpca.records.record import SUFFIX
 
     found = unfinished(folder)
-    records = sum(1 for _ in folder.rglob(f"*{SUFFIX}"))
+    records = sum(path.name.endswith(SUFFIX) for path in below(folder))
     if json:
         _console.show_json({"records": records, "unfinished": [_content(one) for one in found]})
         return

@@ -1,5 +1,6 @@
 """Interface `Backend`: makes the outcomes of a trial elsewhere than in this process, such as in others."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +12,7 @@ from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.evaluation.shards import Made, Shard
 from robustbench_kpca.evaluation.trial import Trial
+from robustbench_kpca.lock import Lock
 from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.records.outcomes import Outcomes
@@ -19,6 +21,16 @@ from robustbench_kpca.records.record import Environment, Spec
 
 class IncompleteError(EvaluationError):
     """Some shards failed at every attempt; there is no record, and the finished shards are kept."""
+
+    @classmethod
+    def of(cls, errors: Sequence["IncompleteError"]) -> "IncompleteError":
+        """Return one error for those of several records: the first, and how many there are."""
+        first, others = errors[0], len(errors) - 1
+        return (
+            first
+            if not others
+            else cls(f"{first}; {others} more {'records are' if others > 1 else 'record is'} incomplete")
+        )
 
 
 @dataclass(frozen=True)
@@ -58,12 +70,25 @@ class Backend(Protocol):
     """Makes outcomes in other processes; they are those of a plain run in this process, byte for byte."""
 
     def outcomes(
-        self, trial: Trial, options: RunOptions, *, smaller: Outcomes | None = None, progress: Progress | None = None
+        self,
+        trial: Trial,
+        options: RunOptions,
+        *,
+        lock: Lock | None = None,
+        smaller: Outcomes | None = None,
+        progress: Progress | None = None,
     ) -> tuple[Outcomes, Made]:
         """Return the outcomes of all samples of a trial, and the sums over its shards.
 
+        Args:
+            trial: of the record.
+            options: of the run.
+            lock: of the record, which the caller holds until it has written the record; None if there is no folder.
+            smaller: the outcomes of the same samples at the next smaller budget, where known.
+            progress: told how far all workers are together.
+
         Raises:
-            BadInputError: the model or the data cannot be sent to another process; another run has this record.
+            BadInputError: the model or the data cannot be sent to another process; the folder cannot be written.
             EvaluationError: some samples failed; what is finished is kept.
 
         """

@@ -31,7 +31,11 @@ from robustbench_kpca.tasks import task_named
 GRACE = 25.0
 """Seconds in which a worker that is told to stop must have written its journal."""
 Answer = tuple[str, Any]
-"""What became of a task: ("made", (`Made`, content of the shard's file)), ("failed", why) or ("refused", error)."""
+"""What became of a task.
+
+("made", (`Made`, content of the shard's file)); ("failed", why) after a foreseen error; ("crashed", why) after another
+one; ("refused", error) where the work as a whole cannot be done here.
+"""
 _SAME = ("python", "processor", "device", "threads", "deterministic", "packages", "revision", "compiled", "float32")
 
 
@@ -127,7 +131,10 @@ class Bench:
 
 
 class Hand:
-    """Takes up work and makes its shards; the last model is kept, since it often meets several protocols."""
+    """What a worker process holds between shards: the work that it was given last, and the last model.
+
+    The model is kept, since the next work is often the same model under another protocol.
+    """
 
     def __init__(self) -> None:
         self.models: dict[str, nn.Module] = {}
@@ -154,17 +161,17 @@ class Hand:
         return None
 
     def make(self, task: Task, progress: Progress | None = None) -> Answer | None:
-        """Make a shard of the work that was taken up; None where that was refused."""
+        """Make a shard of the work that was loaded last; None where that was refused."""
         if self.bench is None:
             return None
         try:
             return "made", self.bench.make(task, progress)
         except Exception as error:  # noqa: BLE001 (a shard that fails must not end the run)
-            return "failed", str(error) if isinstance(error, BenchmarkError) else _in_short(error)
+            return ("failed", str(error)) if isinstance(error, BenchmarkError) else ("crashed", _in_short(error))
 
 
 def _require_alike(work: Work, where: Any) -> None:
-    """Refuse to evaluate on a machine that is not what the record says; only asked of engines of several machines."""
+    """Refuse to evaluate on a machine that is not what the record says; only for engines with several machines."""
     if work.surroundings is None:
         return
     ours = environment(where)

@@ -11,7 +11,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.backend import Backend, IncompleteError
 from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.engines import engine_for
-from robustbench_kpca.evaluation.measure import audit_for, measure_attack, measure_together
+from robustbench_kpca.evaluation.measure import audit_for, measure_attack, measure_each
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import AttackModel, AuditModel, Measure, Plan
 from robustbench_kpca.evaluation.trial import NamedModel, require_gradients
@@ -113,15 +113,15 @@ def _run(
                 continue
             case AttackModel(number):
                 made = _attack(step, plan, models[number], data[number], audits.get(number), reporter, backend)
-        try:
-            for number, record in made:
-                records.setdefault((number, step.protocol), []).append(record)
-                reporter.recorded(record)
-        except IncompleteError as error:
-            reporter.announce(str(error))
-            incomplete.append(error)
+        for number, found in made:
+            if isinstance(found, IncompleteError):
+                reporter.announce(str(found))
+                incomplete.append(found)
+            else:
+                records.setdefault((number, step.protocol), []).append(found)
+                reporter.recorded(found)
     if incomplete:
-        raise incomplete[0]
+        raise IncompleteError.of(incomplete)
     return [record for place in plan.order for record in records[place]]
 
 
@@ -161,14 +161,14 @@ def _measure(
     data: list[Dataset],
     reporter: Reporter,
     backend: Backend | None,
-) -> Iterator[tuple[int, Record]]:
+) -> Iterator[tuple[int, Record | IncompleteError]]:
     options = plan.options if step.uses_frost_folder else replace(plan.options, frost_folder=None)
     groups: dict[int, list[int]] = {}
     for number in step.models:
         groups.setdefault(id(data[number]), []).append(number)
     for numbers in groups.values():
         shown = models[numbers[0]].name if len(numbers) == 1 else f"{len(numbers)} models"
-        made = measure_together(
+        made = measure_each(
             [models[number] for number in numbers], data[numbers[0]], step.label, step.scenario, options,
             reporter.start(f"{shown}  {step.protocol}"),
             [Command(plan.models[number], plan.data, step.protocol, step.overrides, options) for number in numbers],
@@ -197,16 +197,24 @@ def _attack(
     audit: Audit | None,
     reporter: Reporter,
     backend: Backend | None,
-) -> Iterator[tuple[int, Record]]:
+) -> Iterator[tuple[int, Record | IncompleteError]]:
+    """Attack at each budget. After one that is incomplete, those that would start from its record are left out."""
     record: Record | None = None
-    level = None if audit is None else audit.plan.level
+    level, failed = None if audit is None else audit.plan.level, False
     for label, scenario, overrides in step.budgets:
+        if failed and scenario.below:
+            continue
         below = scenario.smaller().digest() if scenario.below else ""
-        record = measure_attack(
-            named, data, label, scenario, plan.options, audit=audit,
-            smaller=record if record and record.spec.protocol.digest == below else None,
-            progress=reporter.start(f"{named.name}  {step.protocol}"),
-            command=Command(plan.models[step.model], plan.data, step.protocol, overrides, plan.options, level),
-            backend=backend,
-        )  # fmt: skip
-        yield step.model, record
+        try:
+            record = measure_attack(
+                named, data, label, scenario, plan.options, audit=audit,
+                smaller=record if record and record.spec.protocol.digest == below else None,
+                progress=reporter.start(f"{named.name}  {step.protocol}"),
+                command=Command(plan.models[step.model], plan.data, step.protocol, overrides, plan.options, level),
+                backend=backend,
+            )  # fmt: skip
+        except IncompleteError as error:
+            failed = True
+            yield step.model, error
+        else:
+            yield step.model, record

@@ -69,6 +69,8 @@ def measure_attack(
             notes = [*as_flags(findings), *([slower] if slower else [])]
             return _finish_elsewhere(backend, trial, options, notes, smaller, known, progress)
     with trial.held():
+        if (found := trial.look(options)) is not None:
+            return found
         keeper = None
         if options.keep_adversarial and options.out is not None:
             space = InputSpace.of(named.model, scenario.space)
@@ -103,11 +105,14 @@ def _finish_elsewhere(
     progress: Progress | None = None,
 ) -> Record:
     """Let other processes make the outcomes of a trial; return its record."""
-    outcomes, made = backend.outcomes(trial, options, smaller=known, progress=progress)
-    trial.runner.batch_size = min(trial.runner.batch_size, made.batch_size)
-    attacked = isinstance(trial.scenario, Attack)
-    shown = len(trial.data) if attacked else made.forwards
-    return trial.finish(outcomes, made.seconds, shown, [*notes, *made.remarks], smaller)
+    with trial.held() as lock:
+        if (found := trial.look(options)) is not None:
+            return found
+        outcomes, made = backend.outcomes(trial, options, lock=lock, smaller=known, progress=progress)
+        trial.runner.batch_size = min(trial.runner.batch_size, made.batch_size)
+        attacked = isinstance(trial.scenario, Attack)
+        shown = len(trial.data) if attacked else made.forwards
+        return trial.finish(outcomes, made.seconds, shown, [*notes, *made.remarks], smaller)
 
 
 def audit_for(
@@ -139,19 +144,38 @@ def measure_together(
 
     `commands` remake the records: none, or one per model. With a `backend`, other processes make the outcomes, model by
     model.
+
+    Raises:
+        IncompleteError: shards of a record failed at every attempt; the other records are made.
+
     """
+    every = measure_each(models, data, label, scenario, options, progress, commands, backend)
+    for one in every:
+        if isinstance(one, IncompleteError):
+            raise one
+    return [one for one in every if isinstance(one, Record)]
+
+
+def measure_each(
+    models: Sequence[NamedModel],
+    data: Dataset,
+    label: str,
+    scenario: Scenario,
+    options: RunOptions,
+    progress: Progress | None = None,
+    commands: Sequence[Command | tuple[str] | None] = (),
+    backend: Backend | None = None,
+) -> list[Record | IncompleteError]:
+    """As `measure_together`, but return an error in the place of a record that is incomplete."""
     trials = [
         Trial.begin(named, data, label, scenario, options, None, command)
         for named, command in zip(models, commands or [None] * len(models), strict=True)
     ]
-    waiting = [trial for trial in trials if trial.finished is None]
-    if waiting:
-        made: dict[int, Record] = {}
-        for together in _alike(waiting):
-            found = _measure(together, options, progress, backend)
-            made |= {id(trial): record for trial, record in zip(together, found, strict=True)}
-        return [made[id(trial)] if trial.finished is None else trial.finished for trial in trials]
-    return [trial.finished for trial in trials if trial.finished is not None]
+    made: dict[int, Record | IncompleteError] = {}
+    for together in _alike([trial for trial in trials if trial.finished is None]):
+        found = _measure(together, options, progress, backend)
+        made |= {id(trial): one for trial, one in zip(together, found, strict=True)}
+    return [trial.finished or made[id(trial)] for trial in trials]
 
 
 def _alike(trials: Sequence[Trial]) -> list[list[Trial]]:
@@ -164,7 +188,7 @@ def _alike(trials: Sequence[Trial]) -> list[list[Trial]]:
 
 def _measure(
     trials: Sequence[Trial], options: RunOptions, progress: Progress | None, backend: Backend | None
-) -> list[Record]:
+) -> list[Record | IncompleteError]:
     data, scenario = trials[0].data, trials[0].scenario
     frost = frost_of(scenario, options.frost_folder)
     try_cells(data, scenario, options.seed, frost)
@@ -175,15 +199,21 @@ def _measure(
     with contextlib.ExitStack() as locks:
         for trial in trials:
             locks.enter_context(trial.held())
-        results = [compute.results(t.spec.model.name, t.runner, data, scenario, t.journal) for t in trials]
+        found = [trial.look(options) for trial in trials]
+        left = [trial for trial, record in zip(trials, found, strict=True) if record is None]
+        if not left:
+            return [record for record in found if record is not None]
+        results = [compute.results(t.spec.model.name, t.runner, data, scenario, t.journal) for t in left]
         with contextlib.ExitStack() as stack:
-            for trial in trials:
+            for trial in left:
                 stack.enter_context(frozen(trial.runner.model))
             show_all(
-                results, data, scenario, batch_size=trials[0].spec.batch_size, seed=options.seed,
-                workers=options.workers, frost=frost, progress=_told(progress, trials),
+                results, data, scenario, batch_size=left[0].spec.batch_size, seed=options.seed,
+                workers=options.workers, frost=frost, progress=_told(progress, left),
             )  # fmt: skip
-        return _finish(trials, results, allowed, options)
+        remarks = [notes for notes, record in zip(allowed, found, strict=True) if record is None]
+        made = iter(_finish(left, results, remarks, options))
+        return [next(made) if record is None else record for record in found]
 
 
 def _finish(
@@ -212,17 +242,15 @@ def _measure_elsewhere(
     options: RunOptions,
     allowed: Sequence[Sequence[str]],
     progress: Progress | None,
-) -> list[Record]:
+) -> list[Record | IncompleteError]:
     """Let other processes evaluate one model after the other; one that is incomplete does not stop the others."""
-    records, failures = [], []
+    found: list[Record | IncompleteError] = []
     for trial, notes in zip(trials, allowed, strict=True):
         try:
-            records.append(_finish_elsewhere(backend, trial, options, notes, progress=progress))
+            found.append(_finish_elsewhere(backend, trial, options, notes, progress=progress))
         except IncompleteError as error:
-            failures.append(error)
-    if failures:
-        raise failures[0]
-    return records
+            found.append(error)
+    return found
 
 
 def _preflight(trial: Trial, options: RunOptions, *, alone: bool) -> list[str]:

@@ -1,13 +1,13 @@
 """How far a worker is with its shard, how long it is silent, and how long the rest of a record takes. No torch."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from robustbench_kpca.evaluation.shard_folder import Running, now
 
 TICK = 2.0
-"""Most seconds that one look counts: a process that was stopped itself has not waited for anybody."""
+"""Most seconds of silence that one look adds. If this process itself was stopped for an hour, no worker was silent."""
 
 
 @dataclass
@@ -36,13 +36,13 @@ class Turn:
         self.first: int | None = None
 
     def heard(self, done: int) -> None:
-        """Take note of finished batches; what a resumed shard finds done took no time today."""
+        """Take note of finished batches. The rate begins at the first news: a resumed shard begins with rows done."""
         if self.first is None:
             self.first, self.started = done, self.clock()
         self.done, self.silent, self.told = done, 0.0, self.clock()
 
     def look(self) -> float:
-        """Return the seconds of silence, counted from look to look."""
+        """Return the seconds of silence: the sum of those between two looks, each at most `TICK`."""
         now = self.clock()
         self.silent += min(max(now - self.looked, 0.0), TICK)
         self.looked = now
@@ -55,15 +55,14 @@ class Turn:
         return Running(self.host, self.pid, self.since, self.done, self.rows, rate)
 
 
-def time_left(rows: int, finished: Iterable[tuple[int, float]], workers: int) -> float | None:
-    """Return the seconds that so many rows take so many workers.
+def time_left(rows: int, done: int, seconds: float, workers: int) -> float | None:
+    """Return the seconds that the rest of a record takes: rows × seconds a row / workers.
 
     Args:
         rows: that are not done.
-        finished: rows and seconds of every finished shard; None is returned where there is none.
+        done: rows of the finished shards; None is returned where there are none.
+        seconds: that those took.
         workers: that share the work.
 
     """
-    known = list(finished)
-    done, seconds = sum(one for one, _ in known), sum(spent for _, spent in known)
     return rows * seconds / done / max(workers, 1) if done and seconds else None

@@ -1,10 +1,13 @@
 """The engine `processes`: several processes of this machine."""
 
+import itertools
 import multiprocessing
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -17,14 +20,15 @@ from robustbench_kpca.evaluation.worker import serve
 START = "spawn"
 
 
-@dataclass
+@dataclass(eq=False)
 class Piped(Worker):
     """A worker at the other end of a pipe.
 
     Attributes:
         pipe: of orders and answers.
         work: what it was told last.
-        process: None where somebody else started it.
+        process: None where torchrun started it.
+        rank: its place among the workers, from 0, which says which GPU it uses; under torchrun its rank.
 
     """
 
@@ -37,19 +41,17 @@ class Piped(Worker):
 class Processes(Sharded[Piped]):
     """A `Backend`: so many processes, one thread each. They start when they are first needed, and end with `with`."""
 
-    def __init__(self, count: int) -> None:
-        super().__init__(count)
-        self.started = 0
-
     def start(self) -> Piped:
-        """Start a process."""
+        """Start a process in the first place that is free, so that one for a lost process uses the GPU of that."""
+        taken = {worker.rank for worker in self.workers}
+        rank = next(place for place in itertools.count() if place not in taken)
         context: Any = multiprocessing.get_context(START)
         ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(theirs, self.started, THREADS), name=f"evaluation-{self.started}")
-        process.start()
+        process = context.Process(target=serve, args=(theirs, rank, THREADS), name=f"evaluation-{rank}")
+        with _without_interrupts():
+            process.start()
         theirs.close()
-        self.started += 1
-        return Piped(pipe=ours, process=process)
+        return Piped(pipe=ours, process=process, rank=rank)
 
     def order(self, worker: Piped, work: bytes, task: Task) -> None:
         """Send a task, and before it the work it is of, if that is new."""
@@ -84,6 +86,23 @@ class Processes(Sharded[Piped]):
                 process.join()
 
 
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Hold Ctrl-C back while a process starts. The process inherits this: it must not end with a traceback of its own.
+
+    What a terminal sends, it sends to all processes; the first one ends the others.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # it would let interrupts through again when it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _message(worker: Piped) -> tuple[str, Any]:
     try:
         kind, content = worker.pipe.recv()
@@ -97,5 +116,9 @@ def _how(process: BaseProcess | None) -> str:
     if process is None:
         return "is gone"
     process.join(GRACE)
+    if process.is_alive():
+        process.kill()
+        process.join(GRACE)
+        return "closed its pipe and did not end"
     code = process.exitcode
     return f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"ended with code {code}"

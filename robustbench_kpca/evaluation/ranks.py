@@ -8,7 +8,8 @@ import os
 import secrets
 from contextlib import suppress
 from datetime import timedelta
-from multiprocessing.connection import Client, Listener
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
 
 from torch import distributed
@@ -29,10 +30,22 @@ def rank_under_torchrun() -> int | None:
 
 
 def follow() -> None:
-    """Be another rank than the first: make shards until that one is done."""
+    """Be another rank than the first: make shards until that one is done.
+
+    Raises:
+        EvaluationError: the first rank cannot be reached.
+
+    """
     host, port, key = _agree(None)
-    with Client((host, port), authkey=key) as pipe, suppress(Stopped):
+    try:
+        pipe = Client((host, port), authkey=key)
         pipe.send(rank_under_torchrun())
+    except (OSError, EOFError, AuthenticationError) as error:
+        raise EvaluationError(
+            f"rank {rank_under_torchrun()} cannot reach the first one at {host}:{port} ({error or 'it is gone'})",
+            fix="let the machines reach each other at any port",
+        ) from None
+    with pipe, suppress(Stopped):
         serve(pipe, int(os.environ["LOCAL_RANK"]), THREADS)
 
 
@@ -53,12 +66,17 @@ class Ranks(Processes):
         super().__enter__()
         alone = os.environ["WORLD_SIZE"] == os.environ["LOCAL_WORLD_SIZE"]
         host, key = "127.0.0.1" if alone else os.environ["MASTER_ADDR"], secrets.token_bytes(32)
-        with Listener((host, 0), backlog=self.count, authkey=key) as listener:
+        here = host if alone else ""  # all addresses: on its own machine a host name often means 127.0.1.1
+        with Listener((here, 0), backlog=self.count, authkey=key) as listener:
             _agree((host, listener.address[1], key))
-            for _ in range(self.count - 1):
-                pipe = listener.accept()
-                self.workers.append(Piped(pipe=pipe, rank=pipe.recv()))
+            while len(self.workers) < self.count - 1:
+                self.workers += _accepted(listener)
         return self
+
+    def discharge(self, worker: Piped) -> None:
+        """End the own process, which is started again; a rank goes on, since nobody could start it again."""
+        if worker.process is not None:
+            super().discharge(worker)
 
     def lose(self, worker: Piped, how: str, run: ShardRun) -> None:
         """End the run where a rank is gone; the own process is started again."""
@@ -68,6 +86,15 @@ class Ranks(Processes):
                 fix="finished shards are kept: give the same command again",
             )
         super().lose(worker, how, run)
+
+
+def _accepted(listener: Listener) -> list[Piped]:
+    """Wait for a connection; return the rank at its other end, or nothing where that is no rank, such as a scanner."""
+    try:
+        pipe: Connection = listener.accept()
+        return [Piped(pipe=pipe, rank=pipe.recv())]
+    except (ConnectionError, EOFError, AuthenticationError):
+        return []
 
 
 def _agree(offer: tuple[str, int, bytes] | None) -> tuple[str, int, bytes]:

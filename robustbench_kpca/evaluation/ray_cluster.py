@@ -31,7 +31,7 @@ PULSE = 2.0
 
 
 class Maker:
-    """A worker in a process of Ray. `told` and `stop` are heard while `make` works: they have a thread of their own."""
+    """A worker in a process of Ray. `told` and `stop` have a thread of their own: they answer while `make` works."""
 
     def __init__(self) -> None:
         self.hand = Hand()
@@ -47,7 +47,7 @@ class Maker:
         import ray
 
         torch.set_num_threads(THREADS)  # of this thread
-        self.done = 0
+        self.batches = self.done = 0
         if self.work != work:
             self.work = work
             refused = self.hand.take_up(ray.get(work[0]))
@@ -59,7 +59,7 @@ class Maker:
         self.batches, self.done = self.batches + 1, done
 
     def told(self) -> tuple[int, int]:
-        """Return the number of batches since the start, and of rows of this shard that are done."""
+        """Return the number of batches of this shard that are done, and of its rows."""
         return self.batches, self.done
 
     def stop(self) -> None:
@@ -67,7 +67,7 @@ class Maker:
         StoppableJournal.stopping = True
 
 
-@dataclass
+@dataclass(eq=False)
 class Actor(Worker):
     """A `Maker` in the cluster.
 
@@ -76,7 +76,7 @@ class Actor(Worker):
         answer: a reference of what it will say next.
         pulse: a reference of how far it is, while it is asked that.
         asked: when it was.
-        batches: which it had finished then.
+        batches: of its shard that it had finished then.
 
     """
 
@@ -152,9 +152,24 @@ class RayCluster(Sharded[Actor]):
     def order(self, worker: Actor, work: bytes, task: Task) -> None:
         """Ask for a shard."""
         if self.begun[0] is not work:
-            self.begun = work, self.ray.put(work)
+            self.begun = work, self._stored(work)
         worker.answer = worker.handle.make.remote([self.begun[1]], task)
-        worker.pulse, worker.asked = None, time.monotonic()
+        worker.pulse, worker.asked, worker.batches = None, time.monotonic(), 0
+
+    def _stored(self, work: bytes) -> Any:
+        """Put work into the object store.
+
+        Raises:
+            EvaluationError: it has no room there.
+
+        """
+        try:
+            return self.ray.put(work)
+        except self.ray.exceptions.RayError as error:
+            raise EvaluationError(
+                f"the object store of Ray has no room for {len(work):,} bytes of data and model ({_first_line(error)})",
+                fix="start Ray with a larger --object-store-memory, or name the model and the folder of the data",
+            ) from None
 
     def news(self, seconds: float) -> Iterable[tuple[Actor, str, Any]]:
         """Return one message of every worker that sent any, or is gone.

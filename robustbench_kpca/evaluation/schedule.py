@@ -1,5 +1,6 @@
 """Which shard is next: failed ones are tried again after a pause, twice; what fails three times is given up."""
 
+import heapq
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -26,9 +27,10 @@ class Schedule:
     ) -> None:
         self.pauses, self.clock = PAUSES if pauses is None else pauses, clock
         self.waiting = deque(shards)
-        self.paused: list[tuple[float, Shard]] = []
+        self.paused: list[tuple[float, int, Shard]] = []  # a heap: when it is due, number of the failure, shard
         self.running: set[Shard] = set()
         self.failures: dict[Shard, int] = {}
+        self.failed_attempts = 0
         self.given_up: dict[Shard, str] = {}
 
     @property
@@ -38,10 +40,8 @@ class Schedule:
 
     def next(self) -> Shard | None:
         """Return a shard to be begun now; None if there is none, or none yet. Failed ones come first."""
-        due = min(self.paused, default=None, key=lambda one: one[0])
-        if due is not None and due[0] <= self.clock():
-            self.paused.remove(due)
-            shard = due[1]
+        if self.paused and self.paused[0][0] <= self.clock():
+            *_, shard = heapq.heappop(self.paused)
         elif self.waiting:
             shard = self.waiting.popleft()
         else:
@@ -60,8 +60,9 @@ class Schedule:
         if count > len(self.pauses):
             self.given_up[shard] = why
         else:
-            self.paused.append((self.clock() + self.pauses[count - 1], shard))
+            self.failed_attempts += 1
+            heapq.heappush(self.paused, (self.clock() + self.pauses[count - 1], self.failed_attempts, shard))
 
     def pause(self) -> float | None:
         """Return the seconds until a failed shard may be tried again; None if there is none."""
-        return max(min(when for when, _ in self.paused) - self.clock(), 0.0) if self.paused else None
+        return max(self.paused[0][0] - self.clock(), 0.0) if self.paused else None

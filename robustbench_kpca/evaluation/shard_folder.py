@@ -10,15 +10,15 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import flush_folder, replace_file
-from robustbench_kpca.lock import Lock, holder_of, locked
+from robustbench_kpca.files import flush_folder, replace_file, unwritable
+from robustbench_kpca.lock import holder_of, locked
 from robustbench_kpca.progress import Line, Progress
 
 FOLDER, LOCK, STATE = ".shards", ".lock", "state.json"
@@ -106,18 +106,18 @@ def state_of(out: Path, stem: str) -> Path:
     return out / f".{stem}.{STATE}"
 
 
-@contextlib.contextmanager
-def held(folder: Path) -> Iterator[Lock]:
-    """Make a folder of shards and hold the lock of its record.
+def make_folder(folder: Path) -> None:
+    """Make a folder of shards, if there is none.
 
     Raises:
-        BadInputError: another process works on the same record, or the folder is not writable.
+        BadInputError: it cannot be made.
 
     """
-    with locked(lock_of(folder.parent, stem_of(folder)), wait=False) as lock:
+    try:
         folder.mkdir(exist_ok=True)
-        flush_folder(folder.parent)
-        yield lock
+    except OSError as error:
+        raise unwritable(folder.parent, error) from None
+    flush_folder(folder.parent)
 
 
 def now() -> str:

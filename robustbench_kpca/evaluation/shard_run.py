@@ -1,7 +1,7 @@
 """The shards of one record while they are made: what is finished, what failed, and how far all of it is."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,14 +9,19 @@ from robustbench_kpca.evaluation.backend import IncompleteError
 from robustbench_kpca.evaluation.pace import Turn, time_left
 from robustbench_kpca.evaluation.schedule import Schedule
 from robustbench_kpca.evaluation.shard_folder import EVERY, State, write_state
-from robustbench_kpca.evaluation.shards import Made, Shard, read_shard
+from robustbench_kpca.evaluation.shards import Made, Shard, read_made
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.lock import Lock
 from robustbench_kpca.progress import Progress
 
+_REST = 20
+"""Writing the state takes at most one in so many seconds, however many processes it names."""
+
 
 class ShardRun:
     """The shards of one record, and what has become of them.
+
+    What is finished is kept as sums, so the work for one more shard does not grow with the number of finished ones.
 
     Args:
         folder: where their files are.
@@ -24,22 +29,45 @@ class ShardRun:
         state: what `rbk status` is told.
         rows: how often a sample counts: once a corruption and severity.
         progress: told how far all workers are together.
-        lock: of the record.
+        lock: of the record; None where nobody else can see the folder.
+        clock: seconds, such as `time.monotonic`.
+
+    Attributes:
+        made: the finished shards, those of earlier attempts included.
+        schedule: the others.
 
     """
 
     def __init__(
-        self, folder: Path, shards: Sequence[Shard], state: State, rows: int, progress: Progress | None, lock: Lock
+        self,
+        folder: Path,
+        shards: Sequence[Shard],
+        state: State,
+        rows: int,
+        progress: Progress | None,
+        lock: Lock | None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.folder, self.shards, self.rows, self.progress, self.lock = folder, shards, rows, progress, lock
-        self.state = replace(state, rows=rows * state.samples)
+        self.clock, self.state = clock, replace(state, rows=rows * state.samples)
         self.made: dict[Shard, Made] = {}
-        self.before: dict[Shard, Made] = {}  # by an earlier attempt
+        self._done, self._seconds = 0, 0.0  # rows and seconds of the finished shards
         for shard in shards:
-            if (found := read_shard(folder, shard)) is not None:
-                self.before[shard] = found[0]
-        self.schedule = Schedule([shard for shard in shards if shard not in self.before])
-        self.tell({})
+            if (found := read_made(folder, shard)) is not None:
+                self._count(shard, found)
+        self.schedule = Schedule([shard for shard in shards if shard not in self.made])
+        self._tell({})
+
+    def _count(self, shard: Shard, made: Made) -> None:
+        self.made[shard] = made
+        self._done += self.rows_of(shard)
+        self._seconds += made.seconds
+
+    def next(self) -> Shard | None:
+        """Return a shard to be begun now; None if there is none, or none yet."""
+        shard = self.schedule.next()
+        self._changed |= shard is not None
+        return shard
 
     def finished(self, shard: Shard, made: Made, content: bytes) -> None:
         """Write the file of a shard.
@@ -50,47 +78,53 @@ class ShardRun:
 
         """
         write_atomic(self.folder / shard.name, content)
-        self.made[shard] = made
+        self._count(shard, made)
         self.schedule.finished(shard)
+        self._changed = True
 
     def failed(self, shard: Shard, why: str) -> None:
         """Take note of a failed attempt."""
         self.schedule.failed(shard, why)
+        self._changed = True
 
     def rows_of(self, shard: Shard) -> int:
         """Return the number of rows of a shard."""
         return self.rows * (shard.last - shard.first)
 
-    def tell(self, turns: Mapping[Shard, Turn]) -> None:
-        """Write for `rbk status` how far this is, who makes what, and what failed."""
-        self.told = time.monotonic()
-        finished = self.before | self.made
-        done = sum(map(self.rows_of, finished)) + sum(turn.done for turn in turns.values())
-        costs = [(self.rows_of(shard), made.seconds) for shard, made in finished.items()]
-        write_state(self.folder, replace(
-            self.state, running={shard.name: turn.running() for shard, turn in turns.items()}, done=done,
-            failed={shard.name: why for shard, why in self.schedule.given_up.items()}, measured=len(costs),
-            left=time_left(self.state.rows - done, costs, len(turns)),
-        ))  # fmt: skip
+    def report(self, turns: Mapping[Shard, Turn], *, last: bool = False) -> None:
+        """Tell the progress of all workers together, and write it for `rbk status`.
 
-    def report(self, turns: Mapping[Shard, Turn]) -> None:
-        """Tell the progress of all workers together.
+        The state is written when something began or ended, and otherwise every `EVERY` seconds; less often where
+        writing takes long. The last report is always written.
 
         Raises:
             EvaluationError: another process has taken over this record.
 
         """
-        self.lock.require()
-        if time.monotonic() - self.told >= EVERY:
-            self.tell(turns)
+        if self.lock is not None:
+            self.lock.require()
+        if last or self.clock() - self._told >= (_REST * self._cost if self._changed else EVERY):
+            self._tell(turns)
         if self.progress is None:
             return
-        finished = [*self.before, *self.made]
         self.progress(
-            sum(map(self.rows_of, finished)) + sum(turn.done for turn in turns.values()), self.state.rows,
-            stage=f"{len(finished)} of {len(self.shards)} shards, {len(turns)} processes",
+            self._done_with(turns), self.state.rows,
+            stage=f"{len(self.made)} of {len(self.shards)} shards, {len(turns)} processes",
             result=f"{len(self.schedule.given_up)} shards failed" if self.schedule.given_up else "",
         )  # fmt: skip
+
+    def _tell(self, turns: Mapping[Shard, Turn]) -> None:
+        started, done = self.clock(), self._done_with(turns)
+        write_state(self.folder, replace(
+            self.state, running={shard.name: turn.running() for shard, turn in turns.items()}, done=done,
+            failed={shard.name: why for shard, why in self.schedule.given_up.items()}, measured=len(self.made),
+            left=time_left(self.state.rows - done, self._done, self._seconds, len(turns)),
+        ))  # fmt: skip
+        self._told, self._changed = self.clock(), False
+        self._cost = self._told - started
+
+    def _done_with(self, turns: Mapping[Shard, Turn]) -> int:
+        return self._done + sum(turn.done for turn in turns.values())
 
     def require_complete(self) -> None:
         """Refuse to make a record where shards failed.
@@ -109,8 +143,8 @@ class ShardRun:
             )
 
     def sum(self) -> Made:
-        """Return the sums over all shards."""
-        every = [*self.before.values(), *self.made.values()]
+        """Return the sums over all shards; remarks in the order of the shards, whichever was finished first."""
+        every = [self.made[shard] for shard in self.shards]
         return Made(
             sum(one.forwards for one in every), round(sum(one.seconds for one in every), 3),
             min(one.batch_size for one in every), tuple(dict.fromkeys(text for one in every for text in one.remarks)),

@@ -1,30 +1,32 @@
-"""What all engines with several workers share: shards are given out, those of a worker that is lost are given again."""
+"""What all engines with several workers share: it gives out shards, and gives those of a lost worker again."""
 
 import pickle
 import signal
 import tempfile
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
 import torch
 
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
 from robustbench_kpca.evaluation.backend import Task, Work
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.pace import Turn
-from robustbench_kpca.evaluation.shard_folder import folder_of, held, next_attempt
+from robustbench_kpca.evaluation.shard_folder import folder_of, make_folder, next_attempt
 from robustbench_kpca.evaluation.shard_run import ShardRun
 from robustbench_kpca.evaluation.shards import Made, Shard, merge, plan_shards, shard_size
 from robustbench_kpca.evaluation.trial import Trial
 from robustbench_kpca.files import sha256
+from robustbench_kpca.lock import Lock
 from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Attack, cells_of
-from robustbench_kpca.records.differences import only
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.tasks import task_named
 
@@ -32,13 +34,13 @@ THREADS = 1
 _LOOK = 0.5  # seconds between two looks at workers that say nothing
 
 
-@dataclass
+@dataclass(eq=False)
 class Worker:
     """A process that makes shards.
 
     Attributes:
         host: its machine.
-        number: of the process there.
+        pid: number of the process there.
         ready: whether it has loaded the package.
         shard: what it works on.
         turn: how far it is with that.
@@ -46,7 +48,7 @@ class Worker:
     """
 
     host: str = ""
-    number: int = 0
+    pid: int = 0
     ready: bool = False
     shard: Shard | None = None
     turn: Turn | None = None
@@ -56,10 +58,10 @@ W = TypeVar("W", bound=Worker)
 
 
 class Sharded(ABC, Generic[W]):
-    """A `Backend` with workers of one thread each, used in `with`. An engine says how they start, hear and answer.
+    """A `Backend` whose workers have one thread each. An engine says how they start, are given a task, answer and end.
 
-    Inside `with` this process has one thread, too, since another number of threads changes the last bits of logits.
-    SIGTERM does what Ctrl-C does: the workers write their journals and end.
+    It is used in `with`. Inside, this process has one thread, too, since another number of threads changes the last
+    bits of logits. SIGTERM does what Ctrl-C does: the workers write their journals and end.
 
     Attributes:
         count: the most workers at once.
@@ -126,16 +128,28 @@ class Sharded(ABC, Generic[W]):
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def outcomes(
-        self, trial: Trial, options: RunOptions, *, smaller: Outcomes | None = None, progress: Progress | None = None
+        self,
+        trial: Trial,
+        options: RunOptions,
+        *,
+        lock: Lock | None = None,
+        smaller: Outcomes | None = None,
+        progress: Progress | None = None,
     ) -> tuple[Outcomes, Made]:
         """Return the outcomes of all samples of a trial, and the sums over its shards; see `Backend`."""
         if options.out is not None:
-            return self._outcomes(trial, options, options.out, smaller, progress)
+            return self._outcomes(trial, options, options.out, lock, smaller, progress)
         with tempfile.TemporaryDirectory() as out:
-            return self._outcomes(trial, options, Path(out), smaller, progress)
+            return self._outcomes(trial, options, Path(out), None, smaller, progress)
 
     def _outcomes(
-        self, trial: Trial, options: RunOptions, out: Path, smaller: Outcomes | None, progress: Progress | None
+        self,
+        trial: Trial,
+        options: RunOptions,
+        out: Path,
+        lock: Lock | None,
+        smaller: Outcomes | None,
+        progress: Progress | None,
     ) -> tuple[Outcomes, Made]:
         spec, ids, cells = trial.spec, trial.data.ids, cells_of(trial.scenario)
         key = sha256((spec.digest() + trial.surroundings.model_dump_json()).encode())
@@ -147,42 +161,45 @@ class Sharded(ABC, Generic[W]):
             trial.request or trial.runner.model, trial.data, trial.scenario, options, spec, str(folder.resolve()),
             trial.surroundings if self.several_machines else None,
         )  # fmt: skip
-        with held(folder) as lock:
-            run = ShardRun(folder, shards, state, len(cells), progress, lock)
-            if run.schedule.open:
-                tasks = {
-                    shard: Task(shard, _part(smaller, ids[shard.first : shard.last])) for shard in run.schedule.waiting
-                }
-                self._carry_out(run, _pickled(work), tasks, 60 * options.stall_minutes)
-            run.require_complete()
-            table = task_named(trial.data.task).table(trial.scenario.kind)
-            return merge(folder, shards, table, cells), run.sum()
+        make_folder(folder)
+        run = ShardRun(folder, shards, state, len(cells), progress, lock)
+        if run.schedule.open:
+            self._carry_out(run, _pickled(work), _Smaller(smaller, ids), 60 * options.stall_minutes)
+        run.require_complete()
+        table = task_named(trial.data.task).table(trial.scenario.kind)
+        return merge(folder, shards, table, cells), run.sum()
 
-    def _carry_out(self, run: ShardRun, work: bytes, tasks: Mapping[Shard, Task], patience: float) -> None:
+    def _carry_out(self, run: ShardRun, work: bytes, smaller: "_Smaller", patience: float) -> None:
         """Give out the open shards until none is left; workers that are silent for `patience` seconds are ended."""
         while run.schedule.open:
-            for worker in list(self.workers):
-                if worker.ready and worker.shard is None and (shard := run.schedule.next()) is not None:
-                    worker.shard, worker.turn = shard, Turn(run.rows_of(shard), worker.host, worker.number)
-                    run.tell(self.turns)
-                    try:
-                        self.order(worker, work, tasks[shard])
-                    except OSError:
-                        self._hear(worker, "lost", "is gone", run)
+            for worker in self._idle:
+                if (shard := run.next()) is None:
+                    break
+                worker.shard, worker.turn = shard, Turn(run.rows_of(shard), worker.host, worker.pid)
+                with suppress(OSError):  # it is gone: the news will say how
+                    self.order(worker, work, Task(shard, smaller.of(shard)))
             while len(self.workers) < min(self.count, run.schedule.open):
                 self.workers.append(self.start())
-            pause = run.schedule.pause()
-            for worker, kind, content in self.news(_LOOK if pause is None else min(pause, _LOOK)):
+            run.report(self.turns)
+            for worker, kind, content in self.news(self._patience(run)):
                 self._hear(worker, kind, content, run)
             if patience:
                 self._end_silent(patience, run)
-            run.report(self.turns)
-        run.tell(self.turns)
+        run.report(self.turns, last=True)
+
+    @property
+    def _idle(self) -> list[W]:
+        return [worker for worker in self.workers if worker.ready and worker.shard is None]
+
+    def _patience(self, run: ShardRun) -> float:
+        """Return the seconds to wait for news: less where a worker could soon take up a shard that failed before."""
+        pause = run.schedule.pause() if self._idle else None
+        return _LOOK if pause is None else min(pause, _LOOK)
 
     def _hear(self, worker: W, kind: str, content: Any, run: ShardRun) -> None:
         """Take note of what a worker said."""
         if kind == "ready":
-            (worker.host, worker.number), worker.ready, self.lost = content, True, 0
+            (worker.host, worker.pid), worker.ready, self.lost = content, True, 0
         elif kind == "progress":
             if worker.turn is not None:
                 worker.turn.heard(content)
@@ -198,7 +215,13 @@ class Sharded(ABC, Generic[W]):
             else:
                 run.failed(worker.shard, content)
             worker.shard = worker.turn = None
-            run.tell(self.turns)
+            if kind == "crashed":
+                self.discharge(worker)
+
+    def discharge(self, worker: W) -> None:
+        """End a worker after an error that nobody foresaw, such as one of CUDA: all its later work might fail, too."""
+        self.kill(worker)
+        self.workers.remove(worker)
 
     def _end_silent(self, patience: float, run: ShardRun) -> None:
         """End workers that have finished no batch for so many seconds; their shards have failed."""
@@ -242,8 +265,23 @@ def _pickled(work: Work) -> bytes:
         ) from None
 
 
-def _part(outcomes: Outcomes | None, ids: Sequence[str]) -> Outcomes | None:
-    return None if outcomes is None else only(outcomes, ids)
+class _Smaller:
+    """The outcomes at the next smaller budget, shard by shard.
+
+    Their rows are in the order of the samples, so a shard's part is found without a look at all rows.
+    """
+
+    def __init__(self, outcomes: Outcomes | None, ids: Sequence[str]) -> None:
+        self.outcomes = outcomes
+        if outcomes is not None:
+            names = outcomes["sample"]
+            self.starts = np.flatnonzero(np.concatenate([[True], names[1:] != names[:-1], [True]]))
+            assert names[self.starts[:-1]].tolist() == list(ids)
+
+    def of(self, shard: Shard) -> Outcomes | None:
+        if self.outcomes is None:
+            return None
+        return self.outcomes.where(np.arange(self.starts[shard.first], self.starts[shard.last]))
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001

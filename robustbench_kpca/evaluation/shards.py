@@ -113,14 +113,16 @@ def write_shard(folder: Path, shard: Shard, outcomes: Outcomes, made: Made) -> N
     write_atomic(folder / shard.name, to_bytes(shard, outcomes, made))
 
 
-def read_shard(folder: Path, shard: Shard) -> tuple[Made, bytes] | None:
-    """Return what `write_shard` wrote, the outcomes as text; None if there is no file, or another or a damaged one."""
+def read_made(folder: Path, shard: Shard) -> Made | None:
+    """Return what is known of a finished shard; None if there is no file, or another or a damaged one.
+
+    The checksum covers the outcomes, too; they are unpacked only when the shards are merged.
+    """
     rest = _checked(folder, shard)
     if rest is None:
         return None
-    made, _, body = rest.partition(b"\n")
-    found = json.loads(made)
-    return Made(**found | {"remarks": tuple(found["remarks"])}), zlib.decompress(body)
+    found = json.loads(rest.partition(b"\n")[0])
+    return Made(**found | {"remarks": tuple(found["remarks"])})
 
 
 def _checked(folder: Path, shard: Shard) -> bytes | None:

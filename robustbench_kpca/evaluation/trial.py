@@ -23,7 +23,7 @@ from robustbench_kpca.files import require_writable, sha256, write_atomic
 from robustbench_kpca.inference.environment import environment
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner, device_for
-from robustbench_kpca.lock import locked
+from robustbench_kpca.lock import Lock, locked
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.models.source import class_names_of, is_differentiable
 from robustbench_kpca.protocols.scenario import Attack, Scenario
@@ -122,28 +122,39 @@ class Trial:
             runner, data, scenario, spec, environment(where), audit, out, None, None, again, words, named.request
         )
         if out is not None:
-            kept = min(options.keep_adversarial, len(data)) if isinstance(scenario, Attack) else 0
-            trial.finished = None if options.fresh else trial._find(out, kept)
-            if trial.finished is not None:
+            if trial.look(options) is not None:
                 tidy(out, spec.stem())
             else:
-                key = sha256((spec.digest() + trial.surroundings.model_dump_json() + "images" * bool(kept)).encode())
+                kept = "images" * bool(trial.images(options))
+                key = sha256((spec.digest() + trial.surroundings.model_dump_json() + kept).encode())
                 trial.journal = Journal(out / f".{spec.stem()}{JOURNAL}", key)
         return trial
 
+    def images(self, options: RunOptions) -> int:
+        """Return the number of samples whose images are to be kept."""
+        return min(options.keep_adversarial, len(self.data)) if isinstance(self.scenario, Attack) else 0
+
+    def look(self, options: RunOptions) -> Record | None:
+        """Look for the finished record of exactly this specification, unless it is to be made afresh."""
+        if self.out is not None and not options.fresh:
+            self.finished = self._find(self.out, self.images(options))
+        return self.finished
+
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the lock of the record, where this process alone makes it.
+    def held(self) -> Iterator[Lock | None]:
+        """Hold the lock of the record until it is written; None where there is no folder.
+
+        Another process may have finished the record before: `look` again inside.
 
         Raises:
             BadInputError: another process makes the same record.
 
         """
         if self.out is None:
-            yield
+            yield None
             return
-        with locked(lock_of(self.out, self.spec.stem()), wait=False):
-            yield
+        with locked(lock_of(self.out, self.spec.stem()), wait=False) as lock:
+            yield lock
 
     def state(self, shards: int = 0) -> State:
         """Return what is known of the record before it is begun."""

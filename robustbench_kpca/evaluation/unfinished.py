@@ -5,7 +5,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +24,8 @@ from robustbench_kpca.evaluation.shard_folder import (
     stem_of,
 )
 from robustbench_kpca.evaluation.shards import SUFFIX as SHARD
-from robustbench_kpca.files import unfinished_files
-from robustbench_kpca.lock import Holder, holder_of, locked
+from robustbench_kpca.files import unfinished_files, unwritable
+from robustbench_kpca.lock import Holder, holder_of, locked, named_in
 from robustbench_kpca.progress import spell
 from robustbench_kpca.records.record import SUFFIX as RECORD
 from robustbench_kpca.records.record import load_record
@@ -43,7 +44,7 @@ class Unfinished:
         state: how far it is.
         done: number of finished shards.
         holder: who works on it, as its lock says; None if nobody does.
-        quiet: seconds since the last sign of life of a holder on another machine, by the clocks of both.
+        quiet: seconds since the last sign of life of a holder on another machine. Its clock and ours may differ.
 
     """
 
@@ -81,8 +82,10 @@ class Unfinished:
 
     @property
     def waiting(self) -> int | None:
-        """Number of shards that wait."""
-        return None if self.state is None else self.state.shards - self.done - len(self.running) - len(self.failed)
+        """Number of shards that wait; the state may be a moment older than the files."""
+        if self.state is None:
+            return None
+        return max(self.state.shards - self.done - len(self.running) - len(self.failed), 0)
 
     @property
     def left(self) -> float | None:
@@ -91,13 +94,20 @@ class Unfinished:
 
     @property
     def who(self) -> str:
-        """What becomes of it: running, stopped, or silent on another machine."""
+        """Whether a process works on it, in words: running, stopped, or silent on another machine."""
         if self.holder is None:
             return "stopped"
         if self.holder.owner.gone() is False:
             return "running"
         where = f"on {self.holder.owner.host}"
         return f"running {where}" if self.active else f"silent for {spell(self.quiet)} {where}"
+
+
+def below(out: Path) -> Iterator[Path]:
+    """Yield every file and folder below `out`, but for what a process deletes meanwhile."""
+    for place, folders, files in os.walk(out):
+        for name in (*folders, *files):
+            yield Path(place, name)
 
 
 def unfinished(out: Path) -> list[Unfinished]:
@@ -109,13 +119,14 @@ def unfinished(out: Path) -> list[Unfinished]:
     """
     if not out.is_dir():
         raise BadInputError(f"{out} is no folder", expected="the folder of `rbk eval --out`")
-    folders = {path: (path.parent, stem_of(path)) for path in out.rglob(f".*{FOLDER}") if path.is_dir()}
+    every = sorted(path for path in below(out) if path.name.startswith("."))
+    folders = {path: (path.parent, stem_of(path)) for path in every if path.name.endswith(FOLDER) and path.is_dir()}
     sharded = set(folders.values())
     lone: dict[tuple[Path, str], Path] = {}
     for end in (f".{STATE}", JOURNAL):
-        for path in out.rglob(f".*{end}"):
+        for path in every:
             place = path.parent, path.name[1:].removesuffix(end)
-            if place not in sharded and not path.parent.name.endswith(FOLDER):
+            if path.name.endswith(end) and place not in sharded and not path.parent.name.endswith(FOLDER):
                 lone.setdefault(place, path)
     found = [_look(path, *place) for path, place in folders.items()]
     found += [_look(path, *place) for place, path in lone.items()]
@@ -178,25 +189,24 @@ def leftovers(out: Path, *, everything: bool = False) -> list[Leftover]:
     return found + [one for one in _litter(out) if not taken & {*one.paths, *one.paths[0].parents}]
 
 
-def delete(one: Leftover) -> bool:
-    """Delete what is left over; return whether it was, which it is not if a process has begun to work on it."""
-    if one.lock is None:
-        _delete(one)
-        return True
-    try:
-        with locked(one.lock, wait=False):
-            _delete(one)
-    except BadInputError:
-        return False
-    return True
+def delete(one: Leftover) -> None:
+    """Delete what is left over.
 
+    Raises:
+        BadInputError: a process has begun to work on it, or the folder cannot be written.
 
-def _delete(one: Leftover) -> None:
-    for path in one.paths:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+    """
+    with nullcontext() if one.lock is None else locked(one.lock, wait=False):
+        for path in one.paths:
+            try:
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+            except FileNotFoundError:  # another process was faster
+                pass
+            except OSError as error:
+                raise unwritable(path.parent, error) from None
 
 
 def _lone(one: Unfinished) -> list[Path]:
@@ -208,11 +218,12 @@ def _lone(one: Unfinished) -> list[Path]:
 
 
 def _litter(out: Path) -> list[Leftover]:
-    """Return locks of processes that have ended, and files that a killed process was writing."""
+    """Return locks of processes that have ended on this machine, and files that a killed process was writing."""
     found, folders = [], set[Path]()
-    for path in sorted(out.rglob(".*")):
-        if re.fullmatch(rf"\.(.+)?{re.escape(LOCK[1:])}(\.[0-9a-f]{{8}})*", path.name) and path.is_file():
-            if holder_of(path) is None:
+    for path in sorted(path for path in below(out) if path.name.startswith(".")):
+        if re.fullmatch(rf"(\..+)?{re.escape(LOCK)}(\.[0-9a-f]{{8}})*", path.name):
+            holder = named_in(path)  # of a file that names nobody we do not know whose it is
+            if holder is not None and holder.owner.gone():
                 found.append(Leftover((path,), "the process that held this lock has ended", lock=path))
         elif path.parent not in folders:
             folders.add(path.parent)
@@ -222,7 +233,9 @@ def _litter(out: Path) -> list[Leftover]:
 
 
 def _attempt(one: Unfinished) -> tuple[int, int]:
-    return (one.state.attempt if one.state else 0, one.path.stat().st_mtime_ns)
+    with contextlib.suppress(OSError):
+        return (one.state.attempt if one.state else 0, one.path.stat().st_mtime_ns)
+    return (0, 0)
 
 
 def _is_finished(out: Path, stem: str) -> bool:
@@ -234,5 +247,6 @@ def _is_finished(out: Path, stem: str) -> bool:
 
 
 def _count(folder: Path) -> int:
-    with os.scandir(folder) as entries:
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:  # its record may be finished by now
         return sum(entry.name.endswith(SHARD) for entry in entries)
+    return 0

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.launch.request import LABEL, Command, Machines, parse_name
+from robustbench_kpca.launch.request import LABEL, Command, Engine, Machines, parse_name
 
 GRACE = 60
 """Seconds between SIGTERM and SIGKILL; `rbk` needs at most 30."""
@@ -82,6 +82,7 @@ def manifest(command: Command | None, machines: Machines, place: Place) -> str:
 
     """
     place.check()
+    machines.require_few(Engine.ray if command is None else command.engine)
     parse_name("--name", machines.name, LABEL, 47)  # KubeRay adds up to 16 letters
     if machines.memory and not _MEMORY.fullmatch(machines.memory):
         raise BadInputError(f"--memory {machines.memory[:40]!r}", expected="a quantity of Kubernetes, such as 64Gi")
@@ -93,7 +94,7 @@ def manifest(command: Command | None, machines: Machines, place: Place) -> str:
             expected="Ray, or one node",
         )
     script = _object("v1", "ConfigMap", machines, place, None) | {"data": {"run.sh": _script(command, machines, place)}}
-    return _yaml(script, _ray_job(machines, place) if command.engine == "ray" else _job(machines, place))
+    return _yaml(script, _ray_job(machines, place) if command.engine == "ray" else _job(command, machines, place))
 
 
 def _script(command: Command, machines: Machines, place: Place) -> str:
@@ -116,13 +117,19 @@ def _object(version: str, kind: str, machines: Machines, place: Place, spec: Any
     return found if spec is None else found | {"spec": spec}
 
 
-def _job(machines: Machines, place: Place) -> dict[str, Any]:
-    """Return a Job that starts an evicted pod again, and not one that found bad input: it would find it again."""
+def _job(command: Command, machines: Machines, place: Place) -> dict[str, Any]:
+    """Return a Job that starts an evicted pod again, and not one that found bad input: it would find it again.
+
+    torchrun ends with 1 whatever code its processes ended with, so there 1 says nothing.
+    """
     pod = _pod(machines, place, "rbk", command=["/bin/bash", f"{_SCRIPTS}/run.sh"])
     pod["spec"]["restartPolicy"] = "Never"
     rules = [
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-        {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [1, 2]}},
+        {
+            "action": "FailJob",
+            "onExitCodes": {"operator": "In", "values": [2] if command.engine == "torchrun" else [1, 2]},
+        },
     ]
     spec = {"backoffLimit": RETRIES, "podFailurePolicy": {"rules": rules}, "template": pod}
     return _object("batch/v1", "Job", machines, place, spec)

@@ -13,6 +13,8 @@ LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _TIME = re.compile(r"(\d+|\d+:\d\d|\d+:\d\d:\d\d|\d+-\d+|\d+-\d+:\d\d|\d+-\d+:\d\d:\d\d)")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+MOST_PROCESSES = 1024
+"""As `evaluation.options.LIMITS` has it, which cannot be imported here: it needs torch."""
 _OURS = {"--executor", "--processes", "--nproc-per-node"}
 
 
@@ -42,7 +44,8 @@ class Command:
         """Choose the engine where none is asked for: torchrun for training, else processes or, beyond one node, Ray.
 
         Raises:
-            BadInputError: a command that cannot be launched, an engine that cannot run it, or an option that is ours.
+            BadInputError: a command that cannot be launched, an engine that cannot run it, or an option that
+                `rbk launch` adds itself.
 
         """
         verb = words[0] if words else ""
@@ -102,6 +105,19 @@ class Machines:
     def all_processes(self) -> int:
         """Processes of all machines: Ray waits for those whose machine is not there yet."""
         return self.nodes * self.processes
+
+    def require_few(self, engine: Engine) -> None:
+        """Refuse more processes than `rbk eval --processes` takes.
+
+        Raises:
+            BadInputError: too many, with an engine that is told how many.
+
+        """
+        if engine is not Engine.torchrun and self.all_processes > MOST_PROCESSES:
+            raise BadInputError(
+                f"{self.all_processes:,} processes on {self.nodes} nodes", expected=f"at most {MOST_PROCESSES:,}",
+                fix="ask for fewer nodes, or fewer cores or GPUs of each",
+            )  # fmt: skip
 
 
 def parse_time(text: str) -> str:

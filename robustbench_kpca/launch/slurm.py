@@ -69,6 +69,7 @@ def script(command: Command, machines: Machines, site: Site) -> str:
 
     """
     site.check()
+    machines.require_few(command.engine)
     if machines.memory and not _MEMORY.fullmatch(machines.memory):
         raise BadInputError(f"--memory {machines.memory[:40]!r}", expected="a number with K, M, G or T, such as 64G")
     return _template(f"{command.engine}.sbatch").render(

@@ -5,11 +5,14 @@ import os
 import socket
 import subprocess
 import sys
+from multiprocessing import forkserver
+from multiprocessing.connection import Listener
 
 import pytest
 
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.evaluation import ranks
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.ranks import Ranks
 from robustbench_kpca.evaluation.unfinished import unfinished
@@ -48,6 +51,7 @@ def other(arguments, surroundings):
 @pytest.fixture
 def second(monkeypatch):
     """Begin the second rank; this process becomes the first."""
+    forkserver.ensure_running()  # else later tests would have processes with the variables of torchrun
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -116,3 +120,22 @@ def test_torchrun_is_asked_for_by_being_there():
         Ranks()
     with pytest.raises(BadInputError, match="--nproc-per-node says how many"):
         RunOptions(executor="torchrun", processes=2)
+
+
+def test_a_connection_of_a_stranger_is_left_out():
+    """Such as one of a program that looks for open ports."""
+    with Listener(("127.0.0.1", 0), authkey=b"key") as listener:
+        with socket.create_connection(listener.address):
+            pass
+        assert ranks._accepted(listener) == []
+
+
+def test_a_rank_that_cannot_reach_the_first_one_says_so_in_one_line(monkeypatch):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    monkeypatch.setattr(ranks, "_agree", lambda offer: ("127.0.0.1", port, b"key"))
+    for name, value in environment(1, port).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(EvaluationError, match=rf"rank 1 cannot reach the first one at 127.0.0.1:{port} .*refused"):
+        ranks.follow()

@@ -8,6 +8,8 @@ import pytest
 from launch_fakes import EVAL, HOSTILE, Fakes, lint, printed
 
 from robustbench_kpca.cli.main import main
+from robustbench_kpca.evaluation.options import LIMITS
+from robustbench_kpca.launch.request import MOST_PROCESSES
 
 ENGINES = {
     "processes": (["--gpus-per-node", "2"], EVAL),
@@ -56,6 +58,15 @@ def test_every_word_arrives_as_it_was_given(engine, fakes, tmp_path, capsys):
     assert fakes.of("module") == [["load", "cuda"]]
     assert not (tmp_path / "pwned").exists()
     assert not fakes.requeued()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_code_of_work_that_ends_at_once_is_passed_on(engine, fakes, capsys):
+    """Bash may have taken note of its end before the script waits for it."""
+    options, command = ENGINES[engine]
+    script = printed(capsys, "slurm", *options, "--", *command)
+    assert script.count("work=$!\n") == 1
+    assert fakes.run(script.replace("work=$!\n", "work=$!\nsleep 0.2\n"), CODE="2") == 2, fakes.said
 
 
 def test_ray_starts_on_the_first_node_and_then_on_the_others(fakes, capsys):
@@ -142,6 +153,9 @@ def test_the_directives_are_those_asked_for(capsys):
         (["slurm", "--env", "A B=1", "--", *EVAL], "A B=1"),
         (["slurm", "--env", "A=1", "--env", "A=2", "--", *EVAL], "A=2"),
         (["slurm", "--nodes", "2", "--engine", "processes", "--", *EVAL], "--engine processes"),
+        (["slurm", "--nodes", "40", "--gpus-per-node", "0", "--cpus-per-node", "64", "--", *EVAL], "2,560 processes"),
+        (["slurm", "--gpus-per-node", "0", "--cpus-per-node", "2000", "--", *EVAL], "at most 1,024"),
+        (["kubernetes", "--image", "i", "--claim", "c:/r", "--nodes", "2000", "--", *EVAL], "2,000 processes"),
         (["slurm", "--engine", "ray", "--", "train", "symvit_digits"], "--engine ray"),
         (["kubernetes", "--image", "i", "--", *EVAL], "--claim"),
         (["kubernetes", "--image", "i j", "--claim", "c:/r", "--", *EVAL], "i j"),
@@ -164,6 +178,10 @@ def test_what_cannot_be_launched_is_refused_in_one_line(arguments, named, tmp_pa
     assert named in found.err
     assert len(found.err.strip().splitlines()) == 1
     assert not (tmp_path / "job").exists()
+
+
+def test_as_many_processes_can_be_launched_as_eval_takes():
+    assert LIMITS["processes"][1] == MOST_PROCESSES
 
 
 def test_a_file_is_written_only_where_asked_for(tmp_path, capsys):

@@ -48,10 +48,10 @@ def test_the_rate_leaves_out_what_a_resumed_shard_finds_done(clock):
 
 
 def test_the_time_left_follows_from_finished_shards():
-    assert time_left(30, [], 2) is None
-    assert time_left(30, [(10, 5.0), (20, 25.0)], 2) == 15.0
-    assert time_left(0, [(10, 5.0)], 2) == 0
-    assert time_left(30, [(10, 5.0)], 0) == 15.0
+    assert time_left(30, 0, 0.0, 2) is None
+    assert time_left(30, 10 + 20, 5.0 + 25.0, 2) == 15.0
+    assert time_left(0, 10, 5.0, 2) == 0
+    assert time_left(30, 10, 5.0, 0) == 15.0
 
 
 class Engine(Sharded):
@@ -65,7 +65,7 @@ class Engine(Sharded):
     order = news = stop = start
 
     def kill(self, worker):
-        self.ended = (*self.ended, worker.number)
+        self.ended = (*self.ended, worker.pid)
 
 
 def test_workers_that_are_silent_are_ended_and_their_shards_have_failed(tmp_path, clock):
@@ -81,7 +81,7 @@ def test_workers_that_are_silent_are_ended_and_their_shards_have_failed(tmp_path
         engine.workers[0].turn.heard(second)
         engine._end_silent(60, run)
     assert engine.ended == (1, 2)
-    assert [worker.number for worker in engine.workers] == [0, 3]
+    assert [worker.pid for worker in engine.workers] == [0, 3]
     assert run.schedule.failures == {shards[1]: 1, shards[2]: 1}
     assert run.schedule.open == 3, "they are tried again"
 

@@ -16,7 +16,7 @@ from robustbench_kpca.evaluation.shards import (
     Shard,
     merge,
     plan_shards,
-    read_shard,
+    read_made,
     shard_size,
     write_shard,
 )
@@ -80,21 +80,21 @@ def test_a_shard_is_named_by_everything_that_determines_it():
 
 def test_a_shard_that_is_not_whole_or_not_the_one_asked_for_is_not_read(tmp_path):
     shard, other = plan_shards(IDS, "key", 12)
-    assert read_shard(tmp_path, shard) is None
+    assert read_made(tmp_path, shard) is None
     write_shard(tmp_path, shard, flat(IDS[:12]), MADE)
-    made, text = read_shard(tmp_path, shard)
-    assert (made, text) == (MADE, flat(IDS[:12]).to_csv())
+    assert read_made(tmp_path, shard) == MADE
+    assert merge(tmp_path, [shard], FLAT, CELLS[:1]).to_csv() == flat(IDS[:12]).to_csv()
     path = tmp_path / shard.name
     whole = path.read_bytes()
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        assert read_shard(tmp_path, shard) is None, length
+        assert read_made(tmp_path, shard) is None, length
     for place in random.Random(0).sample(range(len(whole)), 60):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        assert read_shard(tmp_path, shard) is None, place
+        assert read_made(tmp_path, shard) is None, place
     path.write_bytes(whole)
     path.rename(tmp_path / other.name)  # a name alone proves nothing
-    assert read_shard(tmp_path, other) is None
+    assert read_made(tmp_path, other) is None
     with pytest.raises(EvaluationError, match=other.name):
         merge(tmp_path, [other], FLAT, CELLS[:1])
 

@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 from dataclasses import replace
 
 import pytest
 from unfinished_states import STATE, Clock
 
 from robustbench_kpca.cli.main import main
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation import shard_folder
 from robustbench_kpca.evaluation.shard_folder import (
     Running,
@@ -124,8 +126,66 @@ def test_what_has_been_taken_up_again_is_not_deleted(tmp_path):
     folder.mkdir()
     write_state(folder, STATE)
     [found] = leftovers(tmp_path, everything=True)
-    with locked(lock_of(tmp_path, "vit.clean"), wait=False):
-        assert not delete(found)
+    with (
+        locked(lock_of(tmp_path, "vit.clean"), wait=False),
+        pytest.raises(BadInputError, match="another process is writing"),
+    ):
+        delete(found)
     assert folder.exists()
-    assert delete(found)
+    delete(found)
     assert not folder.exists()
+    delete(found)  # another process was faster
+
+
+def test_locks_of_other_programs_are_not_ours_to_delete(tmp_path):
+    """Their names end alike; what is in them says whose they are."""
+    names = [".block", ".yarn.lock", ".terraform.lock.00112233", ".lock"]
+    for name in names:
+        (tmp_path / name).write_text("of another program")
+    assert main(["clean", str(tmp_path), "--all"]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+
+
+def test_what_cannot_be_deleted_is_kept_in_one_line(tmp_path, capsys, monkeypatch):
+    folder = folder_of(tmp_path, "vit.clean", "0123456789")
+    folder.mkdir()
+    write_state(folder, STATE)
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("shutil.rmtree", refuse)
+    assert main(["clean", str(tmp_path), "--all"]) == 0
+    assert "kept .vit.clean.01234567.shards: cannot write to folder" in capsys.readouterr().err
+    assert main(["clean", str(tmp_path), "--all", "--json"]) == 0
+    [told] = json.loads(capsys.readouterr().out)["folders"]
+    assert not told["deleted"]
+    assert "Permission denied" in told["kept"]
+
+
+@pytest.mark.parametrize("command", ["status", "clean"])
+def test_a_record_that_is_finished_meanwhile_is_no_error(command, tmp_path, monkeypatch):
+    """Its folder is seen first, and is gone when somebody looks into it."""
+    for number in range(3):
+        folder_of(tmp_path, f"vit{number}.clean", "0123456789").mkdir()
+    real = os.scandir
+
+    def scandir(path):
+        if str(path).endswith(".shards"):
+            shutil.rmtree(path, ignore_errors=True)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert main([command, str(tmp_path)]) == 0
+
+
+def test_no_number_of_waiting_shards_is_negative(tmp_path, capsys):
+    """A shard was finished after the state was written."""
+    folder = folder_of(tmp_path, "vit.clean", "0123456789")
+    folder.mkdir()
+    write_state(folder, replace(STATE, running={"b.shard": Running("node7", 33, "2025-01-01T00:00:00+00:00", 4, 10)}))
+    for number in range(STATE.shards):
+        (folder / f"{number}.shard").touch()
+    with locked(lock_of(tmp_path, "vit.clean"), wait=False):
+        assert main(["status", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["unfinished"][0]["waiting"] == 0

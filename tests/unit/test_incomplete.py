@@ -1,0 +1,121 @@
+"""A record that is incomplete stops no other one, and one that another run has finished meanwhile is not made again."""
+
+from contextlib import contextmanager
+
+import pytest
+
+from robustbench_kpca.evaluation import measure
+from robustbench_kpca.evaluation.attacked import attack_all
+from robustbench_kpca.evaluation.backend import IncompleteError
+from robustbench_kpca.evaluation.executor import _execute
+from robustbench_kpca.evaluation.forward_only import show_all
+from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.plan import Job, make_plan
+from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
+from robustbench_kpca.evaluation.shard_folder import lock_of
+from robustbench_kpca.evaluation.shards import Made
+from robustbench_kpca.evaluation.trial import Trial
+from robustbench_kpca.lock import holder_of
+from robustbench_kpca.protocols.scenario import Attack
+from robustbench_kpca.tasks import task_named
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+
+class Reports:
+    """Notes what a user would be told."""
+
+    def __init__(self):
+        self.said, self.records = [], []
+
+    def start(self, title):
+        return lambda done, total, **news: None
+
+    def announce(self, text):
+        self.said.append(text)
+
+    def recorded(self, record):
+        self.records.append((record.spec.model.name, record.spec.protocol.name))
+
+
+class Here:
+    """A `Backend` that makes outcomes in this process, but those that `fails` says."""
+
+    def __init__(self, fails=lambda trial: False):
+        self.fails, self.made = fails, []
+
+    def outcomes(self, trial, options, *, lock=None, smaller=None, progress=None):
+        assert lock is not None
+        if self.fails(trial):
+            raise IncompleteError(f"{trial.spec.model.name} {trial.spec.protocol.name}: 1 of 2 shards failed")
+        self.made.append(trial.spec.stem())
+        if isinstance(trial.scenario, Attack):
+            found = attack_all(trial.runner, trial.data, trial.scenario, seed=0, smaller=smaller)
+            return found, Made(0, 1.0, options.batch_size)
+        compute = task_named(trial.data.task).compute
+        results = compute.results("any", trial.runner, trial.data, trial.scenario, None)
+        show_all([results], trial.data, trial.scenario, batch_size=4, seed=0, workers=0, frost="", progress=None)
+        return results.outcomes(), Made(results.forwards, 1.0, options.batch_size)
+
+
+def plan(out, protocol, models=("symvit_digits",), overrides=None, **how):
+    jobs = [Job(ModelRequest(name), [protocol], overrides or {}, **how) for name in models]
+    options = RunOptions(batch_size=4, device="cpu", out=out)
+    return make_plan(jobs, DataRequest("digits", limit=4), options, audit=None)
+
+
+def test_after_an_incomplete_budget_those_that_do_not_start_from_it_are_attacked(tmp_path):
+    fails = Here(lambda trial: trial.scenario.eps == pytest.approx(2 / 255))
+    for independent, made in ((True, 2), (False, 1)):
+        reports, out = Reports(), tmp_path / str(independent)
+        curve = {"curve": ("1/255", "2/255", "3/255"), "independent": independent}
+        with pytest.raises(IncompleteError, match=r"1 of 2 shards failed$"):
+            _execute(plan(out, "pgd20-linf-4_255", overrides={"steps": 1}, **curve), reports, fails)
+        assert len(reports.records) == made
+        assert len(list(out.glob("*.record.json"))) == made
+        assert sum("shards failed" in text for text in reports.said) == 1
+
+
+def test_an_incomplete_model_stops_no_other_one(tmp_path):
+    models = ("symvit_digits", "vit_digits", "symvit_digits_adv")
+    fails, reports = Here(lambda trial: trial.spec.model.name != "vit_digits"), Reports()
+    with pytest.raises(IncompleteError, match=r"symvit_digits clean: .* failed; 1 more record is incomplete"):
+        _execute(plan(tmp_path, "clean", models), reports, fails)
+    assert reports.records == [("vit_digits", "clean")]
+    assert [text.split()[0] for text in reports.said] == ["symvit_digits", "symvit_digits_adv"]
+
+
+@pytest.mark.parametrize("protocol", ["clean", "fgsm-linf-8_255"])
+def test_the_lock_is_held_until_the_record_is_written(protocol, tmp_path, monkeypatch):
+    held, real = [], Trial.finish
+
+    def finish(trial, *given):
+        held.append(holder_of(lock_of(tmp_path, trial.spec.stem())))
+        return real(trial, *given)
+
+    monkeypatch.setattr(Trial, "finish", finish)
+    _execute(plan(tmp_path, protocol), Reports(), Here())
+    assert held
+    assert all(held)
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("protocol", ["clean", "fgsm-linf-8_255"])
+@pytest.mark.parametrize("backend", [None, Here()], ids=["alone", "elsewhere"])
+def test_what_another_run_has_finished_meanwhile_is_not_made_again(backend, protocol, tmp_path, monkeypatch):
+    """It looked for the record, found none, and had the lock only after the other run had given it back."""
+    real, other = Trial.held, []
+
+    @contextmanager
+    def held(trial):
+        if not other:
+            other.append(True)
+            other.extend(_execute(plan(tmp_path, protocol), Reports(), None))
+            monkeypatch.setattr(measure, "attack_all", None)
+            monkeypatch.setattr(measure, "show_all", None)
+        with real(trial) as lock:
+            yield lock
+
+    monkeypatch.setattr(Trial, "held", held)
+    assert _execute(plan(tmp_path, protocol), Reports(), backend) == other[1:]
+    assert backend is None or not backend.made
