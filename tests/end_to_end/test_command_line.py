@@ -190,7 +190,8 @@ def test_bad_input_is_one_line_with_exit_code_two_and_writes_nothing(arguments, 
     assert captured.err.startswith("rbk: error: ")
     assert all(part in captured.err for part in message.split(" ... ")), captured.err
     assert "code ran" not in captured.out
-    written = [path for path in tmp_path.rglob("*") if path not in before]
+    ours = [path for path in tmp_path.rglob("*") if "__pycache__" not in path.parts]  # Python's own of wrong.py
+    written = [path for path in ours if path not in before]
     assert not written, written
 
 
