@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import suppress
 from multiprocessing import forkserver, resource_tracker
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +83,12 @@ def content(folder):
     return found
 
 
+def files(out, ending):
+    """Yield the files whose names end so; folders may vanish meanwhile, which `Path.rglob` does not bear."""
+    for folder, _, names in os.walk(out):
+        yield from (Path(folder, name) for name in names if name.endswith(ending))
+
+
 class Watch:
     """Sees that no finished shard is written again."""
 
@@ -89,7 +96,7 @@ class Watch:
         self.out, self.seen = out, {}
 
     def look(self):
-        for path in self.out.rglob(f"*{SUFFIX}"):
+        for path in files(self.out, SUFFIX):
             with suppress(FileNotFoundError):  # the record is finished
                 found = path.stat()
                 mark = (found.st_ino, found.st_mtime_ns)
@@ -98,7 +105,7 @@ class Watch:
 
 def workers(out):
     """Return the processes that work on shards now, as the state says."""
-    states = [read_state(path) for path in out.rglob("state.json")]
+    states = [read_state(path) for path in files(out, "state.json")]
     return [one.pid for state in states if state is not None for one in state.running.values()]
 
 
