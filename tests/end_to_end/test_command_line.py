@@ -181,7 +181,8 @@ BAD = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD, ids=lambda value: value if isinstance(value, str) else None)
-def test_bad_input_is_one_line_with_exit_code_two_and_writes_nothing(arguments, message, tmp_path, capsys):
+def test_bad_input_is_one_line_with_exit_code_two_and_writes_nothing(arguments, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of wrong.py, which Python would do by itself
     prepare_broken_things(tmp_path)
     before = sorted(tmp_path.rglob("*"))
     assert rbk(*arguments, *(["-q"] if arguments[0] == "eval" else [])) == 2
@@ -190,8 +191,7 @@ def test_bad_input_is_one_line_with_exit_code_two_and_writes_nothing(arguments, 
     assert captured.err.startswith("rbk: error: ")
     assert all(part in captured.err for part in message.split(" ... ")), captured.err
     assert "code ran" not in captured.out
-    ours = [path for path in tmp_path.rglob("*") if "__pycache__" not in path.parts]  # Python's own of wrong.py
-    written = [path for path in ours if path not in before]
+    written = [path for path in tmp_path.rglob("*") if path not in before]
     assert not written, written
 
 
