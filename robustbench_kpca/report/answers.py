@@ -84,7 +84,7 @@ def _duel(board: "Board", title: str, other: str, column: "Column") -> _Duel | N
 
 def _counted(board: "Board", title: str, column: "Column") -> str:
     """Say how many trainings a row has, and of how many where some are missing."""
-    planned = next(len(row.models) for row in board.spec.rows if row.title == title)
+    planned = board.planned(title)
     here = len(board.trainings(title, column))
     part = f"{here} of {planned}" if here < planned else str(here)
     return f"{part} training{'s' if planned > 1 else ''}"

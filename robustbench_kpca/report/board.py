@@ -67,9 +67,13 @@ class Board:
         found = [self.records(model, column) for model in self._rows[title].models]
         return [records for records in found if records]
 
+    def planned(self, title: str) -> int:
+        """Return the number of trainings that a row is to have."""
+        return len(self._rows[title].models)
+
     def is_alone(self, title: str, column: Column) -> bool:
         """Whether one of several trainings of a row was evaluated: it has no spread, and stands for no recipe."""
-        return len(self._rows[title].models) > 1 == len(self.trainings(title, column))
+        return self.planned(title) > 1 == len(self.trainings(title, column))
 
     @cached_property
     def metrics(self) -> dict[str, Metric | None]:

@@ -159,7 +159,7 @@ def _on(board: Board, rows: tuple[str, str], columns: Sequence[Column]) -> str:
 
 def _counted(board: Board, title: str, columns: Sequence[Column]) -> str:
     """Name a row, with the number of its trainings where it is to have several."""
-    planned = next(len(row.models) for row in board.spec.rows if row.title == title)
+    planned = board.planned(title)
     here = max(len(board.trainings(title, column)) for column in columns)
     if planned == 1 or not here:
         return title
