@@ -6,7 +6,7 @@ from functools import cached_property
 
 from robustbench_kpca.metrics import Metric, Paired, metric_for
 from robustbench_kpca.records.audit import Audit
-from robustbench_kpca.records.estimate import Estimate, holm
+from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spot_check import SpotCheck
 from robustbench_kpca.report import rows
@@ -99,9 +99,7 @@ class Board:
     def clear_winner(self, column: Column) -> str | None:
         """Return the row that is better than every other in this column beyond chance, or None.
 
-        Tests on the same samples against each other row, Holm-adjusted, all below 0.05. Between two models: McNemar
-        exact, sign flips for graded scores, the bootstrap for what is not a mean. Between rows of several trainings: a
-        t-test over trainings (`records/trainings.py`).
+        That is: `told_apart` from each of them.
         """
         return self.winners[column.title]
 
@@ -116,8 +114,7 @@ class Board:
 
         That is: without a number, or where the row `is_alone`.
 
-        Clearly better: the paired test against this row is below 0.05 (Holm over the rows with better values). So rows
-        share a rank where the samples do not tell them apart. See `report/ranking.py`.
+        Rows share a rank where they are not `told_apart`. See `report/ranking.py`.
         """
         return ranks(self)
 
@@ -141,6 +138,33 @@ class Board:
             alone = self.is_alone(title, column) or self.is_alone(other, column)
             self._duels[key] = None if metric is None or alone else rows.paired(metric, column, *both)
         return self._duels[key]
+
+    def level(self, title: str, column: Column) -> float:
+        """Return the p-value below which the numbers of a row and of another one differ beyond chance.
+
+        It is 0.05 divided by the number of other rows that the row is compared with (Bonferroni): those that have a
+        number in this column, are not `is_alone`, and have several trainings as it has, or one as it has. So the
+        probability that any row equal to it is said to differ is at most 0.05. Both rows of a pair have one level.
+        """
+        several = len(self.trainings(title, column)) > 1
+        others = sum(
+            other != title
+            and self.estimate(other, column) is not None
+            and not self.is_alone(other, column)
+            and (len(self.trainings(other, column)) > 1) == several
+            for other in self._rows
+        )
+        return ALPHA / max(others, 1)
+
+    def told_apart(self, title: str, other: str, column: Column) -> bool:
+        """Whether the numbers of two rows in a column differ beyond chance, by a test on the same samples.
+
+        Between two models the test is McNemar's, sign flips for graded scores, or the bootstrap for what is not a mean;
+        between rows of several trainings, a t-test over trainings (`records/trainings.py`). Its p-value is held against
+        `level`. False where there is no test.
+        """
+        duel = self.paired(title, other, column)
+        return duel is not None and duel.first != duel.second and duel.p_value < self.level(title, column)
 
     def audits(self, row: Row) -> list[Audit | None]:
         """Return the audits in a row's records of attacks, each once; None stands for records without one."""
@@ -240,10 +264,5 @@ class Board:
         if len(values) < 2:
             return None
         best, *others = sorted(values, key=values.__getitem__, reverse=not metric.lower_is_better)
-        p_values = []
-        for other in others:  # nearest first: one that is not clearly worse decides
-            duel = self.paired(best, other, column)
-            if duel is None or not metric.better(duel.first, duel.second) or duel.p_value >= ALPHA:
-                return None
-            p_values.append(duel.p_value)
-        return best if max(holm(p_values)) < ALPHA else None
+        # nearest first: one that is not clearly worse decides
+        return best if all(self.told_apart(best, other, column) for other in others) else None

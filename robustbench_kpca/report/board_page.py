@@ -17,14 +17,14 @@ from robustbench_kpca.report.explain import explain, provenance
 from robustbench_kpca.report.heatmap import scale
 from robustbench_kpca.report.lines import FEW, MOST
 from robustbench_kpca.report.markdown import unmarked
-from robustbench_kpca.report.notes import caption, ranking, trainings, values_of
+from robustbench_kpca.report.notes import caption, ranking, trainings, values_of, without
 from robustbench_kpca.report.plots import against_eps, clean_and_robust, clean_columns, eps_panels
 from robustbench_kpca.report.power import power_of
 from robustbench_kpca.report.table import (
     audit_lines,
     audit_summary,
-    cells,
     heading,
+    shown,
     single_heads,
     single_trainings,
 )
@@ -45,10 +45,11 @@ def html(board: Board, folder: Path | None = None, downloads: Sequence[str] = ()
     """
     spec = board.spec
     rows = _rows(board)
+    notes = (without(board), caption(board, intervals=False), trainings(board))
     return render(
         "board.html.j2", "report", title=spec.title, intro=unmarked(spec.intro), rows=rows, facets=_facets(rows),
         answers=answers(board), power=power_of(board),
-        caption=unmarked(f"{caption(board, intervals=False)} {trainings(board)}"), ranking=ranking(board),
+        caption=unmarked(" ".join(filter(None, notes))), ranking=ranking(board),
         values=values_of(board),
         columns=[_head(board, column) for column in board.columns], sorted=True, downloads=downloads,
         audit=audit_lines(board), audited=audit_summary(board), single=single_trainings(board),
@@ -72,7 +73,7 @@ def _scatter_caption(board: Board) -> str:
 
 def _rows(board: Board) -> list[dict[str, Any]]:
     """Return what the table shows, with links, facets and widths of bars."""
-    found = cells(board)
+    found = shown(board)
     given = list(board.ranks.values())
     places = {row.title: row for row in board.spec.rows}
     for made in found:

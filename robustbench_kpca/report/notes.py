@@ -6,20 +6,19 @@ from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.markdown import quoted, unquoted
 from robustbench_kpca.report.ranking import ALPHA
-from robustbench_kpca.report.table import board_unit
+from robustbench_kpca.report.table import board_unit, without_numbers
 from robustbench_kpca.tasks import task_named
 
 _CAPTION = (
     "{values} of {samples}; {intervals}; evaluated with seed {seed}. ↓: lower is better. Bold: better than every "
-    "other row in that column by a paired test on the same {resampled} ({tests}Holm-adjusted, p below {alpha}); no "
-    "bold, no clear winner."
+    "other row in that column by a paired test on the same {resampled} ({tests}p below {alpha} divided by the number "
+    "of other rows); no bold, no clear winner."
 )
 _SHOWN = "with 95 % intervals (Wilson for proportions, bootstrap over {resampled} for everything else)"
 _ON_DEMAND = "95 % intervals on demand"
 _RANKING = (
     "Rank: 1 + the number of rows that are clearly better in the column {rank_by}, by the paired test that decides "
-    "what is bold (p below {alpha}, Holm-adjusted over the better rows). Rows share a rank (=) where these samples do "
-    "not tell them apart; they are sorted by value."
+    "what is bold. Rows share a rank (=) where these samples do not tell them apart; they are sorted by value."
 )
 _TRAININGS = (
     "A row of several trainings shows their mean, with a 95 % interval for the mean of all trainings of that recipe: "
@@ -50,6 +49,12 @@ def trainings(board: Board) -> str:
     """Say how rows of several trainings are shown and compared; empty where there are none."""
     several = any(len(row.models) > 1 for row in board.spec.rows)
     return _TRAININGS.format(resampled=resampled(board)) if several else ""
+
+
+def without(board: Board) -> str:
+    """Name the rows that the table leaves out, since nothing of them was run; empty where there are none."""
+    titles = [quoted(title) for title in without_numbers(board)]
+    return f"Not in the table, since nothing of them was run: {_listed(titles)}." if titles else ""
 
 
 def values_of(board: Board) -> str:
@@ -91,7 +96,10 @@ def _described(board: Board, wanted: tuple[Any, ...]) -> str:
 
 def _named(columns: list[Column]) -> str:
     """Name columns by their titles, which may hold commas."""
-    titles = [quoted(column.title) for column in columns]
+    return _listed([quoted(column.title) for column in columns])
+
+
+def _listed(titles: list[str]) -> str:
     return titles[0] if len(titles) == 1 else f"{', '.join(titles[:-1])} and {titles[-1]}"
 
 

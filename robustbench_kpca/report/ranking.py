@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.metrics import Mean
-from robustbench_kpca.records.estimate import Values, holm, mcnemar_counts
+from robustbench_kpca.records.estimate import Values, mcnemar_counts
 from robustbench_kpca.report import rows
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ def ranks(board: "Board") -> dict[str, int | None]:
 
     None for a row without a number, and for one training out of several, which is compared with none.
 
-    Tests are those of `Board.paired`, Holm-adjusted over the rows with better values, below 0.05. Where they would be
-    more than `MOST_TESTS` and cannot be made at once, a rank is 1 + the number of rows with better values.
+    Clearly better is what `Board.told_apart` says, here for all pairs. Where they would be more than `MOST_TESTS` and
+    cannot be tested at once, a rank is 1 + the number of rows with better values.
     """
     column = next(column for column in board.spec.column if column.title == board.spec.rank_by)
     compared = (title for title in board.ranked() if not board.is_alone(title, column))
@@ -38,7 +38,7 @@ def ranks(board: "Board") -> dict[str, int | None]:
     for place, title in enumerate(order):
         ahead = int(np.flatnonzero(values[: place + 1] == values[place])[0])  # rows with better values
         if p_values is not None:
-            ahead = sum(p < ALPHA for p in holm(p_values[:ahead, place].tolist()))
+            ahead = int((p_values[:ahead, place] < board.level(title, column)).sum())
         ranked[title] = 1 + ahead
     return ranked
 

@@ -13,7 +13,7 @@ from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_page import html
 from robustbench_kpca.report.explain import explain, provenance
 from robustbench_kpca.report.markdown import code, plain, prose
-from robustbench_kpca.report.notes import caption, ranking, trainings
+from robustbench_kpca.report.notes import caption, ranking, trainings, without
 from robustbench_kpca.report.numbers import csv_text, json_text
 from robustbench_kpca.report.power import power_of
 from robustbench_kpca.report.table import audit_lines, audit_summary, frame, single_heads, single_trainings
@@ -33,11 +33,9 @@ def markdown(board: Board) -> str:
         "",
         *(line for text in answers(board) for line in (f"**{prose(text)}**", "")),
         _table(frame(board), ["Model"]),
-        "",
-        prose(caption(board, intervals=True)),
-        "",
-        prose(ranking(board)),
     ]
+    lines += ["", prose(text)] if (text := without(board)) else []
+    lines += ["", prose(caption(board, intervals=True)), "", prose(ranking(board))]
     lines += ["", prose(text)] if (text := trainings(board)) else []
     lines += ["", prose(power)] if (power := power_of(board)) else []
     if missing:

@@ -48,6 +48,18 @@ def cells(board: Board) -> list[dict[str, Any]]:
     return rows
 
 
+def shown(board: Board) -> list[dict[str, Any]]:
+    """Return the rows of `cells` that have a number; all of them where none has one."""
+    rows = cells(board)
+    return [row for row in rows if any(cell["value"] is not None for cell in row["columns"])] or rows
+
+
+def without_numbers(board: Board) -> list[str]:
+    """Return the titles of the rows that `shown` leaves out."""
+    there = {row["model"] for row in shown(board)}
+    return [row.title for row in board.spec.rows if row.title not in there]
+
+
 def _cell(board: Board, row: Row, column: Column) -> dict[str, Any]:
     estimate, trainings = board.estimate(row.title, column), board.trainings(row.title, column)
     if estimate is None:
@@ -98,14 +110,14 @@ def single_heads(board: Board) -> list[str]:
 
 
 def frame(board: Board) -> pd.DataFrame:
-    """Return the board as a table of text; the best value is bold only where it is a clear winner."""
+    """Return the rows that have a number as a table of text; the best value is bold only where it is a clear winner."""
     table = [
         {"#": row["rank"] or "–", "Model": " ".join([row["model"], *row["marks"]])}
         | {
             heading(board, column): f"**{cell['text']}**" if cell["best"] else cell["text"]
             for column, cell in zip(board.columns, row["columns"], strict=True)
         }
-        for row in cells(board)
+        for row in shown(board)
     ]
     return pd.DataFrame(table)
 

@@ -38,8 +38,11 @@ def record(right, found):
     )  # fmt: skip
 
 
-def board(shares, seeds=3, spread=0.01, flags=(), audited=True, level="full"):
-    """Rows whose trainings have about these shares of the same images right; harder images are lost first."""
+def board(shares, seeds=3, spread=0.01, flags=(), audited=True, level="full", noise=0.02):
+    """Rows whose trainings have about these shares of the same images right; harder images are lost first.
+
+    `spread`: between neighbouring trainings of a row, or by its title.
+    """
     rng = np.random.default_rng(0)
     hard = rng.permutation(N) / N
     rows = [Row(title=title, models=tuple(f"{title}-s{k}" for k in range(seeds))) for title in shares]
@@ -48,8 +51,9 @@ def board(shares, seeds=3, spread=0.01, flags=(), audited=True, level="full"):
     runs = []
     for row in rows:
         for place, model in enumerate(row.models):
-            share = shares[row.title] + spread * (place - (seeds - 1) / 2)
-            right = hard + rng.normal(0, 0.02, N) < share
+            apart = spread.get(row.title, 0.01) if isinstance(spread, dict) else spread
+            share = shares[row.title] + apart * (place - (seeds - 1) / 2)
+            right = hard + rng.normal(0, noise, N) < share
             found = audit(*(flags if row.title == "RPC" else ()), level=level) if audited else None
             runs.append(Run(model, spec.needed(COLUMN)[0], "ready", record(right, found)))
     return Board("b", spec, tuple(runs), "remake", "plan")
@@ -137,6 +141,34 @@ def test_rows_of_several_trainings_share_a_rank_where_their_spread_does_not_tell
     assert alone.ranks == {"RPC": None, "Plain": 1, "Identity": 1}, "one training out of three is compared with none"
     assert alone.winners == {"PGD": None}
     assert difference_between(alone, "RPC", "Plain", COLUMN) is None
+
+
+def test_ranks_and_bold_hold_p_values_against_the_number_of_other_rows():
+    """Right on the first 40, 34 and 30 of the samples: McNemar by hand is 2 x 0.5^6, 2 x 0.5^10 and 2 x 0.5^4."""
+    made = board({"RPC": 40 / N, "Plain": 34 / N, "Identity": 30 / N}, seeds=1, noise=0)
+    first, second, third = "RPC", "Plain", "Identity"
+    assert made.paired(first, second, COLUMN).p_value == pytest.approx(2 * 0.5**6)
+    assert made.paired(first, third, COLUMN).p_value == pytest.approx(2 * 0.5**10)
+    assert made.paired(second, third, COLUMN).p_value == pytest.approx(2 * 0.5**4)
+    assert made.level(first, COLUMN) == pytest.approx(0.05 / 2)
+    assert made.ranks == {first: 1, second: 1, third: 2}
+    assert made.winners == {"PGD": None}, "the first is not told apart from the second"
+    without = Board("b", made.spec, tuple(run for run in made.runs if run.model != "Identity-s0"), "", "")
+    assert without.level(first, COLUMN) == 0.05, "a row without a number is no rival"
+    assert without.ranks == {first: 1, second: 2, third: None}
+    assert without.winners == {"PGD": first}
+
+
+def test_ranks_never_say_more_than_the_sentence():
+    """Differences about as large as chance makes them, where one of several corrections would decide."""
+    parted = 0
+    for step in range(24):
+        shares = {"Plain": 0.40, "RPC": 0.41 + 0.002 * step, "Identity": 0.39}
+        made = board(shares, spread={"Identity": 0.05}, noise=0.2)
+        apart = made.ranks["RPC"] != made.ranks["Plain"]
+        parted += apart
+        assert not apart or "cannot be told" not in answer(made, ASKED)[0]
+    assert 0 < parted < 24, "some are parted and some are not"
 
 
 def test_one_training_out_of_several_is_compared_with_no_other():

@@ -2,6 +2,7 @@ import json
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,9 @@ from robustbench_kpca.records.audit_versions import CHECKS, LATEST, limits
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report.board_spec import Evaluation
 from robustbench_kpca.report.matching import load_board
+from robustbench_kpca.report.numbers import json_text
 from robustbench_kpca.report.render import html, markdown, write_board
-from robustbench_kpca.report.table import frame
+from robustbench_kpca.report.table import frame, without_numbers
 
 TOML = """
 title = "A <b>board</b> & more"
@@ -64,10 +66,20 @@ def board(tmp_path, records):
 
 def test_rows_are_ranked_and_bold_needs_a_paired_test(board):
     table = frame(board)
-    assert table["Model"].tolist() == ["vit_digits_adv ○", "vit_digits ○", "nobody"]
+    assert table["Model"].tolist() == ["vit_digits_adv ○", "vit_digits ○"]
     assert table["PGD"][0].startswith("**")  # 90 % against 3 % of 40 images: no chance
     assert not any(cell.startswith("**") for cell in table["Clean"])  # 98 % against 98 %
-    assert table["PGD"][2] == "not run"
+
+
+def test_a_row_of_which_nothing_was_run_is_named_below_the_table(board):
+    assert without_numbers(board) == ["nobody"]
+    said = "Not in the table, since nothing of them was run: “nobody”."
+    assert said in markdown(board)
+    assert said in html(board)
+    assert '"nobody"' in json_text(board), "for programs, with empty cells"
+    empty = replace(board, runs=())
+    assert len(frame(empty)) == 3
+    assert "Not in the table" not in markdown(empty)
 
 
 def test_runs_are_ready_missing_or_stale(board, tmp_path, records, monkeypatch):
@@ -170,7 +182,7 @@ def test_pages_show_the_recorded_numbers_and_escape_text(board, tmp_path):
 def test_markdown_is_a_github_table(board, tmp_path):
     lines = markdown(board).splitlines()
     rows = [line for line in lines if line.startswith("|")]
-    assert len(rows) == 2 + 3
+    assert len(rows) == 2 + 2
     assert all(row.count("|") == rows[0].count("|") for row in rows)
     assert f"2 of 6 runs are missing: `rbk board plan {tmp_path / 'mine'}`." in lines
 
@@ -211,7 +223,7 @@ FINE = Check(name="ascent", values={"n": 0}, limit=2, flag=False, saw="nothing",
 
 def test_a_flagged_model_is_marked_and_its_flags_are_spelled_out(tmp_path, records):
     board = audited_board(tmp_path, records, {"vit_digits": [FLAG, FINE], "vit_digits_adv": [FINE]})
-    assert frame(board)["Model"].tolist() == ["vit_digits_adv", "vit_digits ⚠", "nobody"]
+    assert frame(board)["Model"].tolist() == ["vit_digits_adv", "vit_digits ⚠"]
     escaped = "slope: 9 &lt;script&gt;alert(1)&lt;/script&gt; | of 60 (&amp;)"
     in_markdown = escaped.replace("|", "\\|").replace("&amp;", "&")  # no entity begins there
     assert f"- ⚠ vit_digits: {in_markdown}" in markdown(board).splitlines()
@@ -248,7 +260,7 @@ def test_what_was_not_audited_is_shown(tmp_path, records, board):
         assert "vit_digits, vit_digits_adv" in page
         assert "not audited" in page
     half = audited_board(tmp_path, records, {"vit_digits": [FINE]})
-    assert frame(half)["Model"].tolist() == ["vit_digits_adv ○", "vit_digits", "nobody"]
+    assert frame(half)["Model"].tolist() == ["vit_digits_adv ○", "vit_digits"]
     assert "- ○ vit_digits_adv: not audited for at least one of its attacks" in markdown(half).splitlines()
 
 
@@ -497,15 +509,3 @@ def test_rows_share_a_rank_where_the_samples_do_not_tell_them_apart(board, tmp_p
     (tmp_path / "board.toml").write_text(again)
     ranks = load_board(str(tmp_path), find_records(records)).ranks
     assert ranks == {"vit_digits_adv": 1, "vit_digits": 1, "nobody": None}
-
-
-def test_ranks_are_those_of_the_paired_test_and_holm():
-    """Three rows of 40 samples, right on the first 40, 34 and 30: McNemar by hand is 2 x 0.5^6 and 2 x 0.5^10."""
-    from robustbench_kpca.records.estimate import holm, mcnemar_counts
-
-    only = np.array([[0, 6, 10], [0, 0, 4], [0, 0, 0]])
-    p_values = mcnemar_counts(only, only.T)
-    assert p_values[0, 1] == pytest.approx(2 * 0.5**6)
-    assert p_values[0, 2] == pytest.approx(2 * 0.5**10)
-    assert p_values[1, 2] == pytest.approx(2 * 0.5**4)
-    assert [p < 0.05 for p in holm(p_values[:2, 2].tolist())] == [True, False]
