@@ -1,7 +1,8 @@
 """How long the steps of a pack will take at most on this machine: passes needed times the measured time of a pass.
 
 Trainings are estimated by epochs that were measured, of the same recipe with any seed, where there are such. Samples
-that a recorded attack broke are taken as broken at once by another one of at least its budget.
+that a recorded attack broke are taken as broken at once by another one of at least its budget that follows gradients;
+attacks that see no gradient can take all their passes for them.
 """
 
 import math
@@ -113,8 +114,16 @@ def _withstood(record: Record, wanted: Attack) -> float:
     found = record.spec.protocol.resolved
     if record.kind != "attack" or "robust_accuracy" not in record.metrics or found["eps"] > wanted.eps:
         return 1.0
+    if not _follows_gradients(wanted):
+        return 1.0
     alike = all(found[name] == getattr(wanted, name) for name in ("norm", "space", "clip", "labels", "policy"))
     return record.metrics["robust_accuracy"].high if alike else 1.0
+
+
+def _follows_gradients(attack: Attack) -> bool:
+    """Whether the first attack of a protocol makes backward passes."""
+    most = build_attack(attack.stage[0]).most_passes(2) if attack.stage else None
+    return most is not None and most[1] > 0
 
 
 def _attack_passes(recipe: Recipe, classes: int) -> Passes:

@@ -445,9 +445,19 @@ def recorded(kind, metric, high, name="m", **resolved):
     ],
 )
 def test_samples_that_a_weaker_attack_broke_cost_no_time(records, share):
+    assert unbroken("autoattack-linf-8_255", records) == share
+
+
+@pytest.mark.parametrize("protocol", ["square-linf-8_255", "spsa-linf-8_255"])
+def test_samples_that_gradients_broke_may_withstand_an_attack_without_them(protocol):
+    clean, attacked = recorded("clean", "clean_accuracy", 0.9), recorded("attack", "robust_accuracy", 0.1, eps=0)
+    assert unbroken(protocol, [clean, attacked]) == 0.9
+
+
+def unbroken(protocol, records):
+    """The share of samples that one expects to withstand a protocol at 4/255."""
     roles = SimpleNamespace(records=lambda: records)
     step = SimpleNamespace(
-        model=SimpleNamespace(name="m"),
-        evaluation=Evaluation("autoattack-linf-8_255", "digits", "test", eps="4/255"),
+        model=SimpleNamespace(name="m"), evaluation=Evaluation(protocol, "digits", "test", eps="4/255")
     )
-    assert Estimator(roles, "cpu")._unbroken(step) == share
+    return Estimator(roles, "cpu")._unbroken(step)
