@@ -74,12 +74,30 @@ def run(planned: Sequence[Planned], roles: Roles, settings: Settings, reporter: 
             if time.perf_counter() - started + wanted > settings.budget:
                 after += [replace(one, why=f"beyond the budget: about {spell(wanted)}") for one in unit]
                 continue
-        try:
-            _carry_out(unit, roles, settings, reporter)
-            after += [replace(one, state="done") for one in unit]
-        except BenchmarkError as error:
-            after += [replace(one, state="failed", why=str(error)) for one in unit]
+        after += _done(unit, roles, settings, reporter)
     return after
+
+
+def _done(unit: Sequence[Planned], roles: Roles, settings: Settings, reporter: Reporter) -> list[Planned]:
+    """Carry out a unit; return its steps with their new states.
+
+    Where several steps fail together, they are carried out again model by model, and those of one model one by one:
+    finished records are kept, and only what fails alone is said to fail.
+    """
+    try:
+        _carry_out(unit, roles, settings, reporter)
+    except BenchmarkError as error:
+        if len(unit) == 1:
+            return [replace(unit[0], state="failed", why=str(error))]
+        return [one for part in _parts(unit) for one in _done(part, roles, settings, reporter)]
+    return [replace(one, state="done") for one in unit]
+
+
+def _parts(unit: Sequence[Planned]) -> list[list[Planned]]:
+    models = dict.fromkeys(one.step.model for one in unit)
+    if len(models) == 1:
+        return [[one] for one in unit]
+    return [[one for one in unit if one.step.model == model] for model in models]
 
 
 def _is_trained(planned: Planned, roles: Roles) -> bool:
