@@ -7,11 +7,12 @@
 # One model of this size leaves most of such a GPU idle, so --jobs processes share it. Nothing begins after --minutes;
 # what is running then is stopped and goes on after its last epoch when the script is started again. Then
 # `rbk reproduce cifar10 -o OUT --device cuda` evaluates what is there. --plan: print the list only. --quick: two tiny
-# trainings of the digits, to see whether the script works. PYTHON: which Python; default: that of .venv.
+# trainings of the digits, to see whether the script works; without --out they go to runs/cifar10-quick. PYTHON: which
+# Python; default: that of .venv.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 
-device=cuda quick='' plan='' out=runs/cifar10 jobs=6 minutes=45
+device=cuda quick='' plan='' out='' jobs=6 minutes=45
 while [ $# -gt 0 ]; do
   case $1 in
     --device) device=${2:?--device needs cuda or cpu}; shift ;;
@@ -24,6 +25,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
+[ -n "$out" ] || out=runs/cifar10${quick:+-quick}
 python=${PYTHON:-python3}
 [ -z "${PYTHON:-}" ] && [ -x .venv/bin/python ] && python=.venv/bin/python
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} OMP_NUM_THREADS=1
