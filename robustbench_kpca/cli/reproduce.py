@@ -50,7 +50,10 @@ def reproduce(
         typer.Option("--statements", help="Only write the page of the paper's statements beside what was measured."),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder of results; by default reproduced/PACK.")
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Folder of results; by default reproduced/PACK, with --limit N reproduced/PACK-limitN."
+        ),
     ] = None,
     audited: Audited = AuditLevel.full,
     workers: GridWorkers = None,
@@ -70,7 +73,7 @@ def reproduce(
     from robustbench_kpca.reproduction.counts import reasons
     from robustbench_kpca.reproduction.pack import load_pack
     from robustbench_kpca.reproduction.pages import README, STATEMENTS, write_pages
-    from robustbench_kpca.reproduction.roles import Roles
+    from robustbench_kpca.reproduction.roles import Roles, default_folder
     from robustbench_kpca.reproduction.run import Settings, run
     from robustbench_kpca.reproduction.statements import load_statements
     from robustbench_kpca.reproduction.steps import most_valuable_first
@@ -84,7 +87,7 @@ def reproduce(
     if missing is not None:
         raise BadInputError(f"--data: there is no folder {missing}", fix="correct the path")
     files = {key: Path(value) for key, value in _pairs(checkpoint, "=", "--checkpoint", "MODEL=FILE").items()}
-    roles = Roles(name, content, _scale(scale, folders), out or Path("reproduced") / name, folders, files, limit)
+    roles = Roles(name, content, _scale(scale, folders), out or default_folder(name, limit), folders, files, limit)
     if statements:
         _console.say(str(_write_statements(pack, roles)))
         return

@@ -107,17 +107,17 @@ def _course(found: Trajectory, split: str) -> Course:
     raise unknown_name(f"split (of {found.name})", split, [course.data.split for course in found.courses])
 
 
-def _board(evidence: Compared, own: Results) -> tuple[Board, tuple[str, str]]:
-    """Return the board of the evidence, and the titles of its two rows."""
+def _board(evidence: Compared, own: Results) -> tuple[Board, tuple[str, str], str]:
+    """Return the board of the evidence, the titles of its two rows, and why its records cannot be shown."""
     if evidence.board:
         board, rows = own.board(evidence.board), (evidence.better, evidence.than)
         titles = [row.title for row in board.spec.rows]
         _require(rows, titles, f"row (of board {evidence.board})")
-        return board, rows
-    board, item = own.table(evidence.item), own.items[evidence.item]
+        return board, rows, ""
+    (board, trouble), item = own.table(evidence.item), own.items[evidence.item]
     assert not isinstance(item, Open)
     _require((evidence.better, evidence.than), item.arms, f"arm (of {evidence.item})")
-    return board, (own.roles.title(evidence.better), own.roles.title(evidence.than))
+    return board, (own.roles.title(evidence.better), own.roles.title(evidence.than)), trouble
 
 
 def _require(names: Sequence[str], known: Sequence[str], what: str) -> None:
@@ -127,7 +127,9 @@ def _require(names: Sequence[str], known: Sequence[str], what: str) -> None:
 
 
 def _compared(evidence: Compared, folder: Path, command: str, own: Results) -> Answer:
-    board, rows = _board(evidence, own)
+    board, rows, trouble = _board(evidence, own)
+    if trouble:
+        return Answer(Verdict.missing, "", trouble, folder, command)
     known = {column.title: column for column in board.spec.column}
     _require(evidence.columns, list(known), f"column (of {board.name})")
     columns = [known[title] for title in evidence.columns]

@@ -9,7 +9,7 @@ from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.reproduction.pack import Item, ScaleName, Table, load_pack
 from robustbench_kpca.reproduction.roles import Roles
-from robustbench_kpca.reproduction.steps import board_of
+from robustbench_kpca.reproduction.steps import board_or_trouble
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Results:
     roles: Roles
     _packs: "dict[tuple[str, ScaleName], Results]" = field(default_factory=dict, compare=False)
     _boards: dict[str, Board] = field(default_factory=dict, compare=False)
-    _tables: dict[str, Board] = field(default_factory=dict, compare=False)
+    _tables: dict[str, tuple[Board, str]] = field(default_factory=dict, compare=False)
 
     def of_pack(self, pack: str, scale: ScaleName) -> "Results":
         """Return the results that another pack comes with."""
@@ -36,8 +36,8 @@ class Results:
             self._boards[name] = load_board(name)
         return self._boards[name]
 
-    def table(self, name: str) -> Board:
-        """Return the board of an item.
+    def table(self, name: str) -> tuple[Board, str]:
+        """Return the board of an item; where its records cannot be shown, an empty one, and why.
 
         Raises:
             BadInputError: it is no table.
@@ -47,5 +47,5 @@ class Results:
         if not isinstance(item, Table):
             raise BadInputError(f"a comparison from the item {name}", expected="a table of a pack, or a board")
         if name not in self._tables:
-            self._tables[name] = board_of(name, item, self.roles)
+            self._tables[name] = board_or_trouble(name, item, self.roles)
         return self._tables[name]

@@ -21,6 +21,11 @@ from robustbench_kpca.training.spent import Spent, read_spent
 NO_STAND_IN = "nothing in the package stands for it"
 
 
+def default_folder(pack: str, limit: int | None) -> Path:
+    """Return where the results of a pack belong; those on few samples are kept apart from those on all."""
+    return Path("reproduced") / (pack if limit is None else f"{pack}-limit{limit}")
+
+
 @dataclass(frozen=True)
 class Training:
     """One training of a recipe; `settings` replace fields of the recipe, also the seed. For the rest see `Arm`."""
@@ -113,10 +118,22 @@ class Roles:
         return self.pack.embedded if self.scale == "embedded" else self.pack.paper
 
     def samples(self, role: str) -> Samples:
-        """Return the samples of a role."""
+        """Return the samples of a role; a limit that is not below their number is none."""
         found = self._chosen.samples.get(role) or self.pack.paper.samples[role]
         limit = min((one for one in (found.limit, self.limit) if one is not None), default=None)
-        return found.model_copy(update={"limit": limit})
+        size = None if limit is None else self.size(found.data, found.split)
+        whole = limit is not None and size is not None and limit >= size
+        return found.model_copy(update={"limit": None if whole else limit})
+
+    def at_most(self, number: int, data: str, split: str) -> int:
+        """Return so many, or the number of samples of a set where that is smaller."""
+        size = self.size(data, split)
+        return number if size is None else min(number, size)
+
+    def size(self, data: str, split: str) -> int | None:
+        """Return the number of samples of a set; None where it cannot be loaded."""
+        found = self.load(data, split)
+        return None if isinstance(found, str) else len(found)
 
     def protocol(self, name: str) -> str:
         """Return the protocol that a name stands for."""

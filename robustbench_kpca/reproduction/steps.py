@@ -1,25 +1,27 @@
 """What a pack needs: trainings, evaluations, diagnoses; which of it is done, and why some of it cannot be had."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from robustbench_kpca.attack_loop.cost import most_passes
 from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.diagnostics.epochs import load_trajectory
+from robustbench_kpca.diagnostics.saritas2025 import IMAGES
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.records.spot_check import FILE, load_spot_check
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Evaluation
-from robustbench_kpca.report.matching import fill, read
+from robustbench_kpca.report.matching import Content, fill, read
 from robustbench_kpca.reproduction.pack import Claims, Epochs, Item, Open, Table
 from robustbench_kpca.reproduction.roles import Model, Roles, Training
 from robustbench_kpca.reproduction.tables import board_spec
 from robustbench_kpca.training.recipe import load_recipe
 
 _CLASSES, _WHOLE = 10, 10_000  # of a data set that is not loaded to sort steps
+_BEST = ("done", "failed", "open", "absent")
 LITERALLY = "-as-the-study"
 """End of the name of a diagnosis that was made as the reproduction study makes it."""
 
@@ -109,10 +111,12 @@ def plan(items: Mapping[str, Item], roles: Roles) -> list[Planned]:
         for planned in _steps(name, item, roles):
             known = found.get(planned.step)
             turn, place = getattr(item, "turn", 0), places[planned.step.model.arm]
-            found[planned.step] = (
-                replace(planned, turn=turn, place=place)
-                if known is None
-                else replace(known, items=(*known.items, name), turn=min(known.turn, turn))
+            if known is None:
+                found[planned.step] = replace(planned, turn=turn, place=place)
+                continue
+            best = min(known, planned, key=lambda one: _BEST.index(one.state))
+            found[planned.step] = replace(
+                known, items=(*known.items, name), turn=min(known.turn, turn), state=best.state, why=best.why
             )
     return sorted(found.values(), key=lambda one: (one.step.model.order, not isinstance(one.step, Train)))
 
@@ -139,12 +143,29 @@ def passes(step: Step) -> float:
 
 
 def board_of(name: str, table: Table, roles: Roles) -> Board:
-    """Fill a table with the records that are there."""
-    records, command = roles.out / "records", f"{roles.command} --item {name}"
-    contents = read(find_records(records) if records.is_dir() else [], roles.known_records)
-    board = fill(name, board_spec(table, roles), contents, f"{name} of {roles.name}", command, f"{command} --plan")
+    """Fill a table with the records that are there.
+
+    Raises:
+        BadInputError: a record or spot check is damaged, or the records cannot stand together in one table.
+
+    """
+    records = roles.out / "records"
+    board = _filled(name, table, roles, read(find_records(records) if records.is_dir() else [], roles.known_records))
     check = roles.out / FILE
     return replace(board, spot_check=load_spot_check(check)) if check.is_file() else board
+
+
+def _filled(name: str, table: Table, roles: Roles, contents: Sequence[Content]) -> Board:
+    command = f"{roles.command} --item {name}"
+    return fill(name, board_spec(table, roles), contents, f"{name} of {roles.name}", command, f"{command} --plan")
+
+
+def board_or_trouble(name: str, table: Table, roles: Roles) -> tuple[Board, str]:
+    """Return the board of a table; where its records cannot be shown, an empty one, and why."""
+    try:
+        return board_of(name, table, roles), ""
+    except BadInputError as error:
+        return _filled(name, table, roles, []), f"the records of {name} in {roles.out.name}: {error}"
 
 
 def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
@@ -161,16 +182,19 @@ def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
             yield planned
     if isinstance(item, Table):
         by_name = {model.name: model for model in models}
-        for run in board_of(name, item, roles).runs:
+        board, trouble = board_or_trouble(name, item, roles)
+        for run in board.runs:
             step = Evaluate(by_name[run.model], run.evaluation)
             needed: list[tuple[str, str | None]] = [(run.evaluation.data, run.evaluation.split)]
             needed += [] if run.evaluation.against is None else [(run.evaluation.against, None)]
-            yield _planned(name, step, why_not[run.model] or _unreadable(needed, roles), done=run.state == "ready")
+            yield _planned(
+                name, step, trouble or why_not[run.model] or _unreadable(needed, roles), done=run.state == "ready"
+            )
     elif isinstance(item, Claims | Epochs):
         for model in models:
             for made in _diagnoses(name, item, model, roles):
                 data = [(made.data, split) for split in made.splits]
-                yield _planned(name, made, why_not[model.name] or _unreadable(data, roles), done=_made(made))
+                yield _planned(name, made, why_not[model.name] or _unreadable(data, roles), done=_made(made, roles))
 
 
 def _training(name: str, model: Model, training: Training, roles: Roles) -> Planned:
@@ -190,20 +214,23 @@ def _diagnoses(name: str, item: Claims | Epochs, model: Model, roles: Roles) -> 
     if isinstance(item, Epochs):
         splits = samples.followed or item.splits
         return [Follow(model, folder / model.name, samples.data, splits, images)] if model.order == 0 else []
+    images = roles.at_most(images, samples.data, samples.split)
     corrected = Diagnose(model, folder / model.name, samples.data, (samples.split,), images, item.claims, literal=False)
     twin = replace(corrected, folder=folder / f"{model.name}{LITERALLY}", claims=item.literal, literal=True)
     return [corrected, twin] if item.literal else [corrected]
 
 
-def _made(step: Diagnose | Follow) -> bool:
-    """Whether the folder of a step holds what it would make: the same claims, or the same splits."""
+def _made(step: Diagnose | Follow, roles: Roles) -> bool:
+    """Whether the folder of a step holds what it would make: the same claims or splits, each on as many images."""
     try:
         if isinstance(step, Diagnose):
             found = load_diagnosis(step.folder)
-            return (found.model.name, set(found.claims)) == (step.name, set(step.claims)) and (
-                step.literal or found.protocol.images == step.images
-            )
-        return tuple(course.data.split for course in load_trajectory(step.folder).courses) == step.splits
+            most = {name: IMAGES.get(name, step.images) if step.literal else step.images for name in step.claims}
+            images = {name: min(number, step.images) for name, number in most.items()}
+            return (found.model.name, found.protocol.images_of) == (step.name, images)
+        courses = load_trajectory(step.folder).courses
+        wanted = [(split, roles.at_most(step.images, step.data, split)) for split in step.splits]
+        return [(course.data.split, course.data.n) for course in courses] == wanted
     except BadInputError:
         return False
 

@@ -1,13 +1,17 @@
 """What a run of a pack does with steps that fail, with leftovers, and with time that ends; on a pack of one table."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.diagnostics.epochs import Course, Trajectory
+from robustbench_kpca.records.record import DataInfo
 from robustbench_kpca.reproduction.pack import load_pack
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.run import Settings, run
-from robustbench_kpca.reproduction.steps import plan
+from robustbench_kpca.reproduction.steps import Diagnose, Evaluate, Follow, plan
 
 PACK = """
 title = "A paper"
@@ -49,6 +53,25 @@ samples = "val"
 protocol = "clean"
 metric = "clean_accuracy"
 """
+CLAIMS = """
+kind = "claims"
+title = "Claims"
+intro = "Seen."
+arms = ["plain"]
+samples = "val"
+images = 4
+claims = ["eigenvalues"]
+literal = ["study_eigenvalues", "study_norms"]
+"""
+FIGURE = """
+kind = "epochs"
+title = "Figure 1"
+intro = "Seen."
+arms = ["trained"]
+samples = "val"
+splits = ["train", "test"]
+images = 4
+"""
 QUIET = SimpleNamespace(
     start=lambda title: lambda *news, **more: None, announce=lambda text: None, audited=lambda audit, kept: None,
     recorded=lambda record: None,
@@ -78,3 +101,72 @@ def test_one_damaged_model_fails_alone(pack, tmp_path, few_resamples):
     after = {one.step.model.arm: one for one in run(steps, roles, Settings(audit=None), QUIET)}
     assert {arm: one.state for arm, one in after.items()} == {"plain": "failed", "other": "done"}
     assert "damaged.safetensors" in after["plain"].why
+
+
+def named(steps, kind):
+    return {str(one.step): (one.state, one.why) for one in steps if isinstance(one.step, kind)}
+
+
+@pytest.mark.parametrize(("limit", "folder"), [(None, "reproduced/small"), (20, "reproduced/small-limit20")])
+def test_results_on_few_samples_have_a_folder_of_their_own(pack, tmp_path, monkeypatch, limit, folder):
+    monkeypatch.chdir(tmp_path)
+    words = [] if limit is None else ["--limit", str(limit)]
+    assert main(["reproduce", "small", *words, "--trained", "--pages"]) == 0
+    assert [path.as_posix() for path in Path("reproduced").iterdir()] == [folder]
+
+
+def test_leftovers_of_few_images_are_made_again(pack, tmp_path, few_resamples):
+    """A course over epochs, a diagnosis and its literal twin, all on fewer images than are wanted now."""
+    (pack / "table-1.toml").unlink()
+    (pack / "claims.toml").write_text(CLAIMS)
+    (pack / "figure-1.toml").write_text(FIGURE)
+    steps, roles = planned(pack, tmp_path, 3)
+    wanted = [one for one in steps if isinstance(one.step, Diagnose)]
+    assert {one.state for one in run(wanted, roles, Settings(), QUIET)} == {"done"}
+    kinds = (Diagnose, Follow)
+    course = next(one.step for one in steps if isinstance(one.step, Follow))
+    data = [DataInfo(name="digits", split=split, n=3, classes=10, digest="0", task="classification")
+            for split in course.splits]  # fmt: skip
+    courses = tuple(Course(data=one, epochs=()) for one in data)
+    Trajectory(name=course.model.name, courses=courses).save(course.folder)
+    few = named(planned(pack, tmp_path, 3)[0], kinds)
+    assert {state for state, _ in few.values()} == {"done"}
+    assert len(few) == 3, "a diagnosis, its twin, and a course"
+    assert {state for state, _ in named(planned(pack, tmp_path, 4)[0], kinds).values()} == {"open"}
+
+
+def test_records_of_other_images_close_their_table_only(pack, tmp_path, few_resamples, capsys):
+    """One row was evaluated on 8 images, the other on all; a second table has no records yet."""
+    (pack / "table-2.toml").write_text(TABLE.replace("Table 1", "Table 2")
+        .replace('protocol = "clean"', 'protocol = "fgsm-linf-8_255"').replace("clean_acc", "robust_acc"))  # fmt: skip
+    first, second = (
+        next(one for one in planned(pack, tmp_path, limit)[0] if str(one.step) == f"evaluate {name} under clean on "
+             "digits (test)") for name, limit in (("vit_digits", 8), ("symvit_digits", 12))
+    )  # fmt: skip
+    for limit, one in ((8, first), (12, second)):
+        run([one], planned(pack, tmp_path, limit)[1], Settings(audit=None), QUIET)
+    steps, roles = planned(pack, tmp_path)
+    states = named(steps, Evaluate)
+    assert {state for step, (state, _) in states.items() if "clean" in step} == {"absent"}
+    assert {state for step, (state, _) in states.items() if "fgsm" in step} == {"open"}
+    assert all("of other images than the rest" in why for step, (_, why) in states.items() if "clean" in step)
+    assert main(["reproduce", str(pack), "-o", str(roles.out), "--pages", "-q"]) == 0
+    assert "cannot be shown: record" in (roles.out / "README.md").read_text()
+    text = 'title = "S"\nintro = "I"\n[[statement]]\nwhere = "T"\nsays = "Better."\n'
+    asked = '[[statement.evidence]]\nitem = "table-1"\nbetter = "plain"\nthan = "other"\ncolumns = ["Clean"]\n'
+    (pack / "statements.toml").write_text(text + asked)
+    assert main(["reproduce", str(pack), "-o", str(roles.out), "--statements"]) == 0
+    assert "of other images than the rest" in (roles.out / "statements" / "README.md").read_text()
+
+
+def test_a_limit_above_the_number_of_samples_is_none(pack, tmp_path, few_resamples):
+    few = planned(pack, tmp_path, 8)[1].samples("val")
+    assert few.limit == 8
+    steps, roles = planned(pack, tmp_path, 100_000)
+    assert roles.samples("val").limit is None
+    size = roles.size("digits", "test")
+    assert planned(pack, tmp_path, size)[1].samples("val").limit is None
+    assert planned(pack, tmp_path, size - 1)[1].samples("val").limit == size - 1
+    first = steps[:1]
+    assert [one.state for one in run(first, roles, Settings(audit=None), QUIET)] == ["done"]
+    assert next(one for one in planned(pack, tmp_path, 100_000)[0] if one.step == first[0].step).state == "done"
