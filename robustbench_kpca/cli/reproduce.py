@@ -35,8 +35,9 @@ def reproduce(
     budget: Annotated[
         str,
         typer.Option(
-            help="Time, such as 30min or 2h: the most valuable steps are done first, and a step that would exceed the "
-            "time is not begun."
+            help="Time, such as 30min or 2h: the most valuable steps are done first. A training stops after the epoch "
+            "in which the time ends, and goes on next time; any other step that would exceed the time is not begun. "
+            "One of unknown length is begun while any time is left."
         ),
     ] = "",
     train: Annotated[

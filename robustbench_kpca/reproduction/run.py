@@ -22,7 +22,7 @@ from robustbench_kpca.inference.environment import environment, revision
 from robustbench_kpca.models.loading import input_view
 from robustbench_kpca.progress import spell
 from robustbench_kpca.records.audit import Level
-from robustbench_kpca.reproduction.estimate import Estimator
+from robustbench_kpca.reproduction.estimate import Estimator, epochs_done
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.steps import Diagnose, Evaluate, Follow, Planned, Train, most_valuable_first
 from robustbench_kpca.reproduction.tables import SEED
@@ -36,7 +36,9 @@ class Settings:
 
     Attributes:
         device: such as "cpu".
-        budget: seconds; a step that would exceed them by its estimate is not begun. None: no limit.
+        budget: seconds; None: no limit. A training stops after the epoch in which they end, and goes on next time. Any
+            other step that would exceed them by its estimate is not begun; one of unknown length is begun while any
+            are left.
         train: whether to train; otherwise only what is trained already is evaluated.
         audit: how thoroughly models are audited before they are attacked; None: not at all.
         batch_size: see `RunOptions`.
@@ -56,7 +58,8 @@ class Settings:
 
 def run(planned: Sequence[Planned], roles: Roles, settings: Settings, reporter: Reporter) -> list[Planned]:
     """Carry out all open steps; return every step with its new state: also `failed`, or `open` beyond the budget."""
-    started, estimator = time.perf_counter(), Estimator(roles, settings.device)
+    estimator = Estimator(roles, settings.device)
+    end = None if settings.budget is None else time.monotonic() + settings.budget
     after: list[Planned] = []
     planned = planned if settings.budget is None else most_valuable_first(planned)
     for unit in _units(planned, one_by_one=settings.budget is not None):
@@ -69,13 +72,37 @@ def run(planned: Sequence[Planned], roles: Roles, settings: Settings, reporter: 
             unit = [one for one in unit if one not in untrained]
             if not unit:
                 continue
-        if settings.budget is not None:
-            wanted = sum(estimator.seconds(one.step) or 0.0 for one in unit)
-            if time.perf_counter() - started + wanted > settings.budget:
-                after += [replace(one, why=f"beyond the budget: about {spell(wanted)}") for one in unit]
-                continue
-        after += _done(unit, roles, settings, reporter)
+        if end is not None and (why := _beyond(unit, end - time.monotonic(), estimator)):
+            after += [replace(one, why=why) for one in unit]
+            continue
+        if isinstance(unit[0].step, Train):
+            after.append(_trained(unit[0], unit[0].step, roles, reporter, end))
+        else:
+            after += _done(unit, roles, settings, reporter)
     return after
+
+
+def _beyond(unit: Sequence[Planned], left: float, estimator: Estimator) -> str:
+    """Say why a unit is not begun with so many seconds left; empty where it is.
+
+    A training is begun while any are left, since it stops by itself.
+    """
+    if left <= 0:
+        return "beyond the budget"
+    wanted = sum(estimator.seconds(one.step) or 0.0 for one in unit if not isinstance(one.step, Train))
+    return f"beyond the budget: about {spell(wanted)}" if wanted > left else ""
+
+
+def _trained(planned: Planned, step: Train, roles: Roles, reporter: Reporter, end: float | None) -> Planned:
+    """Train one model; return its step with the new state. It is open where the budget ended before the training."""
+    try:
+        _train(step, roles, reporter, end)
+    except BenchmarkError as error:
+        return replace(planned, state="failed", why=str(error))
+    weights = roles.weights(step.training)
+    if weights.is_file():
+        return replace(planned, state="done")
+    return replace(planned, why=f"stopped by the budget after epoch {epochs_done(weights)}; it goes on next time")
 
 
 def _done(unit: Sequence[Planned], roles: Roles, settings: Settings, reporter: Reporter) -> list[Planned]:
@@ -123,8 +150,6 @@ def _units(planned: Sequence[Planned], *, one_by_one: bool) -> list[list[Planned
 
 def _carry_out(unit: Sequence[Planned], roles: Roles, settings: Settings, reporter: Reporter) -> None:
     match unit[0].step:
-        case Train() as step:
-            _train(step, roles, reporter)
         case Evaluate():
             _evaluate([one.step for one in unit if isinstance(one.step, Evaluate)], roles, settings, reporter)
         case Diagnose() as step:
@@ -136,12 +161,12 @@ def _carry_out(unit: Sequence[Planned], roles: Roles, settings: Settings, report
             over_training(folder, roles.source(step.data), step.splits, step.images).save(step.folder)
 
 
-def _train(step: Train, roles: Roles, reporter: Reporter) -> None:
+def _train(step: Train, roles: Roles, reporter: Reporter, end: float | None) -> None:
     training = step.training
     _, recipe, text = load_recipe(training.recipe, training.settings)
     options = Options(
-        resume=True, data=roles.folders.get(training.data), keep_every=training.keep_every, revision=revision(),
-        on_step=reporter.start(training.name),
+        resume=True, data=roles.folders.get(training.data), keep_every=training.keep_every, stop_at=end,
+        revision=revision(), on_step=reporter.start(training.name),
     )  # fmt: skip
     train(training.name, recipe, text, roles.weights(training).parent, options)
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ class Options:
         fresh: start again, whatever is there under this name.
         data: folder of image files or scenes, for recipes that read them.
         keep_every: keep the weights of every so many epochs, as `<name>.epoch-010.safetensors`; 0 keeps the last only.
+        stop_at: moment of `time.monotonic` after which no further epoch is begun; one more is, where it has passed.
         revision: of the code, for the provenance.
         on_epoch: called after every epoch.
         on_step: called after every step with the numbers of images that are done, and of all images of the run.
@@ -56,6 +58,7 @@ class Options:
     fresh: bool = False
     data: Path | None = None
     keep_every: int = 0
+    stop_at: float | None = None
     revision: str | None = None
     on_epoch: Callable[[Epoch], None] | None = None
     on_step: Progress | None = None
@@ -63,7 +66,7 @@ class Options:
 
 
 def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options = Options()) -> Path:
-    """Train a model; return the path of its weights.
+    """Train a model; return the path of its weights, which are not there yet if `options.stop_at` ended the run.
 
     Files in `folder`: `<name>.safetensors` (weights and provenance), `<name>.csv` (curves), `<name>.spent.json` (time)
     and, where the recipe has a moving average of weights, `<name>.ema.safetensors`. After every epoch
@@ -109,6 +112,8 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
                 if options.on_epoch is not None:
                     options.on_epoch(epoch)
                 run.save()
+            if len(run.ledger.history) < recipe.epochs and run.late():
+                return ledger.weights_path()
         return run.finish()
 
 
@@ -319,6 +324,11 @@ class _Run:
             states = {"model": self.plain.state_dict(), "optimizer": self.optimizer.state_dict(), "ema": ema}
             self.ledger.save(states, self.plain, self.source.unreadable)
         self.accelerator.wait_for_everyone()
+
+    def late(self) -> bool:
+        """Tell whether `stop_at` has passed in any process: all of them stop after the same epoch."""
+        stop_at = self.options.stop_at
+        return stop_at is not None and any(gather_object([time.monotonic() >= stop_at]))
 
     def finish(self) -> Path:
         """Write the weights with their provenance; return their path."""

@@ -4,6 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from stand_ins import few_digits
 
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.diagnostics.epochs import Course, Trajectory
@@ -11,7 +12,7 @@ from robustbench_kpca.records.record import DataInfo
 from robustbench_kpca.reproduction.pack import load_pack
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.run import Settings, run
-from robustbench_kpca.reproduction.steps import Diagnose, Evaluate, Follow, plan
+from robustbench_kpca.reproduction.steps import Diagnose, Evaluate, Follow, Train, plan
 
 PACK = """
 title = "A paper"
@@ -170,3 +171,22 @@ def test_a_limit_above_the_number_of_samples_is_none(pack, tmp_path, few_resampl
     first = steps[:1]
     assert [one.state for one in run(first, roles, Settings(audit=None), QUIET)] == ["done"]
     assert next(one for one in planned(pack, tmp_path, 100_000)[0] if one.step == first[0].step).state == "done"
+
+
+def test_a_training_stops_at_the_end_of_the_budget_and_goes_on(pack, tmp_path, few_resamples):
+    """It takes longer than the budget: one epoch is trained each time. The diagnosis after it is not begun."""
+    (pack / "table-1.toml").write_text(TABLE.replace('["plain", "other"]', '["trained"]'))
+    (pack / "words.toml").write_text(CLAIMS)
+    toml = pack / "pack.toml"
+    toml.write_text(toml.read_text().replace("seeds = [0, 1]", "seeds = [0]"))
+    stopped = "stopped by the budget after epoch 1; it goes on next time"
+    with few_digits(64):
+        for expected in (("open", stopped), ("done", "")):
+            steps, roles = planned(pack, tmp_path)
+            after = run(steps, roles, Settings(budget=0.3, audit=None), QUIET)
+            assert [(one.state, one.why) for one in after if isinstance(one.step, Train)] == [expected]
+            assert {one.why for one in after if isinstance(one.step, Diagnose)} == {"beyond the budget"}
+        whole = run(steps, Roles(roles.name, roles.pack, "embedded", tmp_path / "whole", {}, {}), Settings(), QUIET)
+    assert whole[0].state == "done"
+    name = "trainings/vit_digits-epochs2-s0/vit_digits-epochs2-s0.csv"
+    assert (tmp_path / "out" / name).read_text() == (tmp_path / "whole" / name).read_text()
