@@ -19,6 +19,7 @@ from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.curves import read_curves
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.steps import Evaluate, Step, Train
+from robustbench_kpca.training.ledger import resume_file
 from robustbench_kpca.training.recipe import Recipe, load_recipe
 
 
@@ -70,7 +71,7 @@ class Estimator:
     def _training(self, step: Train) -> float | None:
         """Return the seconds of the epochs that are left: as measured on trainings of this recipe, else probed."""
         recipe = load_recipe(step.training.recipe, step.training.settings)[1]
-        left = recipe.epochs - epochs_done(self.roles.weights(step.training))
+        left = max(0, recipe.epochs - epochs_done(self.roles.weights(step.training)))
         per_epoch = self.roles.seconds_per_epoch(step.training)
         if per_epoch is not None:
             return left * per_epoch
@@ -100,7 +101,9 @@ class Estimator:
 
 
 def epochs_done(weights: Path) -> int:
-    """Return how many epochs of a training are finished, as its curves say."""
+    """Return how many epochs of a training are finished, as its curves say; 0 where it cannot go on after them."""
+    if not (weights.is_file() or resume_file(weights).is_file()):
+        return 0
     try:
         return len(read_curves(weights).rows)
     except BadInputError:

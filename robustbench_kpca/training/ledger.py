@@ -80,6 +80,11 @@ def columns() -> list[str]:
     return [*_FIRST, *held_out, *attacked, _LAST]
 
 
+def resume_file(weights: Path) -> Path:
+    """Return where the state of a training is that is not finished."""
+    return weights.with_name(f"{weights.name.removesuffix('.safetensors')}.resume.pt")
+
+
 class Ledger:
     """Reads and writes the files of one run, in its folder; only the main process writes.
 
@@ -98,7 +103,7 @@ class Ledger:
         self.history: list[Epoch] = []
         self.machines: list[Machine] = []  # that it ran on, in order
         self.provenance: dict[str, str] = {}  # more entries of the header of weights
-        self.resume_path = folder / f"{name}.resume.pt"
+        self.resume_path = resume_file(self.weights_path())
 
     def finished(self, *, resume: bool, fresh: bool) -> bool:
         """Tell whether this run is already complete; refuse to overwrite files without permission.
@@ -170,7 +175,9 @@ class Ledger:
         return machines if header.get("recipe") == self.text else []
 
     def save(self, states: dict[str, Any], model: nn.Module, unreadable: Collection[str]) -> None:
-        """Write the state to resume from and the curves; every `keep_every` epochs also the weights.
+        """Write the curves, every `keep_every` epochs also the weights, and last the state to resume from.
+
+        So nothing of an epoch is missing once the run goes on after it; what is written twice is replaced.
 
         Args:
             states: of model, optimiser and averaged weights.
@@ -183,14 +190,14 @@ class Ledger:
         if unreadable:
             names = "".join(f"{name}\n" for name in sorted(unreadable))
             write_atomic(self.folder / f"{self.name}.unreadable.txt", names.encode())
-        buffer = io.BytesIO()
-        torch.save(content, buffer)
-        write_atomic(self.resume_path, sealed(buffer.getvalue()))
         self._write_curves()
         done = len(self.history)
         if self.keep_every and done % self.keep_every == 0:
             path = self.folder / f"{self.name}.epoch-{done:03d}.safetensors"
             save_checkpoint(path, model, self._origin(model) | {"epoch": str(done)})
+        buffer = io.BytesIO()
+        torch.save(content, buffer)
+        write_atomic(self.resume_path, sealed(buffer.getvalue()))
 
     def weights_path(self, suffix: str = "") -> Path:
         """Return the path of the finished weights."""

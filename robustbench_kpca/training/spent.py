@@ -13,7 +13,7 @@ from robustbench_kpca.strict import STRICT, validate_json
 
 
 class Spent(BaseModel):
-    """Seconds on the clock and of the processor, of so many epochs: also those that were lost and trained again."""
+    """Seconds on the clock and of the processor, of so many epochs that were finished, and of those that were lost."""
 
     model_config = STRICT
     epochs: int = 0
@@ -37,14 +37,17 @@ def read_spent(weights: Path) -> Spent | None:
 
 @contextmanager
 def timed(weights: Path, *, write: bool) -> Iterator[None]:
-    """Add the time of one epoch, if `write`."""
-    started, cpu = time.perf_counter(), time.process_time()
-    yield
-    before = read_spent(weights) or Spent()
-    after = Spent(
-        epochs=before.epochs + 1,
-        seconds=round(before.seconds + time.perf_counter() - started, 3),
-        cpu_seconds=round(before.cpu_seconds + time.process_time() - cpu, 3),
-    )
-    if write:
-        write_atomic(spent_file(weights), after.model_dump_json().encode())
+    """Add the time of one epoch, if `write`; of one that fails, its time alone."""
+    started, cpu, finished = time.perf_counter(), time.process_time(), 0
+    try:
+        yield
+        finished = 1
+    finally:
+        before = read_spent(weights) or Spent()
+        after = Spent(
+            epochs=before.epochs + finished,
+            seconds=round(before.seconds + time.perf_counter() - started, 3),
+            cpu_seconds=round(before.cpu_seconds + time.process_time() - cpu, 3),
+        )
+        if write:
+            write_atomic(spent_file(weights), after.model_dump_json().encode())

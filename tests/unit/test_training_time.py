@@ -1,0 +1,70 @@
+"""The time that trainings took, and what is left of one."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from stand_ins import few_digits
+
+from robustbench_kpca.reproduction.estimate import Estimator, epochs_done
+from robustbench_kpca.reproduction.steps import Train
+from robustbench_kpca.training import ledger as ledger_room
+from robustbench_kpca.training.ledger import resume_file
+from robustbench_kpca.training.loop import Options, train
+from robustbench_kpca.training.recipe import load_recipe
+from robustbench_kpca.training.spent import Spent, read_spent, spent_file, timed
+
+
+def test_the_time_of_a_failed_epoch_counts_and_the_epoch_does_not(tmp_path):
+    weights = tmp_path / "m.safetensors"
+    with timed(weights, write=True):
+        pass
+    first = read_spent(weights)
+    assert first.epochs == 1
+    with pytest.raises(KeyboardInterrupt), timed(weights, write=True):
+        torch.ones(1000, 1000).mm(torch.ones(1000, 1000))
+        raise KeyboardInterrupt
+    second = read_spent(weights)
+    assert second.epochs == 1
+    assert second.seconds > first.seconds
+    with pytest.raises(KeyboardInterrupt), timed(tmp_path / "n.safetensors", write=False):
+        raise KeyboardInterrupt
+    assert not spent_file(tmp_path / "n.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("state", "rows", "left"), [("", 2, 3), ("resume", 2, 1), ("weights", 3, 0), ("weights", 5, 0)]
+)
+def test_epochs_count_as_done_only_if_the_training_can_go_on_after_them(tmp_path, state, rows, left):
+    weights = tmp_path / "m.safetensors"
+    weights.with_suffix(".csv").write_text("epoch,loss\n" + "".join(f"{row},1.0\n" for row in range(rows)))
+    if state:
+        (resume_file(weights) if state == "resume" else weights).touch()
+    assert epochs_done(weights) == (rows if state else 0)
+    roles = SimpleNamespace(weights=lambda training: weights, seconds_per_epoch=lambda *asked: 10.0)
+    training = SimpleNamespace(recipe="vit_digits", settings={"epochs": 3})
+    step = Train(SimpleNamespace(), training)
+    assert Estimator(roles, "cpu").seconds(step) == 10.0 * left
+
+
+def test_a_kill_before_the_state_is_written_loses_and_repeats_nothing(tmp_path, monkeypatch):
+    """The run ends just before the state of its second epoch: its row and its weights are there, and made again."""
+    name, recipe, text = load_recipe("vit_digits", {"epochs": 3, "model_options.depth": 1})
+    with few_digits(32):
+        whole = train(name, recipe, text, tmp_path / "whole", Options(keep_every=1))
+        folder, write, states = tmp_path / "killed", ledger_room.write_atomic, []
+
+        def killed(path, content):
+            states.append(path.name)
+            if states.count("vit_digits.resume.pt") == 2:
+                raise KeyboardInterrupt
+            write(path, content)
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(ledger_room, "write_atomic", killed)
+            train(name, recipe, text, folder, Options(keep_every=1))
+        assert len((folder / f"{name}.csv").read_text().splitlines()) == 1 + 2
+        assert (folder / f"{name}.epoch-002.safetensors").is_file()
+        again = train(name, recipe, text, folder, Options(keep_every=1, resume=True))
+    for file in (f"{name}.csv", f"{name}.epoch-001.safetensors", f"{name}.epoch-002.safetensors", again.name):
+        assert (folder / file).read_bytes() == (whole.parent / file).read_bytes(), file
