@@ -22,7 +22,7 @@ def environment(device: torch.device) -> Environment:
         python=platform.python_version(),
         platform=platform.platform(),
         processor=processor(),
-        device=torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+        device=device_name(device),
         threads=torch.get_num_threads(),
         deterministic=torch.are_deterministic_algorithms_enabled(),
         packages={name: version(name) for name in PACKAGES + FOREIGN},
@@ -30,6 +30,16 @@ def environment(device: torch.device) -> Environment:
         compiled=compiled_as(),
         float32=float32_products() if device.type == "cuda" else None,
     )
+
+
+def device_name(device: torch.device) -> str:
+    """Return the name of a device as records have it: the product's for CUDA, else its kind."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def place(device: torch.device) -> tuple[str, str]:
+    """Return the names of a device and of the CPU beside it: times of one place say nothing about another."""
+    return device_name(device), processor()
 
 
 @cache

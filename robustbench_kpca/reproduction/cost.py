@@ -17,6 +17,10 @@ HEADS = (
     "Their forward passes", "Their backward passes", "Their time",
 )  # fmt: skip
 UNKNOWN = "–"
+NOTE = (
+    "Times of trainings are means over those that were timed. Their times are written beside their weights, in "
+    "NAME.spent.json; like weights, these files are not committed with the records, so some may be missing."
+)
 
 
 def rows(item: Cost, roles: Roles, records: Sequence[Record]) -> list[list[str]]:
@@ -33,7 +37,7 @@ def rows(item: Cost, roles: Roles, records: Sequence[Record]) -> list[list[str]]
 
 def _trainings(models: Sequence[Model], trained: Sequence[Model]) -> str:
     if all(model.training is None for model in models):
-        return "bundled"
+        return "given"
     return f"{len(trained)} of {len(models)}"
 
 
@@ -44,17 +48,29 @@ def _of_records(records: Sequence[Record], trained: Sequence[Model], roles: Role
     return [
         ", ".join(f"{size:,}" for size in sizes) or UNKNOWN,
         f"{sum(one.epochs for one in spent) / len(spent):.0f}" if spent else UNKNOWN,
-        spell(sum(one.seconds for one in spent) / len(spent)) if spent else UNKNOWN,
-        spell(sum(one.cpu_seconds for one in spent) / len(spent)) if spent else UNKNOWN,
+        _times([(one.seconds, one.device) for one in spent], len(trained)),
+        _times([(one.cpu_seconds, one.device) for one in spent], len(trained)),
         str(len(records)),
         *(f"{number:,}" for number in passes),
         spell(sum(one.seconds for one in records)) if records else UNKNOWN,
     ]
 
 
+def _times(spent: Sequence[tuple[float, str]], trained: int) -> str:
+    """Spell the mean time for each device, and how many of the trainings were timed there if not all were."""
+    by_device: dict[str, list[float]] = {}
+    for seconds, device in spent:
+        by_device.setdefault(device, []).append(seconds)
+    texts = []
+    for device, found in sorted(by_device.items()):
+        timed = "" if len(found) == trained else f" ({len(found)} of {trained} timed)"
+        texts.append(f"{spell(sum(found) / len(found))}{f' on {device}' if device else ''}{timed}")
+    return ", ".join(texts) or UNKNOWN
+
+
 def write_cost(item: Cost, found: Sequence[Sequence[str]], folder: Path) -> None:
     """Write README.md and index.html of the table."""
-    text = [f"# {item.title}", "", item.intro.strip(), "", tabulate(found, HEADS, tablefmt="pipe"), ""]
+    text = [f"# {item.title}", "", item.intro.strip(), "", tabulate(found, HEADS, tablefmt="pipe"), "", NOTE, ""]
     write_atomic(folder / "README.md", "\n".join(text).encode())
-    page = render("cost.html.j2", "reproduction", title=item.title, item=item, heads=HEADS, rows=found)
+    page = render("cost.html.j2", "reproduction", title=item.title, item=item, heads=HEADS, rows=found, note=NOTE)
     write_atomic(folder / "index.html", page.encode())

@@ -1,18 +1,24 @@
 """How long the steps of a pack will take at most on this machine: passes needed times the measured time of a pass.
 
-Trainings are estimated by epochs that were measured, of the same recipe with any seed, where there are such. Samples
-that a recorded attack broke are taken as broken at once by another one of at least its budget that follows gradients;
-attacks that see no gradient can take all their passes for them.
+The time of a pass is taken from records of the same kind of protocol, architecture, data and device, and from a short
+probe where there are none. Trainings are estimated by epochs that were timed on this device, of the same recipe with
+any seed, where there are such. Samples that a recorded attack broke are taken as broken at once by another one of at
+least its budget that follows gradients; attacks that see no gradient can take all their passes for them.
 """
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
+
+import torch
 
 from robustbench_kpca.attack_loop.cost import Passes, Speed, most_passes, speed
 from robustbench_kpca.attack_loop.engine import build_attack
+from robustbench_kpca.attack_loop.forecast import BACKWARD
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.requests import ModelRequest
+from robustbench_kpca.inference.environment import place
 from robustbench_kpca.models.loading import input_view
 from robustbench_kpca.protocols.scenario import Attack, Stage
 from robustbench_kpca.records.record import Record
@@ -24,11 +30,12 @@ from robustbench_kpca.training.recipe import Recipe, load_recipe
 
 
 class Estimator:
-    """Estimates seconds; architectures are timed once each. Audits and diagnoses are not estimated."""
+    """Estimates seconds; architectures are probed once each. Audits and diagnoses are not estimated."""
 
     def __init__(self, roles: Roles, device: str) -> None:
         self.roles, self.device = roles, device
         self._speeds: dict[str, tuple[Speed, int]] = {}
+        self._names: dict[str, set[str]] = {}
 
     def seconds(self, step: Step) -> float | None:
         """Return the most seconds that a step can take; None where that is not known."""
@@ -42,37 +49,62 @@ class Estimator:
         data = self.roles.load(step.evaluation.data, step.evaluation.split)
         if isinstance(data, str):
             return None
-        passes = most_passes(step.evaluation.resolve()[1], data.classes)
+        scenario = step.evaluation.resolve()[1]
+        passes = most_passes(scenario, data.classes)
         n = min(len(data), step.evaluation.limit or len(data))
         if passes is None:
             return None
-        return (
-            n
-            * self._unbroken(step)
-            * self._rows(data, step.model.request)
-            * self._speed(data, step.model.request).seconds(passes)
-        )
+        request = step.model.request
+        one = self._recorded(request, scenario.kind, step.evaluation.recorded_data, place(torch.device(self.device)))
+        rows = 1 if one is not None else self._rows(data, request)
+        return n * self._unbroken(step) * rows * (one or self._speed(data, request)).seconds(passes)
+
+    def _recorded(self, request: ModelRequest, kind: str, data: Sequence[str], here: tuple[str, str]) -> Speed | None:
+        """Return the time of the passes in records; None where no record says it.
+
+        A backward pass counts as two forward passes. What goes with passes, such as making corruptions, is in it.
+        """
+        names = self._named_alike(request)
+        found = [
+            one for one in self.roles.records()
+            if one.kind == kind and one.spec.model.name in names and one.spec.data.name in data
+            and (one.environment.device, one.environment.processor) == here
+        ]  # fmt: skip
+        passes = sum(one.passes.forwards + BACKWARD * one.passes.backwards for one in found)
+        once = sum(one.seconds for one in found) / passes if passes else 0.0
+        return Speed(once, BACKWARD * once) if once else None
+
+    def _named_alike(self, request: ModelRequest) -> set[str]:
+        """Return the names of all models of the pack that have the architecture of one."""
+        if not self._names:
+            for model in (model for arm in self.roles.arms for model in self.roles.models(arm)):
+                self._names.setdefault(_architecture(model.request), set()).add(model.name)
+        return self._names.get(_architecture(request), set())
 
     def _unbroken(self, step: Evaluate) -> float:
         """Return the share of samples that may withstand an attack, as records of the same model let one expect.
 
         It is the upper end of the lowest accuracy without attack, and under attacks of the same norm and space with a
-        budget that is not larger: what those broke is broken soon. 1 without records, and for all but attacks.
+        budget that is not larger: what those broke is broken soon. Without records of the model it is the largest of
+        the other seeds of its arm; 1 without those, too, and for all but attacks.
         """
         wanted = step.evaluation.resolve()[1]
         if not isinstance(wanted, Attack):
             return 1.0
-        name, data = step.model.name, step.evaluation.recorded_data
-        mine = [
-            one for one in self.roles.records() if (one.spec.model.name, one.spec.data.name in data) == (name, True)
-        ]
-        return min([1.0, *(_withstood(record, wanted) for record in mine)])
+        names = [step.model.name, *(one.name for one in self.roles.models(step.model.arm))]
+        known: dict[str, list[float]] = {}
+        for record in self.roles.records():
+            if record.spec.model.name in names and record.spec.data.name in step.evaluation.recorded_data:
+                known.setdefault(record.spec.model.name, []).append(_withstood(record, wanted))
+        shares = {name: min([1.0, *found]) for name, found in known.items()}
+        return shares.get(step.model.name, max(shares.values(), default=1.0))
 
     def _training(self, step: Train) -> float | None:
         """Return the seconds of the epochs that are left: as measured on trainings of this recipe, else probed."""
         recipe = load_recipe(step.training.recipe, step.training.settings)[1]
         left = max(0, recipe.epochs - epochs_done(self.roles.weights(step.training)))
-        per_epoch = self.roles.seconds_per_epoch(step.training)
+        here = place(torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu"))
+        per_epoch = self.roles.seconds_per_epoch(step.training, here)
         if per_epoch is not None:
             return left * per_epoch
         data = self.roles.load(recipe.data, "train") if not step.training.data else ""
@@ -80,7 +112,8 @@ class Estimator:
             return None
         attack = Passes(0, 0) if recipe.adversarial is None else _attack_passes(recipe, data.classes)
         passes = Passes(1 + attack.forwards, 1 + attack.backwards)
-        return left * len(data) * self._speed(data, step.model.request).seconds(passes)
+        one = self._recorded(step.model.request, "attack", (recipe.data,), here)
+        return left * len(data) * (one or self._speed(data, step.model.request)).seconds(passes)
 
     def _rows(self, data: Dataset, request: ModelRequest) -> int:
         """Return how many inputs of the model cover the first sample: one, or its windows side by side."""
@@ -92,12 +125,16 @@ class Estimator:
 
     def _timed(self, data: Dataset, request: ModelRequest) -> tuple[Speed, int]:
         """Return the speed of an architecture, and the longest side of its input."""
-        key = f"{request.model} {sorted(request.options.items())}"
+        key = _architecture(request)
         if key not in self._speeds:
             model = ModelRequest(request.model, untrained=True, options=request.options).load()
             side = input_view(model).size
             self._speeds[key] = speed(model, data.form.tensor(data.image(0))[:, :side, :side], self.device), side
         return self._speeds[key]
+
+
+def _architecture(request: ModelRequest) -> str:
+    return f"{request.model} {sorted(request.options.items())}"
 
 
 def epochs_done(weights: Path) -> int:

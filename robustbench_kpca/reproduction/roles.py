@@ -89,18 +89,21 @@ class Roles:
         """Return the time that a training took so far; None where it is not written."""
         return read_spent(self.weights(training))
 
-    def seconds_per_epoch(self, training: Training) -> float | None:
-        """Return the mean seconds of an epoch over the trainings of this recipe; None where none was measured."""
+    def seconds_per_epoch(self, training: Training, place: tuple[str, str]) -> float | None:
+        """Return the mean seconds of an epoch over the trainings of this recipe that were timed at one place.
+
+        None where there are none. `place`: device and processor, as `environment.place` names them.
+        """
         seeds = (model.training for arm in self._arms_of(training) for model in self.models(arm))
-        found = [one for seed in seeds if seed is not None and (one := self.spent(seed)) is not None and one.epochs]
+        spent = (self.spent(seed) for seed in seeds if seed is not None)
+        found = [one for one in spent if one is not None and one.epochs and one.place == place]
         epochs = sum(one.epochs for one in found)
         return sum(one.seconds for one in found) / epochs if epochs else None
 
     def _arms_of(self, training: Training) -> list[str]:
         """Return the arms whose trainings are of the same recipe with the same settings, but for the seed."""
-        arms = {**self.pack.paper.arms, **self._chosen.arms}
         named = {key: value for key, value in training.settings.items() if key not in ("seed", "data")}
-        return [role for role, arm in arms.items() if arm.recipe == training.recipe and dict(arm.set) == named]
+        return [role for role, arm in self.arms.items() if arm.recipe == training.recipe and dict(arm.set) == named]
 
     @property
     def command(self) -> str:
@@ -116,6 +119,11 @@ class Roles:
     @property
     def _chosen(self) -> Scale:
         return self.pack.embedded if self.scale == "embedded" else self.pack.paper
+
+    @property
+    def arms(self) -> dict[str, Arm]:
+        """Return every arm of the pack, as this scale has it where it does."""
+        return {**self.pack.paper.arms, **self._chosen.arms}
 
     def samples(self, role: str) -> Samples:
         """Return the samples of a role; a limit that is not below their number is none."""

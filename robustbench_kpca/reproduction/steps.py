@@ -194,7 +194,8 @@ def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
         for model in models:
             for made in _diagnoses(name, item, model, roles):
                 data = [(made.data, split) for split in made.splits]
-                yield _planned(name, made, why_not[model.name] or _unreadable(data, roles), done=_made(made, roles))
+                why = why_not[model.name] or _unfollowed(made) or _unreadable(data, roles)
+                yield _planned(name, made, why, done=_made(made, roles))
 
 
 def _training(name: str, model: Model, training: Training, roles: Roles) -> Planned:
@@ -218,6 +219,12 @@ def _diagnoses(name: str, item: Claims | Epochs, model: Model, roles: Roles) -> 
     corrected = Diagnose(model, folder / model.name, samples.data, (samples.split,), images, item.claims, literal=False)
     twin = replace(corrected, folder=folder / f"{model.name}{LITERALLY}", claims=item.literal, literal=True)
     return [corrected, twin] if item.literal else [corrected]
+
+
+def _unfollowed(step: Diagnose | Follow) -> str:
+    """Return why a training cannot be followed over its epochs, if its weights alone were given."""
+    alone = isinstance(step, Follow) and step.model.training is None
+    return "its training is not here, only its weights" if alone else ""
 
 
 def _made(step: Diagnose | Follow, roles: Roles) -> bool:

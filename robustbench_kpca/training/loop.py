@@ -107,7 +107,7 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
         run.restore()
         run.begin(replaced)
         while len(run.ledger.history) < recipe.epochs:
-            with timed(ledger.weights_path(), write=accelerator.is_main_process):
+            with timed(ledger.weights_path(), accelerator.device, write=accelerator.is_main_process):
                 epoch = run.epoch()
                 if options.on_epoch is not None:
                     options.on_epoch(epoch)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import torch
 from accelerate import Accelerator
 
-from robustbench_kpca.inference.environment import processor, version
+from robustbench_kpca.inference.environment import device_name, processor, version
 
 Machine: TypeAlias = dict[str, str | int]
 """`threads` and `processes`, the versions of `torch` and `timm`, `device` and `processor`."""
@@ -33,7 +33,7 @@ def this_machine(accelerator: Accelerator) -> Machine:
         "processes": accelerator.num_processes,
         "torch": version("torch"),
         "timm": version("timm"),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "device": device_name(device),
         "processor": processor(),
     }
 

@@ -5,20 +5,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
 from pydantic import BaseModel
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import write_atomic
+from robustbench_kpca.inference.environment import place
 from robustbench_kpca.strict import STRICT, validate_json
 
 
 class Spent(BaseModel):
-    """Seconds on the clock and of the processor, of so many epochs that were finished, and of those that were lost."""
+    """Seconds on the clock and of the processor, of so many epochs that were finished, and of those that were lost.
+
+    `device` and `processor` name where it was; they are empty where that is not known, or where it was several.
+    """
 
     model_config = STRICT
     epochs: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    device: str = ""
+    processor: str = ""
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Device and processor, as `environment.place` names them."""
+        return self.device, self.processor
 
 
 def spent_file(weights: Path) -> Path:
@@ -36,18 +48,22 @@ def read_spent(weights: Path) -> Spent | None:
 
 
 @contextmanager
-def timed(weights: Path, *, write: bool) -> Iterator[None]:
-    """Add the time of one epoch, if `write`; of one that fails, its time alone."""
+def timed(weights: Path, device: torch.device, *, write: bool) -> Iterator[None]:
+    """Add the time of one epoch on a device, if `write`; of one that fails, its time alone."""
     started, cpu, finished = time.perf_counter(), time.process_time(), 0
     try:
         yield
         finished = 1
     finally:
-        before = read_spent(weights) or Spent()
+        here, before = place(device), read_spent(weights)
+        where = here if before is None or before.place == here else ("", "")
+        before = before or Spent()
         after = Spent(
             epochs=before.epochs + finished,
             seconds=round(before.seconds + time.perf_counter() - started, 3),
             cpu_seconds=round(before.cpu_seconds + time.process_time() - cpu, 3),
+            device=where[0],
+            processor=where[1],
         )
         if write:
             write_atomic(spent_file(weights), after.model_dump_json().encode())

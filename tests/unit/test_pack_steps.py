@@ -4,11 +4,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from stand_ins import few_digits
 
+from robustbench_kpca.attack_loop.cost import most_passes
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.diagnostics.epochs import Course, Trajectory
+from robustbench_kpca.inference.environment import place
 from robustbench_kpca.records.record import DataInfo
+from robustbench_kpca.reproduction import estimate as estimate_room
+from robustbench_kpca.reproduction.estimate import Estimator
 from robustbench_kpca.reproduction.pack import load_pack
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.run import Settings, run
@@ -186,3 +191,44 @@ def test_a_training_stops_at_the_end_of_the_budget_and_goes_on(pack, tmp_path, f
             after = run(steps, roles, Settings(budget=0.3, audit=None), QUIET)
             assert [(one.state, one.why) for one in after if isinstance(one.step, Train)] == [expected]
             assert {one.why for one in after if isinstance(one.step, Diagnose)} == {"beyond the budget"}
+
+
+def test_a_training_whose_weights_were_given_is_not_followed(pack, tmp_path):
+    (pack / "figure-1.toml").write_text(FIGURE)
+    given = {"vit_digits-epochs2-s0": tmp_path / "given.safetensors"}
+    given["vit_digits-epochs2-s0"].touch()
+    steps, _ = planned(pack, tmp_path, checkpoints=given)
+    assert list(named(steps, Follow).values()) == [("absent", "its training is not here, only its weights")]
+    words = ["reproduce", str(pack), "-o", str(tmp_path / "out"), "--figure", "1", "--trained"]
+    assert main([*words, "--checkpoint", f"vit_digits-epochs2-s0={given['vit_digits-epochs2-s0']}"]) == 0
+
+
+def record_of(name, forwards, backwards, seconds, data="digits", kind="attack", where=None):
+    device, processor = where or place(torch.device("cpu"))
+    spec = SimpleNamespace(model=SimpleNamespace(name=name), data=SimpleNamespace(name=data))
+    return SimpleNamespace(
+        kind=kind, spec=spec, passes=SimpleNamespace(forwards=forwards, backwards=backwards), seconds=seconds,
+        environment=SimpleNamespace(device=device, processor=processor),
+    )  # fmt: skip
+
+
+def test_records_say_how_long_a_pass_takes(pack, tmp_path, monkeypatch):
+    """40 forward and 30 backward passes, each of these as two, in 1 s: 10 ms a pass, whatever else was recorded."""
+    (pack / "table-1.toml").write_text(
+        TABLE.replace('["plain", "other"]', '["trained"]').replace('"clean"', '"fgsm-linf-8_255"')
+        .replace("clean_acc", "robust_acc")
+    )  # fmt: skip
+    steps, roles = planned(pack, tmp_path)
+    step = next(one.step for one in steps if isinstance(one.step, Evaluate))
+    right = [record_of("vit_digits-epochs2-s1", 30, 20, 0.9), record_of("vit_digits", 10, 10, 0.1)]
+    wrong = [
+        record_of("symvit_digits", 1, 0, 99), record_of("vit_digits", 1, 0, 99, data="cifar10"),
+        record_of("vit_digits", 1, 0, 99, kind="clean"), record_of("vit_digits", 1, 0, 99, where=("cpu", "another")),
+        record_of("vit_digits", 1, 0, 99, where=("GPU", place(torch.device("cpu"))[1])),
+    ]  # fmt: skip
+    monkeypatch.setattr(Roles, "records", lambda self: [*right, *wrong])
+    monkeypatch.setattr(estimate_room, "speed", lambda *asked: pytest.fail("no probe is needed"))
+    monkeypatch.setattr(Estimator, "_unbroken", lambda self, step: 1.0)
+    passes = most_passes(step.evaluation.resolve()[1], 10)
+    wanted = roles.size("digits", "test") * (passes.forwards + 2 * passes.backwards) * 0.01
+    assert Estimator(roles, "cpu").seconds(step) == pytest.approx(wanted)

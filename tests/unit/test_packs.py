@@ -395,8 +395,8 @@ def test_what_a_row_costs(two_turns, tmp_path, few_resamples):
     assert main(["reproduce", str(two_turns), "-o", str(out), "--audit", "none", "--limit", "8", "-q"]) == 0
     text = (out / "table-3" / "README.md").read_text()
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
-    (_, bundled, _, *_), trained = cells[1], cells[2]
-    assert (bundled, trained[1]) == ("bundled", "2 of 2")
+    (_, given, _, *_), trained = cells[1], cells[2]
+    assert (given, trained[1]) == ("given", "2 of 2")
     records = [one for one in map(load_record, find_records(out / "records")) if "epochs1" in one.spec.model.name]
     assert trained[2] == f"{records[0].spec.model.parameters:,}"
     assert trained[3] == "1"
@@ -442,6 +442,8 @@ def recorded(kind, metric, high, name="m", **resolved):
         ([recorded("attack", "robust_accuracy", 0.1, eps=1 / 255, norm="l2")], 1.0),
         ([recorded("attack", "robust_accuracy", 0.1, eps=1 / 255, policy="last")], 1.0),
         ([recorded("attack", "robust_accuracy", 0.1, name="another", eps=1 / 255)], 1.0),
+        ([recorded("attack", "robust_accuracy", 0.1, name="m-s1", eps=1 / 255)], 0.1),
+        ([recorded("clean", "clean_accuracy", 0.9), recorded("clean", "clean_accuracy", 0.7, name="m-s1")], 0.9),
     ],
 )
 def test_samples_that_a_weaker_attack_broke_cost_no_time(records, share):
@@ -455,9 +457,11 @@ def test_samples_that_gradients_broke_may_withstand_an_attack_without_them(proto
 
 
 def unbroken(protocol, records):
-    """The share of samples that one expects to withstand a protocol at 4/255."""
-    roles = SimpleNamespace(records=lambda: records)
+    """The share of samples that one expects to withstand a protocol at 4/255, of a model "m" beside "m-s1"."""
+    roles = SimpleNamespace(
+        records=lambda: records, models=lambda arm: [SimpleNamespace(name=name) for name in ("m", "m-s1")]
+    )
     step = SimpleNamespace(
-        model=SimpleNamespace(name="m"), evaluation=Evaluation(protocol, "digits", "test", eps="4/255")
+        model=SimpleNamespace(name="m", arm="arm"), evaluation=Evaluation(protocol, "digits", "test", eps="4/255")
     )
     return Estimator(roles, "cpu")._unbroken(step)

@@ -8,13 +8,20 @@ import torch
 from safetensors.torch import load_file
 from stand_ins import few_digits
 
+from robustbench_kpca.inference.environment import place
+from robustbench_kpca.reproduction.cost import rows
 from robustbench_kpca.reproduction.estimate import Estimator, epochs_done
+from robustbench_kpca.reproduction.pack import Arm, Cost, Pack, Scale
+from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.steps import Train
 from robustbench_kpca.training import ledger as ledger_room
+from robustbench_kpca.training import spent as spent_room
 from robustbench_kpca.training.ledger import resume_file
 from robustbench_kpca.training.loop import Options, train
 from robustbench_kpca.training.recipe import load_recipe
-from robustbench_kpca.training.spent import read_spent, spent_file, timed
+from robustbench_kpca.training.spent import Spent, read_spent, spent_file, timed
+
+CPU = torch.device("cpu")
 
 
 def fail():
@@ -24,16 +31,16 @@ def fail():
 
 def test_the_time_of_a_failed_epoch_counts_and_the_epoch_does_not(tmp_path):
     weights, other = tmp_path / "m.safetensors", tmp_path / "n.safetensors"
-    with timed(weights, write=True):
+    with timed(weights, CPU, write=True):
         pass
     first = read_spent(weights)
     assert first.epochs == 1
-    with pytest.raises(KeyboardInterrupt), timed(weights, write=True):
+    with pytest.raises(KeyboardInterrupt), timed(weights, CPU, write=True):
         fail()
     second = read_spent(weights)
     assert second.epochs == 1
     assert second.seconds >= first.seconds + 0.004
-    with pytest.raises(KeyboardInterrupt), timed(other, write=False):
+    with pytest.raises(KeyboardInterrupt), timed(other, CPU, write=False):
         fail()
     assert not spent_file(other).exists()
 
@@ -78,3 +85,55 @@ def test_a_kill_before_the_state_is_written_loses_and_repeats_nothing(tmp_path, 
         found, wanted = load_file(folder / file), load_file(whole.parent / file)
         assert found.keys() == wanted.keys()
         assert all(torch.equal(found[key], wanted[key]) for key in wanted), file
+
+
+def test_the_time_of_one_device_says_nothing_about_another(tmp_path, monkeypatch):
+    weights = tmp_path / "m.safetensors"
+    with timed(weights, CPU, write=True):
+        pass
+    assert read_spent(weights).place == place(CPU)
+    monkeypatch.setattr(spent_room, "place", lambda device: ("GPU", "another"))
+    with timed(weights, CPU, write=True):
+        pass
+    assert (read_spent(weights).epochs, read_spent(weights).place) == (2, ("", "")), "two devices, so none is named"
+
+
+def test_a_file_from_before_devices_were_written_is_read(tmp_path):
+    weights = tmp_path / "m.safetensors"
+    spent_file(weights).write_text('{"epochs": 3, "seconds": 9.0, "cpu_seconds": 8.0}')
+    assert (read_spent(weights).epochs, read_spent(weights).place) == (3, ("", ""))
+    with timed(weights, CPU, write=True):
+        pass
+    assert read_spent(weights).place == ("", "")
+
+
+def spent_by(device, seconds, epochs=2):
+    return Spent(epochs=epochs, seconds=seconds, cpu_seconds=seconds, device=device, processor="p" if device else "")
+
+
+@pytest.mark.parametrize(
+    ("spent", "per_epoch", "cell"),
+    [
+        ([spent_by("GPU", 20), spent_by("GPU", 40)], 15.0, "30 s on GPU"),
+        ([spent_by("GPU", 20), None], 10.0, "20 s on GPU (1 of 2 timed)"),
+        ([spent_by("GPU", 20), spent_by("cpu", 50)], 10.0, "20 s on GPU (1 of 2 timed), 50 s on cpu (1 of 2 timed)"),
+        ([spent_by("", 20), None], None, "20 s (1 of 2 timed)"),
+        ([None, None], None, "–"),
+    ],
+)
+def test_each_device_has_its_own_mean_time(spent, per_epoch, cell, tmp_path):
+    arm = Arm(title="Arm", recipe="vit_digits", seeds=(0, 1))
+    scale = Scale(intro="I", arms={"arm": arm})
+    pack = Pack(title="T", source="S", intro="I", embedded=scale, paper=scale)
+    roles = Roles("own", pack, "embedded", tmp_path, {}, {})
+    named = roles.models("arm")
+    for model, one in zip(named, spent, strict=True):
+        weights = roles.weights(model.training)
+        weights.parent.mkdir(parents=True)
+        weights.touch()
+        if one is not None:
+            spent_file(weights).write_text(one.model_dump_json())
+    assert roles.seconds_per_epoch(named[0].training, ("GPU", "p")) == per_epoch
+    item = Cost(kind="cost", title="Cost", intro="All.", arms=("arm",))
+    row = rows(item, roles, [])[0]
+    assert (row[1], row[4], row[5]) == ("2 of 2", cell, cell)
