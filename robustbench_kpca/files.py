@@ -187,6 +187,12 @@ def unwritable(folder: Path, error: OSError) -> BadInputError:
     )
 
 
+def from_here(path: Path) -> Path:
+    """Return a path from the current folder if it lies below it, else the path as it is."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path
+
+
 def safe_name(text: str) -> str:
     """Turn any name into one path component: letters, digits, `._-@`; never `.` or `..`; at most 120 characters."""
     name = re.sub(r"[^A-Za-z0-9._@-]+", "-", text).strip("-.")

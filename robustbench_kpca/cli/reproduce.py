@@ -71,6 +71,8 @@ def reproduce(
     from robustbench_kpca.cli._evaluating import ConsoleReporter, best_device
     from robustbench_kpca.errors import BadInputError, EvaluationError
     from robustbench_kpca.files import require_writable
+    from robustbench_kpca.protocols.presets import pack_path
+    from robustbench_kpca.report.matching import name_of
     from robustbench_kpca.reproduction.counts import reasons
     from robustbench_kpca.reproduction.pack import load_pack
     from robustbench_kpca.reproduction.pages import README, STATEMENTS, write_pages
@@ -88,7 +90,10 @@ def reproduce(
     if missing is not None:
         raise BadInputError(f"--data: there is no folder {missing}", fix="correct the path")
     files = {key: Path(value) for key, value in _pairs(checkpoint, "=", "--checkpoint", "MODEL=FILE").items()}
-    roles = Roles(name, content, _scale(scale, folders), out or default_folder(name, limit), folders, files, limit)
+    roles = Roles(
+        name, content, _scale(scale, folders), out or default_folder(name, limit), folders, files, limit,
+        called=name_of(pack_path(pack), "packs"),
+    )  # fmt: skip
     if statements:
         _console.say(str(_write_statements(pack, roles)))
         return

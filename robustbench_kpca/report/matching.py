@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import from_here
 from robustbench_kpca.metrics import Mean, answers, metric_for
 from robustbench_kpca.protocols.loading import load_scenario
-from robustbench_kpca.protocols.presets import board_folder, board_path, find
+from robustbench_kpca.protocols.presets import Shelf, board_folder, board_path, find
 from robustbench_kpca.protocols.scenario import Corruption
 from robustbench_kpca.records.record import SUFFIX, OlderSchemaError, Record
 from robustbench_kpca.records.spot_check import FILE, SpotCheck, load_spot_check
@@ -59,10 +60,10 @@ def _own_records(name: str, path: Path) -> list[Path]:
     return [file for folder in folders for file in sorted(folder.rglob(f"*{SUFFIX}"))]
 
 
-def name_of(path: Path) -> str:
-    """Return what a command calls the board at this path: its name where that finds it, else its folder."""
+def name_of(path: Path, shelf: Shelf = "leaderboards") -> str:
+    """Return what a command calls the board or pack at this path: its name where that finds it, else its folder."""
     name = path.parent.name
-    return name if find("leaderboards").get(name) == path else shlex.quote(str(path.parent))
+    return name if find(shelf).get(name) == path else shlex.quote(str(from_here(path.parent)))
 
 
 def fill(name: str, spec: BoardSpec, contents: Sequence[Content], where: str, remake: str, missing: str) -> Board:

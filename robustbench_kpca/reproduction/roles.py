@@ -1,5 +1,6 @@
 """What the names in a pack stand for in one run: models, samples and protocols, and why some are not at hand."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.requests import ModelRequest
-from robustbench_kpca.files import name_with_seed
+from robustbench_kpca.files import from_here, name_with_seed
 from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.records.record import SUFFIX, Record
 from robustbench_kpca.report.matching import Content, read
@@ -61,6 +62,7 @@ class Roles:
         folders: data set -> folder.
         checkpoints: model -> file of weights.
         limit: in place of every number of samples, where it is smaller.
+        called: what a command calls the pack, where that is not its name; see `report.matching.name_of`.
         known_records: the records that were read so far; see `report.matching.read`.
 
     """
@@ -72,6 +74,7 @@ class Roles:
     folders: Mapping[str, Path]
     checkpoints: Mapping[str, Path]
     limit: int | None = None
+    called: str = ""
     known_records: dict[tuple[Path, int], Content] = field(default_factory=dict, compare=False)
     _loaded: dict[tuple[str, str | None], Dataset | str] = field(default_factory=dict, compare=False)
 
@@ -107,9 +110,15 @@ class Roles:
 
     @property
     def command(self) -> str:
-        """Return the command that runs the pack as here, folders of data aside."""
+        """Return the command that goes on with this run, folders of data aside.
+
+        Of a folder of results that is not below the current one it names the end only: pages are shown elsewhere, too.
+        """
         limit = "" if self.limit is None else f" --limit {self.limit}"
-        return f"rbk reproduce {self.name} --scale {self.scale}{limit}"
+        out = from_here(self.out)
+        out = Path(out.name) if out.is_absolute() else out
+        where = "" if out == default_folder(self.name, self.limit) else f" -o {shlex.quote(str(out))}"
+        return f"rbk reproduce {self.called or self.name} --scale {self.scale}{limit}{where}"
 
     @property
     def intro(self) -> str:

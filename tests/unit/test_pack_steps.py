@@ -1,5 +1,8 @@
 """What a run of a pack does with steps that fail, with leftovers, and with time that ends; on a pack of one table."""
 
+import json
+import re
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,11 +14,13 @@ from robustbench_kpca.attack_loop.cost import most_passes
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.diagnostics.epochs import Course, Trajectory
 from robustbench_kpca.inference.environment import place
+from robustbench_kpca.protocols.presets import board_path, pack_path
 from robustbench_kpca.records.record import DataInfo
+from robustbench_kpca.report.matching import name_of
 from robustbench_kpca.reproduction import estimate as estimate_room
 from robustbench_kpca.reproduction.estimate import Estimator
 from robustbench_kpca.reproduction.pack import load_pack
-from robustbench_kpca.reproduction.roles import Roles
+from robustbench_kpca.reproduction.roles import Roles, default_folder
 from robustbench_kpca.reproduction.run import Settings, run
 from robustbench_kpca.reproduction.steps import Diagnose, Evaluate, Follow, Train, plan
 
@@ -232,3 +237,46 @@ def test_records_say_how_long_a_pass_takes(pack, tmp_path, monkeypatch):
     passes = most_passes(step.evaluation.resolve()[1], 10)
     wanted = roles.size("digits", "test") * (passes.forwards + 2 * passes.backwards) * 0.01
     assert Estimator(roles, "cpu").seconds(step) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("limit", "out", "expected"),
+    [
+        (None, "", ""),
+        (20, "", " --limit 20"),
+        (None, "reproduced/small", ""),
+        (20, "reproduced/small", " --limit 20 -o reproduced/small"),
+        (None, "results/of mine", " -o 'results/of mine'"),
+        (None, "{here}/results", " -o results"),
+        (None, "{here}/reproduced/small", ""),
+        (None, "{parent}/elsewhere", " -o elsewhere"),
+    ],
+)
+def test_the_command_on_a_page_names_the_folder_of_its_results(pack, tmp_path, monkeypatch, limit, out, expected):
+    """No path of this machine is in it."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    name, content, _ = load_pack(str(pack))
+    folder = Path(out.format(here=here, parent=tmp_path)) if out else default_folder(name, limit)
+    roles = Roles(name, content, "embedded", folder, {}, {}, limit)
+    assert roles.command == f"rbk reproduce small --scale embedded{expected}"
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+def test_the_command_on_a_page_goes_on_with_its_results(pack, tmp_path, monkeypatch, capsys, few_resamples, absolute):
+    """The page is of a pack in a folder below the current one, given either way; its command finds what is there."""
+    monkeypatch.chdir(tmp_path)
+    words = ["reproduce", str(pack) if absolute else "small", "-o", "my results", "--limit", "4"]
+    assert main([*words, "--audit", "none", "-q"]) == 0
+    found = re.search("Made by `rbk (.*)`; again", Path("my results/README.md").read_text())[1]
+    assert found == "reproduce small --scale embedded --limit 4 -o 'my results'"
+    capsys.readouterr()
+    assert main([*shlex.split(found), "--plan", "--json"]) == 0
+    assert {one["state"] for one in json.loads(capsys.readouterr().out)} == {"done"}
+
+
+def test_a_pack_of_the_installation_is_called_by_its_name():
+    """Also where its folder is below the current one, as in a checkout."""
+    assert name_of(pack_path("teo2024"), "packs") == "teo2024"
+    assert name_of(board_path("digits")) == "digits"

@@ -173,13 +173,13 @@ def test_a_pack_runs_end_to_end_and_again_keeps_everything(own, tmp_path, capsys
     assert (
         f"- cannot be run here: {NO_STAND_IN}: 1 training and 7 evaluations; the first: train symvit_tiny-s0" in index
     )
-    assert "`rbk reproduce own --scale embedded --plan` lists every step." in index
+    assert f"`rbk reproduce {own} --scale embedded -o out --plan` lists every step." in index
     shown = (out / "table-1" / "README.md").read_text()
     assert "24 `digits` images (test) in “Clean”, “Attacked” and “Attacked, corrected”; " in shown
     assert "vit_digits-epochs1-s1" in shown
     assert "nothing of them was run: “Large”." in shown
-    assert "`rbk reproduce own --scale embedded --item table-1`" in shown
-    assert "`rbk reproduce own --scale embedded`" in index
+    assert f"`rbk reproduce {own} --scale embedded -o out --item table-1`" in shown
+    assert f"`rbk reproduce {own} --scale embedded -o out`" in index
     assert (out / "figure-1" / "index.html").read_text().count("<svg") == 1
     assert "<svg" in (out / "figure-2" / "index.html").read_text()
     assert "eigenvalues" in (out / "figure-10" / "index.html").read_text()
