@@ -49,11 +49,14 @@ def read_spent(weights: Path) -> Spent | None:
 
 @contextmanager
 def timed(weights: Path, device: torch.device, *, write: bool) -> Iterator[None]:
-    """Add the time of one epoch on a device, if `write`; of one that fails, its time alone."""
+    """Add the time of one epoch on a device, if `write`; of one that is cut short, its time alone."""
     started, cpu, finished = time.perf_counter(), time.process_time(), 0
     try:
         yield
         finished = 1
+    except BadInputError:
+        write = False  # it was refused, not trained
+        raise
     finally:
         here, before = place(device), read_spent(weights)
         where = here if before is None or before.place == here else ("", "")

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -184,16 +185,17 @@ def test_a_limit_above_the_number_of_samples_is_none(pack, tmp_path, few_resampl
 
 
 def test_a_training_stops_at_the_end_of_the_budget_and_goes_on(pack, tmp_path, few_resamples):
-    """It takes longer than the budget: one epoch is trained each time. The diagnosis after it is not begun."""
+    """Each of its steps takes longer than the budget: one epoch is trained each time. The diagnosis after it is not begun."""
     (pack / "table-1.toml").write_text(TABLE.replace('["plain", "other"]', '["trained"]'))
     (pack / "words.toml").write_text(CLAIMS)
     toml = pack / "pack.toml"
     toml.write_text(toml.read_text().replace("seeds = [0, 1]", "seeds = [0]"))
     stopped = "stopped by the budget after epoch 1; it goes on next time"
+    slow = SimpleNamespace(**vars(QUIET) | {"start": lambda title: lambda *news, **more: time.sleep(0.6)})
     with few_digits(64):
         for expected in (("open", stopped), ("done", "")):
             steps, roles = planned(pack, tmp_path)
-            after = run(steps, roles, Settings(budget=0.3, audit=None), QUIET)
+            after = run(steps, roles, Settings(budget=0.5, audit=None), slow)
             assert [(one.state, one.why) for one in after if isinstance(one.step, Train)] == [expected]
             assert {one.why for one in after if isinstance(one.step, Diagnose)} == {"beyond the budget"}
 

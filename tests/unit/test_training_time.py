@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 from stand_ins import few_digits
 
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.environment import place
 from robustbench_kpca.reproduction.cost import rows
 from robustbench_kpca.reproduction.estimate import Estimator, epochs_done
@@ -42,6 +43,8 @@ def test_the_time_of_a_failed_epoch_counts_and_the_epoch_does_not(tmp_path):
     assert second.seconds >= first.seconds + 0.004
     with pytest.raises(KeyboardInterrupt), timed(other, CPU, write=False):
         fail()
+    with pytest.raises(BadInputError), timed(other, CPU, write=True):
+        raise BadInputError("a batch that is too large")
     assert not spent_file(other).exists()
 
 
