@@ -185,7 +185,7 @@ def test_a_limit_above_the_number_of_samples_is_none(pack, tmp_path, few_resampl
 
 
 def test_a_training_stops_at_the_end_of_the_budget_and_goes_on(pack, tmp_path, few_resamples):
-    """Each of its steps takes longer than the budget: one epoch is trained each time. The diagnosis after it is not begun."""
+    """A step takes longer than the budget: one epoch is trained each time. The diagnosis after it is not begun."""
     (pack / "table-1.toml").write_text(TABLE.replace('["plain", "other"]', '["trained"]'))
     (pack / "words.toml").write_text(CLAIMS)
     toml = pack / "pack.toml"
