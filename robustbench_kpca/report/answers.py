@@ -1,4 +1,4 @@
-"""Two sentences that answer a board's question from its numbers: whether a method helps, and whether its twin does.
+"""Two sentences that answer a board's question from its numbers: whether a method helps, and whether its control does.
 
 Nothing is written here but what a test or an audit says. Where it says nothing, the sentence says so.
 """
@@ -49,19 +49,21 @@ def answers(board: "Board") -> list[str]:
 
 
 def answer(board: "Board", question: "Question") -> tuple[str, str]:
-    """Answer a question in two sentences: whether the subject helps, and whether its twin does the same.
+    """Answer a question in two sentences: whether the subject helps, and whether its control does the same.
 
     Recipes are compared over trainings: by Welch's t-test with the error over samples (`records/trainings.py`),
     Holm-adjusted over the two comparisons. One training has no spread, so with one nothing is told.
     """
     column = next(one for one in board.spec.column if one.title == question.column)
     metric = metric_for(column.metric)
-    against, twin = (_duel(board, question.subject, other, column) for other in (question.baseline, question.ablation))
-    tested = [one.p_value for one in (against, twin) if one is not None and one.p_value is not None]
+    against, control = (
+        _duel(board, question.subject, other, column) for other in (question.baseline, question.ablation)
+    )
+    tested = [one.p_value for one in (against, control) if one is not None and one.p_value is not None]
     adjusted = dict(zip(tested, holm(tested), strict=True))
     return (
         _helps(board, question, metric, against, adjusted),
-        f"{_twin(board, question, metric, twin, adjusted)}; {_audited(board, question.subject)}.",
+        f"{_control(board, question, metric, control, adjusted)}; {_audited(board, question.subject)}.",
     )
 
 
@@ -100,7 +102,7 @@ def _helps(
     start = (
         f"In {column}, on {duel.samples:,} samples, {subject} has {metric.unit.text(duel.first)} "
         f"({duel.trainings[0]}) and {baseline} {metric.unit.text(duel.second)} ({duel.trainings[1]}), "
-        f"{_difference(metric, duel)}"
+        f"a difference of {_difference(metric, duel)}"
     )
     p = None if duel.p_value is None else adjusted[duel.p_value]
     if _clear(p):
@@ -109,19 +111,22 @@ def _helps(
     return f"{start}: whether it helps {UNKNOWN}{_why(metric, duel, p)}."
 
 
-def _twin(
+def _control(
     board: "Board", question: "Question", metric: Metric, duel: _Duel | None, adjusted: dict[float, float]
 ) -> str:
-    twin, subject = quoted(question.ablation), quoted(question.subject)
+    control, subject = quoted(question.ablation), quoted(question.subject)
     if duel is None:
         without = _without(board, question, question.ablation, question.subject)
-        return f"{twin}, its twin without the method, is not compared with it: {without}"
-    start = f"{twin}, its twin without the method, has {metric.unit.text(duel.second)} ({duel.trainings[1]})"
+        return f"{control}, the control, is not compared with it: {without}"
+    start = (
+        f"{control}, the control, has {metric.unit.text(duel.second)} ({duel.trainings[1]}); {subject} differs from it "
+        f"by {_difference(metric, duel)}"
+    )
     p = None if duel.p_value is None else adjusted[duel.p_value]
     if _clear(p):
         better = metric.better(duel.first, duel.second)
-        return f"{start}, clearly {'worse' if better else 'better'} than {subject} (p = {p:.2g}, Holm-adjusted)"
-    return f"{start}, and whether it does the same {UNKNOWN}{_why(metric, duel, p)}"
+        return f"{start}, so it is clearly {'better' if better else 'worse'} (p = {p:.2g}, Holm-adjusted)"
+    return f"{start}: whether they truly differ {UNKNOWN}{_why(metric, duel, p)}"
 
 
 def _without(board: "Board", question: "Question", *titles: str) -> str:
@@ -143,8 +148,8 @@ def _why(metric: Metric, duel: _Duel, p: float | None) -> str:
         return f" (p = {p:.2g}, Holm-adjusted)"
     least = metric.unit.gap(duel.least)
     return (
-        f" (p = {p:.2g}, Holm-adjusted; one test would have found a true difference of {least} with a probability of "
-        f"{100 * POWER:.0f} %)"
+        f" (p = {p:.2g}, Holm-adjusted, while the interval is of this comparison alone; one test would have found a "
+        f"true difference of {least} with a probability of {100 * POWER:.0f} %)"
     )
 
 
@@ -159,13 +164,15 @@ def _audited(board: "Board", title: str) -> str:
     if not audits or None in audits:
         return f"{quoted(title)} was not audited throughout, so whether its gradients hide anything is not known"
     quick = "quick " if any(audit.plan.level == "quick" for audit in made) else ""
-    return f"no {quick}audit of {quoted(title)} raises a flag that its gradients hide anything"
+    plans = sorted({(audit.plan.images, audit.plan.eps) for audit in made})
+    where = ", ".join(f"{images} images at {255 * eps:g}/255" for images, eps in plans)
+    return f"no {quick}audit of {quoted(title)} ({where}) raises a flag that its gradients hide anything"
 
 
 def _difference(metric: Metric, duel: _Duel) -> str:
     """Write the difference with its sign and, where it was tested, its 95 % interval."""
     low, high = duel.interval or (None, None)
-    change = f"a difference of {metric.unit.change(duel.first - duel.second)}"
+    change = metric.unit.change(duel.first - duel.second)
     points = " points" if metric.unit.points else ""
     if low is None or high is None:
         return f"{change}{points}"

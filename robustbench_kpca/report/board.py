@@ -11,7 +11,7 @@ from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spot_check import SpotCheck
 from robustbench_kpca.report import rows
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation, Row
-from robustbench_kpca.report.ranking import ALPHA, ranks
+from robustbench_kpca.report.ranking import ALPHA, Ranking, ranking
 
 OTHER_DATA = "other data"
 
@@ -84,9 +84,12 @@ class Board:
         return {column.title: self._metric(column) for column in self.spec.column}
 
     @cached_property
-    def winners(self) -> dict[str, str | None]:
-        """By column title, the row that is better than every other in this column beyond chance, or None."""
-        return {column.title: self._clear_winner(column) for column in self.spec.column}
+    def winners(self) -> dict[str, list[str]]:
+        """By column title, the clear winners there: at most one row of several trainings, and one of one training.
+
+        A clear winner is better than every row that it is compared with, and `told_apart` from each of them.
+        """
+        return {column.title: self._clear_winners(column) for column in self.spec.column}
 
     def estimate(self, title: str, column: Column) -> Estimate | None:
         """Return the number of a cell; None where a record is missing."""
@@ -96,27 +99,23 @@ class Board:
         """Return the number of one model of a row."""
         return self._single[model, column.title]
 
-    def clear_winner(self, column: Column) -> str | None:
-        """Return the row that is better than every other in this column beyond chance, or None.
-
-        That is: `told_apart` from each of them.
-        """
-        return self.winners[column.title]
-
     @cached_property
     def columns(self) -> tuple[Column, ...]:
         """The columns as they are shown: the ranked one first, then worst cases, then the rest as in `board.toml`."""
         return tuple(sorted(self.spec.column, key=lambda one: (one.title != self.spec.rank_by, len(one.protocols) < 2)))
 
     @cached_property
+    def ranking(self) -> Ranking:
+        """The ranks of the rows; rows share one where they are not `told_apart`. See `report/ranking.py`."""
+        return ranking(self)
+
+    @property
     def ranks(self) -> dict[str, int | None]:
         """By row title, 1 + the number of rows that are clearly better in the ranked column; None where it has none.
 
         That is: without a number, or where the row `is_alone`.
-
-        Rows share a rank where they are not `told_apart`. See `report/ranking.py`.
         """
-        return ranks(self)
+        return self.ranking.ranks
 
     def ranked(self) -> list[str]:
         """Row titles, best first by `rank_by`; those without a number last."""
@@ -139,22 +138,34 @@ class Board:
             self._duels[key] = None if metric is None or alone else rows.paired(metric, column, *both)
         return self._duels[key]
 
+    @cached_property
+    def compared(self) -> dict[str, list[dict[str, float]]]:
+        """By column title, the groups of rows that are compared with one another, each row with its number.
+
+        Those of several trainings are one group, those of one training another; a row that `is_alone` is in none.
+        """
+        found: dict[str, list[dict[str, float]]] = {}
+        for column in self.spec.column:
+            groups: dict[bool, dict[str, float]] = {}
+            for title in self._rows:
+                estimate = self.estimate(title, column)
+                if estimate is not None and not self.is_alone(title, column):
+                    groups.setdefault(len(self.trainings(title, column)) > 1, {})[title] = estimate.value
+            found[column.title] = list(groups.values())
+        return found
+
+    def rivals(self, title: str, column: Column) -> list[str]:
+        """Return the rows that a row is compared with in a column: the others of its group in `compared`."""
+        groups = self.compared[column.title]
+        return [other for group in groups if title in group for other in group if other != title]
+
     def level(self, title: str, column: Column) -> float:
         """Return the p-value below which the numbers of a row and of another one differ beyond chance.
 
-        It is 0.05 divided by the number of other rows that the row is compared with (Bonferroni): those that have a
-        number in this column, are not `is_alone`, and have several trainings as it has, or one as it has. So the
-        probability that any row equal to it is said to differ is at most 0.05. Both rows of a pair have one level.
+        It is 0.05 divided by the number of `rivals` (Bonferroni). So the probability that any row equal to it is said
+        to differ is at most 0.05. Both rows of a pair have one level.
         """
-        several = len(self.trainings(title, column)) > 1
-        others = sum(
-            other != title
-            and self.estimate(other, column) is not None
-            and not self.is_alone(other, column)
-            and (len(self.trainings(other, column)) > 1) == several
-            for other in self._rows
-        )
-        return ALPHA / max(others, 1)
+        return ALPHA / max(len(self.rivals(title, column)), 1)
 
     def told_apart(self, title: str, other: str, column: Column) -> bool:
         """Whether the numbers of two rows in a column differ beyond chance, by a test on the same samples.
@@ -258,11 +269,12 @@ class Board:
         metric = self.metrics[column.title]
         return None if metric is None else rows.estimate(metric, column, trainings)
 
-    def _clear_winner(self, column: Column) -> str | None:
-        metric = metric_for(column.metric)
-        values = {title: found.value for title in self._rows if (found := self.estimate(title, column))}
-        if len(values) < 2:
-            return None
-        best, *others = sorted(values, key=values.__getitem__, reverse=not metric.lower_is_better)
+    def _clear_winners(self, column: Column) -> list[str]:
+        found = (self._clear_winner(group, column) for group in self.compared[column.title])
+        return [winner for winner in found if winner is not None]
+
+    def _clear_winner(self, group: dict[str, float], column: Column) -> str | None:
+        better_first = sorted(group, key=group.__getitem__, reverse=not metric_for(column.metric).lower_is_better)
+        best, *others = better_first
         # nearest first: one that is not clearly worse decides
-        return best if all(self.told_apart(best, other, column) for other in others) else None
+        return best if others and all(self.told_apart(best, other, column) for other in others) else None

@@ -114,7 +114,7 @@ class Row(BaseModel):
 
 
 class Question(BaseModel):
-    """Whether `subject` is better than `baseline` in a column, and whether `ablation`, its twin without it, is as good.
+    """Whether `subject` is better than `baseline` in a column, and whether `ablation`, the control, is as good.
 
     All three are titles of rows. The page answers in two sentences: `report/answers.py`.
     """

@@ -9,52 +9,77 @@ from robustbench_kpca.report.ranking import ALPHA
 from robustbench_kpca.report.table import board_unit, without_numbers
 from robustbench_kpca.tasks import task_named
 
-_CAPTION = (
-    "{values} of {samples}; {intervals}; evaluated with seed {seed}. ↓: lower is better. Bold: better than every "
-    "other row in that column by a paired test on the same {resampled} ({tests}p below {alpha} divided by the number "
-    "of other rows); no bold, no clear winner."
+_CAPTION = "{values} of {samples}; {intervals}; evaluated with seed {seed}. ↓: lower is better."
+_BOLD = (
+    "Bold: better than every other row{kind} in that column by a paired test on the same {resampled} ({tests}p below "
+    "{alpha} divided by the number of those rows); no bold, no clear winner."
 )
-_SHOWN = "with 95 % intervals (Wilson for proportions, bootstrap over {resampled} for everything else)"
+_SHOWN = "Wilson for proportions, bootstrap over {resampled} for everything else"
+_OF_TRAININGS = "Student's t over trainings and {resampled}; of single trainings: "
 _ON_DEMAND = "95 % intervals on demand"
+_TESTS = "McNemar exact, sign flips or bootstrap"
+_WELCH = "Welch's t-test over trainings"
+_KIND = " of its kind (of several trainings, or of one)"
 _RANKING = (
-    "Rank: 1 + the number of rows that are clearly better in the column {rank_by}, by the paired test that decides "
-    "what is bold. Rows share a rank (=) where these samples do not tell them apart; they are sorted by value."
+    "Rank: 1 + the number of rows{kind} that are clearly better in the column {rank_by}, by the test that decides what "
+    "is bold. Rows are sorted by value. Two rows of different rank need not differ: whether they do is what their own "
+    "test says."
 )
+_BY_VALUE = "Rank: 1 + the number of rows{kind} with better values in the column {rank_by}; there are too many to test."
 _TRAININGS = (
     "A row of several trainings shows their mean, with a 95 % interval for the mean of all trainings of that recipe: "
     "Student's t, whose variance is that between trainings plus that over {resampled}. Such rows are compared by "
     "Welch's t-test, built in the same way; it pairs {resampled}, not seeds. Both take the numbers of trainings as "
-    "normally distributed, and are a little too careful rather than too bold. A row of which one of several trainings "
-    "was evaluated, such as (1 of 3), is about that network, and is neither ranked nor compared. A row that has one "
-    "training only is about that network, too, and is compared only with others of its kind."
+    "normally distributed. Chance in single {resampled} is counted in both parts of the variance, so both are too "
+    "careful where trainings of a recipe hardly differ. A row of which one of several trainings was evaluated, such as "
+    "(1 of 3), is about that network, and is neither ranked nor compared. A row that has one training only is about "
+    "that network, too, and is compared only with others of its kind."
 )
 
 
 def caption(board: Board, *, intervals: bool) -> str:
     """Say what the numbers are of, and what is bold. `intervals`: whether the table shows them from the start."""
-    over = resampled(board)
-    return _CAPTION.format(
-        values=values_of(board), samples=samples(board), resampled=over, seed=board.spec.seed, alpha=ALPHA,
-        intervals=_SHOWN.format(resampled=over) if intervals else _ON_DEMAND,
-        tests="McNemar exact, sign flips or bootstrap, " if intervals else "",
+    over, (one, several) = resampled(board), _kinds(board)
+    shown = f"with 95 % intervals ({_OF_TRAININGS if several else ''}{_SHOWN})".format(resampled=over)
+    text = _CAPTION.format(
+        values=values_of(board), samples=samples(board), seed=board.spec.seed,
+        intervals=shown if intervals else _ON_DEMAND,
     )  # fmt: skip
+    if not _compares(board):
+        return text
+    tests = "; ".join([_TESTS] * one + [_WELCH] * several) + ", " if intervals else ""
+    bold = _BOLD.format(kind=_KIND if one and several else "", resampled=over, alpha=ALPHA, tests=tests)
+    return f"{text} {bold}"
 
 
 def ranking(board: Board) -> str:
-    """Say what a rank is."""
-    return _RANKING.format(rank_by=quoted(board.spec.rank_by), alpha=ALPHA)
+    """Say what a rank is; empty where no two rows are compared."""
+    if not _compares(board):
+        return ""
+    text = _BY_VALUE if board.ranking.by_value else _RANKING
+    return text.format(kind=_KIND if all(_kinds(board)) else "", rank_by=quoted(board.spec.rank_by))
+
+
+def _kinds(board: Board) -> tuple[bool, bool]:
+    """Whether the board has rows of one training, and of several."""
+    planned = {board.planned(row.title) > 1 for row in board.spec.rows}
+    return False in planned, True in planned
+
+
+def _compares(board: Board) -> bool:
+    """Whether any two rows are compared."""
+    return any(len(group) > 1 for groups in board.compared.values() for group in groups)
 
 
 def trainings(board: Board) -> str:
     """Say how rows of several trainings are shown and compared; empty where there are none."""
-    several = any(len(row.models) > 1 for row in board.spec.rows)
-    return _TRAININGS.format(resampled=resampled(board)) if several else ""
+    return _TRAININGS.format(resampled=resampled(board)) if _kinds(board)[1] else ""
 
 
 def without(board: Board) -> str:
-    """Name the rows that the table leaves out, since nothing of them was run; empty where there are none."""
+    """Name the rows that the table leaves out, since they have no number; empty where there are none."""
     titles = [quoted(title) for title in without_numbers(board)]
-    return f"Not in the table, since nothing of them was run: {_listed(titles)}." if titles else ""
+    return f"Not in the table, since no column has a number of them: {_listed(titles)}." if titles else ""
 
 
 def values_of(board: Board) -> str:

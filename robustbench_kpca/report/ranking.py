@@ -1,6 +1,7 @@
 """Ranks with ties: rows share a rank where a paired test on the same samples does not tell them apart."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,36 +20,52 @@ MOST_TESTS = 1_000
 """Tests that are made one by one; beyond them ranks are by value alone, but for scores of 0 and 1."""
 
 
-def ranks(board: "Board") -> dict[str, int | None]:
+@dataclass(frozen=True)
+class Ranking:
+    """The ranks of a board, by row title, and whether they are by value alone, since there were too many tests."""
+
+    ranks: dict[str, int | None]
+    by_value: bool
+
+
+def ranking(board: "Board") -> Ranking:
     """Return the rank of every row: 1 + the number of rows that are clearly better in the ranked column.
 
-    None for a row without a number, and for one training out of several, which is compared with none.
+    Only rows that are compared with one another are counted, so rows of several trainings and rows of one have ranks of
+    their own. None for a row without a number, and for one training out of several, which is compared with none.
 
-    Clearly better is what `Board.told_apart` says, here for all pairs. Where they would be more than `MOST_TESTS` and
-    cannot be tested at once, a rank is 1 + the number of rows with better values.
+    Clearly better is what `Board.told_apart` says, here for all pairs. Where they are more than `MOST_TESTS` and cannot
+    be tested at once, a rank is 1 + the number of rows with better values.
     """
     column = next(column for column in board.spec.column if column.title == board.spec.rank_by)
-    compared = (title for title in board.ranked() if not board.is_alone(title, column))
-    found = {title: one.value for title in compared if (one := board.estimate(title, column))}
-    order, values = list(found), np.array(list(found.values()))
-    p_values = _at_once(board, column, order)
-    if p_values is None and len(order) * (len(order) - 1) // 2 <= MOST_TESTS:
-        p_values = _one_by_one(board, column, order)
     ranked: dict[str, int | None] = dict.fromkeys(board.ranked())
-    for place, title in enumerate(order):
-        ahead = int(np.flatnonzero(values[: place + 1] == values[place])[0])  # rows with better values
-        if p_values is not None:
-            ahead = int((p_values[:ahead, place] < board.level(title, column)).sum())
-        ranked[title] = 1 + ahead
-    return ranked
+    by_value = False
+    for group in board.compared[column.title]:
+        order = [title for title in ranked if title in group]
+        values = np.array([group[title] for title in order])
+        p_values = _p_values(board, column, order)
+        by_value |= p_values is None
+        for place, title in enumerate(order):
+            ahead = int(np.flatnonzero(values[: place + 1] == values[place])[0])  # rows with better values
+            if p_values is not None:
+                ahead = int((p_values[:ahead, place] < board.level(title, column)).sum())
+            ranked[title] = 1 + ahead
+    return Ranking(ranked, by_value)
+
+
+def _p_values(board: "Board", column: "Column", order: Sequence[str]) -> Values | None:
+    """Return the p-values of all pairs of rows, in this order; None where there are too many to test."""
+    at_once = _at_once(board, column, order)
+    if at_once is not None or len(order) * (len(order) - 1) // 2 > MOST_TESTS:
+        return at_once
+    return _one_by_one(board, column, order)
 
 
 def _at_once(board: "Board", column: "Column", order: Sequence[str]) -> Values | None:
-    """Return McNemar's p-values of all pairs; None where rows are not single models with scores of 0 and 1."""
+    """Return McNemar's p-values of all pairs; None where rows are not of one training with scores of 0 and 1."""
     metric = board.metrics[column.title]
     cells = [board.trainings(title, column) for title in order]
-    single = all(len(row.models) == 1 for row in board.ranked_rows() if row.title in order)
-    if not isinstance(metric, Mean) or not single or any(len(cell) != 1 for cell in cells):
+    if not isinstance(metric, Mean) or any(len(cell) != 1 for cell in cells):
         return None
     ids: NDArray[np.object_] | None = None
     table = []

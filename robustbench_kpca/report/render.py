@@ -34,10 +34,8 @@ def markdown(board: Board) -> str:
         *(line for text in answers(board) for line in (f"**{prose(text)}**", "")),
         _table(frame(board), ["Model"]),
     ]
-    lines += ["", prose(text)] if (text := without(board)) else []
-    lines += ["", prose(caption(board, intervals=True)), "", prose(ranking(board))]
-    lines += ["", prose(text)] if (text := trainings(board)) else []
-    lines += ["", prose(power)] if (power := power_of(board)) else []
+    notes = (without(board), caption(board, intervals=True), ranking(board), trainings(board), power_of(board))
+    lines += [line for text in notes if text for line in ("", prose(text))]
     if missing:
         lines += ["", f"{missing} of {len(board.runs)} runs are missing: `{board.missing}`."]
         lines[-1] += f" {board.left_out}".rstrip()

@@ -84,7 +84,7 @@ def _cell(board: Board, row: Row, column: Column) -> dict[str, Any]:
         "n": estimate.n,
         "part": part,
         "flags": [flag for records in trainings for record in records for flag in record.flags],
-        "best": board.clear_winner(column) == row.title,
+        "best": row.title in board.winners[column.title],
         **({"trainings": single} if len(row.models) > 1 else {}),
     }
 

@@ -1,6 +1,7 @@
 """The two sentences under a board's title, on records whose answers are known."""
 
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +15,7 @@ from robustbench_kpca.report.answers import answer
 from robustbench_kpca.report.board import Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
 from robustbench_kpca.report.difference import difference_between
+from robustbench_kpca.report.notes import caption, ranking
 from robustbench_kpca.report.power import detectable, power_of
 
 N = 400
@@ -23,7 +25,7 @@ COLUMN = Column(title="PGD", protocol="pgd20-linf-1_255", metric="robust_accurac
 
 def audit(*flags, level="full"):
     checks = [SimpleNamespace(name=name) for name in flags]
-    return SimpleNamespace(flags=checks, checks=checks, plan=SimpleNamespace(level=level))
+    return SimpleNamespace(flags=checks, checks=checks, plan=SimpleNamespace(level=level, images=64, eps=8 / 255))
 
 
 def record(right, found):
@@ -35,6 +37,7 @@ def record(right, found):
     return SimpleNamespace(
         kind="attack", audit=found, outcomes=outcomes, metrics={metric.name: metric.estimate(outcomes)},
         outcomes_file=SimpleNamespace(sha256=outcomes.digest()),
+        spec=SimpleNamespace(data=SimpleNamespace(name="d", task="classification", n=N)),
     )  # fmt: skip
 
 
@@ -65,8 +68,9 @@ def test_it_helps_and_identity_does_not():
     assert "% (3 trainings) and “Plain” 3" in first
     assert "% (3 trainings), a difference of +" in first
     assert first.endswith(", Holm-adjusted): it helps.")
-    assert "clearly worse than “RPC”" in second
-    assert second.endswith("no audit of “RPC” raises a flag that its gradients hide anything.")
+    assert "“RPC” differs from it by +" in second
+    assert "so it is clearly better (p = " in second
+    assert second.endswith("no audit of “RPC” (64 images at 8/255) raises a flag that its gradients hide anything.")
 
 
 def test_the_difference_has_the_interval_that_belongs_to_its_test():
@@ -94,14 +98,14 @@ def test_it_harms_and_identity_does_better():
     first, second = answer(board({"Plain": 0.6, "RPC": 0.3, "Identity": 0.6}), ASKED)
     assert first.endswith(": it harms.")
     assert "a difference of -" in first
-    assert "clearly better than “RPC”" in second
+    assert "so it is clearly worse (p = " in second
 
 
 def test_small_differences_cannot_be_told_and_the_page_says_which_could():
     made = board({"Plain": 0.40, "RPC": 0.41, "Identity": 0.41}, spread=0.04)
     first, second = answer(made, ASKED)
     assert "whether it helps cannot be told with these trainings (p = " in first
-    assert "whether it does the same cannot be told with these trainings" in second
+    assert "whether they truly differ cannot be told with these trainings" in second
     least = detectable(made, COLUMN)
     assert (least.trainings, least.samples) == (3, N)
     assert 0.05 < least.difference < 0.3
@@ -124,7 +128,10 @@ def test_one_training_tells_nothing_however_large_the_difference():
             {"flags": ("gradients", "scale")},
             "audits of “RPC” raise flags (gradients, scale), so its gradients may",
         ),
-        ({"level": "quick"}, "no quick audit of “RPC” raises a flag that its gradients hide anything."),
+        (
+            {"level": "quick"},
+            "no quick audit of “RPC” (64 images at 8/255) raises a flag that its gradients hide anything.",
+        ),
         ({"audited": False}, "“RPC” was not audited throughout, so whether its gradients hide anything is not known"),
     ],
 )
@@ -139,7 +146,7 @@ def test_rows_of_several_trainings_share_a_rank_where_their_spread_does_not_tell
     mixed = [run for run in clear.runs if run.model not in ("RPC-s1", "RPC-s2")]
     alone = Board("b", clear.spec, tuple(mixed), "", "")
     assert alone.ranks == {"RPC": None, "Plain": 1, "Identity": 1}, "one training out of three is compared with none"
-    assert alone.winners == {"PGD": None}
+    assert alone.winners == {"PGD": []}
     assert difference_between(alone, "RPC", "Plain", COLUMN) is None
 
 
@@ -152,11 +159,46 @@ def test_ranks_and_bold_hold_p_values_against_the_number_of_other_rows():
     assert made.paired(second, third, COLUMN).p_value == pytest.approx(2 * 0.5**4)
     assert made.level(first, COLUMN) == pytest.approx(0.05 / 2)
     assert made.ranks == {first: 1, second: 1, third: 2}
-    assert made.winners == {"PGD": None}, "the first is not told apart from the second"
+    assert made.winners == {"PGD": []}, "the first is not told apart from the second"
     without = Board("b", made.spec, tuple(run for run in made.runs if run.model != "Identity-s0"), "", "")
     assert without.level(first, COLUMN) == 0.05, "a row without a number is no rival"
     assert without.ranks == {first: 1, second: 2, third: None}
-    assert without.winners == {"PGD": first}
+    assert without.winners == {"PGD": [first]}
+
+
+def test_rows_of_several_trainings_and_of_one_are_ranked_and_bold_among_themselves():
+    """The singles are far worse than the others, and compared with none of them."""
+    several = board({"RPC": 0.60, "Plain": 0.40, "Identity": 0.40})
+    single = board({"RPC": 0.30, "Plain": 0.10, "Identity": 0.10}, seeds=1)
+    renamed = [replace(run, model=f"one {run.model}") for run in single.runs]
+    rows = tuple(Row(title=f"one {row.title}", models=(f"one {row.title}-s0",)) for row in single.spec.row)
+    spec = several.spec.model_copy(update={"row": several.spec.row + rows})
+    both = Board("b", spec, (*several.runs, *renamed), "", "")
+    assert both.level("RPC", COLUMN) == both.level("one RPC", COLUMN) == 0.05 / 2
+    assert both.winners == {"PGD": ["RPC", "one RPC"]}
+    assert {title: both.ranks[title] for title in ("RPC", "Plain", "one RPC", "one Plain")} == {
+        "RPC": 1, "Plain": 2, "one RPC": 1, "one Plain": 2
+    }  # fmt: skip
+    said = caption(both, intervals=True)
+    assert "every other row of its kind (of several trainings, or of one)" in said
+    assert "McNemar exact, sign flips or bootstrap; Welch's t-test over trainings, p below 0.05 divided" in said
+    assert "the number of rows of its kind" in ranking(both)
+    assert "McNemar" not in caption(several, intervals=True)
+    assert "Welch" not in caption(single, intervals=True)
+
+
+def test_a_board_of_one_row_compares_and_ranks_nothing():
+    one = board({"RPC": 0.6, "Plain": 0.4, "Identity": 0.4})
+    alone = Board("b", one.spec, tuple(run for run in one.runs if run.model.startswith("RPC")), "", "")
+    assert "Bold" not in caption(alone, intervals=True)
+    assert ranking(alone) == ""
+
+
+def test_ranks_say_that_they_are_by_value_where_too_many_rows_were_to_be_tested(monkeypatch):
+    monkeypatch.setattr("robustbench_kpca.report.ranking.MOST_TESTS", 2)
+    made = board({"Plain": 0.40, "RPC": 0.41, "Identity": 0.39}, spread=0.04)
+    assert made.ranks == {"RPC": 1, "Plain": 2, "Identity": 3}
+    assert "there are too many to test" in ranking(made)
 
 
 def test_ranks_never_say_more_than_the_sentence():
@@ -183,7 +225,7 @@ def test_one_training_out_of_several_is_compared_with_no_other():
     first, second = answer(firsts, ASKED)
     assert first.count("% (1 of 3 trainings)") == 2
     assert "cannot be told with these trainings, since one training has no spread" in first
-    assert "(1 of 3 trainings), and whether it does the same cannot be told" in second
+    assert "(1 of 3 trainings); “RPC” differs from it by +" in second
     several = [run for run in whole.runs if run.model in ("RPC-s0", "RPC-s1", "Plain-s0")]
     first, _ = answer(Board("b", whole.spec, tuple(several), "", ""), ASKED)
     assert re.search(r"“RPC” has .* % \(2 of 3 trainings\) and “Plain” .* % \(1 of 3 trainings\), a diff", first)
@@ -214,7 +256,7 @@ def test_rows_without_records():
     only = [run for run in made.runs if run.model.startswith("Plain")]
     first, second = answer(Board("b", made.spec, tuple(only), "", ""), ASKED)
     assert first == "Whether “RPC” helps is not known: “RPC” has no number in “PGD”."
-    wanted = "“Identity”, its twin without the method, is not compared with it: “Identity” and “RPC” have no number in "
+    wanted = "“Identity”, the control, is not compared with it: “Identity” and “RPC” have no number in "
     assert second.startswith(f"{wanted}“PGD”; “RPC” was not audited")
 
 

@@ -73,7 +73,7 @@ def test_rows_are_ranked_and_bold_needs_a_paired_test(board):
 
 def test_a_row_of_which_nothing_was_run_is_named_below_the_table(board):
     assert without_numbers(board) == ["nobody"]
-    said = "Not in the table, since nothing of them was run: “nobody”."
+    said = "Not in the table, since no column has a number of them: “nobody”."
     assert said in markdown(board)
     assert said in html(board)
     assert '"nobody"' in json_text(board), "for programs, with empty cells"
@@ -362,7 +362,7 @@ def test_one_training_is_not_compared_with_several(tmp_path, records):
     (tmp_path / "board.toml").write_text(text)
     board = load_board(str(tmp_path), find_records(records))
     column = board.spec.column[1]
-    assert board.clear_winner(column) is None, "one of two trainings is there: its spread is not known"
+    assert board.winners[column.title] == [], "one of two trainings is there: its spread is not known"
     assert board.ranks == {"vit_digits_adv": 1, "both": None}, "one of two is compared with none, and has no rank"
     copies = shutil.copytree(records, tmp_path / "copies")
     for path in find_records(copies):
@@ -372,7 +372,7 @@ def test_one_training_is_not_compared_with_several(tmp_path, records):
             record.model_copy(update={"spec": record.spec.model_copy(update={"model": model})}).save(copies)
     board = load_board(str(tmp_path), find_records(copies))
     assert board.paired("vit_digits_adv", "both", column) is None
-    assert board.clear_winner(column) is None
+    assert board.winners[column.title] == []
 
 
 def test_a_column_can_have_samples_of_its_own(tmp_path, records):

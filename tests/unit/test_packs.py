@@ -177,7 +177,7 @@ def test_a_pack_runs_end_to_end_and_again_keeps_everything(own, tmp_path, capsys
     shown = (out / "table-1" / "README.md").read_text()
     assert "24 `digits` images (test) in “Clean”, “Attacked” and “Attacked, corrected”; " in shown
     assert "vit_digits-epochs1-s1" in shown
-    assert "nothing of them was run: “Large”." in shown
+    assert "no column has a number of them: “Large”." in shown
     assert "`rbk reproduce own --scale embedded --item table-1`" in shown
     assert "`rbk reproduce own --scale embedded`" in index
     assert (out / "figure-1" / "index.html").read_text().count("<svg") == 1
