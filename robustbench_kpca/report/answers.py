@@ -44,26 +44,30 @@ class _Duel:
 
 
 def answers(board: "Board") -> list[str]:
-    """Return one paragraph of two sentences for each question of the board."""
-    return [" ".join(answer(board, question)) for question in board.spec.question]
+    """Return one paragraph of two sentences for each question of the board that it can answer."""
+    found = (answer(board, question) for question in board.spec.question)
+    return [" ".join(sentences) for sentences in found if sentences is not None]
 
 
-def answer(board: "Board", question: "Question") -> tuple[str, str]:
+def answer(board: "Board", question: "Question") -> tuple[str, str] | None:
     """Answer a question in two sentences: whether the subject helps, and whether its control does the same.
 
     Recipes are compared over trainings: by Welch's t-test with the error over samples (`records/trainings.py`),
-    Holm-adjusted over the two comparisons. One training has no spread, so with one nothing is told.
+    Holm-adjusted over the two comparisons. One training has no spread, so with one nothing is told. None where the
+    subject or the baseline has no number.
     """
     column = next(one for one in board.spec.column if one.title == question.column)
     metric = metric_for(column.metric)
     against, control = (
         _duel(board, question.subject, other, column) for other in (question.baseline, question.ablation)
     )
+    if against is None:
+        return None
     tested = [one.p_value for one in (against, control) if one is not None and one.p_value is not None]
     adjusted = dict(zip(tested, holm(tested), strict=True))
     return (
-        _helps(board, question, metric, against, adjusted),
-        f"{_control(board, question, metric, control, adjusted)}; {_audited(board, question.subject)}.",
+        _helps(question, metric, against, adjusted),
+        f"{_control(question, metric, control, adjusted)}; {_audited(board, question.subject)}.",
     )
 
 
@@ -92,13 +96,8 @@ def _counted(board: "Board", title: str, column: "Column") -> str:
     return f"{part} training{'s' if planned > 1 else ''}"
 
 
-def _helps(
-    board: "Board", question: "Question", metric: Metric, duel: _Duel | None, adjusted: dict[float, float]
-) -> str:
+def _helps(question: "Question", metric: Metric, duel: _Duel, adjusted: dict[float, float]) -> str:
     subject, baseline, column = (quoted(one) for one in (question.subject, question.baseline, question.column))
-    if duel is None:
-        without = _without(board, question, question.subject, question.baseline)
-        return f"Whether {subject} helps is not known: {without}."
     start = (
         f"In {column}, on {duel.samples:,} samples, {subject} has {metric.unit.text(duel.first)} "
         f"({duel.trainings[0]}) and {baseline} {metric.unit.text(duel.second)} ({duel.trainings[1]}), "
@@ -111,13 +110,10 @@ def _helps(
     return f"{start}: whether it helps {UNKNOWN}{_why(metric, duel, p)}."
 
 
-def _control(
-    board: "Board", question: "Question", metric: Metric, duel: _Duel | None, adjusted: dict[float, float]
-) -> str:
+def _control(question: "Question", metric: Metric, duel: _Duel | None, adjusted: dict[float, float]) -> str:
     control, subject = quoted(question.ablation), quoted(question.subject)
     if duel is None:
-        without = _without(board, question, question.ablation, question.subject)
-        return f"{control}, the control, is not compared with it: {without}"
+        return f"{control}, the control, has no number in {quoted(question.column)}"
     start = (
         f"{control}, the control, has {metric.unit.text(duel.second)} ({duel.trainings[1]}); {subject} differs from it "
         f"by {_difference(metric, duel)}"
@@ -127,13 +123,6 @@ def _control(
         better = metric.better(duel.first, duel.second)
         return f"{start}, so it is clearly {'better' if better else 'worse'} (p = {p:.2g}, Holm-adjusted)"
     return f"{start}: whether they truly differ {UNKNOWN}{_why(metric, duel, p)}"
-
-
-def _without(board: "Board", question: "Question", *titles: str) -> str:
-    """Say which of two rows has no number."""
-    column = next(one for one in board.spec.column if one.title == question.column)
-    found = [quoted(title) for title in titles if board.estimate(title, column) is None]
-    return f"{' and '.join(found)} {'have' if found[1:] else 'has'} no number in {quoted(question.column)}"
 
 
 def _clear(adjusted: float | None) -> bool:

@@ -46,8 +46,14 @@ def together(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 def better(gain: Estimate, by: float) -> Verdict:
-    """Judge "better by at least `by`"; without a margin, a gain of zero is not better."""
-    return judge(gain, by if by > 0 else math.nextafter(0.0, 1.0), None)
+    """Judge "better by at least `by`".
+
+    Without a margin, an interval that ends exactly at zero is undecided. A bootstrap ends there where one sample in few
+    was lost and none was won: the end is a sample that was not drawn, and no sign that one row is worse.
+    """
+    if by == 0 and 0.0 in (gain.low, gain.high):
+        return Verdict.undecided
+    return judge(gain, by, None)
 
 
 def claimed(evidence: Claimed, found: Diagnosis) -> tuple[Verdict, str]:

@@ -11,7 +11,7 @@ from scipy import stats
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.report.answers import answer
+from robustbench_kpca.report.answers import answer, answers
 from robustbench_kpca.report.board import Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
 from robustbench_kpca.report.difference import difference_between
@@ -253,11 +253,16 @@ def test_no_power_is_claimed_where_nothing_is_known_of_the_spread():
 
 def test_rows_without_records():
     made = board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3})
-    only = [run for run in made.runs if run.model.startswith("Plain")]
-    first, second = answer(Board("b", made.spec, tuple(only), "", ""), ASKED)
-    assert first == "Whether “RPC” helps is not known: “RPC” has no number in “PGD”."
-    wanted = "“Identity”, the control, is not compared with it: “Identity” and “RPC” have no number in "
-    assert second.startswith(f"{wanted}“PGD”; “RPC” was not audited")
+
+    def without(*rows):
+        return Board("b", made.spec, tuple(run for run in made.runs if run.model[:-3] not in rows), "", "")
+
+    assert answer(without("RPC"), ASKED) is None
+    assert answer(without("Plain"), ASKED) is None
+    assert answers(without("Plain")) == []
+    first, second = answer(without("Identity"), ASKED)
+    assert first.endswith(": it helps.")
+    assert second.startswith("“Identity”, the control, has no number in “PGD”; no audit of “RPC”")
 
 
 @pytest.mark.parametrize(("field", "value"), [("subject", "Nobody"), ("column", "Nothing")])

@@ -3,7 +3,9 @@
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca.cli.main import main
@@ -102,6 +104,8 @@ def interval(low, high, n=100):
         (0.0, 0.05, 0.0, "undecided"),
         (-0.02, 0.05, 0.0, "undecided"),
         (-0.05, -0.01, 0.0, "differs"),
+        (-0.05, 0.0, 0.0, "undecided"),
+        (-0.05, 0.0, 0.03, "differs"),
         (0.0, 0.0, 0.0, "undecided"),
         (0.01, 0.05, 0.03, "undecided"),
         (0.03, 0.05, 0.03, "agrees"),
@@ -110,6 +114,15 @@ def interval(low, high, n=100):
 )
 def test_better_by_a_margin(low, high, by, verdict):
     assert better(interval(low, high), by) is Verdict[verdict]
+
+
+def test_one_lost_sample_decides_nothing():
+    """A bootstrap of one loss and no win ends at zero, since some of its draws lack the loss."""
+    gains = np.zeros(64)
+    gains[0] = -50.0
+    ends = stats.bootstrap((gains,), np.mean, confidence_level=0.95, method="percentile", rng=0).confidence_interval
+    assert ends.high == 0.0 > ends.low
+    assert better(interval(ends.low, ends.high, n=64), 0.0) is Verdict.undecided
 
 
 def test_a_range_and_one_sample():
