@@ -19,7 +19,7 @@ HEADS = (
 UNKNOWN = "–"
 NOTE = (
     "Times of trainings are means over those that were timed. Their times are written beside their weights, in "
-    "NAME.spent.json; like weights, these files are not committed with the records, so some may be missing."
+    "NAME.spent.json; a training from before there were such files was not timed."
 )
 
 
