@@ -154,18 +154,15 @@ class Board:
             found[column.title] = list(groups.values())
         return found
 
-    def rivals(self, title: str, column: Column) -> list[str]:
-        """Return the rows that a row is compared with in a column: the others of its group in `compared`."""
-        groups = self.compared[column.title]
-        return [other for group in groups if title in group for other in group if other != title]
-
     def level(self, title: str, column: Column) -> float:
         """Return the p-value below which the numbers of a row and of another one differ beyond chance.
 
-        It is 0.05 divided by the number of `rivals` (Bonferroni). So the probability that any row equal to it is said
-        to differ is at most 0.05. Both rows of a pair have one level.
+        It is 0.05 divided by the number of rows that the row is compared with: the others of its group in `compared`
+        (Bonferroni). So the probability that any row equal to it is said to differ is at most 0.05. All rows of a group
+        have one level.
         """
-        return ALPHA / max(len(self.rivals(title, column)), 1)
+        size = next((len(group) for group in self.compared[column.title] if title in group), 1)
+        return ALPHA / max(size - 1, 1)
 
     def told_apart(self, title: str, other: str, column: Column) -> bool:
         """Whether the numbers of two rows in a column differ beyond chance, by a test on the same samples.

@@ -45,10 +45,11 @@ def ranking(board: "Board") -> Ranking:
         values = np.array([group[title] for title in order])
         p_values = _p_values(board, column, order)
         by_value |= p_values is None
+        level = board.level(order[0], column)
         for place, title in enumerate(order):
             ahead = int(np.flatnonzero(values[: place + 1] == values[place])[0])  # rows with better values
             if p_values is not None:
-                ahead = int((p_values[:ahead, place] < board.level(title, column)).sum())
+                ahead = int((p_values[:ahead, place] < level).sum())
             ranked[title] = 1 + ahead
     return Ranking(ranked, by_value)
 

@@ -50,14 +50,15 @@ def cells(board: Board) -> list[dict[str, Any]]:
 
 def shown(board: Board) -> list[dict[str, Any]]:
     """Return the rows of `cells` that have a number; all of them where none has one."""
-    rows = cells(board)
-    return [row for row in rows if any(cell["value"] is not None for cell in row["columns"])] or rows
+    left_out = without_numbers(board)
+    return [row for row in cells(board) if row["model"] not in left_out]
 
 
 def without_numbers(board: Board) -> list[str]:
     """Return the titles of the rows that `shown` leaves out."""
-    there = {row["model"] for row in shown(board)}
-    return [row.title for row in board.spec.rows if row.title not in there]
+    titles = [row.title for row in board.spec.rows]
+    empty = [title for title in titles if not any(board.estimate(title, column) for column in board.spec.column)]
+    return [] if empty == titles else empty
 
 
 def _cell(board: Board, row: Row, column: Column) -> dict[str, Any]:
