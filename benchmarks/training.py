@@ -26,7 +26,8 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.strict import parse_assignments
-from robustbench_kpca.training.loop import Options, train
+from robustbench_kpca.training.loop import train
+from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import Recipe, load_recipe
 
 FIRST = 3  # steps that are not counted: caches are cold, and the first begins before the clock

@@ -82,7 +82,8 @@ def _train(run: "Run", out: Path, settings: dict[str, Any], loggers: "Loggers", 
     from robustbench_kpca.models.families import task_of
     from robustbench_kpca.tasks import task_named
     from robustbench_kpca.training.ledger import Epoch
-    from robustbench_kpca.training.loop import Options, train
+    from robustbench_kpca.training.loop import train
+    from robustbench_kpca.training.options import Options
 
     task, epochs = task_named(task_of(run.recipe.model)), run.recipe.epochs
     with _console.progress(quiet=quiet) as start:

@@ -26,7 +26,8 @@ from robustbench_kpca.reproduction.estimate import Estimator, epochs_done
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.steps import Diagnose, Evaluate, Follow, Planned, Train, most_valuable_first
 from robustbench_kpca.reproduction.tables import SEED
-from robustbench_kpca.training.loop import Options, train
+from robustbench_kpca.training.loop import train
+from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import load_recipe
 
 
@@ -89,6 +90,7 @@ def _beyond(unit: Sequence[Planned], left: float, estimator: Estimator) -> str:
     """
     if left <= 0:
         return "beyond the budget"
+    estimator.reread()
     wanted = sum(estimator.seconds(one.step) or 0.0 for one in unit if not isinstance(one.step, Train))
     return f"beyond the budget: about {spell(wanted)}" if wanted > left else ""
 
@@ -141,7 +143,7 @@ def _units(planned: Sequence[Planned], *, one_by_one: bool) -> list[list[Planned
             key = (
                 one.step.model.order,
                 one.step.evaluation.samples,
-                one.step.evaluation.eps,
+                *one.step.evaluation.overrides.items(),
                 (one.step.model.name, one.turn) if one_by_one else "",
             )
         units.setdefault(key, []).append(one)

@@ -1,71 +1,24 @@
 """The training loop: on any device and number of processes that accelerate supports; resumable after every epoch."""
 
-import itertools
-import math
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object
-from timm.optim import create_optimizer_v2
-from timm.utils import ModelEmaV3
-from torch import Tensor, nn
 
-from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.files import require_writable
 from robustbench_kpca.lock import locked
-from robustbench_kpca.models.build import create_model
-from robustbench_kpca.progress import Progress
-from robustbench_kpca.training.adversarial import attack_of
-from robustbench_kpca.training.generators import epoch_seed, own_generators, seed_generators
-from robustbench_kpca.training.ledger import Epoch, Ledger
-from robustbench_kpca.training.machine import Machine, difference, own_threads, this_machine
-from robustbench_kpca.training.objective import Objective
-from robustbench_kpca.training.overfitting import attacked_scores, overfitting
+from robustbench_kpca.training.generators import own_generators
+from robustbench_kpca.training.ledger import Ledger
+from robustbench_kpca.training.machine import own_threads
+from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import Recipe
-from robustbench_kpca.training.schedule import schedule
-from robustbench_kpca.training.scoring import held_out_scores, zeros
-from robustbench_kpca.training.source import Batch
+from robustbench_kpca.training.run import Run
 from robustbench_kpca.training.spent import timed
-from robustbench_kpca.training.start import start
-from robustbench_kpca.training.tables import source_of
-from robustbench_kpca.types import IGNORE
 
 
-@dataclass(frozen=True)
-class Options:
-    """Options of a run that do not change its numbers.
-
-    Attributes:
-        resume: continue after the last finished epoch, if there is one.
-        fresh: start again, whatever is there under this name.
-        data: folder of image files or scenes, for recipes that read them.
-        keep_every: keep the weights of every so many epochs, as `<name>.epoch-010.safetensors`; 0 keeps the last only.
-        stop_at: moment of `time.monotonic` after which no further epoch is begun; one more is, where it has passed.
-        revision: of the code, for the provenance.
-        on_epoch: called after every epoch.
-        on_step: called after every step with the numbers of images that are done, and of all images of the run.
-        on_note: called with remarks: what was adapted of initial weights, and that the machine is another.
-
-    """
-
-    resume: bool = False
-    fresh: bool = False
-    data: Path | None = None
-    keep_every: int = 0
-    stop_at: float | None = None
-    revision: str | None = None
-    on_epoch: Callable[[Epoch], None] | None = None
-    on_step: Progress | None = None
-    on_note: Callable[[str], None] | None = None
-
-
-def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options = Options()) -> Path:
+def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options = Options()) -> Path:  # noqa: B008
     """Train a model; return the path of its weights, which are not there yet if `options.stop_at` ended the run.
 
     Files in `folder`: `<name>.safetensors` (weights and provenance), `<name>.csv` (curves), `<name>.spent.json` (time)
@@ -103,7 +56,7 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
         replaced = ledger.replaced() if options.fresh else []
         if ledger.finished(resume=options.resume, fresh=options.fresh):
             return ledger.weights_path()
-        run = _Run(name, recipe, ledger, options, accelerator)
+        run = Run(name, recipe, ledger, options, accelerator)
         run.restore()
         run.begin(replaced)
         while len(run.ledger.history) < recipe.epochs:
@@ -131,234 +84,3 @@ def require_free(folder: Path, runs: Mapping[str, str], *, resume: bool) -> None
     """
     for name, text in runs.items():
         Ledger(name, text, folder, revision=None, keep_every=0).check(resume=resume)
-
-
-class _Run:
-    """The mutable state of one training run."""
-
-    def __init__(self, name: str, recipe: Recipe, ledger: Ledger, options: Options, accelerator: Accelerator) -> None:
-        self.name, self.recipe, self.ledger, self.options = name, recipe, ledger, options
-        self.accelerator = accelerator
-        seed_generators(recipe.seed)
-        self.plain = create_model(recipe.model, **recipe.model_options)
-        self.start = start(self.plain, recipe)
-        self.source = source_of(recipe, options.data, self.accelerator)
-        self.training = self.source.training
-        self.classes = self._require_fit()
-        optimizer = self._optimizer()
-        self.scheduler = schedule(recipe, optimizer, math.ceil(self.source.length / recipe.batch_size))
-        self.model, self.optimizer = self.accelerator.prepare(self.plain, optimizer)
-        if recipe.adversarial is not None and recipe.adversarial.stronger is not None:
-            attack_of(recipe.adversarial.stronger)  # a mistake in it is found now, not after an epoch
-        self.objective = Objective(recipe, self.plain, self.training, self.classes)
-        self.ema = ModelEmaV3(self.plain, decay=recipe.ema_decay) if recipe.ema_decay is not None else None
-
-    def _require_fit(self) -> int:
-        """Refuse a model that does not fit the data; return its number of classes.
-
-        Raises:
-            BadInputError: it does not take these images, its logits have the wrong shape, or it has too few classes.
-
-        """
-        image, largest = self.source.sample()
-        shown = self.source.task.compute.presentation(self.plain, attacked=False)
-        try:
-            with torch.no_grad():
-                logits = shown.show(self.plain, image.cpu())
-        except (RuntimeError, AssertionError) as error:
-            raise BadInputError(
-                f"model '{self.recipe.model}' fails on images of '{self.recipe.data}' ({error})"
-            ) from None
-        shown.require(logits, image)
-        classes = int(logits.shape[1])
-        if classes <= largest:
-            raise BadInputError(
-                f"a model of {classes} classes",
-                expected=f"at least {largest + 1}",
-                fix="set num_classes or vocab_size in model_options",
-            )
-        return classes
-
-    def _optimizer(self) -> Any:
-        recipe = self.recipe
-        try:
-            return create_optimizer_v2(self.plain, opt=recipe.optimizer, lr=recipe.lr, weight_decay=recipe.weight_decay)
-        except (ValueError, AssertionError, KeyError, TypeError, RuntimeError) as error:
-            raise BadInputError(f"optimizer '{recipe.optimizer}' cannot be made ({error})") from None
-
-    def epoch(self) -> Epoch:
-        """Train on all images once; return the numbers of the epoch."""
-        number = len(self.ledger.history)
-        seed_generators(epoch_seed(self.recipe.seed, number, self.accelerator))
-        self.scheduler.step(number)
-        self.model.train()
-        sums = zeros(self.accelerator, 4)
-        steps = math.ceil(self.source.length / self.recipe.batch_size)
-        for step, batch in enumerate(self.source.epoch(number)):
-            self.scheduler.step_update(number * steps + step)
-            losses, logits = self._step(batch, number)
-            hits, labels = (logits.argmax(1) == batch.y).sum(), (batch.y != IGNORE).sum()
-            sums += torch.stack([losses.sum(), torch.full_like(hits, len(batch.y)), hits, labels]).to(sums)
-            if self.options.on_step is not None:
-                done = int(sums[1]) * self.accelerator.num_processes
-                self.options.on_step(
-                    number * self.source.length + done, self.recipe.epochs * self.source.length,
-                    stage=f"epoch {number + 1}/{self.recipe.epochs}",
-                )  # fmt: skip
-        self.model.eval()
-        total, count, right, labelled = self.accelerator.reduce(sums).tolist()
-        if not count:
-            raise BadInputError("an epoch without one whole batch", fix="lower batch_size, or give more images")
-        self._gather(number)
-        scores = {f"val_{name}": value for name, value in self.score(self.plain, "val").items()}
-        if (adversarial := self.recipe.adversarial) is not None:
-            scores |= attacked_scores(self.plain, self.source, self.classes, adversarial)
-            if found := overfitting(scores, adversarial, next(iter(self.source.task.scores))):
-                self._note(f"'{self.name}' shows catastrophic overfitting in epoch {number + 1}: {found}")
-                self.ledger.provenance.setdefault("catastrophic_overfitting", f"epoch {number + 1}: {found}")
-        if self.ema is not None:
-            scores |= {f"ema_val_{name}": value for name, value in self.score(self.ema.module, "val").items()}
-        done_epoch = Epoch(
-            epoch=number,
-            lr=self.optimizer.param_groups[0]["lr"],
-            loss=total / count,
-            train_accuracy=right / max(labelled, 1),
-            scores=scores,
-            unreadable=len(self.source.unreadable),
-        )
-        self.ledger.history.append(done_epoch)
-        return done_epoch
-
-    def _step(self, batch: Batch, number: int) -> tuple[Tensor, Tensor]:
-        """Take one step of the optimiser; the loss is the mean over the labels of the global batch that count.
-
-        It does not depend on the number of processes that share the batch.
-        """
-        half = self.recipe.precision == "bf16"
-        with torch.autocast(self.accelerator.device.type, torch.bfloat16, enabled=half):
-            losses, logits = self.objective(self.model, batch, number)
-        loss = losses.sum() * (self.accelerator.num_processes / batch.count)
-        if not math.isfinite(loss.item()):
-            raise self._diverged(number, f"loss {loss.item()}")
-        self.optimizer.zero_grad()
-        self.accelerator.backward(loss)
-        if self.recipe.clip_grad is not None:
-            self.accelerator.clip_grad_norm_(self.model.parameters(), self.recipe.clip_grad)
-        self.optimizer.step()
-        if self.ema is not None:
-            self.ema.update(self.plain)
-        return losses.detach(), logits.detach()
-
-    def _gather(self, number: int) -> None:
-        """Make unreadable files and batch statistics the same in all processes; refuse weights that are not finite.
-
-        Raises:
-            EvaluationError: some weights are NaN or infinite.
-
-        """
-        self.source.unreadable = set(gather_object(sorted(self.source.unreadable)))
-        averages = [self.ema.module] if self.ema is not None else []
-        for model in (self.plain, *averages):
-            if self.accelerator.num_processes > 1:
-                for buffer in model.buffers():
-                    torch.distributed.broadcast(buffer, 0)
-            if not all(bool(torch.isfinite(value).all()) for value in model.state_dict().values()):
-                raise self._diverged(number, "the weights are no longer finite")
-
-    def _diverged(self, number: int, how: str) -> EvaluationError:
-        return EvaluationError(
-            f"training '{self.name}' diverged in epoch {number} ({how})",
-            fix=f"lower lr; the last good epoch, if there is one, is in {self.ledger.resume_path}",
-        )
-
-    def score(self, model: nn.Module, part: str) -> dict[str, float]:
-        """Return what `held_out_scores` does."""
-        return held_out_scores(model, self.source, part, self.classes)
-
-    def restore(self) -> None:
-        """Continue after the last finished epoch, if `resume` is set and there is one.
-
-        Raises:
-            BadInputError: it began with the weights of another checkpoint.
-
-        """
-        content = self.ledger.restore(self.accelerator.device) if self.options.resume else None
-        if content is not None:
-            if any(self.ledger.provenance.get(name) != value for name, value in self.start.origin.items()):
-                raise BadInputError(
-                    f"{self.ledger.resume_path} began with other weights than its checkpoint has now",
-                    fix="put the old checkpoint back, or add --fresh",
-                )
-            self.plain.load_state_dict(content["model"])
-            self.optimizer.load_state_dict(content["optimizer"])
-            self.source.unreadable = set(content["unreadable"])
-            if self.ema is not None:
-                self.ema.module.load_state_dict(content["ema"])
-
-    def begin(self, replaced: list[Machine]) -> None:
-        """Note the machine and the initial weights; remark on what was adapted and on what is another than before.
-
-        Args:
-            replaced: the machines of the finished run that this one replaces.
-
-        """
-        machine, ledger = this_machine(self.accelerator), self.ledger
-        last, what = (ledger.machines[-1:], "began") if ledger.machines else (replaced[-1:], "was trained before")
-        if last and (changed := difference(last[0], machine)):
-            self._note(f"'{self.name}' {what} on another machine ({changed}): the last bits of its numbers will differ")
-        if last != [machine] or not ledger.machines:
-            ledger.machines.append(machine)
-        if not ledger.history:
-            ledger.provenance = self.start.header() | {"recipe_sha256": self.recipe.digest(self.start.origin)}
-            for note in self.start.notes:
-                self._note(note)
-
-    def _note(self, text: str) -> None:
-        if self.options.on_note is not None:
-            self.options.on_note(text)
-
-    def save(self) -> None:
-        """Write the files of an epoch: the state to resume from, the curves, and perhaps the weights."""
-        if self.accelerator.is_main_process:
-            ema = self.ema.module.state_dict() if self.ema is not None else None
-            states = {"model": self.plain.state_dict(), "optimizer": self.optimizer.state_dict(), "ema": ema}
-            self.ledger.save(states, self.plain, self.source.unreadable)
-        self.accelerator.wait_for_everyone()
-
-    def late(self) -> bool:
-        """Tell whether `stop_at` has passed in any process: all of them stop after the same epoch."""
-        stop_at = self.options.stop_at
-        return stop_at is not None and any(gather_object([time.monotonic() >= stop_at]))
-
-    def finish(self) -> Path:
-        """Write the weights with their provenance; return their path."""
-        models = {"": self.plain} | ({".ema": self.ema.module} if self.ema is not None else {})
-        images = self._held_out_images()
-        for suffix, model in models.items():
-            if self.recipe.storage == "fp16":
-                _round_to_half(model)
-            found: dict[str, str] = {}
-            for part in ("val", "test"):
-                found |= {f"{part}_{name}": f"{value:.4f}" for name, value in self.score(model, part).items()}
-            if self.accelerator.is_main_process:
-                half = self.recipe.storage == "fp16"
-                self.ledger.write_weights(suffix, model, self.recipe.seed, found, images, half=half)
-        if self.accelerator.is_main_process:
-            self.ledger.close()
-        self.accelerator.wait_for_everyone()
-        return self.ledger.weights_path()
-
-    def _held_out_images(self) -> Tensor:
-        """Return at most two batches of `test`, or of `val` where there is no test part."""
-        for part in ("test", "val"):
-            batches = [x for x, _ in itertools.islice(self.source.held_out(part), 2)]
-            if batches:
-                return torch.cat([x for x in batches if x.shape[1:] == batches[0].shape[1:]])
-        raise BadInputError("no held-out images", expected="data with a validation part")
-
-
-@torch.no_grad()
-def _round_to_half(model: nn.Module) -> None:
-    for value in model.state_dict().values():
-        if value.is_floating_point():
-            value.copy_(value.half())

@@ -181,7 +181,9 @@ class Recipe(BaseModel):
     storage: Literal["fp32", "fp16"] = "fp32"
     """Precision of the finished weights; they are rounded before they are evaluated and written."""
     init: Literal["timm", "torch"] = "timm"
-    """Initialisation of linear layers: truncated normal as in timm, or torch's default, as in the released RPC code."""
+    """Initialisation of linear layers: truncated normal as in timm, or torch's default, as in the released RPC code.
+
+    Layers that only Primal and KEP-SVGP attention have begin as torch's default in both cases."""
     penalties: dict[str, NotNegative] = {}
     """Weight of each loss that an attention adds: `ksvd` of Primal attention, `ksvd` and `kl` of KEP-SVGP."""
     encoder_checkpoint: str | None = None

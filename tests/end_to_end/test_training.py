@@ -11,7 +11,8 @@ from stand_ins import few_digits
 from robustbench_kpca import evaluate, load_model
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.models.bundle import read_header
-from robustbench_kpca.training.loop import Options, train
+from robustbench_kpca.training.loop import train
+from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import Mixup, load_recipe
 from robustbench_kpca.training.source import shift
 

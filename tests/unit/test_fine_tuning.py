@@ -11,7 +11,8 @@ from robustbench_kpca import create_model, load_data, load_model
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.checkpoint import save_checkpoint, state_sha256
-from robustbench_kpca.training.loop import Options, train
+from robustbench_kpca.training.loop import train
+from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.training.start import start
 

@@ -23,8 +23,9 @@ from robustbench_kpca.tasks.segmentation.counts import pixel_counts
 from robustbench_kpca.training import scene_files
 from robustbench_kpca.training.augmentation import BRIGHTNESS, Window, crop, distort, resize
 from robustbench_kpca.training.generators import own_generators
-from robustbench_kpca.training.loop import Options, train
+from robustbench_kpca.training.loop import train
 from robustbench_kpca.training.objective import Objective
+from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import Recipe, SceneWindows, load_recipe
 from robustbench_kpca.training.scene_files import SceneSource, tiles
 from robustbench_kpca.training.schedule import schedule

@@ -18,7 +18,8 @@ from robustbench_kpca.reproduction.steps import Train
 from robustbench_kpca.training import ledger as ledger_room
 from robustbench_kpca.training import spent as spent_room
 from robustbench_kpca.training.ledger import resume_file
-from robustbench_kpca.training.loop import Options, train
+from robustbench_kpca.training.loop import train
+from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.training.spent import Spent, read_spent, spent_file, timed
 
@@ -57,7 +58,7 @@ def test_epochs_count_as_done_only_if_the_training_can_go_on_after_them(tmp_path
     if state:
         (resume_file(weights) if state == "resume" else weights).touch()
     assert epochs_done(weights) == (rows if state else 0)
-    roles = SimpleNamespace(weights=lambda training: weights, seconds_per_epoch=lambda *asked: 10.0)
+    roles = SimpleNamespace(weights=lambda training: weights, seconds_per_epoch=lambda *asked: 10.0, records=list)
     training = SimpleNamespace(recipe="vit_digits", settings={"epochs": 3})
     step = Train(SimpleNamespace(), training)
     assert Estimator(roles, "cpu").seconds(step) == 10.0 * left
