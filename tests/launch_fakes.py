@@ -71,7 +71,7 @@ class Fakes:
         return [call.split("\0")[:-1] for call in found]
 
     def of(self, name):
-        return [call[1:] for call in self.calls() if call[0] == name]
+        return [call[1:] for call in self.calls() if call[:1] == [name]]  # one that is being written has no words yet
 
     def requeued(self):
         return [call for call in self.of("scontrol") if call[0] == "requeue"]

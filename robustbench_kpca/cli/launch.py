@@ -94,13 +94,29 @@ def kubernetes(
 
 
 def _understood(words: tuple[str, ...]) -> None:
-    """Refuse options that the command does not have, now and not after hours in a queue."""
+    """Refuse options, protocols and recipes that there are not, now and not after hours in a queue.
+
+    Files, models and data may be on the cluster only, so they are not looked for.
+    """
     from robustbench_kpca.cli import evaluate, train
+    from robustbench_kpca.cli._evaluating import split_settings
+    from robustbench_kpca.protocols.loading import load_scenario
+    from robustbench_kpca.strict import parse_assignments
+    from robustbench_kpca.training.recipe import load_recipe
 
     known: dict[str, Callable[..., Any]] = {"eval": evaluate.evaluate, "train": train.train}
     single = typer.Typer(add_completion=False)
     single.command(context_settings={"help_option_names": []})(known[words[0]])
-    typer.main.get_command(single).make_context(f"rbk {words[0]}", list(words[1:]))
+    asked = typer.main.get_command(single).make_context(f"rbk {words[0]}", list(words[1:])).params
+    settings = parse_assignments(asked["set_"] or [])
+    if words[0] == "train":
+        if not asked["recipe"].endswith(".toml"):
+            load_recipe(asked["recipe"], settings)
+        return
+    overrides = split_settings(settings)[1]
+    for protocol in asked["protocol"]:
+        if not protocol.endswith(".toml"):
+            load_scenario(protocol, overrides)
 
 
 def _give(text: str, out: Path | None, *, shown: bool) -> None:
