@@ -46,6 +46,8 @@ class Board:
     """The command that lists the runs that are missing."""
     spot_check: SpotCheck | None = None
     """What came out where a random choice of samples was evaluated again."""
+    remarks: tuple[str, ...] = ()
+    """What is known of its models beside their records."""
 
     @property
     def left_out(self) -> str:

@@ -52,7 +52,7 @@ def html(board: Board, folder: Path | None = None, downloads: Sequence[str] = ()
         caption=unmarked(" ".join(filter(None, notes))), ranking=ranking(board),
         values=values_of(board),
         columns=[_head(board, column) for column in board.columns], sorted=True, downloads=downloads,
-        audit=audit_lines(board), audited=audit_summary(board), single=single_trainings(board),
+        audit=audit_lines(board), audited=audit_summary(board), remarks=board.remarks, single=single_trainings(board),
         single_heads=single_heads(board), scatter=clean_and_robust(board), scatter_caption=_scatter_caption(board),
         attacked=" and ".join(dict.fromkeys(panel.metric.title for panel in eps_panels(board).values())),
         figures=against_eps(board), curves_note=_CURVES, corruptions=corruption_figures(board), scale=scale(),
@@ -129,13 +129,13 @@ def _head(board: Board, column: Column) -> dict[str, Any]:
 
 
 def _run(board: Board, number: int, run: Run, folder: Path | None) -> dict[str, Any]:
-    eps = f", eps = {run.evaluation.eps}" if run.evaluation.eps else ""
+    protocol = ", ".join(filter(None, (run.evaluation.protocol, run.evaluation.replaced)))
     link = _link(run.record.path, folder) if run.record is not None else ""
     table = link.rpartition("/")[0] + "/" + run.record.outcomes_file.file if run.record is not None and link else ""
     words = run.record.command if run.record is not None else ()
     made = words[0] if len(words) == 1 else shlex.join(words)  # one item: a call from Python
     return {
-        "number": number, "model": run.model, "protocol": f"{run.evaluation.protocol}{eps}", "state": run.state,
+        "number": number, "model": run.model, "protocol": protocol, "state": run.state,
         "link": link, "table": table.removeprefix("/"), "command": made or command(board.spec, [run], "runs"),
     }  # fmt: skip
 

@@ -24,6 +24,7 @@ class Evaluation:
     against: the data of no known class, for out-of-distribution detection.
     eps: the budget of an attack, where it is not the protocol's own.
     digest: of the samples; None: any samples of that name, split and number.
+    draws: passes that are averaged into every answer and gradient, where it is not the protocol's own number.
     """
 
     protocol: str
@@ -33,11 +34,18 @@ class Evaluation:
     against: str | None = None
     eps: str | None = None
     digest: str | None = None
+    draws: int | None = None
 
     @property
-    def overrides(self) -> dict[str, str]:
+    def overrides(self) -> dict[str, str | int]:
         """The fields of the protocol that are replaced."""
-        return {} if self.eps is None else {"eps": self.eps}
+        eps: dict[str, str | int] = {} if self.eps is None else {"eps": self.eps}
+        return eps if self.draws is None else eps | {"draws": self.draws}
+
+    @property
+    def replaced(self) -> str:
+        """These fields as text, such as `eps = 1/255, draws = 10`; empty where there are none."""
+        return ", ".join(f"{key} = {value}" for key, value in self.overrides.items())
 
     def resolve(self) -> tuple[str, Scenario]:
         """Load the protocol; return its label in records and itself."""
@@ -61,6 +69,7 @@ class Column(BaseModel):
 
     data, split, limit: the samples, where they are not those of the board.
     eps: the budget of an attack, where it is not the protocol's own, such as "2/255".
+    draws: passes that are averaged, where it is not the protocol's own number; a model that draws noise needs several.
     corruption: only this corruption of the protocol's.
     reference: the model whose errors a corruption error is divided by, in place of AlexNet's where that is a choice.
     against: the data of no known class, for out-of-distribution detection.
@@ -75,6 +84,7 @@ class Column(BaseModel):
     split: str | None = None
     limit: Limit = None
     eps: str | None = None
+    draws: Limit = None
     corruption: str | None = None
     reference: str | None = None
     against: str | None = None
@@ -261,7 +271,7 @@ class BoardSpec(BaseModel):
         limit = column.limit if column.data is not None or column.limit is not None else self.limit
         digest = column.digest if column.has_own_samples else self.digest
         return [
-            Evaluation(protocol, data, split, limit, column.against, column.eps, digest)
+            Evaluation(protocol, data, split, limit, column.against, column.eps, digest, column.draws)
             for protocol in column.protocols
         ]
 

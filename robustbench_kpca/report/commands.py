@@ -47,16 +47,17 @@ def _as_recorded(record: Record) -> list[str]:
 
 
 def together(spec: BoardSpec, runs: Sequence[Run]) -> list[list[Run]]:
-    """Group runs that one command makes: on the same samples, under the same budget and the same protocols.
+    """Group runs that one command makes: on the same samples, under the same protocols with the same fields replaced.
 
     A model that needs options of its own shares no command with others.
     """
     groups: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:
-        groups.setdefault((run.model, *run.evaluation.samples, run.evaluation.eps), []).append(run)
+        key = (run.model, *run.evaluation.samples, *run.evaluation.overrides.items())
+        groups.setdefault(key, []).append(run)
     merged: dict[tuple[object, ...], list[Run]] = {}
-    for (name, *samples_and_budget), group in groups.items():
+    for (name, *samples_and_fields), group in groups.items():
         model = spec.described(str(name))
         alone = name if model.needs_name or model.options else None
-        merged.setdefault((alone, *samples_and_budget, *(run.evaluation.protocol for run in group)), []).extend(group)
+        merged.setdefault((alone, *samples_and_fields, *(run.evaluation.protocol for run in group)), []).extend(group)
     return list(merged.values())

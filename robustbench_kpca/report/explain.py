@@ -37,7 +37,7 @@ def explain(board: Board, column: Column) -> str:
 def _explain_protocol(board: Board, evaluation: Evaluation) -> str:
     record = next((run.record for run in board.runs if run.evaluation == evaluation and run.record), None)
     if record is None:
-        return f"`{evaluation.protocol}` (no record)"
+        return f"`{evaluation.protocol}`{' with ' if evaluation.replaced else ''}{evaluation.replaced} (no record)"
     protocol = record.spec.protocol.name
     scenario = parse_scenario(dict(record.spec.protocol.resolved), protocol)
     text = f"{unquoted(scenario.title)} (`{unquoted(protocol)}`, digest {record.spec.protocol.digest[:12]})"

@@ -112,11 +112,11 @@ def _described(board: Board, wanted: tuple[Any, ...]) -> str:
     record = next((one.record for one in board.runs if one.record and one.evaluation.samples == wanted), None)
     if record is None:
         return ""
-    data, split, _, against = wanted
-    shown = record.spec.data.name if against is None else data.partition(":")[0]
-    called = task_named(record.spec.data.task).pages.samples
-    text = f"{record.spec.data.n:,} `{unquoted(shown)}` {called} ({split})"
-    return text + ("" if against is None else f" and `{against.partition(':')[0]}`")
+    data, (_, split, _, against) = record.spec.data, wanted
+    shown = data.name if against is None else data.name.rpartition("-against-")[0]
+    known = data.n if data.known is None else data.known
+    text = f"{known:,} `{unquoted(shown)}` {task_named(data.task).pages.samples} ({split})"
+    return text + ("" if against is None else f" and {data.n - known:,} of `{against.partition(':')[0]}`")
 
 
 def _named(columns: list[Column]) -> str:

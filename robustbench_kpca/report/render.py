@@ -85,7 +85,7 @@ def _audit_section(board: Board) -> list[str]:
 
 
 def _flag_lines(board: Board) -> list[str]:
-    """Say every flag of a record once for each protocol: of which models, or that it is of all."""
+    """Say every flag of a record once for each protocol: of which models, or that it is of all; then the remarks."""
     found: dict[tuple[str, str], list[str]] = {}
     for run in board.runs:
         for flag in run.record.flags if run.record else ():
@@ -95,6 +95,7 @@ def _flag_lines(board: Board) -> list[str]:
         f"- {_whose(models, runs[protocol])} under {code(protocol)}: {plain(flag)}"
         for (protocol, flag), models in found.items()
     ]
+    lines += [f"- {plain(remark)}" for remark in board.remarks]
     return ["## Flags", "", *lines, ""] if lines else []
 
 

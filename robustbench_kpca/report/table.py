@@ -143,8 +143,10 @@ def audit_lines(board: Board) -> list[tuple[str, str, str]]:
     marks = {row.title: audit_marks(board, row) for row in board.spec.rows}
     lines = [(FLAGGED, model, flag) for model, found in marks.items() for flag in found.get(FLAGGED, [])]
     lines += [(QUICK, model, text) for model, found in marks.items() for text in found.get(QUICK, [])]
-    if without := [model for model, found in marks.items() if UNAUDITED in found]:
-        lines.append((UNAUDITED, ", ".join(without), "not audited for at least one of its attacks"))
+    partly = {row.title: any(board.audits(row)) for row in board.spec.rows if UNAUDITED in marks[row.title]}
+    for text, some in (("not audited", False), ("not audited for at least one of its attacks", True)):
+        if without := [title for title, found in partly.items() if found == some]:
+            lines.append((UNAUDITED, ", ".join(without), text))
     return lines
 
 

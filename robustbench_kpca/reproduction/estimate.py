@@ -7,7 +7,7 @@ least its budget that follows gradients; attacks that see no gradient can take a
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -30,12 +30,23 @@ from robustbench_kpca.training.recipe import Recipe, load_recipe
 
 
 class Estimator:
-    """Estimates seconds; architectures are probed once each. Audits and diagnoses are not estimated."""
+    """Estimates seconds; architectures are probed once each. Audits and diagnoses are not estimated.
+
+    It knows the records that are there when it is made; `reread` takes note of newer ones.
+    """
 
     def __init__(self, roles: Roles, device: str) -> None:
         self.roles, self.device = roles, device
         self._speeds: dict[str, tuple[Speed, int]] = {}
         self._names: dict[str, set[str]] = {}
+        self._records: dict[str, list[Record]] = {}
+        self.reread()
+
+    def reread(self) -> None:
+        """Take note of the records that are there now, by the names of their models."""
+        self._records = {}
+        for record in self.roles.records():
+            self._records.setdefault(record.spec.model.name, []).append(record)
 
     def seconds(self, step: Step) -> float | None:
         """Return the most seconds that a step can take; None where that is not known."""
@@ -66,13 +77,15 @@ class Estimator:
         """
         names = self._named_alike(request)
         found = [
-            one for one in self.roles.records()
-            if one.kind == kind and one.spec.model.name in names and one.spec.data.name in data
+            one for one in self._of(names) if one.kind == kind and one.spec.data.name in data
             and (one.environment.device, one.environment.processor) == here
         ]  # fmt: skip
         passes = sum(one.passes.forwards + BACKWARD * one.passes.backwards for one in found)
         once = sum(one.seconds for one in found) / passes if passes else 0.0
         return Speed(once, BACKWARD * once) if once else None
+
+    def _of(self, models: Iterable[str]) -> list[Record]:
+        return [record for name in models for record in self._records.get(name, ())]
 
     def _named_alike(self, request: ModelRequest) -> set[str]:
         """Return the names of all models of the pack that have the architecture of one."""
@@ -91,10 +104,10 @@ class Estimator:
         wanted = step.evaluation.resolve()[1]
         if not isinstance(wanted, Attack):
             return 1.0
-        names = [step.model.name, *(one.name for one in self.roles.models(step.model.arm))]
+        names = {step.model.name, *(one.name for one in self.roles.models(step.model.arm))}
         known: dict[str, list[float]] = {}
-        for record in self.roles.records():
-            if record.spec.model.name in names and record.spec.data.name in step.evaluation.recorded_data:
+        for record in self._of(names):
+            if record.spec.data.name in step.evaluation.recorded_data:
                 known.setdefault(record.spec.model.name, []).append(_withstood(record, wanted))
         shares = {name: min([1.0, *found]) for name, found in known.items()}
         return shares.get(step.model.name, max(shares.values(), default=1.0))

@@ -37,20 +37,22 @@ class Answer:
         verdict: computed from `result`.
         on: the models, and the samples with their number.
         result: the numbers, with intervals.
-        folder: of the page of the item or board that the numbers are from.
-        command: makes that page.
+        folder: of the page of the item, board or diagnosis that the numbers are from; None where there is none.
+        command: makes that page; empty for the diagnosis of a board, which statements introduce.
 
     """
 
     verdict: Verdict
     on: str
     result: str
-    folder: Path
+    folder: Path | None
     command: str
 
-    def link(self, page: Path) -> str:
-        """Return the way from the folder of a page to the folder of the numbers."""
-        return os.path.relpath(self.folder, page).replace(os.sep, "/")
+    def link(self, page: Path, *names: str) -> str:
+        """Return the way from the folder of a page to the first of these files beside the numbers; empty: none is."""
+        files = [] if self.folder is None else [self.folder / name for name in names]
+        found = next((file for file in files if file.is_file()), None)
+        return os.path.relpath(found, page).replace(os.sep, "/") if found else ""
 
 
 def answer(evidence: Evidence, own: Results) -> Answer:
@@ -62,7 +64,7 @@ def answer(evidence: Evidence, own: Results) -> Answer:
     """
     where = _place(evidence, own)
     if where is None:
-        return Answer(Verdict.missing, "", f"there is no {evidence.pack or evidence.board} here", own.roles.out, "")
+        return Answer(Verdict.missing, "", f"there is no {evidence.pack or evidence.board} here", None, "")
     folder, command, results = where
     if isinstance(evidence, Compared):
         return _compared(evidence, folder, command, results)
@@ -75,6 +77,8 @@ def answer(evidence: Evidence, own: Results) -> Answer:
         found += [moved(course.epochs, name, up=True) for name in evidence.rises]
         on = f"{evidence.model}, {_samples(course.data, course.data.n)}"
         return Answer(together([one for one, _ in found]), on, "; ".join(text for _, text in found), folder, command)
+    if evidence.board:
+        folder, command = stored, ""
     diagnosis = load_diagnosis(stored)
     verdict, result = claimed(evidence, diagnosis)
     number = diagnosis.protocol.images_of.get(evidence.claim, diagnosis.protocol.images)

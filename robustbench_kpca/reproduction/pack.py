@@ -74,7 +74,8 @@ class Scale(BaseModel):
 class ItemColumn(BaseModel):
     """A column of a table: a metric under a protocol on samples. `corrected` adds a twin under that protocol beside it.
 
-    `against`: the samples of no known class; `reference`: the arm whose errors the metric divides by.
+    `against`: the samples of no known class; `reference`: the arm whose errors the metric divides by; `draws`: passes
+    that are averaged, which a model that draws noise needs.
     """
 
     model_config = STRICT
@@ -84,6 +85,7 @@ class ItemColumn(BaseModel):
     metric: str
     corrected: str = ""
     eps: str | None = None
+    draws: Limit = None
     corruption: str | None = None
     reference: str | None = None
     against: str | None = None
@@ -93,7 +95,7 @@ class Table(BaseModel):
     """A table, or a figure of curves over eps: rows are arms. Sorted by the column `rank_by`.
 
     `question`: asked of arms, and answered on the page. `turn`: under a budget, all steps of a smaller number come
-    first.
+    first. `seeds`: at most so many trainings of every arm, in their order, where a table of all would be too dear.
     """
 
     model_config = STRICT
@@ -105,6 +107,7 @@ class Table(BaseModel):
     column: Annotated[tuple[ItemColumn, ...], Field(min_length=1)]
     question: tuple[Question, ...] = ()
     turn: Annotated[int, Field(ge=0)] = 0
+    seeds: Limit = None
 
 
 class Claims(BaseModel):

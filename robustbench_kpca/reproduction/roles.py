@@ -77,6 +77,7 @@ class Roles:
     called: str = ""
     known_records: dict[tuple[Path, int], Content] = field(default_factory=dict, compare=False)
     _loaded: dict[tuple[str, str | None], Dataset | str] = field(default_factory=dict, compare=False)
+    _models: dict[str, list[Model]] = field(default_factory=dict, compare=False)
 
     def weights(self, training: Training) -> Path:
         """Return the file of a training's weights, which may also be put there by hand."""
@@ -167,10 +168,12 @@ class Roles:
 
     def models(self, role: str) -> list[Model]:
         """Return the models of an arm."""
-        arm, why_not = self._arm(role)
-        if arm.models:
-            return [self._existing(role, name, order, why_not) for order, name in enumerate(arm.models)]
-        return [self._trained(role, arm, seed, order, why_not) for order, seed in enumerate(arm.seeds)]
+        if role not in self._models:
+            arm, why_not = self._arm(role)
+            existing = [self._existing(role, name, order, why_not) for order, name in enumerate(arm.models)]
+            trained = [self._trained(role, arm, seed, order, why_not) for order, seed in enumerate(arm.seeds)]
+            self._models[role] = existing or trained
+        return self._models[role]
 
     def source(self, data: str) -> str:
         """Return the argument of `load_data` for a data set: with its folder, where one was given."""

@@ -75,8 +75,8 @@ def _strong(verdict: Verdict) -> str:
 
 
 def _source(made: Answer, folder: Path) -> str:
-    if not made.command:
+    if made.folder is None:
         return ""
-    name = made.folder.name
-    shown = f"[{plain(name)}]({made.link(folder)}/README.md)" if (made.folder / "README.md").is_file() else plain(name)
-    return f"{shown}: {code(made.command)}"
+    name, link = plain(made.folder.name), made.link(folder, "README.md")
+    shown = f"[{name}]({link})" if link else name
+    return f"{shown}: {code(made.command)}" if made.command else shown

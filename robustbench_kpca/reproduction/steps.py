@@ -10,14 +10,16 @@ from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.diagnostics.epochs import load_trajectory
 from robustbench_kpca.diagnostics.saritas2025 import IMAGES
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.models.families import ARCHITECTURES, is_stochastic
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.records.spot_check import FILE, load_spot_check
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Evaluation
 from robustbench_kpca.report.matching import Content, fill, read
+from robustbench_kpca.reproduction.overfitted import overfitted
 from robustbench_kpca.reproduction.pack import Claims, Epochs, Item, Open, Table
 from robustbench_kpca.reproduction.roles import Model, Roles, Training
-from robustbench_kpca.reproduction.tables import board_spec
+from robustbench_kpca.reproduction.tables import board_spec, models_of
 from robustbench_kpca.training.recipe import load_recipe
 
 _CLASSES, _WHOLE = 10, 10_000  # of a data set that is not loaded to sort steps
@@ -146,13 +148,14 @@ def board_of(name: str, table: Table, roles: Roles) -> Board:
     """Fill a table with the records that are there.
 
     Raises:
-        BadInputError: a record or spot check is damaged, or the records cannot stand together in one table.
+        BadInputError: a record, a spot check or curves are damaged, or the records cannot stand together in one table.
 
     """
     records = roles.out / "records"
     board = _filled(name, table, roles, read(find_records(records) if records.is_dir() else [], roles.known_records))
     check = roles.out / FILE
-    return replace(board, spot_check=load_spot_check(check)) if check.is_file() else board
+    remarks = overfitted(models_of(table, roles), roles)
+    return replace(board, spot_check=load_spot_check(check) if check.is_file() else None, remarks=remarks)
 
 
 def _filled(name: str, table: Table, roles: Roles, contents: Sequence[Content]) -> Board:
@@ -172,7 +175,7 @@ def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
     """Yield the steps of one item. A step whose training is absent is absent for the same reason."""
     if isinstance(item, Open):
         return
-    models = [model for arm in item.arms for model in roles.models(arm)]
+    models = models_of(item, roles)
     why_not: dict[str, str] = {}
     for model in models:
         why_not[model.name] = model.why_not
@@ -188,8 +191,9 @@ def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
             needed: list[tuple[str, str | None]] = [(run.evaluation.data, run.evaluation.split)]
             needed += [] if run.evaluation.against is None else [(run.evaluation.against, None)]
             yield _planned(
-                name, step, trouble or why_not[run.model] or _unreadable(needed, roles), done=run.state == "ready"
-            )
+                name, step, trouble or why_not[run.model] or _noisy(step) or _unreadable(needed, roles),
+                done=run.state == "ready",
+            )  # fmt: skip
     elif isinstance(item, Claims | Epochs):
         for model in models:
             for made in _diagnoses(name, item, model, roles):
@@ -198,13 +202,20 @@ def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
                 yield _planned(name, made, why, done=_made(made, roles))
 
 
+def _noisy(step: Evaluate) -> str:
+    """Return why a model that draws noise has no number under a protocol of one pass; empty for all others."""
+    model = step.model.request.model
+    noisy = model in ARCHITECTURES and is_stochastic(model) and step.evaluation.resolve()[1].draws == 1
+    return "the model draws noise at test time, and the protocol averages over no draws: draws = 1" if noisy else ""
+
+
 def _training(name: str, model: Model, training: Training, roles: Roles) -> Planned:
     done = roles.weights(training).is_file()
     recipe = load_recipe(training.recipe, training.settings)[1]
     why = model.why_not
     if not why and training.data and training.data not in roles.folders:
         why = f"no folder: --data {training.data}=DIR"
-    elif not why and not training.data:
+    elif not why and not training.data and not done:
         why = _unreadable([(recipe.data, "train")], roles)
     return _planned(name, Train(model, training), why, done=done)
 

@@ -3,8 +3,8 @@
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.corruption import RelativeError
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
-from robustbench_kpca.reproduction.pack import ItemColumn, Table
-from robustbench_kpca.reproduction.roles import Roles
+from robustbench_kpca.reproduction.pack import Claims, Cost, Curves, Epochs, ItemColumn, Table
+from robustbench_kpca.reproduction.roles import Model, Roles
 
 SEED = 0
 
@@ -15,13 +15,20 @@ def board_spec(table: Table, roles: Roles) -> BoardSpec:
     first = roles.samples(table.column[0].samples)
     return BoardSpec(
         title=table.title, intro=table.intro, data=first.data, split=first.split, limit=first.limit, seed=SEED,
-        row=tuple(_row(arm, roles) for arm in table.arms), rank_by=table.rank_by, column=tuple(columns),
+        row=tuple(_row(arm, table, roles) for arm in table.arms), rank_by=table.rank_by, column=tuple(columns),
         question=tuple(_asked(one, roles) for one in table.question),
     )  # fmt: skip
 
 
-def _row(arm: str, roles: Roles) -> Row:
-    return Row(title=roles.title(arm), models=tuple(model.name for model in roles.models(arm)))
+def models_of(item: Table | Claims | Curves | Epochs | Cost, roles: Roles) -> list[Model]:
+    """Return the models of an item: of a table at most so many of an arm as it says."""
+    most = item.seeds if isinstance(item, Table) else None
+    return [model for arm in item.arms for model in roles.models(arm)[:most]]
+
+
+def _row(arm: str, table: Table, roles: Roles) -> Row:
+    names = tuple(model.name for model in models_of(table, roles) if model.arm == arm)
+    return Row(title=roles.title(arm), models=names)
 
 
 def _asked(question: Question, roles: Roles) -> Question:
@@ -40,8 +47,8 @@ def _columns(table: Table, column: ItemColumn, roles: Roles) -> list[Column]:
     samples = roles.samples(column.samples)
     literal = Column(
         title=column.title, protocol=roles.protocol(column.protocol), metric=column.metric, data=samples.data,
-        split=samples.split, limit=samples.limit, eps=column.eps, corruption=column.corruption,
-        reference=_reference(table, column, roles),
+        split=samples.split, limit=samples.limit, eps=column.eps, draws=column.draws,
+        corruption=column.corruption, reference=_reference(table, column, roles),
         against=None if column.against is None else roles.samples(column.against).data,
     )  # fmt: skip
     if not column.corrected:

@@ -37,7 +37,7 @@ def record(right, found):
     return SimpleNamespace(
         kind="attack", audit=found, outcomes=outcomes, metrics={metric.name: metric.estimate(outcomes)},
         outcomes_file=SimpleNamespace(sha256=outcomes.digest()),
-        spec=SimpleNamespace(data=SimpleNamespace(name="d", task="classification", n=N)),
+        spec=SimpleNamespace(data=SimpleNamespace(name="d", task="classification", n=N, known=None)),
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from robustbench_kpca.report.board_spec import Evaluation
 from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.report.numbers import json_text
 from robustbench_kpca.report.render import html, markdown, write_board
-from robustbench_kpca.report.table import frame, without_numbers
+from robustbench_kpca.report.table import audit_lines, frame, without_numbers
 
 TOML = """
 title = "A <b>board</b> & more"
@@ -261,7 +261,14 @@ def test_what_was_not_audited_is_shown(tmp_path, records, board):
         assert "not audited" in page
     half = audited_board(tmp_path, records, {"vit_digits": [FINE]})
     assert frame(half)["Model"].tolist() == ["vit_digits_adv ○", "vit_digits"]
-    assert "- ○ vit_digits_adv: not audited for at least one of its attacks" in markdown(half).splitlines()
+    assert "- ○ vit_digits_adv: not audited" in markdown(half).splitlines()
+
+
+def test_a_model_audited_for_some_of_its_attacks_is_told_from_one_without_audit(tmp_path, records, board):
+    half = audited_board(tmp_path, records, {"vit_digits": [FINE]})
+    audit = half.audits(half.spec.rows[0])
+    half._audits["vit_digits_adv"] = [*audit, None]
+    assert audit_lines(half) == [("○", "vit_digits_adv", "not audited for at least one of its attacks")]
 
 
 def test_a_board_audited_in_full_without_flags_says_so(tmp_path, records):

@@ -12,6 +12,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report.board_spec import Evaluation
 from robustbench_kpca.report.matching import load_board
+from robustbench_kpca.report.notes import samples
 from robustbench_kpca.report.render import html, markdown
 from robustbench_kpca.report.table import frame, without_numbers
 from robustbench_kpca.tasks.classification.pages import PAGES
@@ -109,6 +110,7 @@ def test_lower_is_better_and_the_reference_has_a_hundred(records, tmp_path):
         == "digits-against-photos"
     )
     assert board.estimate("vit_digits", aupr).n == 120
+    assert samples(board).startswith("80 `digits` images (test) and 40 of `photos` in “AUPR”; ")
 
 
 def test_a_reference_without_record_leaves_its_column_empty(records, tmp_path):

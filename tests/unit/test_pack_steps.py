@@ -17,13 +17,16 @@ from robustbench_kpca.diagnostics.epochs import Course, Trajectory
 from robustbench_kpca.inference.environment import place
 from robustbench_kpca.protocols.presets import board_path, pack_path
 from robustbench_kpca.records.record import DataInfo
+from robustbench_kpca.report.commands import command, together
+from robustbench_kpca.report.explain import explain
 from robustbench_kpca.report.matching import name_of
+from robustbench_kpca.report.render import markdown
 from robustbench_kpca.reproduction import estimate as estimate_room
 from robustbench_kpca.reproduction.estimate import Estimator
 from robustbench_kpca.reproduction.pack import load_pack
 from robustbench_kpca.reproduction.roles import Roles, default_folder
 from robustbench_kpca.reproduction.run import Settings, run
-from robustbench_kpca.reproduction.steps import Diagnose, Evaluate, Follow, Train, plan
+from robustbench_kpca.reproduction.steps import Diagnose, Evaluate, Follow, Train, board_of, plan
 
 PACK = """
 title = "A paper"
@@ -282,3 +285,64 @@ def test_a_pack_of_the_installation_is_called_by_its_name():
     """Also where its folder is below the current one, as in a checkout."""
     assert name_of(pack_path("teo2024"), "packs") == "teo2024"
     assert name_of(board_path("digits")) == "digits"
+
+
+def test_a_model_that_draws_noise_needs_a_column_of_several_draws(pack, tmp_path):
+    arm = 'noisy = { title = "Noisy", recipe = "kep_svgp_vit_digits", seeds = [0] }'
+    (pack / "pack.toml").write_text(
+        PACK.replace('plain = { title = "Plain", models', f'{arm}\nplain = {{ title = "Plain", models')
+    )
+    several = TABLE[TABLE.index("[[column]]") :].replace('"Clean"', '"Mean"') + "draws = 3\n"
+    (pack / "table-1.toml").write_text(TABLE.replace('"plain", "other"', '"noisy", "other"') + several)
+    steps, roles = planned(pack, tmp_path)
+    found = {(one.step.model.arm, one.step.evaluation.draws): one for one in steps if isinstance(one.step, Evaluate)}
+    assert {key: one.state for key, one in found.items()} == {
+        ("noisy", None): "absent", ("noisy", 3): "open", ("other", None): "open", ("other", 3): "open",
+    }  # fmt: skip
+    assert "draws = 1" in found["noisy", None].why
+    assert found["other", 3].step.evaluation.resolve()[1].draws == 3
+    assert "+draws=3" in str(found["other", 3].step)
+    board = board_of("table-1", load_pack(str(pack))[2]["table-1"], roles)
+    assert "`clean` with draws = 3 (no record)" in explain(board, board.spec.column[1])
+
+
+@pytest.mark.parametrize(("seeds", "names"), [("", ["s0", "s1"]), ("seeds = 1", ["s0"]), ("seeds = 9", ["s0", "s1"])])
+def test_a_dear_table_has_the_first_trainings_only(pack, tmp_path, seeds, names):
+    text = TABLE.replace('"plain", "other"', '"trained"').replace("\n[[column]]", f"{seeds}\n[[column]]")
+    (pack / "table-1.toml").write_text(text)
+    steps, roles = planned(pack, tmp_path)
+    board = board_of("table-1", load_pack(str(pack))[2]["table-1"], roles)
+    wanted = [f"vit_digits-epochs2-{name}" for name in names]
+    assert list(board.spec.row[0].models) == wanted
+    assert sorted({one.step.model.name for one in steps}) == wanted
+
+
+def test_means_over_draws_stand_in_columns_of_their_own(pack, tmp_path, few_resamples):
+    several = TABLE[TABLE.index("[[column]]") :].replace('"Clean"', '"Mean"') + "draws = 3\n"
+    (pack / "table-1.toml").write_text(TABLE.replace(', "other"', "") + several)
+    steps, roles = planned(pack, tmp_path, 4)
+    assert {one.state for one in run(steps, roles, Settings(audit=None), QUIET)} == {"done"}
+    board = board_of("table-1", load_pack(str(pack))[2]["table-1"], roles)
+    made = {one.evaluation.draws: one.record for one in board.runs}
+    assert made[3].passes.forwards == 3 * made[None].passes.forwards == 12
+    groups = together(board.spec, board.runs)
+    assert [len(group) for group in groups] == [1, 1]
+    assert "--set draws=3" in command(board.spec, groups[1])
+
+
+@pytest.mark.parametrize(("stronger", "flagged"), [("0.10", True), ("0.45", False)])
+def test_a_table_names_trainings_that_overfitted_catastrophically(pack, tmp_path, stronger, flagged):
+    arm = 'trained = { title = "Attacked", recipe = "vit_cifar_fast_adv", seeds = [0] }'
+    text = PACK.replace(PACK[PACK.index("trained =") : PACK.index("\n\n[paper]")], arm)
+    (pack / "pack.toml").write_text(text)
+    (pack / "table-1.toml").write_text(TABLE.replace('"plain", "other"', '"trained"'))
+    _, roles = planned(pack, tmp_path)
+    weights = roles.weights(roles.models("trained")[0].training)
+    weights.parent.mkdir(parents=True)
+    weights.with_suffix(".csv").write_text(
+        f"epoch,loss,val_adv_accuracy,val_stronger_accuracy\n0,1,0.3,0.25\n1,1,0.5,{stronger}\n2,1,0.4,0.35\n"
+    )
+    board = board_of("table-1", load_pack(str(pack))[2]["table-1"], roles)
+    flags = markdown(board).partition("## Flags")[2]
+    assert bool(board.remarks) == flagged
+    assert ("shows catastrophic overfitting in 1 of its epochs, the last being 2: accuracy 50.0 %" in flags) == flagged

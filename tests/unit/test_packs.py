@@ -456,12 +456,26 @@ def test_samples_that_gradients_broke_may_withstand_an_attack_without_them(proto
     assert unbroken(protocol, [clean, attacked]) == 0.9
 
 
+def test_estimates_know_newer_records_once_they_are_reread():
+    records = [recorded("clean", "clean_accuracy", 0.9)]
+    estimator, step = estimator_of(records), attack_step("autoattack-linf-8_255")
+    records.append(recorded("clean", "clean_accuracy", 0.5))
+    assert estimator._unbroken(step) == 0.9
+    estimator.reread()
+    assert estimator._unbroken(step) == 0.5
+
+
 def unbroken(protocol, records):
     """The share of samples that one expects to withstand a protocol at 4/255, of a model "m" beside "m-s1"."""
-    roles = SimpleNamespace(
-        records=lambda: records, models=lambda arm: [SimpleNamespace(name=name) for name in ("m", "m-s1")]
-    )
-    step = SimpleNamespace(
+    return estimator_of(records)._unbroken(attack_step(protocol))
+
+
+def estimator_of(records):
+    models = [SimpleNamespace(name=name) for name in ("m", "m-s1")]
+    return Estimator(SimpleNamespace(records=lambda: records, models=lambda arm: models), "cpu")
+
+
+def attack_step(protocol):
+    return SimpleNamespace(
         model=SimpleNamespace(name="m", arm="arm"), evaluation=Evaluation(protocol, "digits", "test", eps="4/255")
     )
-    return Estimator(roles, "cpu")._unbroken(step)

@@ -1,5 +1,6 @@
 """The pages of the papers' statements say what the committed records and diagnoses say."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,12 @@ def test_every_statement_finds_its_source_and_the_page_is_up_to_date(name):
             f"leaderboards/{name}/statements is not what its records say: rbk reproduce {name} --scale embedded "
             f"--statements -o leaderboards/{name}"
         )
+
+
+@pytest.mark.parametrize("name", WITH)
+def test_every_number_links_to_a_page_that_is_there(name):
+    folder = HERE / name / "statements"
+    links = re.findall(r"\]\(([^)]+)\)", (folder / "README.md").read_text())
+    links += re.findall(r'class="from"><a href="([^"]+)"', (folder / "index.html").read_text())
+    assert links
+    assert all((folder / link).is_file() for link in links)
