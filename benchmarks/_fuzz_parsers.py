@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import lzma
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -167,6 +168,7 @@ def _records(folder: Path) -> list[Parser]:
     checked = folder / "spot-check.json"
     return [
         Parser("record JSON", at(path, load_record), [given], 30_000),
+        Parser("table .csv.xz", lambda data: Outcomes.from_file(data, table, where), [lzma.compress(stored)], 30_000),
         Parser("table .csv.gz", lambda data: Outcomes.from_file(data, table, where), [gzip.compress(stored)], 30_000),
         Parser("table .csv", lambda data: Outcomes.from_text(data, table, where), [stored], 40_000),
         Parser("audit JSON", at(audited, load_audit), [audited.read_bytes()], 20_000),

@@ -146,7 +146,7 @@ def main() -> None:
         many(int(sys.argv[2]))
         return
     if sys.argv[1:2] == ["forms"]:
-        print("| rows | csv.gz written, s | read, s | parquet written, s | read, s | csv.gz, KiB | parquet, KiB |")
+        print("| rows | csv.xz written, s | read, s | parquet written, s | read, s | csv.xz, KiB | parquet, KiB |")
         print("|---|---|---|---|---|---|---|")
         for rows in (1_000, 10_000, 30_000, 100_000, 300_000):
             both_forms(rows)

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import lzma
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,8 +21,8 @@ from robustbench_kpca.records.table import ColumnType as ColumnType
 from robustbench_kpca.records.table import Table as Table
 from robustbench_kpca.records.unpacking import MOST, damaged, unpack
 
-TEXT_FILE, LARGE_FILE = ".outcomes.csv.gz", ".outcomes.parquet"
-"""Ends of the names of tables: text, and for tables of more than `LARGE` rows Parquet."""
+TEXT_FILE, OLD_TEXT_FILE, LARGE_FILE = ".outcomes.csv.xz", ".outcomes.csv.gz", ".outcomes.parquet"
+"""Ends of the names of tables: text, text of older records, and for tables of more than `LARGE` rows Parquet."""
 LARGE = 100_000
 _DAMAGE = (OSError, EOFError, ValueError, IndexError, StopIteration, OverflowError, csv.Error)
 
@@ -126,8 +127,8 @@ class Outcomes:
         return sha256(self.to_csv())
 
     def to_file(self) -> bytes:
-        """Bytes of the file as text, `.csv.gz`, with no time stamp in them."""
-        return gzip.compress(self.to_csv(), mtime=0)
+        """Bytes of the file as text, `.csv.xz`."""
+        return lzma.compress(self.to_csv())
 
     def stored(self, suffix: str | None = None) -> StoredTable:
         """Return the table as it is stored; `suffix` says in which form, by default that of its size."""
@@ -136,7 +137,8 @@ class Outcomes:
         if suffix == LARGE_FILE:
             return self._large
         text = self.to_csv()
-        return StoredTable(suffix, gzip.compress(text, mtime=0), sha256(text))
+        packed = gzip.compress(text, mtime=0) if suffix == OLD_TEXT_FILE else lzma.compress(text)
+        return StoredTable(suffix, packed, sha256(text))
 
     @cached_property
     def _large(self) -> StoredTable:

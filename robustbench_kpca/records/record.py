@@ -17,7 +17,7 @@ from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.images import ImagesFile
 from robustbench_kpca.records.orphans import sweep
-from robustbench_kpca.records.outcomes import LARGE_FILE, TEXT_FILE, Outcomes
+from robustbench_kpca.records.outcomes import LARGE_FILE, OLD_TEXT_FILE, TEXT_FILE, Outcomes
 from robustbench_kpca.records.schema import NewerSchemaError as NewerSchemaError
 from robustbench_kpca.records.schema import OlderSchemaError as OlderSchemaError
 from robustbench_kpca.records.schema import current
@@ -176,11 +176,11 @@ class OutcomesFile(BaseModel):
     @property
     def suffix(self) -> str:
         """The end of its name, which says how the table is stored."""
-        return LARGE_FILE if self.file.endswith(LARGE_FILE) else TEXT_FILE
+        return next((end for end in (LARGE_FILE, OLD_TEXT_FILE) if self.file.endswith(end)), TEXT_FILE)
 
 
 class Record(BaseModel):
-    """One evaluation. Saved as `<stem>.record.json` beside `<stem>.<digest>.outcomes.csv.gz` (or `.parquet`).
+    """One evaluation. Saved as `<stem>.record.json` beside `<stem>.<digest>.outcomes.csv.xz` (or `.parquet`).
 
     Records of attacks should have an `audit` of the model; other records need none. `images_file` says which file
     beside it holds adversarial images, where some were kept.

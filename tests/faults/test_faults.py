@@ -34,7 +34,7 @@ def run(toy, digits, out, processes=2, **asked):
 
 
 def tables(folder):
-    return {path.name: path.read_bytes() for path in folder.glob("*.outcomes.csv.gz")}
+    return {path.name: path.read_bytes() for path in folder.glob("*.outcomes.csv.xz")}
 
 
 def hidden(folder):

@@ -27,7 +27,7 @@ def command(toy, out):
 
 
 def tables(folder):
-    return {path.name: path.read_bytes() for path in folder.glob("*.outcomes.csv.gz")}
+    return {path.name: path.read_bytes() for path in folder.glob("*.outcomes.csv.xz")}
 
 
 def record(folder):

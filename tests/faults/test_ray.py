@@ -48,7 +48,7 @@ def made(monkeypatch):
 
 
 def tables(folder):
-    return {path.name: path.read_bytes() for path in folder.glob("*.outcomes.csv.gz")}
+    return {path.name: path.read_bytes() for path in folder.glob("*.outcomes.csv.xz")}
 
 
 def run(toy, digits, out, **how):

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import lzma
 import os
 import socket
 import struct
@@ -247,20 +248,36 @@ def test_interlaced_pictures_are_counted_pass_by_pass(height, width):
 TABLE = Table("classification", "clean", {"sample": "str", "label": "int", "prediction": "int", "confidence": "float"})
 
 
-def test_a_table_is_unpacked_no_further_than_its_rows_need():
-    bomb = gzip.compress(b"0,0,0,0\n" * 2**23, 9)  # 64 MiB
+@pytest.mark.parametrize(("pack", "memory"), [(lzma.compress, 2**22 + 2**23), (gzip.compress, 2**22)])  # xz looks back
+def test_a_table_is_unpacked_no_further_than_its_rows_need(pack, memory):
+    bomb = pack(b"0,0,0,0\n" * 2**23)  # 64 MiB
     most = most_bytes(TABLE, 10)
     tracemalloc.start()
-    with pytest.raises(BadInputError, match=r"t\.gz unpacks to more than 77,\d+ bytes"):
-        unpack(bomb, most, "t.gz")
-    assert tracemalloc.get_traced_memory()[1] < 2**22
+    with pytest.raises(BadInputError, match=r"t unpacks to more than 77,\d+ bytes"):
+        unpack(bomb, most, "t")
+    peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
+    assert peak < memory
     assert most_bytes(TABLE, 10**18) == 2**30, "whatever a record declares"
 
 
-def test_a_table_with_long_names_fits():
+@pytest.mark.parametrize("pack", [lzma.compress, gzip.compress])
+def test_a_table_with_long_names_fits(pack):
     rows = b"".join(b"%s%05d,1,1,0.123456789\n" % (b"n01440764/" * 50, number) for number in range(1000))
-    assert unpack(gzip.compress(rows), most_bytes(TABLE, 1000), "t.gz") == rows
+    assert unpack(pack(rows), most_bytes(TABLE, 1000), "t") == rows
+
+
+def test_an_xz_table_that_is_cut_changed_lengthened_or_hungry_is_no_table(monkeypatch):
+    whole = lzma.compress(b"sample,label\n0,1\n")
+    changed = whole.replace(b"sample", b"simple")
+    assert changed != whole
+    for data in (whole[:-1], whole[:20], changed, whole + b"more", whole + whole):
+        with pytest.raises(BadInputError, match="t is no whole outcomes table"):
+            unpack(data, 2**20, "t")
+    assert unpack(whole, 2**20, "t").startswith(b"sample")
+    monkeypatch.setattr("robustbench_kpca.records.unpacking._XZ_MEMORY", 2**22)
+    with pytest.raises(BadInputError, match=r"t is no whole outcomes table \(LZMAError\)"):
+        unpack(whole, 2**20, "t")
 
 
 @pytest.fixture
@@ -270,7 +287,7 @@ def record(tmp_path, few_resamples):
     data = load_data("digits", limit=4)
     evaluate(load_model("vit_digits"), data, protocol="clean", name="m", out=tmp_path / "o", audit=False)
     (path,) = (tmp_path / "o").glob("*.record.json")
-    return path, next((tmp_path / "o").glob("*.gz"))
+    return path, next((tmp_path / "o").glob("*.outcomes.*"))
 
 
 def test_records_that_misbehave(record, tmp_path, capsys):

@@ -28,7 +28,7 @@ def plain(digits, tmp_path_factory, few_resamples):
 
 
 def tables(folder):
-    return {path.name: path.read_bytes() for path in folder.glob("*.outcomes.csv.gz")}
+    return {path.name: path.read_bytes() for path in folder.glob("*.outcomes.csv.xz")}
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
-import gzip
 import hashlib
 import json
+import lzma
 import shutil
 
 import numpy as np
@@ -104,8 +104,8 @@ def test_a_table_of_other_columns_than_its_tasks_is_refused(saved):
     file = content["outcomes_file"]
     file["columns"] = {("withdrawn" if name == "retracted" else name): kind for name, kind in file["columns"].items()}
     table = saved.parent / file["file"]
-    text = gzip.decompress(table.read_bytes()).replace(b"retracted", b"withdrawn", 1)
-    table.write_bytes(gzip.compress(text, mtime=0))
+    text = lzma.decompress(table.read_bytes()).replace(b"retracted", b"withdrawn", 1)
+    table.write_bytes(lzma.compress(text))
     file["sha256"] = hashlib.sha256(text).hexdigest()
     saved.write_text(json.dumps(content))
     assert "withdrawn" in load_record(saved).outcomes.columns
@@ -118,7 +118,7 @@ def test_a_classifiers_record_names_no_classes(saved):
 
 
 def test_no_other_file_is_left(saved):
-    assert sorted(path.suffix for path in saved.parent.iterdir()) == [".gz", ".json"]
+    assert sorted(path.suffix for path in saved.parent.iterdir()) == [".json", ".xz"]
 
 
 def _edit(path, change):
@@ -230,16 +230,16 @@ def test_what_is_no_record(saved, text):
 
 
 def test_a_truncated_table(saved):
-    table = next(saved.parent.glob("*.gz"))
+    table = next(saved.parent.glob("*.outcomes.*"))
     table.write_bytes(table.read_bytes()[:-20])
     with pytest.raises(BadInputError, match="table"):
         load_record(saved)
 
 
 def test_an_altered_table(saved):
-    table = next(saved.parent.glob("*.gz"))
-    text = gzip.decompress(table.read_bytes()).replace(b",pgd,", b",,", 1)
-    table.write_bytes(gzip.compress(text))
+    table = next(saved.parent.glob("*.outcomes.*"))
+    text = lzma.decompress(table.read_bytes()).replace(b",pgd,", b",,", 1)
+    table.write_bytes(lzma.compress(text))
     with pytest.raises(BadInputError, match="table"):
         load_record(saved)
 

@@ -1,7 +1,6 @@
 """Large tables: the same values in both forms, bounded before they are unpacked, and named by their content."""
 
 import dataclasses
-import gzip
 import io
 import json
 import os
@@ -27,6 +26,7 @@ from robustbench_kpca.records.coded import Coded
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import OutcomesFile, ProtocolInfo, find_records, load_record
 from robustbench_kpca.records.table import Table
+from robustbench_kpca.records.unpacking import unpack
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.tasks import task_named
 
@@ -198,7 +198,7 @@ def test_two_hosts_leave_one_whole_record(record, tmp_path):
     assert load_consistent(path).outcomes.to_csv() == other.to_csv()
     path = first.save(tmp_path)
     assert load_consistent(path).outcomes.to_csv() == record.outcomes.to_csv()
-    assert len(list(tmp_path.glob("*.outcomes.csv.gz"))) == 2, "a young orphan may be of a host that still writes"
+    assert len(list(tmp_path.glob("*.outcomes.csv.xz"))) == 2, "a young orphan may be of a host that still writes"
     loser = tmp_path / second.outcomes_file.file
     day = time.time() - 2 * files.OLD
     os.utime(loser, (day, day))
@@ -206,7 +206,7 @@ def test_two_hosts_leave_one_whole_record(record, tmp_path):
     old = tmp_path / f"{first.spec.stem()}.outcomes.csv.gz"  # the name before names held digests
     old.write_bytes(b"")
     os.utime(old, (day, day))
-    stranger = tmp_path / f"{first.spec.stem()}x.outcomes.csv.gz"
+    stranger = tmp_path / f"{first.spec.stem()}x.outcomes.csv.xz"
     stranger.write_bytes(b"")
     os.utime(stranger, (day, day))
     first.save(tmp_path)
@@ -254,7 +254,7 @@ def test_a_list_of_records_is_one_document_or_nothing(record, tmp_path, capsys):
     (tmp_path / "zzz.record.json").write_text("{}")
     assert main(["records", "show", str(tmp_path), "--json"]) == 2
     assert capsys.readouterr().out == ""
-    assert gzip.decompress((tmp_path / load_record(path).outcomes_file.file).read_bytes()).startswith(b"sample,")
+    assert unpack((tmp_path / load_record(path).outcomes_file.file).read_bytes(), 2**20, "t").startswith(b"sample,")
 
 
 def grid():
