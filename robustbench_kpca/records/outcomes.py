@@ -4,7 +4,7 @@ import csv
 import gzip
 import io
 import lzma
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -24,19 +24,32 @@ from robustbench_kpca.records.unpacking import MOST, damaged, unpack
 TEXT_FILE, OLD_TEXT_FILE, LARGE_FILE = ".outcomes.csv.xz", ".outcomes.csv.gz", ".outcomes.parquet"
 """Ends of the names of tables: text, text of older records, and for tables of more than `LARGE` rows Parquet."""
 LARGE = 100_000
+_PACK: Mapping[str, Callable[[bytes], bytes]] = {
+    TEXT_FILE: lzma.compress, OLD_TEXT_FILE: lambda text: gzip.compress(text, mtime=0), LARGE_FILE: bytes,
+}  # fmt: skip
 _DAMAGE = (OSError, EOFError, ValueError, IndexError, StopIteration, OverflowError, csv.Error)
 
 
 @dataclass(frozen=True)
 class StoredTable:
-    """A table as it is stored: the end of its file's name, its bytes, and its digest.
+    """A table as it is stored.
 
-    The digest is of the uncompressed text, or of the file where that is Parquet.
+    suffix: the end of its file's name.
+    unpacked: the uncompressed text, or the bytes of the file where that is Parquet.
     """
 
     suffix: str
-    content: bytes
-    sha256: str
+    unpacked: bytes
+
+    @cached_property
+    def sha256(self) -> str:
+        """The digest that a record has of it: of what is `unpacked`."""
+        return sha256(self.unpacked)
+
+    @property
+    def content(self) -> bytes:
+        """The bytes of its file, packed at every call."""
+        return _PACK[self.suffix](self.unpacked)
 
 
 @dataclass(frozen=True)
@@ -73,7 +86,7 @@ class Outcomes:
 
         """
         found = cls(table.task, table.kind, parquet.read(content, table, rows, where))
-        found.__dict__["_large"] = StoredTable(LARGE_FILE, content, sha256(content))
+        found.__dict__["_large"] = StoredTable(LARGE_FILE, content)
         return found
 
     @property
@@ -128,22 +141,17 @@ class Outcomes:
 
     def to_file(self) -> bytes:
         """Bytes of the file as text, `.csv.xz`."""
-        return lzma.compress(self.to_csv())
+        return self.stored(TEXT_FILE).content
 
     def stored(self, suffix: str | None = None) -> StoredTable:
         """Return the table as it is stored; `suffix` says in which form, by default that of its size."""
         if suffix is None:
             suffix = LARGE_FILE if len(self) > LARGE else TEXT_FILE
-        if suffix == LARGE_FILE:
-            return self._large
-        text = self.to_csv()
-        packed = gzip.compress(text, mtime=0) if suffix == OLD_TEXT_FILE else lzma.compress(text)
-        return StoredTable(suffix, packed, sha256(text))
+        return self._large if suffix == LARGE_FILE else StoredTable(suffix, self.to_csv())
 
     @cached_property
     def _large(self) -> StoredTable:
-        content = parquet.write(self.columns)
-        return StoredTable(LARGE_FILE, content, sha256(content))
+        return StoredTable(LARGE_FILE, parquet.write(self.columns))
 
     @cached_property
     def _coded(self) -> dict[str, Coded]:
