@@ -230,9 +230,8 @@ class Run:
 
     def finish(self) -> Path:
         """Write the weights with their provenance; return their path."""
-        seed_generators(
-            epoch_seed(self.recipe.seed, self.recipe.epochs, self.accelerator)
-        )  # for models that draw noise
+        # a model that draws noise gets the same scores when this is called by a run that was resumed
+        seed_generators(epoch_seed(self.recipe.seed, self.recipe.epochs, self.accelerator))
         models = {"": self.plain} | ({".ema": self.ema.module} if self.ema is not None else {})
         images = self._held_out_images()
         for suffix, model in models.items():

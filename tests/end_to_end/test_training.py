@@ -85,6 +85,23 @@ def test_a_killed_training_goes_on_bit_identically(finished, begun, short):
     assert not list(begun.glob("*.resume.pt"))
 
 
+def test_the_scores_of_a_model_that_draws_noise_are_the_same_after_a_stop_before_they_were_made(tmp_path, monkeypatch):
+    def stopped(run):
+        raise _StoppedError
+
+    short = load_recipe("kep_svgp_vit_digits", {"epochs": 1, "warmup_epochs": 0})
+    with few_digits(FEW):
+        whole = read_header(train(*short, tmp_path / "whole"))
+        with monkeypatch.context() as patch:
+            patch.setattr("robustbench_kpca.training.run.Run.finish", stopped)
+            with pytest.raises(_StoppedError):
+                train(*short, tmp_path / "stopped")
+        resumed = read_header(train(*short, tmp_path / "stopped", Options(resume=True)))
+    scores = [name for name in whole if name.startswith(("val_", "test_"))]
+    assert any("loss" in name for name in scores)
+    assert [resumed[name] for name in scores] == [whole[name] for name in scores]
+
+
 def test_nothing_is_overwritten_unasked(begun, short):
     name, recipe, text = short
     with pytest.raises(BadInputError, match="--resume"):
