@@ -1,5 +1,6 @@
 """A leaderboard: the rows and columns of its `board.toml`, and the numbers that records give."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,15 +14,16 @@ from robustbench_kpca.report import rows
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation, Row
 from robustbench_kpca.report.ranking import ALPHA, Ranking, ranking
 
-OTHER_DATA = "other data"
+OTHER_DATA, OTHER_WEIGHTS = "other data", "other weights"
 
 
 @dataclass(frozen=True)
 class Run:
-    """One evaluation of one model that a board needs: `ready`, `missing`, `stale`, or `other data`.
+    """One evaluation of one model that a board needs: `ready`, `missing`, `stale`, `other data` or `other weights`.
 
     A stale one was made under another version of its protocol, or its record is of an older schema. `other data`: there
-    is a record, but not of the samples whose digest the board states.
+    is a record, but not of the samples whose digest the board states. `other weights`: the newest record of the model
+    is of other weights, as after it was trained again.
     """
 
     model: str
@@ -51,9 +53,16 @@ class Board:
 
     @property
     def left_out(self) -> str:
-        """A sentence about records that are of other data than the board's; empty if there are none."""
-        count = sum(run.state == OTHER_DATA for run in self.runs)
-        return f"Records of {count} runs are of other data than those whose digest the board states." if count else ""
+        """A sentence about records that do not belong on the board; empty if there are none."""
+        counts = Counter(run.state for run in self.runs)
+        return " ".join(
+            f"Records of {counts[state]} runs are of {what}."
+            for state, what in (
+                (OTHER_DATA, "other data than those whose digest the board states"),
+                (OTHER_WEIGHTS, "other weights than the newest record of the same model: evaluate it again"),
+            )
+            if counts[state]
+        )
 
     def record(self, model: str, evaluation: Evaluation) -> Record | None:
         """Return the record of an evaluation, if it is there and current."""

@@ -15,7 +15,7 @@ from robustbench_kpca.protocols.presets import Shelf, board_folder, board_path, 
 from robustbench_kpca.protocols.scenario import Corruption
 from robustbench_kpca.records.record import SUFFIX, OlderSchemaError, Record
 from robustbench_kpca.records.spot_check import FILE, SpotCheck, load_spot_check
-from robustbench_kpca.report.board import OTHER_DATA, Board, Run
+from robustbench_kpca.report.board import OTHER_DATA, OTHER_WEIGHTS, Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.strict import load_toml, validate
@@ -32,8 +32,9 @@ def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
     """Read a board and match it with records (by default those beside its `board.toml`).
 
     A record fills a cell only if model, data, split and seed are the board's and its protocol digest is that of the
-    protocol as it reads today. Where the board states a digest of its data, they must be of these, too. Records of an
-    older schema fill none; their cells are stale. Every metric that the board shows is computed again from the outcomes
+    protocol as it reads today. Where the board states a digest of its data, they must be of these, too. All records of
+    one model must be of the same weights, those of its newest record. Records of an older schema fill none; their cells
+    are stale. Every metric that the board shows is computed again from the outcomes
     of its records.
     """
     path = board_path(name)
@@ -80,8 +81,9 @@ def fill(name: str, spec: BoardSpec, contents: Sequence[Content], where: str, re
         known.setdefault(_key(content), []).append(content)
     resolved = {evaluation: evaluation.resolve() for evaluation in spec.evaluations}
     protocols = {evaluation: (label, scenario.digest()) for evaluation, (label, scenario) in resolved.items()}
+    weights = _weights(contents)
     runs = [
-        _run(spec.seed, model, evaluation, protocols[evaluation], known)
+        _run(spec.seed, model, evaluation, protocols[evaluation], known, weights)
         for model in spec.all_models
         for evaluation in spec.evaluations
     ]
@@ -189,15 +191,28 @@ def _run(
     evaluation: Evaluation,
     protocol: tuple[str, str],
     contents: Mapping[Key, list[Content]],
+    weights: Mapping[str, str],
 ) -> Run:
     label, digest = protocol
     wanted = [(model, name, evaluation.split, label, seed) for name in evaluation.recorded_data]
     named = [one for key in wanted for one in contents.get(key, ()) if evaluation.limit in (None, _size(one))]
     found = [one for one in named if evaluation.digest in (None, _digest(one))]
     current = [one for one in found if isinstance(one, Record) and one.spec.protocol.digest == digest]
-    if current:
-        return Run(model, evaluation, "ready", max(current, key=lambda record: record.created))
-    return Run(model, evaluation, "stale" if found else OTHER_DATA if named else "missing", None)
+    own = [one for one in current if one.spec.model.parameters_sha256 == weights[model]]
+    if own:
+        return Run(model, evaluation, "ready", max(own, key=lambda record: record.created))
+    state = OTHER_WEIGHTS if current else "stale" if found else OTHER_DATA if named else "missing"
+    return Run(model, evaluation, state, None)
+
+
+def _weights(contents: Sequence[Content]) -> dict[str, str]:
+    """Return the digest of the weights of every model, by name: that of its newest record.
+
+    One name in two sets of weights is a model that was trained again; a row that mixed them would be of no network.
+    """
+    records = [content for content in contents if isinstance(content, Record)]
+    newest = sorted(records, key=lambda record: record.created)
+    return {record.spec.model.name: record.spec.model.parameters_sha256 for record in newest}
 
 
 def _key(content: Content) -> Key:

@@ -124,6 +124,26 @@ def test_records_of_an_older_schema_are_stale(change, state, board, tmp_path, re
     assert [run.state for run in both.runs] == [run.state for run in board.runs]
 
 
+@pytest.mark.parametrize("year", [1999, 2999])
+def test_a_row_is_of_one_network_that_of_its_newest_record(year, board, tmp_path, records):
+    """As after a model was trained again, and only some of its evaluations were made again."""
+    more = shutil.copytree(records, tmp_path / "more")
+    data, other = load_data("digits", limit=40), load_model("symvit_digits")
+    again = evaluate(other, data, protocol="clean", name="vit_digits", out=tmp_path / "again", audit=False)
+    again.model_copy(update={"created": f"{year}-01-01T00:00:00+00:00"}).attach(again.outcomes).save(more)
+    mixed = load_board(str(tmp_path / "mine"), find_records(more))
+    first, second = mixed.runs[:2]
+    assert [run.evaluation.protocol for run in (first, second)] == ["clean", "pgd20-linf-8_255"]
+    if year == 1999:
+        assert [run.state for run in mixed.runs] == [run.state for run in board.runs]
+        assert first.record.spec == board.runs[0].record.spec
+        assert mixed.left_out == ""
+    else:
+        assert (first.state, second.state, second.record) == ("ready", "other weights", None)
+        assert first.record.spec == again.spec
+        assert "Records of 1 runs are of other weights than the newest record of the same model" in markdown(mixed)
+
+
 WORST = """
 [[column]]
 title = "Worst"
