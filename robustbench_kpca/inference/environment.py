@@ -14,6 +14,7 @@ from robustbench_kpca.records.record import Environment
 PACKAGES = ("robustbench-kpca", "torch", "triton", "torchvision", "timm", "numpy", "scipy", "opencv-python-headless")
 FOREIGN = ("torchattacks", "pyautoattack", "foolbox")  # libraries whose attacks a protocol can use
 _CHECKOUT = Path(__file__).parents[2]
+_CPUINFO = Path("/proc/cpuinfo")
 
 
 def environment(device: torch.device) -> Environment:
@@ -52,12 +53,18 @@ def version(package: str) -> str:
 
 
 def processor() -> str:
-    """Return the name of the CPU, as precisely as the system reports it."""
+    """Return the name of the CPU, with its family and model where the system reports them.
+
+    Virtual machines of one provider may share a name such as `AMD EPYC` and compute other last bits.
+    """
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+        first = _CPUINFO.read_text().partition("\n\n")[0]
+    except OSError:
+        first = ""
+    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    family, model = facts.get("cpu family"), facts.get("model")
+    return f"{name} (family {family}, model {model})" if family and model else name
 
 
 def revision() -> str | None:
