@@ -47,6 +47,11 @@ class ModelInfo(BaseModel):
     pixel_std: tuple[float, ...]
     config: dict[str, Any]
 
+    @property
+    def network(self) -> tuple[str, str]:
+        """Its weights and its configuration: what it is on every machine, whatever its name."""
+        return self.parameters_sha256, json.dumps(self.config, sort_keys=True)
+
 
 class DataInfo(BaseModel):
     """The samples that it was evaluated on.

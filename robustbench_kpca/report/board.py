@@ -1,6 +1,5 @@
 """A leaderboard: the rows and columns of its `board.toml`, and the numbers that records give."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,16 +13,16 @@ from robustbench_kpca.report import rows
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation, Row
 from robustbench_kpca.report.ranking import ALPHA, Ranking, ranking
 
-OTHER_DATA, OTHER_WEIGHTS = "other data", "other weights"
+OTHER_DATA, OTHER_NETWORK = "other data", "another network"
 
 
 @dataclass(frozen=True)
 class Run:
-    """One evaluation of one model that a board needs: `ready`, `missing`, `stale`, `other data` or `other weights`.
+    """One evaluation of one model that a board needs: `ready`, `missing`, `stale`, `other data` or `another network`.
 
     A stale one was made under another version of its protocol, or its record is of an older schema. `other data`: there
-    is a record, but not of the samples whose digest the board states. `other weights`: the newest record of the model
-    is of other weights, as after it was trained again.
+    is a record, but not of the samples whose digest the board states. `another network`: there is a record, but the
+    name of the model stands for other weights or options now, as after it was trained again.
     """
 
     model: str
@@ -50,19 +49,15 @@ class Board:
     """What came out where a random choice of samples was evaluated again."""
     remarks: tuple[str, ...] = ()
     """What is known of its models beside their records."""
+    others: tuple[str, ...] = ()
+    """Sentences about models of which there are records of another network only."""
 
     @property
     def left_out(self) -> str:
         """A sentence about records that do not belong on the board; empty if there are none."""
-        counts = Counter(run.state for run in self.runs)
-        return " ".join(
-            f"Records of {counts[state]} runs are of {what}."
-            for state, what in (
-                (OTHER_DATA, "other data than those whose digest the board states"),
-                (OTHER_WEIGHTS, "other weights than the newest record of the same model: evaluate it again"),
-            )
-            if counts[state]
-        )
+        count = sum(run.state == OTHER_DATA for run in self.runs)
+        data = f"Records of {count} runs are of other data than those whose digest the board states." if count else ""
+        return " ".join(filter(None, (data, *self.others)))
 
     def record(self, model: str, evaluation: Evaluation) -> Record | None:
         """Return the record of an evaluation, if it is there and current."""

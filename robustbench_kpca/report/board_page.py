@@ -45,7 +45,7 @@ def html(board: Board, folder: Path | None = None, downloads: Sequence[str] = ()
     """
     spec = board.spec
     rows = _rows(board)
-    notes = (without(board), caption(board, intervals=False), trainings(board))
+    notes = (without(board), caption(board, intervals=False), trainings(board), board.left_out)
     return render(
         "board.html.j2", "report", title=spec.title, intro=unmarked(spec.intro), rows=rows, facets=_facets(rows),
         answers=answers(board), power=power_of(board),

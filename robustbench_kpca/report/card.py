@@ -21,17 +21,17 @@ def card(records: Sequence[Record], task: str | None = None) -> str:
     """Return the card of one model.
 
     Args:
-        records: of one model with the same weights.
+        records: of one model, with the same weights and options.
         task: Hugging Face's name of the task, such as `text-classification`; None: that of images.
 
     Raises:
         BadInputError: no record, or records of several models.
 
     """
-    weights = {(record.spec.model.name, record.spec.model.parameters_sha256) for record in records}
-    if len(weights) != 1:
-        names = ", ".join(sorted(name for name, _ in weights)) or "none"
-        raise BadInputError(f"records of {len(weights)} models ({names})", expected="records of one model")
+    models = {(record.spec.model.name, *record.spec.model.network) for record in records}
+    if len(models) != 1:
+        names = ", ".join(sorted(name for name, *_ in models)) or "none"
+        raise BadInputError(f"records of {len(models)} models ({names})", expected="records of one model")
     found = task or task_named(records[0].spec.data.task).pages.hub_task
     head = ["---", *_yaml(metadata(records, found)), "---"]
     return "\n".join([*head, "", *_body(records)]) + "\n"

@@ -15,7 +15,7 @@ from robustbench_kpca.protocols.presets import Shelf, board_folder, board_path, 
 from robustbench_kpca.protocols.scenario import Corruption
 from robustbench_kpca.records.record import SUFFIX, OlderSchemaError, Record
 from robustbench_kpca.records.spot_check import FILE, SpotCheck, load_spot_check
-from robustbench_kpca.report.board import OTHER_DATA, OTHER_WEIGHTS, Board, Run
+from robustbench_kpca.report.board import OTHER_DATA, OTHER_NETWORK, Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.strict import load_toml, validate
@@ -33,8 +33,8 @@ def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
 
     A record fills a cell only if model, data, split and seed are the board's and its protocol digest is that of the
     protocol as it reads today. Where the board states a digest of its data, they must be of these, too. All records of
-    one model must be of the same weights, those of its newest record. Records of an older schema fill none; their cells
-    are stale. Every metric that the board shows is computed again from the outcomes
+    one model must be of one network, that of the newest of them. Records of an older schema fill none; their cells are
+    stale. Every metric that the board shows is computed again from the outcomes
     of its records.
     """
     path = board_path(name)
@@ -67,8 +67,18 @@ def name_of(path: Path, shelf: Shelf = "leaderboards") -> str:
     return name if find(shelf).get(name) == path else shlex.quote(str(from_here(path.parent)))
 
 
-def fill(name: str, spec: BoardSpec, contents: Sequence[Content], where: str, remake: str, missing: str) -> Board:
+def fill(
+    name: str,
+    spec: BoardSpec,
+    contents: Sequence[Content],
+    where: str,
+    remake: str,
+    missing: str,
+    weights: Mapping[str, str] | None = None,
+) -> Board:
     """Match what a board asks for with records; errors begin with `where`. For `remake` and `missing` see `Board`.
+
+    `weights` are the digests of weights at hand, by model: other records of these models fill no cell.
 
     Raises:
         BadInputError: a column that cannot mean anything, or records that do not belong on one board.
@@ -81,12 +91,13 @@ def fill(name: str, spec: BoardSpec, contents: Sequence[Content], where: str, re
         known.setdefault(_key(content), []).append(content)
     resolved = {evaluation: evaluation.resolve() for evaluation in spec.evaluations}
     protocols = {evaluation: (label, scenario.digest()) for evaluation, (label, scenario) in resolved.items()}
-    weights = _weights(contents)
-    runs = [
-        _run(spec.seed, model, evaluation, protocols[evaluation], known, weights)
+    found = {
+        (model, evaluation): _found(spec.seed, model, evaluation, protocols[evaluation], known)
         for model in spec.all_models
         for evaluation in spec.evaluations
-    ]
+    }
+    leading = _leading([record for records, _ in found.values() for record in records], weights or {})
+    runs = [_run(*cell, *of, leading.get(cell[0])) for cell, of in found.items()]
     by_samples: dict[Key, list[Record]] = {}
     for run in runs:
         if run.record:
@@ -94,7 +105,8 @@ def fill(name: str, spec: BoardSpec, contents: Sequence[Content], where: str, re
     for records in by_samples.values():
         _require_one_data_set(records)
     _require_one_task(spec, where, [run.record for run in runs if run.record])
-    return Board(name, spec, tuple(runs), remake, missing)
+    others = _others(runs, leading, weights or {})
+    return Board(name, spec, tuple(runs), remake, missing, others=others)
 
 
 def read(
@@ -185,34 +197,60 @@ def _require_one_task(spec: BoardSpec, where: str, records: list[Record]) -> Non
             )
 
 
-def _run(
+def _found(
     seed: int,
     model: str,
     evaluation: Evaluation,
     protocol: tuple[str, str],
     contents: Mapping[Key, list[Content]],
-    weights: Mapping[str, str],
-) -> Run:
+) -> tuple[list[Record], str]:
+    """Return the records that can fill a cell, and what state it has if none of them does."""
     label, digest = protocol
     wanted = [(model, name, evaluation.split, label, seed) for name in evaluation.recorded_data]
     named = [one for key in wanted for one in contents.get(key, ()) if evaluation.limit in (None, _size(one))]
     found = [one for one in named if evaluation.digest in (None, _digest(one))]
     current = [one for one in found if isinstance(one, Record) and one.spec.protocol.digest == digest]
-    own = [one for one in current if one.spec.model.parameters_sha256 == weights[model]]
-    if own:
-        return Run(model, evaluation, "ready", max(own, key=lambda record: record.created))
-    state = OTHER_WEIGHTS if current else "stale" if found else OTHER_DATA if named else "missing"
-    return Run(model, evaluation, state, None)
+    return current, OTHER_NETWORK if current else "stale" if found else OTHER_DATA if named else "missing"
 
 
-def _weights(contents: Sequence[Content]) -> dict[str, str]:
-    """Return the digest of the weights of every model, by name: that of its newest record.
+def _leading(records: Iterable[Record], weights: Mapping[str, str]) -> dict[str, Record]:
+    """Return the record of every model that says which network its name stands for on this board.
 
-    One name in two sets of weights is a model that was trained again; a row that mixed them would be of no network.
+    It is the newest one, of the weights at hand where there are some. One name on two networks is a model that was
+    trained again, or had other options; a row that mixed them would be of neither.
     """
-    records = [content for content in contents if isinstance(content, Record)]
-    newest = sorted(records, key=lambda record: record.created)
-    return {record.spec.model.name: record.spec.model.parameters_sha256 for record in newest}
+    found: dict[str, Record] = {}
+    for record in sorted(records, key=lambda one: one.created):
+        model = record.spec.model
+        if weights.get(model.name) in (None, model.parameters_sha256):
+            found[model.name] = record
+    return found
+
+
+def _run(model: str, evaluation: Evaluation, records: Sequence[Record], otherwise: str, leading: Record | None) -> Run:
+    """Fill a cell; of records of several numbers of samples the largest counts, of equal ones the newest."""
+    own = [one for one in records if leading is not None and one.spec.model.network == leading.spec.model.network]
+    if not own:
+        return Run(model, evaluation, otherwise, None)
+    return Run(model, evaluation, "ready", max(own, key=lambda one: (one.spec.data.n, one.created)))
+
+
+def _others(runs: Iterable[Run], leading: Mapping[str, Record], weights: Mapping[str, str]) -> tuple[str, ...]:
+    """Say of which models there are records of another network only, and what to do."""
+    counts = Counter(run.model for run in runs if run.state == OTHER_NETWORK)
+    return tuple(
+        f"Records of {count} runs of {model} are of another network (other weights or options) than "
+        + (
+            "the weights at hand: they are to be evaluated again."
+            if model in weights
+            else f"its newest record, {_file(leading[model])}: evaluate it again, or move its newer records away."
+        )
+        for model, count in counts.items()
+    )
+
+
+def _file(record: Record) -> str:
+    return f"{record.spec.stem()}{SUFFIX} of {record.created}"
 
 
 def _key(content: Content) -> Key:

@@ -38,7 +38,7 @@ def markdown(board: Board) -> str:
     lines += [line for text in notes if text for line in ("", prose(text))]
     if missing:
         lines += ["", f"{missing} of {len(board.runs)} runs are missing: `{board.missing}`."]
-        lines[-1] += f" {board.left_out}".rstrip()
+        lines[-1] += f" {prose(board.left_out)}".rstrip()
     if single:
         table = pd.DataFrame(single, columns=single_heads(board))
         lines += ["", "## Single trainings", "", _table(table, single_heads(board)[:2])]

@@ -29,7 +29,7 @@ def rows(item: Cost, roles: Roles, records: Sequence[Record]) -> list[list[str]]
     for arm in item.arms:
         models = roles.models(arm)
         mine = [one for one in records if one.spec.model.name in {model.name for model in models}]
-        trained = [model for model in models if model.training is not None and roles.weights(model.training).is_file()]
+        trained = [model for model in models if model.training is not None and roles.ended(model.training)]
         if mine or trained:
             found.append([roles.title(arm), _trainings(models, trained), *_of_records(mine, trained, roles)])
     return found

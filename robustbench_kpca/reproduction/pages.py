@@ -85,7 +85,7 @@ def _row(name: str, item: Item, planned: Sequence[Planned], trouble: str, *, pag
     mine = [one for one in planned if name in one.items]
     if isinstance(item, Open):
         return [name, item.title, "", f"not made: {item.reason}"]
-    complete = mine and all(one.state == "done" for one in mine)
+    complete = mine and all(one.state == "done" or one.ended for one in mine)
     state = "complete" if complete else "in part" if page else "not run"
     return [name, item.title, counted(mine), f"cannot be shown: {trouble}" if trouble else state]
 
@@ -99,7 +99,7 @@ def _write_board(board: Board, folder: Path) -> bool:
 
 def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles) -> bool:
     """Write the page of an item that is no table into its folder; return whether there was anything to show."""
-    done = [one.step for one in planned if name in one.items and one.state == "done"]
+    done = [one.step for one in planned if name in one.items and (one.state == "done" or one.ended)]
     if isinstance(item, Cost):
         return _write_cost(name, item, roles)
     if isinstance(item, Claims):

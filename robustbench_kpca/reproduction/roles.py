@@ -13,9 +13,12 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.files import from_here, name_with_seed
 from robustbench_kpca.models.bundle import bundled
+from robustbench_kpca.models.checkpoint import parameters_sha256
 from robustbench_kpca.records.record import SUFFIX, Record
+from robustbench_kpca.report.curves import read_curves
 from robustbench_kpca.report.matching import Content, read
 from robustbench_kpca.reproduction.pack import Arm, Pack, Samples, Scale, ScaleName
+from robustbench_kpca.training.ledger import resume_file
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.training.spent import Spent, read_spent
 
@@ -78,10 +81,40 @@ class Roles:
     known_records: dict[tuple[Path, int], Content] = field(default_factory=dict, compare=False)
     _loaded: dict[tuple[str, str | None], Dataset | str] = field(default_factory=dict, compare=False)
     _models: dict[str, list[Model]] = field(default_factory=dict, compare=False)
+    _digests: dict[tuple[Path, int], str | None] = field(default_factory=dict, compare=False)
 
     def weights(self, training: Training) -> Path:
         """Return the file of a training's weights, which may also be put there by hand."""
         return self.out / "trainings" / training.name / f"{training.name}.safetensors"
+
+    def ended(self, training: Training) -> bool:
+        """Tell whether a training ended: its weights are there, or its curves have all epochs and no state is left."""
+        weights = self.weights(training)
+        if weights.is_file():
+            return True
+        if resume_file(weights).is_file() or not weights.with_suffix(".csv").is_file():
+            return False
+        epochs = load_recipe(training.recipe, dict(training.settings))[1].epochs
+        try:
+            return len(read_curves(weights).rows) == epochs
+        except BadInputError:
+            return False
+
+    def digest(self, model: Model) -> str | None:
+        """Return the digest of the weights at hand, as records have it; None where there is no file of them.
+
+        The weights of the package's models have no file here, so records say which are meant.
+        """
+        file = Path(model.request.checkpoint or "")
+        if not file.is_file():
+            return None
+        key = (file, file.stat().st_mtime_ns)
+        if key not in self._digests:
+            try:
+                self._digests[key] = parameters_sha256(model.request.load())
+            except BadInputError:  # it is said where the model is evaluated
+                self._digests[key] = None
+        return self._digests[key]
 
     def records(self) -> list[Record]:
         """Return the records of this run that are there."""

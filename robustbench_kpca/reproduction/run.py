@@ -58,12 +58,18 @@ class Settings:
 
 
 def run(planned: Sequence[Planned], roles: Roles, settings: Settings, reporter: Reporter) -> list[Planned]:
-    """Carry out all open steps; return every step with its new state: also `failed`, or `open` beyond the budget."""
+    """Carry out all open steps; return every step with its new state: also `failed`, or `open` beyond the budget.
+
+    What was done with a model that is trained again is done again; records of equal weights are kept.
+    """
     estimator = Estimator(roles, settings.device)
     end = None if settings.budget is None else time.monotonic() + settings.budget
     after: list[Planned] = []
+    trained_again: set[str] = set()
     planned = planned if settings.budget is None else most_valuable_first(planned)
     for unit in _units(planned, one_by_one=settings.budget is not None):
+        if unit[0].state == "done" and unit[0].step.model.name in trained_again:
+            unit = [replace(unit[0], state="open")]
         if unit[0].state != "open":
             after += unit
             continue
@@ -78,6 +84,7 @@ def run(planned: Sequence[Planned], roles: Roles, settings: Settings, reporter: 
             continue
         if isinstance(unit[0].step, Train):
             after.append(_trained(unit[0], unit[0].step, roles, reporter, end))
+            trained_again |= {unit[0].step.model.name} if unit[0].ended else set()
         else:
             after += _done(unit, roles, settings, reporter)
     return after

@@ -93,7 +93,8 @@ Step = Train | Evaluate | Diagnose | Follow
 class Planned:
     """A step with the items that need it. `state`: `done`, `open`, or `absent` or `failed` for the reason `why`.
 
-    `turn`: the smallest of its items; `place`: of its arm among all arms, in the order of the items.
+    `turn`: the smallest of its items; `place`: of its arm among all arms, in the order of the items. `ended`: a
+    training that is done, or that ended once and is open since its weights are not here and other steps need them.
     """
 
     step: Step
@@ -102,6 +103,7 @@ class Planned:
     why: str = ""
     turn: int = 0
     place: int = 0
+    ended: bool = False
 
 
 def plan(items: Mapping[str, Item], roles: Roles) -> list[Planned]:
@@ -120,7 +122,16 @@ def plan(items: Mapping[str, Item], roles: Roles) -> list[Planned]:
             found[planned.step] = replace(
                 known, items=(*known.items, name), turn=min(known.turn, turn), state=best.state, why=best.why
             )
-    return sorted(found.values(), key=lambda one: (one.step.model.order, not isinstance(one.step, Train)))
+    needed = {one.step.model.name for one in found.values() if one.state == "open" and not isinstance(one.step, Train)}
+    steps = [_ended(one, needed=one.step.model.name in needed) if one.ended else one for one in found.values()]
+    return sorted(steps, key=lambda one: (one.step.model.order, not isinstance(one.step, Train)))
+
+
+def _ended(planned: Planned, *, needed: bool) -> Planned:
+    """Return the step of a training that ended: done, unless its weights are not here and other steps need them."""
+    if planned.state == "open" and needed:
+        return replace(planned, why="trained before; its weights are not here")
+    return replace(planned, state="done", why="")
 
 
 def most_valuable_first(planned: Iterable[Planned]) -> list[Planned]:
@@ -160,7 +171,11 @@ def board_of(name: str, table: Table, roles: Roles) -> Board:
 
 def _filled(name: str, table: Table, roles: Roles, contents: Sequence[Content]) -> Board:
     command = f"{roles.command} --item {name}"
-    return fill(name, board_spec(table, roles), contents, f"{name} of {roles.name}", command, f"{command} --plan")
+    digests = ((model.name, roles.digest(model)) for model in models_of(table, roles))
+    return fill(
+        name, board_spec(table, roles), contents, f"{name} of {roles.name}", command, f"{command} --plan",
+        weights={model: digest for model, digest in digests if digest is not None},
+    )  # fmt: skip
 
 
 def board_or_trouble(name: str, table: Table, roles: Roles) -> tuple[Board, str]:
@@ -210,14 +225,14 @@ def _noisy(step: Evaluate) -> str:
 
 
 def _training(name: str, model: Model, training: Training, roles: Roles) -> Planned:
-    done = roles.weights(training).is_file()
+    done, ended = roles.weights(training).is_file(), roles.ended(training)
     recipe = load_recipe(training.recipe, training.settings)[1]
     why = model.why_not
     if not why and training.data and training.data not in roles.folders:
         why = f"no folder: --data {training.data}=DIR"
     elif not why and not training.data and not done:
         why = _unreadable([(recipe.data, "train")], roles)
-    return _planned(name, Train(model, training), why, done=done)
+    return replace(_planned(name, Train(model, training), why, done=done), ended=ended)
 
 
 def _diagnoses(name: str, item: Claims | Epochs, model: Model, roles: Roles) -> list[Diagnose | Follow]:
@@ -239,13 +254,17 @@ def _unfollowed(step: Diagnose | Follow) -> str:
 
 
 def _made(step: Diagnose | Follow, roles: Roles) -> bool:
-    """Whether the folder of a step holds what it would make: the same claims or splits, each on as many images."""
+    """Whether the folder of a step holds what it would make.
+
+    That is: the same claims or splits, each on as many images, of the weights at hand where there are some.
+    """
     try:
         if isinstance(step, Diagnose):
             found = load_diagnosis(step.folder)
             most = {name: IMAGES.get(name, step.images) if step.literal else step.images for name in step.claims}
             images = {name: min(number, step.images) for name, number in most.items()}
-            return (found.model.name, found.protocol.images_of) == (step.name, images)
+            own = roles.digest(step.model) in (None, found.model.parameters_sha256)
+            return own and (found.model.name, found.protocol.images_of) == (step.name, images)
         courses = load_trajectory(step.folder).courses
         wanted = [(split, roles.at_most(step.images, step.data, split)) for split in step.splits]
         return [(course.data.split, course.data.n) for course in courses] == wanted

@@ -18,7 +18,7 @@ from robustbench_kpca.models.checkpoint import save_checkpoint
 from robustbench_kpca.models.mixing import densities
 from robustbench_kpca.tasks import TASKS
 from robustbench_kpca.training.machine import Machine
-from robustbench_kpca.training.spent import spent_file
+from robustbench_kpca.training.spent import read_spent, spent_file
 from robustbench_kpca.types import Images
 
 
@@ -121,7 +121,12 @@ class Ledger:
             self.resume_path.unlink(missing_ok=True)
             spent_file(self.weights_path()).unlink(missing_ok=True)
             return False
-        return self.check(resume=resume)
+        if self.check(resume=resume):
+            return True
+        spent = read_spent(self.weights_path())
+        if not self.resume_path.is_file() and spent is not None and spent.epochs:
+            spent_file(self.weights_path()).unlink(missing_ok=True)  # of a finished run whose weights are not here
+        return False
 
     def check(self, *, resume: bool) -> bool:
         """Do the same without `fresh`; nothing is removed."""

@@ -3,6 +3,7 @@ import re
 import shlex
 import shutil
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -124,6 +125,11 @@ def test_records_of_an_older_schema_are_stale(change, state, board, tmp_path, re
     assert [run.state for run in both.runs] == [run.state for run in board.runs]
 
 
+def filled(board):
+    """The state of every run, and what fills it."""
+    return [(run.state, run.record and run.record.spec) for run in board.runs]
+
+
 @pytest.mark.parametrize("year", [1999, 2999])
 def test_a_row_is_of_one_network_that_of_its_newest_record(year, board, tmp_path, records):
     """As after a model was trained again, and only some of its evaluations were made again."""
@@ -135,13 +141,46 @@ def test_a_row_is_of_one_network_that_of_its_newest_record(year, board, tmp_path
     first, second = mixed.runs[:2]
     assert [run.evaluation.protocol for run in (first, second)] == ["clean", "pgd20-linf-8_255"]
     if year == 1999:
-        assert [run.state for run in mixed.runs] == [run.state for run in board.runs]
-        assert first.record.spec == board.runs[0].record.spec
+        assert filled(mixed) == filled(board)
         assert mixed.left_out == ""
     else:
-        assert (first.state, second.state, second.record) == ("ready", "other weights", None)
+        assert (first.state, second.state, second.record) == ("ready", "another network", None)
         assert first.record.spec == again.spec
-        assert "Records of 1 runs are of other weights than the newest record of the same model" in markdown(mixed)
+        said = (
+            "Records of 1 runs of vit_digits are of another network (other weights or options) than its newest record, "
+            f"{again.spec.stem()}.record.json of 2999-01-01T00:00:00+00:00: evaluate it again, or move its newer"
+        )
+        assert said in markdown(mixed).replace("\\", "")
+        assert said in unescape(html(mixed))
+
+
+def test_a_record_that_fits_no_cell_says_nothing_about_a_row(board, tmp_path, records):
+    more = shutil.copytree(records, tmp_path / "more")
+    data, other = load_data("digits", limit=16), load_model("symvit_digits")
+    stray = evaluate(other, data, protocol="clean", name="vit_digits", out=tmp_path / "o", audit=False, seed=7)
+    stray.model_copy(update={"created": "2999-01-01T00:00:00+00:00"}).attach(stray.outcomes).save(more)
+    assert filled(load_board(str(tmp_path / "mine"), find_records(more))) == filled(board)
+
+
+def test_a_network_of_the_same_weights_and_other_options_is_another(board, tmp_path, records):
+    other = shutil.copytree(records, tmp_path / "other")
+    path = next(one for one in find_records(other) if "vit_digits__" in one.name and "clean" in one.name)
+    record = load_record(path)
+    model = record.spec.model.model_copy(update={"config": record.spec.model.config | {"lam": 9.0}})
+    changed = record.model_copy(update={"spec": record.spec.model_copy(update={"model": model}), "created": "2999"})
+    path.unlink()
+    changed.attach(record.outcomes).save(other)
+    states = [run.state for run in load_board(str(tmp_path / "mine"), find_records(other)).runs]
+    assert states == ["ready", "another network", "ready", "ready", "missing", "missing"]
+
+
+def test_of_records_of_several_numbers_of_samples_the_largest_counts(board, tmp_path, records):
+    more = shutil.copytree(records, tmp_path / "more")
+    few = evaluate(
+        load_model("vit_digits"), load_data("digits", limit=8), protocol="clean", name="vit_digits", out=more
+    )
+    few.model_copy(update={"created": "2999-01-01T00:00:00+00:00"}).attach(few.outcomes).save(more)
+    assert filled(load_board(str(tmp_path / "mine"), find_records(more))) == filled(board)
 
 
 WORST = """
@@ -338,8 +377,10 @@ def test_records_of_other_images_are_not_ranked_together(tmp_path, records):
     (tmp_path / "board.toml").write_text(TOML)
     few = load_data("digits", limit=20)
     evaluate(load_model("vit_digits"), few, protocol="clean", name="vit_digits", out=tmp_path / "few", audit=False)
+    others = [path for path in find_records(records) if not path.name.startswith("vit_digits__digits-test__clean")]
+    assert len(others) == 3
     with pytest.raises(BadInputError, match=r"vit_digits.*n = 20"):
-        load_board(str(tmp_path), [*find_records(records), *find_records(tmp_path / "few")])
+        load_board(str(tmp_path), [*others, *find_records(tmp_path / "few")])
 
 
 def test_no_records_no_pages(tmp_path):

@@ -22,6 +22,7 @@ from robustbench_kpca.report.explain import explain
 from robustbench_kpca.report.matching import name_of
 from robustbench_kpca.report.render import markdown
 from robustbench_kpca.reproduction import estimate as estimate_room
+from robustbench_kpca.reproduction.counts import counted
 from robustbench_kpca.reproduction.estimate import Estimator
 from robustbench_kpca.reproduction.pack import load_pack
 from robustbench_kpca.reproduction.roles import Roles, default_folder
@@ -346,3 +347,54 @@ def test_a_table_names_trainings_that_overfitted_catastrophically(pack, tmp_path
     flags = markdown(board).partition("## Flags")[2]
     assert bool(board.remarks) == flagged
     assert ("shows catastrophic overfitting in 1 of its epochs, the last being 2: accuracy 50.0 %" in flags) == flagged
+
+
+def test_records_and_diagnoses_are_of_the_weights_at_hand(pack, tmp_path, few_resamples):
+    """Here a file of other weights comes beside finished results, as after a training on another machine."""
+    (pack / "table-1.toml").write_text(TABLE.replace('"plain", "other"', '"trained"'))
+    (pack / "figure-2.toml").write_text(
+        CLAIMS.replace('"plain"', '"trained"').replace("study_eigenvalues", "study_norms")
+    )
+    settings = Settings(audit=None)
+    steps, roles = planned(pack, tmp_path, 8)
+    assert {one.state for one in run(steps, roles, settings, QUIET)} == {"done"}
+    first, second = (roles.weights(model.training) for model in roles.models("trained"))
+    first.write_bytes(second.read_bytes())
+    steps, roles = planned(pack, tmp_path, 8)
+    states = {(type(one.step).__name__, one.step.model.order, one.state) for one in steps}
+    assert states == {
+        ("Train", 0, "done"), ("Train", 1, "done"), ("Evaluate", 0, "open"), ("Evaluate", 1, "done"),
+        ("Diagnose", 0, "open"), ("Diagnose", 1, "done"),
+    }  # fmt: skip
+    board = board_of("table-1", load_pack(str(pack))[2]["table-1"], roles)
+    assert [run.state for run in board.runs] == ["another network", "ready"]
+    assert "than the weights at hand: they are to be evaluated again." in board.left_out
+    run(steps, roles, settings, QUIET)
+    steps, roles = planned(pack, tmp_path, 8)
+    assert {one.state for one in steps} == {"done"}
+    board = board_of("table-1", load_pack(str(pack))[2]["table-1"], roles)
+    one, other = (run.record.spec.model for run in board.runs)
+    assert one.parameters_sha256 == other.parameters_sha256
+
+
+def test_a_training_whose_weights_are_gone_is_made_again_only_where_they_are_needed(pack, tmp_path, few_resamples):
+    (pack / "table-1.toml").write_text(TABLE.replace('"plain", "other"', '"trained"'))
+    settings = Settings(audit=None)
+    steps, roles = planned(pack, tmp_path, 8)
+    run(steps, roles, settings, QUIET)
+    for model in roles.models("trained"):
+        roles.weights(model.training).unlink()
+    steps, _ = planned(pack, tmp_path, 8)
+    assert {one.state for one in steps} == {"done"}, "the records are all there"
+    more = TABLE[TABLE.index("[[column]]") :].replace('"Clean"', '"Again"') + "draws = 2\n"
+    (pack / "table-1.toml").write_text((pack / "table-1.toml").read_text() + more)
+    steps, roles = planned(pack, tmp_path, 8)
+    trainings = [one for one in steps if isinstance(one.step, Train)]
+    assert {(one.state, one.why) for one in trainings} == {("open", "trained before; its weights are not here")}
+    assert counted(steps) == "2 of 2 trainings, 2 of 4 evaluations"
+    before = {path: path.stat().st_mtime_ns for path in roles.out.rglob("*.record.json")}
+    assert {one.state for one in run(steps, roles, settings, QUIET)} == {"done"}
+    after = {path: path.stat().st_mtime_ns for path in roles.out.rglob("*.record.json")}
+    assert len(after) == 4
+    assert before.items() <= after.items(), "the same machine, so the same weights: their records are kept"
+    assert [roles.spent(model.training).epochs for model in roles.models("trained")] == [2, 2], "of the new run alone"
