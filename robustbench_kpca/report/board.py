@@ -101,6 +101,14 @@ class Board:
         """Return the number of a cell; None where a record is missing."""
         return self._estimates[title, column.title]
 
+    def unattacked(self, title: str, column: Column) -> Estimate | None:
+        """Return the number without the attack that the records of a cell hold, on the same samples; None: they do not.
+
+        For the accuracy under an attack, that is the accuracy on the clean images that were attacked.
+        """
+        name = metric_for(column.metric).unattacked
+        return None if name is None else rows.estimate(metric_for(name), column, self.trainings(title, column))
+
     def estimate_of(self, model: str, column: Column) -> Estimate | None:
         """Return the number of one model of a row."""
         return self._single[model, column.title]

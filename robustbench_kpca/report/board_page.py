@@ -66,8 +66,9 @@ def _scatter_caption(board: Board) -> str:
     if columns is None:
         return ""
     return (
-        f"{columns[1].title} against {columns[0].title}, with 95 % intervals. Dashed: the Pareto front, the models "
-        "than which no other is better in one and as good in the other. The numbers are in the table above."
+        f"{columns[1].title} against {columns[0].title}, of the same samples, with 95 % intervals. Dashed: the Pareto "
+        "front, the models than which no other is better in one and as good in the other. The numbers are in the table "
+        "above, where they may be of more samples."
     )
 
 

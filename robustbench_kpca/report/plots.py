@@ -23,7 +23,7 @@ NAMED = 30
 
 @dataclass(frozen=True)
 class Panel:
-    """Columns that differ in eps alone, and the metric that they show."""
+    """Columns of the same samples that differ in eps alone, and the metric that they show."""
 
     metric: Metric
     columns: list[tuple[float, Column]]
@@ -32,7 +32,8 @@ class Panel:
 def against_eps(board: Board) -> dict[str, str]:
     """Draw metrics of attacks against eps with 95 % bands; return title -> SVG, one per attack, norm and metric.
 
-    Budgets under which no row was measured are left out.
+    Budgets under which no row was measured are left out. At eps = 0 are the same samples without attack: a column of
+    the board, or what the records of the attack hold of them.
     """
     figures = {}
     for title, panel in eps_panels(board).items():
@@ -40,7 +41,12 @@ def against_eps(board: Board) -> dict[str, str]:
             (eps, column) for eps, column in panel.columns if any(board.estimate(row, column) for row in board.ranked())
         ]
         curves = {row: {255 * eps: board.estimate(row, column) for eps, column in measured} for row in board.ranked()}
-        places = {255 * eps: f"{255 * eps:.3g}" for eps, _ in measured}
+        if measured and measured[0][0] > 0:
+            starts = {row: board.unattacked(row, measured[0][1]) for row in board.ranked()}
+            curves = (
+                {row: {0.0: starts[row], **curve} for row, curve in curves.items()} if any(starts.values()) else curves
+            )
+        places = {eps: f"{eps:.3g}" for eps in dict.fromkeys(eps for curve in curves.values() for eps in curve)}
         axis = Axis("eps x 255", panel.metric.title, panel.metric.unit, places)
         if svg := lines(curves, axis, f"{panel.metric.title} against eps: {title}"):
             figures[title] = svg
@@ -48,13 +54,21 @@ def against_eps(board: Board) -> dict[str, str]:
 
 
 def clean_columns(board: Board) -> tuple[Column, Column] | None:
-    """Return the first column of an attack, as they are shown, and that of the same metric without attack."""
+    """Return the first column of an attack, as they are shown, and that of the same metric without attack.
+
+    The latter is of the same samples where there is such a column.
+    """
     for column in board.columns:
         wanted = metric_for(column.metric).unattacked
-        clean = next((one for one in board.spec.column if wanted and one.metric == wanted), None)
-        if clean is not None:
-            return clean, column
+        clean = [one for one in board.spec.column if wanted and one.metric == wanted]
+        if clean:
+            return max(clean, key=lambda one: _same_samples(board, one, column)), column
     return None
+
+
+def _same_samples(board: Board, *columns: Column) -> bool:
+    """Whether columns are of the same samples."""
+    return len({board.spec.needed(column)[0].samples for column in columns}) == 1
 
 
 def clean_and_robust(board: Board) -> str:
@@ -63,11 +77,12 @@ def clean_and_robust(board: Board) -> str:
     if columns is None:
         return ""
     clean, robust = columns
-    points = {
-        row: (x, y)
+    same = _same_samples(board, clean, robust)
+    found = {
+        row: (board.estimate(row, clean) if same else board.unattacked(row, robust), board.estimate(row, robust))
         for row in board.ranked()
-        if (x := board.estimate(row, clean)) is not None and (y := board.estimate(row, robust)) is not None
     }
+    points = {row: (x, y) for row, (x, y) in found.items() if x is not None and y is not None}
     if len(points) < 2:
         return ""
     front = pareto({row: (x.value, y.value) for row, (x, y) in points.items()})
@@ -128,10 +143,10 @@ def _points(axis: "Axes", pairs: Sequence[Pair], units: tuple[Unit, Unit], **sty
 
 
 def eps_panels(board: Board) -> dict[str, Panel]:
-    """Group the attack columns that differ in eps alone; a panel needs at least two.
+    """Group the attack columns of the same samples that differ in eps alone; a panel needs at least two.
 
-    Where the board has a column of the same metric without attack, the panel shows it at eps = 0. Titles name the
-    metric where panels show different ones; panels of the same title are numbered.
+    Where the board has a column of the same metric and samples without attack, the panel shows it at eps = 0. Titles
+    name the metric where panels show different ones; panels of the same title are numbered.
     """
     found = []
     for column in board.spec.column:
@@ -140,11 +155,16 @@ def eps_panels(board: Board) -> dict[str, Panel]:
             names = " + ".join(stage.attack for stage in scenario.stage)
             otherwise = scenario.model_copy(update={"eps": 1.0, "below": ()}).digest()
             title = f"{names}, {scenario.norm}, {scenario.space} space"
-            found.append(((title, column.metric, otherwise), scenario.eps, column))
+            samples = repr(board.spec.needed(column)[0].samples)
+            found.append(((title, column.metric, otherwise, samples), scenario.eps, column))
     panels = []
-    for (title, name, _), group in groupby(sorted(found, key=lambda item: item[:2]), key=lambda item: item[0]):
+    for (title, name, *_), group in groupby(sorted(found, key=lambda item: item[:2]), key=lambda item: item[0]):
         metric, columns = metric_for(name), [(eps, column) for _, eps, column in group]
-        clean = next((column for column in board.spec.column if column.metric == metric.unattacked), None)
+        first = columns[0][1]
+        clean = next(
+            (one for one in board.spec.column if one.metric == metric.unattacked and _same_samples(board, one, first)),
+            None,
+        )
         if len(columns) > 1:
             panels.append((title, Panel(metric, ([(0.0, clean)] if clean else []) + columns)))
     if len({panel.metric.name for _, panel in panels}) > 1:

@@ -506,6 +506,29 @@ def test_a_budget_under_which_no_row_was_measured_leaves_no_gap_in_a_figure(tmp_
     assert all(round(eps) in (0, 8) for curve in curves.values() for eps in curve)
 
 
+def test_figures_join_numbers_of_the_same_samples_only(tmp_path, records, monkeypatch):
+    """Clean numbers of other samples than the attacked ones are not in a curve: the attack's records hold their own."""
+    from robustbench_kpca.report import plots
+
+    evaluate(load_model("vit_digits"), load_data("digits", limit=4), protocol="clean", name="vit_digits", out=tmp_path)
+    text = TOML.replace('metric = "clean_accuracy"', 'metric = "clean_accuracy"\nlimit = 4')
+    text += CURVE.format(title="PGD 16/255", path="pgd20-linf-8_255") + 'eps = "16/255"\n'
+    text += CURVE.format(title="PGD, few", path="pgd20-linf-8_255") + "limit = 4\n"
+    (tmp_path / "board.toml").write_text(text)
+    board = load_board(str(tmp_path), [*find_records(records), *find_records(tmp_path)])
+    clean = {one.spec.model.name: one.metrics["clean_accuracy"] for one in map(load_record, find_records(records))}
+    drawn, points = [], []
+    monkeypatch.setattr(plots, "lines", lambda curves, axis, title: drawn.append(curves) or "")
+    monkeypatch.setattr(plots, "_scatter", lambda found, *more: points.append(found) or "")
+    panels = plots.eps_panels(board)
+    assert [[column.title for _, column in panel.columns] for panel in panels.values()] == [["PGD", "PGD 16/255"]]
+    plots.against_eps(board)
+    assert {row: curve.get(0.0) for row, curve in drawn[0].items()} == {**clean, "nobody": None}
+    plots.clean_and_robust(board)
+    assert {row: x for row, (x, _) in points[0].items()} == clean
+    assert {estimate.n for estimate in clean.values()} == {40}
+
+
 OWN = """
 title = "Mine"
 intro = ""
