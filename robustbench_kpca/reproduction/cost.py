@@ -24,7 +24,10 @@ NOTE = (
 
 
 def rows(item: Cost, roles: Roles, records: Sequence[Record]) -> list[list[str]]:
-    """Return one row of texts for each arm that has a training or a record; times are means over trainings."""
+    """Return one row of texts for each arm that has a training or a record; times are means over trainings.
+
+    `records`: those that count.
+    """
     found = []
     for arm in item.arms:
         models = roles.models(arm)
@@ -52,8 +55,17 @@ def _of_records(records: Sequence[Record], trained: Sequence[Model], roles: Role
         _times([(one.cpu_seconds, one.device) for one in spent], len(trained)),
         str(len(records)),
         *(f"{number:,}" for number in passes),
-        spell(sum(one.seconds for one in records)) if records else UNKNOWN,
+        _times_of(records),
     ]
+
+
+def _times_of(records: Sequence[Record]) -> str:
+    """Spell the time of evaluations for each device."""
+    by_device: dict[str, float] = {}
+    for record in records:
+        device = record.environment.device
+        by_device[device] = by_device.get(device, 0.0) + record.seconds
+    return ", ".join(f"{spell(seconds)} on {device}" for device, seconds in sorted(by_device.items())) or UNKNOWN
 
 
 def _times(spent: Sequence[tuple[float, str]], trained: int) -> str:

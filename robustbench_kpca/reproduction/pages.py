@@ -11,6 +11,7 @@ from robustbench_kpca.diagnostics.figures import trajectory
 from robustbench_kpca.diagnostics.pages import write_comparison
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import safe_name, write_atomic
+from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.curves import draw_curves, read_curves
@@ -46,13 +47,20 @@ def write_pages(
 
     """
     pack = roles.pack
+    boards, troubles = _boards(items, roles)
+    shown = {run.record.spec.digest(): run.record for board in boards.values() for run in board.runs if run.record}
     pages, rows, said = {}, [], []
     for name, item in items.items():
-        board, trouble, here = None, "", (roles.out / name / PAGE).is_file()
+        board, trouble, here = boards.get(name), troubles.get(name, ""), (roles.out / name / PAGE).is_file()
         try:
-            board = board_of(name, item, roles) if isinstance(item, Table) else None
-            if not only or name in only:
-                here = _write_board(board, roles.out / name) if board else _write_item(name, item, planned, roles)
+            if trouble:
+                here = False
+            elif not only or name in only:
+                here = (
+                    _write_board(board, roles.out / name)
+                    if board
+                    else _write_item(name, item, planned, roles, list(shown.values()))
+                )
         except BadInputError as error:
             here, trouble = False, str(error)
         pages[name] = here
@@ -81,6 +89,18 @@ def write_pages(
     return roles.out / README
 
 
+def _boards(items: Mapping[str, Item], roles: Roles) -> tuple[dict[str, Board], dict[str, str]]:
+    """Return the boards of the tables, and of those that cannot be shown why, by name."""
+    boards, troubles = {}, {}
+    for name, item in items.items():
+        if isinstance(item, Table):
+            try:
+                boards[name] = board_of(name, item, roles)
+            except BadInputError as error:
+                troubles[name] = str(error)
+    return boards, troubles
+
+
 def _row(name: str, item: Item, planned: Sequence[Planned], trouble: str, *, page: bool) -> list[str]:
     mine = [one for one in planned if name in one.items]
     if isinstance(item, Open):
@@ -97,11 +117,14 @@ def _write_board(board: Board, folder: Path) -> bool:
     return shown
 
 
-def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles) -> bool:
-    """Write the page of an item that is no table into its folder; return whether there was anything to show."""
+def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles, records: Sequence[Record]) -> bool:
+    """Write the page of an item that is no table into its folder; return whether there was anything to show.
+
+    `records`: those that the tables of the pack show.
+    """
     done = [one.step for one in planned if name in one.items and (one.state == "done" or one.ended)]
     if isinstance(item, Cost):
-        return _write_cost(name, item, roles)
+        return _write_cost(name, item, roles, records)
     if isinstance(item, Claims):
         diagnoses = [load_diagnosis(step.folder) for step in done if isinstance(step, Diagnose)]
         if diagnoses:
@@ -120,8 +143,8 @@ def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles)
     return bool(figures)
 
 
-def _write_cost(name: str, item: Cost, roles: Roles) -> bool:
-    found = cost_rows(item, roles, roles.records())
+def _write_cost(name: str, item: Cost, roles: Roles, records: Sequence[Record]) -> bool:
+    found = cost_rows(item, roles, records)
     if found:
         write_cost(item, found, roles.out / name)
     return bool(found)

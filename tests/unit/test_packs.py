@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from safetensors.torch import load_file
 
+from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols import presets
@@ -403,6 +404,11 @@ def test_what_a_row_costs(two_turns, tmp_path, few_resamples):
     assert trained[6:9] == [str(len(records)), f"{sum(r.passes.forwards for r in records):,}",
                             f"{sum(r.passes.backwards for r in records):,}"]  # fmt: skip
     assert "<td" in (out / "table-3" / "index.html").read_text()
+    model = load_model("vit_digits")
+    evaluate(model, load_data("digits", limit=3), protocol="clean", name=records[0].spec.model.name, seed=7,
+             out=out / "records", audit=False)  # fmt: skip
+    assert main(["reproduce", str(two_turns), "-o", str(out), "--limit", "8", "--pages", "-q"]) == 0
+    assert (out / "table-3" / "README.md").read_text() == text, "only what a table shows has a cost"
     for page in ("README.md", "index.html", "table-2/README.md", "table-2/index.html"):
         assert "In “Clean”, on 8 samples, “Trained” has" in (out / page).read_text()
 
