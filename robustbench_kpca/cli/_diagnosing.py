@@ -32,15 +32,18 @@ class Asked:
     seed: int
     device: str | None
 
-    def made(self, folder: Path) -> bool:
-        """Tell whether a folder holds a diagnosis with these options; which data it is of is not compared."""
+    def made(self, folder: Path, request: "ModelRequest") -> bool:
+        """Tell whether a folder holds a diagnosis of this model with these options; its data are not compared."""
         from robustbench_kpca.diagnostics.diagnosis import FILE, load_diagnosis
 
         if not (folder / FILE).is_file():
             return False
-        done = load_diagnosis(folder).protocol
+        found = load_diagnosis(folder)
+        done, model = found.protocol, found.model
         settings = (done.procedure, done.images, done.seed, done.layers, done.heads)
         same = settings == (self.protocol, self.images, self.seed, _sorted(self.layers), _sorted(self.heads))
+        same &= self.block in (None, done.block) and model.source == request.source
+        same &= not model.config or request.options.items() <= model.config.items()
         return same and (self.claims is None or set(self.claims) == set(done.claims))
 
 

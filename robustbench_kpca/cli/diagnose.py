@@ -182,14 +182,14 @@ def _measure_all(
     missing: dict[str, str] = {}
     with _console.progress(quiet=quiet) as start:
         for one in models.model:
-            if asked.made(out / one.name):
+            options = one.with_depth(depth)
+            request = ModelRequest(one.model, untrained=untrained, name=one.name, options=options)
+            if asked.made(out / one.name, request):
                 continue
             if one.reads_texts and texts is None:
                 missing[one.name] = "no --texts"
                 continue
             source = texts if one.reads_texts and texts is not None else asked.data
-            options = one.with_depth(depth)
-            request = ModelRequest(one.model, untrained=untrained, name=one.name, options=options)
             try:
                 done = measured(request, replace(asked, data=source), start)
             except BadInputError as error:

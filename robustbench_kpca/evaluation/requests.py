@@ -48,12 +48,14 @@ class ModelRequest:
             return self.name
         options = "".join(f"+{key}={value}" for key, value in self.options.items())
         stem = "" if self.checkpoint is None else f"@{self._file(suffix=False)}"
-        return f"{self._place()}{options}{stem}{'+ema' if self.ema else ''}".replace(":", "-").replace("/", "-")
+        drawn = "+untrained" if self.untrained else ""
+        return f"{self._place()}{options}{stem}{'+ema' if self.ema else ''}{drawn}".replace(":", "-").replace("/", "-")
 
     @property
     def source(self) -> str:
         """Where the weights came from and how they were loaded."""
-        how = [word for word, asked in (("ema", self.ema), ("resize_positions", self.resize_positions)) if asked]
+        words = ("ema", "resize_positions", "untrained")
+        how = [word for word in words if getattr(self, word)]
         file = [] if self.checkpoint is None else [self._file(suffix=True)]
         return f"{self.model}{' with ' if file or how else ''}{', '.join(file + how)}"
 

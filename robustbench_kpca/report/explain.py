@@ -1,6 +1,6 @@
 """Sentences about a board: its columns, and how its numbers were made."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from html import escape
 
 from robustbench_kpca.metrics import metric_for
@@ -35,7 +35,8 @@ def explain(board: Board, column: Column) -> str:
 
 
 def _explain_protocol(board: Board, evaluation: Evaluation) -> str:
-    record = next((run.record for run in board.runs if run.evaluation == evaluation and run.record), None)
+    records = [run.record for run in board.runs if run.evaluation == evaluation and run.record]
+    record = next(iter(records), None)
     if record is None:
         return f"`{evaluation.protocol}`{' with ' if evaluation.replaced else ''}{evaluation.replaced} (no record)"
     protocol = record.spec.protocol.name
@@ -47,7 +48,8 @@ def _explain_protocol(board: Board, evaluation: Evaluation) -> str:
             + ", ".join(unquoted(f"{key} = {value}") for key, value in stage.options.items())
             for stage in scenario.stage
         )
-        text += f"; {_budget(scenario, record.spec.model.pixel_std)}{'; ' if stages else ''}{stages.strip()}"
+        budget = _budget(scenario, {one.spec.model.pixel_std for one in records})
+        text += f"; {budget}{'; ' if stages else ''}{stages.strip()}"
     agreement = agreement_of(protocol, scenario)
     text += "" if agreement is None else f"; {in_full(agreement)}"
     inference = getattr(scenario, "inference", None)
@@ -67,17 +69,21 @@ def _windows(inference: Inference) -> str:
     return ", ".join([*parts, "mirrored, too"] if inference.flip else parts)
 
 
-def _budget(scenario: Attack, std: tuple[float, ...]) -> str:
-    """Write eps in the protocol's space and, if the model's normalisation is known, in the other one."""
+def _budget(scenario: Attack, stds: Collection[tuple[float, ...]]) -> str:
+    """Write eps in the protocol's space and, if the models' normalisations are known, in the other one."""
     text = scenario.budget
-    if not std:
+    if not all(stds):
         return text
     pixel = scenario.space == "pixel"
-    values = sorted({scenario.eps / part if pixel else scenario.eps * part for part in std})
+    values = sorted({scenario.eps / part if pixel else scenario.eps * part for std in stds for part in std})
     ends = dict.fromkeys((values[0], values[-1]))
     levels = not pixel and scenario.norm != "l1" and values[-1] <= 1
     shown = " to ".join(f"{255 * value:.3g}/255" if levels else f"{value:.3g}" for value in ends)
-    return f"{text}, {shown} in {'normalised' if pixel else 'pixel'} space, by channel"
+    if len(stds) == 1:
+        return f"{text}, {shown} in {'normalised' if pixel else 'pixel'} space, by channel"
+    if pixel:
+        return f"{text}, {shown} in normalised space, by model and channel"
+    return f"{text}, {shown} in pixel space, by model and channel: the models normalise otherwise, so budgets differ"
 
 
 def provenance(board: Board) -> list[str]:

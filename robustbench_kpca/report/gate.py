@@ -67,7 +67,13 @@ def against_baseline(record: Record, baseline: Path, rule: str, alpha: float) ->
             )
         like = same
     (done,) = compare([record], like, [Rule.parse(rule)], alpha=alpha)
-    return Finding(not done.regression, f"{_what(record)}: {done.metric} {done}")
+    return Finding(not done.regression, f"{_what(record)}: {done.metric} {done}{_instead(record, like[0])}")
+
+
+def _instead(record: Record, baseline: Record) -> str:
+    """Name the baseline's model where it is another one."""
+    other = baseline.spec.model.name
+    return "" if other == record.spec.model.name else f"; the baseline is of {other}"
 
 
 def _what(record: Record) -> str:

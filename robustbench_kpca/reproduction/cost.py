@@ -32,7 +32,10 @@ def rows(item: Cost, roles: Roles, records: Sequence[Record]) -> list[list[str]]
     for arm in item.arms:
         models = roles.models(arm)
         mine = [one for one in records if one.spec.model.name in {model.name for model in models}]
-        trained = [model for model in models if model.training is not None and roles.ended(model.training)]
+        named = {one.spec.model.name for one in mine}
+        trained = [
+            one for one in models if one.training is not None and (one.name in named or roles.ended(one.training))
+        ]
         if mine or trained:
             found.append([roles.title(arm), _trainings(models, trained), *_of_records(mine, trained, roles)])
     return found

@@ -132,7 +132,8 @@ def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles,
         return bool(diagnoses)
     figures: dict[str, str] = {}
     if isinstance(item, Curves):
-        runs = [read_curves(roles.weights(step.training)) for step in done if isinstance(step, Train)]
+        weights = [roles.weights(step.training) for step in done if isinstance(step, Train)]
+        runs = [read_curves(path) for path in weights if path.with_suffix(".csv").is_file()]
         figures = {"Training": draw_curves(runs, ".svg").decode()} if runs else {}
     elif isinstance(item, Epochs):
         figures = {

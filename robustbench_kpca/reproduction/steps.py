@@ -94,7 +94,8 @@ class Planned:
     """A step with the items that need it. `state`: `done`, `open`, or `absent` or `failed` for the reason `why`.
 
     `turn`: the smallest of its items; `place`: of its arm among all arms, in the order of the items. `ended`: a
-    training that is done, or that ended once and is open since its weights are not here and other steps need them.
+    training that is done, or of which something is left (curves, results), and which is open since its weights are not
+    here and other steps need them.
     """
 
     step: Step
@@ -122,16 +123,22 @@ def plan(items: Mapping[str, Item], roles: Roles) -> list[Planned]:
             found[planned.step] = replace(
                 known, items=(*known.items, name), turn=min(known.turn, turn), state=best.state, why=best.why
             )
-    needed = {one.step.model.name for one in found.values() if one.state == "open" and not isinstance(one.step, Train)}
-    steps = [_ended(one, needed=one.step.model.name in needed) if one.ended else one for one in found.values()]
+    others = [one for one in found.values() if not isinstance(one.step, Train)]
+    made, needed = ({one.step.model.name for one in others if one.state == state} for state in ("done", "open"))
+    steps = [
+        _ended(one, needed=one.step.model.name in needed)
+        if isinstance(one.step, Train) and (one.ended or one.step.model.name in made)
+        else one
+        for one in found.values()
+    ]
     return sorted(steps, key=lambda one: (one.step.model.order, not isinstance(one.step, Train)))
 
 
 def _ended(planned: Planned, *, needed: bool) -> Planned:
     """Return the step of a training that ended: done, unless its weights are not here and other steps need them."""
     if planned.state == "open" and needed:
-        return replace(planned, why="trained before; its weights are not here")
-    return replace(planned, state="done", why="")
+        return replace(planned, why="trained before; its weights are not here", ended=True)
+    return replace(planned, state="done", why="", ended=True)
 
 
 def most_valuable_first(planned: Iterable[Planned]) -> list[Planned]:

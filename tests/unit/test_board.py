@@ -20,6 +20,7 @@ from robustbench_kpca.records.audit import Audit, Check, Plan, Subject
 from robustbench_kpca.records.audit_versions import CHECKS, LATEST, limits
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report.board_spec import Evaluation
+from robustbench_kpca.report.explain import explain
 from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.report.numbers import json_text
 from robustbench_kpca.report.render import html, markdown, write_board
@@ -527,6 +528,21 @@ def test_figures_join_numbers_of_the_same_samples_only(tmp_path, records, monkey
     plots.clean_and_robust(board)
     assert {row: x for row, (x, _) in points[0].items()} == clean
     assert {estimate.n for estimate in clean.values()} == {40}
+
+
+def test_a_budget_in_normalised_space_that_differs_between_models_is_said(tmp_path, records):
+    (tmp_path / "board.toml").write_text(TOML.replace("pgd20-linf-8_255", "teo2024-fgsm"))
+    for name, std in (("vit_digits", 0.25), ("vit_digits_adv", 0.5)):
+        made = evaluate(load_model(name), load_data("digits", limit=4), protocol="teo2024-fgsm", name=name, audit=False)
+        model = made.spec.model.model_copy(update={"pixel_std": (std,)})
+        spec = made.spec.model_copy(update={"model": model})
+        made.model_copy(update={"spec": spec}).attach(made.outcomes).save(tmp_path / "r")
+    alone, both = (
+        explain(board, board.spec.column[1])
+        for board in (load_board(str(tmp_path), find_records(tmp_path / "r")[:count]) for count in (1, 2))
+    )
+    assert "in pixel space, by channel;" in alone
+    assert "by model and channel: the models normalise otherwise, so budgets differ" in both
 
 
 OWN = """

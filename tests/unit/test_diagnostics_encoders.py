@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import timm
@@ -17,6 +18,7 @@ from robustbench_kpca.diagnostics.run import diagnose
 from robustbench_kpca.diagnostics.sources import TextSource
 from robustbench_kpca.diagnostics.taps import call, find_taps, listening
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.inference.environment import environment
 
 HERE = environment(torch.device("cpu"))
@@ -135,9 +137,12 @@ def test_a_list_is_measured_and_compared(tmp_path, texts, capsys):
     assert rows[1][column] == f"{cka.estimate.value:.3g} ({cka.null.chance:.3g})"
     assert rows[1][column] in page
     options = ("digits", None, 3, "corrected", ["value_vectors"], None, None, None, 0, None)
-    assert Asked(*options).made(out / "a")  # is not measured again
-    assert not Asked(*options[:2], 4, *options[3:]).made(out / "a")
-    assert not Asked(*options).made(out / "c")
+    request = ModelRequest("vit_digits", name="a")
+    assert Asked(*options).made(out / "a", request)  # is not measured again
+    assert not Asked(*options[:2], 4, *options[3:]).made(out / "a", request)
+    assert not Asked(*options).made(out / "c", request)
+    for other in ({"untrained": True}, {"options": {"depth": 1}}):
+        assert not Asked(*options).made(out / "a", replace(request, **other))
 
 
 def test_the_study_of_texts_on_an_untrained_encoder(texts, capsys):

@@ -60,6 +60,14 @@ def test_a_baseline_is_compared_as_check_does(tmp_path):
         against_baseline(renamed(weak, "other"), RECORDS, "robust_accuracy:-2pp", 0.05)
 
 
+def test_a_baseline_of_another_model_is_named(tmp_path):
+    strong = record("vit_digits_adv")
+    strong.save(tmp_path)
+    said = str(against_baseline(record("vit_digits"), tmp_path, "robust_accuracy:-2pp", 0.05))
+    assert said.endswith("; the baseline is of vit_digits_adv")
+    assert "baseline" not in str(against_baseline(strong, tmp_path, "robust_accuracy:-2pp", 0.05))
+
+
 def test_the_comment_is_a_table_without_markup():
     strong, weak = record("vit_digits_adv"), record("vit_digits")
     evil = "a|b <img src=x> [d](http://e) `c`\n# head"
