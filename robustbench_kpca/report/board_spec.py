@@ -166,9 +166,8 @@ class Described(BaseModel):
     @property
     def needs_name(self) -> bool:
         """Whether a command must give the name, since records would have another one without it."""
-        return (
-            self.source not in (None, self.name) or self.checkpoint is not None or not {":", "/"}.isdisjoint(self.name)
-        )
+        other = self.source not in (None, self.name) or self.checkpoint is not None or bool(self.options)
+        return other or not {":", "/"}.isdisjoint(self.name)
 
 
 class BoardSpec(BaseModel):

@@ -58,6 +58,6 @@ def together(spec: BoardSpec, runs: Sequence[Run]) -> list[list[Run]]:
     merged: dict[tuple[object, ...], list[Run]] = {}
     for (name, *samples_and_fields), group in groups.items():
         model = spec.described(str(name))
-        alone = name if model.needs_name or model.options else None
+        alone = name if model.needs_name else None
         merged.setdefault((alone, *samples_and_fields, *(run.evaluation.protocol for run in group)), []).extend(group)
     return list(merged.values())

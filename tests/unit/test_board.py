@@ -20,6 +20,7 @@ from robustbench_kpca.records.audit import Audit, Check, Plan, Subject
 from robustbench_kpca.records.audit_versions import CHECKS, LATEST, limits
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report.board_spec import Evaluation
+from robustbench_kpca.report.commands import command
 from robustbench_kpca.report.explain import explain
 from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.report.numbers import json_text
@@ -543,6 +544,21 @@ def test_a_budget_in_normalised_space_that_differs_between_models_is_said(tmp_pa
     )
     assert "in pixel space, by channel;" in alone
     assert "by model and channel: the models normalise otherwise, so budgets differ" in both
+
+
+def test_the_command_of_a_model_with_options_makes_the_record_that_fills_its_cell(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    model = '\n[[model]]\nname = "rpc_symvit_digits"\noptions = { lam = 0.5 }\n'
+    text = TOML.replace('["vit_digits", "vit_digits_adv", "nobody"]', '["rpc_symvit_digits"]')
+    text = text.replace("seed = 0", "seed = 0\nlimit = 4")
+    Path("board.toml").write_text(text.replace('\n[[column]]\ntitle = "PGD"', f'{model}\n[[column]]\ntitle = "PGD"'))
+    board = load_board(".", [])
+    words = command(board.spec, [board.runs[0]], "made")
+    assert main([*shlex.split(words)[1:], "--audit", "none", "-q"]) == 0
+    capsys.readouterr()
+    (record,) = map(load_record, find_records("made"))
+    assert record.spec.model.config["lam"] == 0.5
+    assert [run.state for run in load_board(".", find_records("made")).runs] == ["ready", "missing"]
 
 
 OWN = """
