@@ -18,6 +18,7 @@ from robustbench_kpca.records.spot_check import FILE, SpotCheck, load_spot_check
 from robustbench_kpca.report.board import OTHER_DATA, OTHER_NETWORK, Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation
 from robustbench_kpca.report.consistency import load_consistent
+from robustbench_kpca.report.networks import leading_records, of_other_networks
 from robustbench_kpca.strict import load_toml, validate
 
 Content = Record | dict[str, Any]
@@ -96,7 +97,7 @@ def fill(
         for model in spec.all_models
         for evaluation in spec.evaluations
     }
-    leading = _leading([record for records, _ in found.values() for record in records], weights or {})
+    leading = leading_records(spec, [record for records, _ in found.values() for record in records], weights or {})
     runs = [_run(*cell, *of, leading.get(cell[0])) for cell, of in found.items()]
     by_samples: dict[Key, list[Record]] = {}
     for run in runs:
@@ -105,7 +106,7 @@ def fill(
     for records in by_samples.values():
         _require_one_data_set(records)
     _require_one_task(spec, where, [run.record for run in runs if run.record])
-    others = _others(runs, leading, weights or {})
+    others = of_other_networks(runs, leading, weights or {})
     return Board(name, spec, tuple(runs), remake, missing, others=others)
 
 
@@ -213,44 +214,12 @@ def _found(
     return current, OTHER_NETWORK if current else "stale" if found else OTHER_DATA if named else "missing"
 
 
-def _leading(records: Iterable[Record], weights: Mapping[str, str]) -> dict[str, Record]:
-    """Return the record of every model that says which network its name stands for on this board.
-
-    It is the newest one, of the weights at hand where there are some. One name on two networks is a model that was
-    trained again, or had other options; a row that mixed them would be of neither.
-    """
-    found: dict[str, Record] = {}
-    for record in sorted(records, key=lambda one: one.created):
-        model = record.spec.model
-        if weights.get(model.name) in (None, model.parameters_sha256):
-            found[model.name] = record
-    return found
-
-
 def _run(model: str, evaluation: Evaluation, records: Sequence[Record], otherwise: str, leading: Record | None) -> Run:
     """Fill a cell; of records of several numbers of samples the largest counts, of equal ones the newest."""
     own = [one for one in records if leading is not None and one.spec.model.network == leading.spec.model.network]
     if not own:
         return Run(model, evaluation, otherwise, None)
     return Run(model, evaluation, "ready", max(own, key=lambda one: (one.spec.data.n, one.created)))
-
-
-def _others(runs: Iterable[Run], leading: Mapping[str, Record], weights: Mapping[str, str]) -> tuple[str, ...]:
-    """Say of which models there are records of another network only, and what to do."""
-    counts = Counter(run.model for run in runs if run.state == OTHER_NETWORK)
-    return tuple(
-        f"Records of {count} runs of {model} are of another network (other weights or options) than "
-        + (
-            "the weights at hand: they are to be evaluated again."
-            if model in weights
-            else f"its newest record, {_file(leading[model])}: evaluate it again, or move its newer records away."
-        )
-        for model, count in counts.items()
-    )
-
-
-def _file(record: Record) -> str:
-    return f"{record.spec.stem()}{SUFFIX} of {record.created}"
 
 
 def _key(content: Content) -> Key:

@@ -559,6 +559,10 @@ def test_the_command_of_a_model_with_options_makes_the_record_that_fills_its_cel
     (record,) = map(load_record, find_records("made"))
     assert record.spec.model.config["lam"] == 0.5
     assert [run.state for run in load_board(".", find_records("made")).runs] == ["ready", "missing"]
+    Path("board.toml").write_text(Path("board.toml").read_text().replace("lam = 0.5", "lam = 0.25"))
+    other = load_board(".", find_records("made"))
+    assert [run.state for run in other.runs] == ["another network", "missing"]
+    assert other.left_out.endswith("(other weights or options) than the board asks for: evaluate it again.")
 
 
 OWN = """
