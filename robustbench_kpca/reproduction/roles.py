@@ -116,11 +116,13 @@ class Roles:
                 self._digests[key] = None
         return self._digests[key]
 
+    def contents(self) -> list[Content]:
+        """Return the records of this run that are there, of whatever schema; a folder may hold none yet."""
+        return read(sorted((self.out / "records").rglob(f"*{SUFFIX}")), self.known_records)
+
     def records(self) -> list[Record]:
         """Return the records of this run that are there."""
-        folder = self.out / "records"
-        files = sorted(folder.rglob(f"*{SUFFIX}")) if folder.is_dir() else []
-        return [one for one in read(files, self.known_records) if isinstance(one, Record)]
+        return [one for one in self.contents() if isinstance(one, Record)]
 
     def spent(self, training: Training) -> Spent | None:
         """Return the time that a training took so far; None where it is not written."""

@@ -11,11 +11,10 @@ from robustbench_kpca.diagnostics.epochs import load_trajectory
 from robustbench_kpca.diagnostics.saritas2025 import IMAGES
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.families import ARCHITECTURES, is_stochastic
-from robustbench_kpca.records.record import find_records
 from robustbench_kpca.records.spot_check import FILE, load_spot_check
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Evaluation
-from robustbench_kpca.report.matching import Content, fill, read
+from robustbench_kpca.report.matching import Content, fill
 from robustbench_kpca.reproduction.overfitted import overfitted
 from robustbench_kpca.reproduction.pack import Claims, Epochs, Item, Open, Table
 from robustbench_kpca.reproduction.roles import Model, Roles, Training
@@ -169,8 +168,7 @@ def board_of(name: str, table: Table, roles: Roles) -> Board:
         BadInputError: a record, a spot check or curves are damaged, or the records cannot stand together in one table.
 
     """
-    records = roles.out / "records"
-    board = _filled(name, table, roles, read(find_records(records) if records.is_dir() else [], roles.known_records))
+    board = _filled(name, table, roles, roles.contents())
     check = roles.out / FILE
     remarks = overfitted(models_of(table, roles), roles)
     return replace(board, spot_check=load_spot_check(check) if check.is_file() else None, remarks=remarks)

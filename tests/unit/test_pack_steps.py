@@ -349,6 +349,12 @@ def test_a_table_names_trainings_that_overfitted_catastrophically(pack, tmp_path
     assert ("shows catastrophic overfitting in 1 of its epochs, the last being 2: accuracy 50.0 %" in flags) == flagged
 
 
+def test_a_run_that_was_killed_before_its_first_record_goes_on(pack, tmp_path):
+    (tmp_path / "out" / "records").mkdir(parents=True)
+    steps, _ = planned(pack, tmp_path, 8)
+    assert {one.state for one in steps} == {"open"}
+
+
 def test_records_and_diagnoses_are_of_the_weights_at_hand(pack, tmp_path, few_resamples):
     """Here a file of other weights comes beside finished results, as after a training on another machine."""
     (pack / "table-1.toml").write_text(TABLE.replace('"plain", "other"', '"trained"'))
