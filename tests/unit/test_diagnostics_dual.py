@@ -171,8 +171,8 @@ def test_a_primal_model_and_its_twin_share_a_panel(tmp_path):
     assert main(["diagnose", *folders, "-o", str(tmp_path / "both"), "-q"]) == 0
     page = (tmp_path / "both" / "index.html").read_text()
     for curve in (
-        "primal_vit_digits: primal_spectrum",
-        "primal_vit_digits: singular_values",
-        "vit_digits: singular_values",
+        "primal_vit_digits+untrained: primal_spectrum",
+        "primal_vit_digits+untrained: singular_values",
+        "vit_digits+untrained: singular_values",
     ):
         assert f">{curve}<" in page  # the label of a curve in the figure

@@ -439,7 +439,7 @@ def test_every_pass_is_timed():
 def test_memory_that_grows_is_warned_of_once(monkeypatch, caplog):
     monkeypatch.setattr(guard, "GROWTH", 2**24)
     kept = []
-    model = type("Greedy", (Linear,), {"act": lambda self, x, z: kept.append(torch.ones(2**19)) or z})()
+    model = type("Greedy", (Linear,), {"act": lambda self, x, z: kept.append(torch.ones(2**21)) or z})()
     runner = Runner(model.eval(), 4, torch.device("cpu"))
     with caplog.at_level(logging.WARNING):
         for _ in range(40):
