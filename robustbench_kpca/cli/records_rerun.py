@@ -29,6 +29,12 @@ def rerun(
             help="Go on although packages or the processor differ; allow for rounding.",
         ),
     ] = False,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="File with the weights, where it is not where the record's command has it.", show_default=False
+        ),
+    ] = None,
     workers: Workers = 0,
     device: Device = None,
     json: Json = False,
@@ -47,7 +53,7 @@ def rerun(
     with _console.progress(quiet=quiet or json) as start:
         done = remake(
             loaded, samples=samples, seed=seed, device=device, workers=workers, other_versions=other_versions,
-            progress=start(f"{loaded.spec.model.name}  {loaded.spec.protocol.name}"),
+            checkpoint=checkpoint, progress=start(f"{loaded.spec.model.name}  {loaded.spec.protocol.name}"),
         )  # fmt: skip
     if json:
         _console.show_json(

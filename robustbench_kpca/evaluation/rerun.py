@@ -75,6 +75,7 @@ def rerun(
     workers: int = 0,
     other_versions: bool = False,
     command: Sequence[str] = (),
+    checkpoint: str | None = None,
     progress: Progress | None = None,
 ) -> Rerun:
     """Remake a record and compare it sample by sample.
@@ -94,6 +95,7 @@ def rerun(
         other_versions: go on although packages have other versions than the record names, or the processor, though of
             the same name, gives other digits; rows are then compared with allowance for rounding.
         command: words to read where the record does not say its command, as older ones do not.
+        checkpoint: file with the weights, where they are not where the command has them.
         progress: see `evaluate`.
 
     Raises:
@@ -112,7 +114,8 @@ def rerun(
             f"the record was made with {', '.join(versions)}",
             fix="install those versions, or add --other-versions: rows are then compared with a rounding policy",
         )
-    named, data, options = _asked(record, tuple(record.command) or tuple(command), model, images, labels)
+    words = tuple(record.command) or tuple(command)
+    named, data, options = _asked(record, words, checkpoint, model, images, labels)
     options = replace(options, device=device or options.device, workers=workers, allow=tuple(CHECKS))
     with accelerated([named.model], options.acceleration):
         trial = Trial.begin(named, data, spec.protocol.name, scenario, options)
@@ -127,7 +130,7 @@ def rerun(
 
 
 def _asked(
-    record: Record, words: tuple[str, ...], model: nn.Module | None, images: Any, labels: Any
+    record: Record, words: tuple[str, ...], checkpoint: str | None, model: nn.Module | None, images: Any, labels: Any
 ) -> tuple[NamedModel, Dataset, RunOptions]:
     """Return model, data and options: those given, else those that the command names."""
     spec, options = record.spec, RunOptions()
@@ -139,7 +142,8 @@ def _asked(
         options = command.options
     if model is None:
         assert command is not None
-        model, source = command.model.load(), command.model.source
+        asked = command.model if checkpoint is None else replace(command.model, checkpoint=checkpoint)
+        model, source = asked.load(), command.model.source
     named = NamedModel(model, spec.model.name, source)
     if images is not None:
         data = as_dataset(images, labels)

@@ -3,6 +3,7 @@
 import json
 import shlex
 from itertools import combinations
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,6 +21,7 @@ from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
 from robustbench_kpca.evaluation.rerun import rerun
 from robustbench_kpca.inference.acceleration import Acceleration
+from robustbench_kpca.models.checkpoint import save_checkpoint
 from robustbench_kpca.records.differences import chance_of_finding, differences
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import find_records
@@ -116,6 +118,21 @@ def test_the_command_is_shown_and_remakes_the_record(runs, tmp_path, capsys):
     assert again.spec == record.spec
     assert again.outcomes.to_csv() == record.outcomes.to_csv()
     assert again.command == record.command
+
+
+def test_weights_may_lie_elsewhere_than_where_the_command_has_them(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("vit_digits", "symvit_digits"):
+        save_checkpoint(Path(f"{name}.safetensors"), load_model(name), {})
+    command = "eval -m vit_digits --checkpoint vit_digits.safetensors --name m --limit 4 -p clean -o out -q"
+    assert main(command.split()) == 0
+    (path,) = find_records("out")
+    Path("vit_digits.safetensors").rename("moved.safetensors")
+    asked = ["records", "rerun", str(path), "-q"]
+    assert main(asked) == 2
+    assert main([*asked, "--checkpoint", "moved.safetensors"]) == 0
+    assert "4 of 4 samples made again: equal to the last digit" in capsys.readouterr().out
+    assert main([*asked, "--checkpoint", "symvit_digits.safetensors"]) == 2
 
 
 def forged(record, column, value):
