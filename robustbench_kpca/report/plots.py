@@ -42,10 +42,9 @@ def against_eps(board: Board) -> dict[str, str]:
         ]
         curves = {row: {255 * eps: board.estimate(row, column) for eps, column in measured} for row in board.ranked()}
         if measured and measured[0][0] > 0:
-            starts = {row: board.unattacked(row, measured[0][1]) for row in board.ranked()}
-            curves = (
-                {row: {0.0: starts[row], **curve} for row, curve in curves.items()} if any(starts.values()) else curves
-            )
+            starts = {row: board.unattacked(row, measured[0][1]) for row in curves}
+            if any(starts.values()):
+                curves = {row: {0.0: starts[row], **curve} for row, curve in curves.items()}
         places = {eps: f"{eps:.3g}" for eps in dict.fromkeys(eps for curve in curves.values() for eps in curve)}
         axis = Axis("eps x 255", panel.metric.title, panel.metric.unit, places)
         if svg := lines(curves, axis, f"{panel.metric.title} against eps: {title}"):

@@ -15,7 +15,7 @@ def counted(planned: Sequence[Planned]) -> str:
     """Say how many steps of each kind are done: `2 of 22 trainings, 18 of 171 evaluations`."""
     texts = []
     for kind, nouns in _NOUNS.items():
-        mine = [one.state == "done" or one.ended for one in planned if isinstance(one.step, kind)]
+        mine = [one.made for one in planned if isinstance(one.step, kind)]
         texts += [f"{sum(mine)} of {len(mine)} {nouns[len(mine) > 1]}"] if mine else []
     return ", ".join(texts)
 

@@ -105,7 +105,7 @@ def _row(name: str, item: Item, planned: Sequence[Planned], trouble: str, *, pag
     mine = [one for one in planned if name in one.items]
     if isinstance(item, Open):
         return [name, item.title, "", f"not made: {item.reason}"]
-    complete = mine and all(one.state == "done" or one.ended for one in mine)
+    complete = mine and all(one.made for one in mine)
     state = "complete" if complete else "in part" if page else "not run"
     return [name, item.title, counted(mine), f"cannot be shown: {trouble}" if trouble else state]
 
@@ -122,7 +122,7 @@ def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles,
 
     `records`: those that the tables of the pack show.
     """
-    done = [one.step for one in planned if name in one.items and (one.state == "done" or one.ended)]
+    done = [one.step for one in planned if name in one.items and one.made]
     if isinstance(item, Cost):
         return _write_cost(name, item, roles, records)
     if isinstance(item, Claims):

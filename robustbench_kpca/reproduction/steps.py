@@ -105,6 +105,11 @@ class Planned:
     place: int = 0
     ended: bool = False
 
+    @property
+    def made(self) -> bool:
+        """Whether there is something to show of it: it is done, or a training that ended."""
+        return self.state == "done" or self.ended
+
 
 def plan(items: Mapping[str, Item], roles: Roles) -> list[Planned]:
     """Return every step once: of the first seed of every arm before the second; trainings before what needs them."""
