@@ -42,8 +42,9 @@ class Asked:
         done, model = found.protocol, found.model
         settings = (done.procedure, done.images, done.seed, done.layers, done.heads)
         same = settings == (self.protocol, self.images, self.seed, _sorted(self.layers), _sorted(self.heads))
-        same &= self.block in (None, done.block) and model.source == request.source
-        same &= not model.config or request.options.items() <= model.config.items()
+        same &= self.block is None or min(self.block, done.images) == done.block
+        same &= model.source == request.source
+        same &= all(model.config.get(key, value) == value for key, value in request.options.items())
         return same and (self.claims is None or set(self.claims) == set(done.claims))
 
 

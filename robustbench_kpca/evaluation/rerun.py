@@ -164,7 +164,9 @@ def _versions(then: Environment, now: Environment, scenario: Scenario) -> list[s
 
 
 def _machine(then: Environment, now: Environment) -> list[str]:
-    """Say what else can change the last digits."""
+    """Say what else can change the last digits. Older records have no family and model of the processor."""
+    if now.processor.startswith(f"{then.processor} (family "):
+        now = now.model_copy(update={"processor": then.processor})
     return [
         f"{name} {getattr(then, name)} (here {getattr(now, name)})"
         for name in ("processor", "device", "threads", "compiled", "float32")

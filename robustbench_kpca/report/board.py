@@ -107,7 +107,10 @@ class Board:
         For the accuracy under an attack, that is the accuracy on the clean images that were attacked.
         """
         name = metric_for(column.metric).unattacked
-        return None if name is None else rows.estimate(metric_for(name), column, self.trainings(title, column))
+        metric = None if name is None else metric_for(name)
+        if metric is None or "attack" not in metric.kinds:
+            return None
+        return rows.estimate(metric, column, self.trainings(title, column))
 
     def estimate_of(self, model: str, column: Column) -> Estimate | None:
         """Return the number of one model of a row."""

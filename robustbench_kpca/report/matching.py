@@ -18,7 +18,7 @@ from robustbench_kpca.records.spot_check import FILE, SpotCheck, load_spot_check
 from robustbench_kpca.report.board import OTHER_DATA, OTHER_NETWORK, Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation
 from robustbench_kpca.report.consistency import load_consistent
-from robustbench_kpca.report.networks import leading_records, of_other_networks
+from robustbench_kpca.report.networks import leading_records, of_network, of_other_networks
 from robustbench_kpca.strict import load_toml, validate
 
 Content = Record | dict[str, Any]
@@ -35,14 +35,15 @@ def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
     A record fills a cell only if model, data, split and seed are the board's and its protocol digest is that of the
     protocol as it reads today. Where the board states a digest of its data, they must be of these, too. All records of
     one model must be of one network, that of the newest of them. Records of an older schema fill none; their cells are
-    stale. Every metric that the board shows is computed again from the outcomes
-    of its records.
+    stale. Every metric that the board shows is computed again from the outcomes of its records.
     """
     path = board_path(name)
     spec = validate(BoardSpec, load_toml(path), f"board {path}").located(path.parent)
     files = _own_records(name, path) if records is None else list(records)
     words = name_of(path)
-    contents = read(files, only={column.metric for column in spec.column})
+    shown = {column.metric for column in spec.column}
+    in_figures = filter(None, (metric_for(metric).unattacked for metric in shown))
+    contents = read(files, only={*shown, *in_figures})
     remake, missing = (f"rbk board {verb} {words}" for verb in ("render", "plan"))
     board = fill(path.parent.name, spec, contents, str(path), remake, missing)
     return replace(board, spot_check=_spot_check(name, path))
@@ -98,7 +99,9 @@ def fill(
         for evaluation in spec.evaluations
     }
     leading = leading_records(spec, [record for records, _ in found.values() for record in records], weights or {})
-    runs = [_run(*cell, *of, leading.get(cell[0])) for cell, of in found.items()]
+    own = {cell: of_network(records, leading.get(cell[0])) for cell, (records, _) in found.items()}
+    sizes = _sizes(own)
+    runs = [_run(*cell, own[cell], sizes.get(cell[1].samples, 0), state) for cell, (_, state) in found.items()]
     by_samples: dict[Key, list[Record]] = {}
     for run in runs:
         if run.record:
@@ -214,12 +217,21 @@ def _found(
     return current, OTHER_NETWORK if current else "stale" if found else OTHER_DATA if named else "missing"
 
 
-def _run(model: str, evaluation: Evaluation, records: Sequence[Record], otherwise: str, leading: Record | None) -> Run:
-    """Fill a cell; of records of several numbers of samples the largest counts, of equal ones the newest."""
-    own = [one for one in records if leading is not None and one.spec.model.network == leading.spec.model.network]
+def _sizes(own: Mapping[tuple[str, Evaluation], Sequence[Record]]) -> dict[Key, int]:
+    """Return, by samples, the largest number of which every run that has records has one; else the largest of all."""
+    found: dict[Key, list[set[int]]] = {}
+    for (_, evaluation), records in own.items():
+        if records:
+            found.setdefault(evaluation.samples, []).append({one.spec.data.n for one in records})
+    return {samples: max(set.intersection(*sizes) or set.union(*sizes)) for samples, sizes in found.items()}
+
+
+def _run(model: str, evaluation: Evaluation, own: Sequence[Record], size: int, otherwise: str) -> Run:
+    """Fill a cell by a record of so many samples, else by the one of the most; of equal ones the newest counts."""
     if not own:
         return Run(model, evaluation, otherwise, None)
-    return Run(model, evaluation, "ready", max(own, key=lambda one: (one.spec.data.n, one.created)))
+    best = max(own, key=lambda one: (one.spec.data.n == size, one.spec.data.n, one.created))
+    return Run(model, evaluation, "ready", best)
 
 
 def _key(content: Content) -> Key:

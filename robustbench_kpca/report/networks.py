@@ -26,10 +26,16 @@ def leading_records(spec: BoardSpec, records: Iterable[Record], weights: Mapping
     found: dict[str, Record] = {}
     for record in sorted(records, key=lambda one: one.created):
         model = record.spec.model
-        asked = not model.config or spec.described(model.name).options.items() <= model.config.items()
+        options = spec.described(model.name).options
+        asked = all(model.config.get(key, value) == value for key, value in options.items())  # it may not have all
         if asked and weights.get(model.name) in (None, model.parameters_sha256):
             found[model.name] = record
     return found
+
+
+def of_network(records: Iterable[Record], leading: Record | None) -> list[Record]:
+    """Return the records that are of the network of the leading one."""
+    return [one for one in records if leading is not None and one.spec.model.network == leading.spec.model.network]
 
 
 def of_other_networks(

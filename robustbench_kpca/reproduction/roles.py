@@ -101,11 +101,9 @@ class Roles:
             return False
 
     def digest(self, model: Model) -> str | None:
-        """Return the digest of the weights at hand, as records have it; None where there is no file of them.
-
-        The weights of the package's models have no file here, so records say which are meant.
-        """
-        file = Path(model.request.checkpoint or "")
+        """Return the digest of the weights at hand, as records have it; None where there is no file of them."""
+        own = bundled().get(model.request.model)
+        file = own if model.request.checkpoint is None and own is not None else Path(model.request.checkpoint or "")
         if not file.is_file():
             return None
         key = (file, file.stat().st_mtime_ns)

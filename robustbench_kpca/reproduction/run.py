@@ -84,7 +84,8 @@ def run(planned: Sequence[Planned], roles: Roles, settings: Settings, reporter: 
             continue
         if isinstance(unit[0].step, Train):
             after.append(_trained(unit[0], unit[0].step, roles, reporter, end))
-            trained_again |= {unit[0].step.model.name} if unit[0].ended else set()
+            if unit[0].ended and after[-1].state == "done":
+                trained_again.add(unit[0].step.model.name)
         else:
             after += _done(unit, roles, settings, reporter)
     return after

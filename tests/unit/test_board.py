@@ -176,6 +176,30 @@ def test_a_network_of_the_same_weights_and_other_options_is_another(board, tmp_p
     assert states == ["ready", "another network", "ready", "ready", "missing", "missing"]
 
 
+def test_a_smaller_set_that_all_models_have_is_taken_where_not_all_have_the_larger(tmp_path, records):
+    (tmp_path / "board.toml").write_text(TOML)
+    more = shutil.copytree(records, tmp_path / "more")
+    for name in ("vit_digits", "vit_digits_adv"):
+        evaluate(load_model(name), load_data("digits", limit=8), protocol="clean", name=name, out=more, audit=False)
+    whole = load_board(str(tmp_path), find_records(more))
+    assert {run.record.spec.data.n for run in whole.runs if run.record} == {40}
+    for path in find_records(more):
+        if path.name.startswith("vit_digits_adv__digits-test__clean") and load_record(path).spec.data.n == 40:
+            path.unlink()
+    clean = [run for run in load_board(str(tmp_path), clean_only(more)).runs if run.record]
+    assert [run.record.spec.data.n for run in clean] == [8, 8]
+
+
+def clean_only(folder):
+    return [path for path in find_records(folder) if "__clean__" in path.name]
+
+
+def test_options_that_a_configuration_leaves_out_are_not_held_against_a_record(tmp_path, records):
+    model, column = '\n[[model]]\nname = "vit_digits"\noptions = { fused = false }\n', '\n[[column]]\ntitle = "Clean"'
+    (tmp_path / "board.toml").write_text(TOML.replace(column, model + column))
+    assert [run.state for run in load_board(str(tmp_path), find_records(records)).runs][:2] == ["ready", "ready"]
+
+
 def test_of_records_of_several_numbers_of_samples_the_largest_counts(board, tmp_path, records):
     more = shutil.copytree(records, tmp_path / "more")
     few = evaluate(

@@ -383,6 +383,30 @@ def test_records_and_diagnoses_are_of_the_weights_at_hand(pack, tmp_path, few_re
     assert one.parameters_sha256 == other.parameters_sha256
 
 
+def test_records_of_other_weights_than_the_packages_are_not_taken_for_a_bundled_model(pack, tmp_path, few_resamples):
+    steps, roles = planned(pack, tmp_path, 8)
+    run(steps, roles, Settings(audit=None), QUIET)
+    assert {one.state for one in planned(pack, tmp_path, 8)[0]} == {"done"}
+    path = next((roles.out / "records").glob("vit_digits__*.record.json"))
+    digest = roles.digest(roles.models("plain")[0])
+    path.write_text(path.read_text().replace(digest, "0" * 64))
+    states = {one.step.model.arm: one.state for one in planned(pack, tmp_path, 8)[0]}
+    assert states == {"plain": "open", "other": "done"}
+
+
+def test_a_training_that_is_not_made_again_leaves_what_is_done(pack, tmp_path, few_resamples):
+    (pack / "table-1.toml").write_text(TABLE.replace('"plain", "other"', '"trained"'))
+    steps, roles = planned(pack, tmp_path, 8)
+    run(steps, roles, Settings(audit=None), QUIET)
+    for model in roles.models("trained"):
+        roles.weights(model.training).unlink()
+    more = TABLE[TABLE.index("[[column]]") :].replace('"Clean"', '"Again"') + "draws = 2\n"
+    (pack / "table-1.toml").write_text((pack / "table-1.toml").read_text() + more)
+    after = run(planned(pack, tmp_path, 8)[0], roles, Settings(audit=None, budget=0.2), QUIET)
+    assert "stopped by the budget" in " ".join(one.why for one in after)
+    assert counted(after) == "2 of 2 trainings, 2 of 4 evaluations"
+
+
 def test_a_training_whose_weights_are_gone_is_made_again_only_where_they_are_needed(pack, tmp_path, few_resamples):
     (pack / "table-1.toml").write_text(TABLE.replace('"plain", "other"', '"trained"'))
     settings = Settings(audit=None)
