@@ -43,8 +43,7 @@ class Asked:
         settings = (done.procedure, done.images, done.seed, done.layers, done.heads)
         same = settings == (self.protocol, self.images, self.seed, _sorted(self.layers), _sorted(self.heads))
         same &= self.block is None or min(self.block, done.images) == done.block
-        same &= model.source == request.source
-        same &= all(model.config.get(key, value) == value for key, value in request.options.items())
+        same &= model.source == request.source and model.agrees(request.options)
         return same and (self.claims is None or set(self.claims) == set(done.claims))
 
 

@@ -5,6 +5,7 @@ The compute half writes records, and the report half reads them. This file impor
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,6 +52,10 @@ class ModelInfo(BaseModel):
     def network(self) -> tuple[str, str]:
         """Its weights and its configuration: what it is on every machine, whatever its name."""
         return self.parameters_sha256, json.dumps(self.config, sort_keys=True)
+
+    def agrees(self, options: Mapping[str, Any]) -> bool:
+        """Whether its configuration has no other value for any of these options; it need not have all of them."""
+        return all(self.config.get(key, value) == value for key, value in options.items())
 
 
 class DataInfo(BaseModel):

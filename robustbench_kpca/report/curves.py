@@ -76,6 +76,14 @@ def read_curves(run: str | Path) -> Curves:
     return Curves(path.stem, numbers)
 
 
+def epochs_in(run: str | Path) -> int:
+    """Return the number of epochs in the curves of a run; 0 where there are none, or damaged ones."""
+    try:
+        return len(read_curves(run).rows)
+    except BadInputError:
+        return 0
+
+
 def panels_of(runs: Sequence[Curves]) -> dict[str, dict[str, str]]:
     """Return what is drawn: title of a panel -> column -> beginning of its name, for the columns that some run has.
 

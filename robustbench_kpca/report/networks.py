@@ -26,9 +26,10 @@ def leading_records(spec: BoardSpec, records: Iterable[Record], weights: Mapping
     found: dict[str, Record] = {}
     for record in sorted(records, key=lambda one: one.created):
         model = record.spec.model
-        options = spec.described(model.name).options
-        asked = all(model.config.get(key, value) == value for key, value in options.items())  # it may not have all
-        if asked and weights.get(model.name) in (None, model.parameters_sha256):
+        if model.agrees(spec.described(model.name).options) and weights.get(model.name) in (
+            None,
+            model.parameters_sha256,
+        ):
             found[model.name] = record
     return found
 

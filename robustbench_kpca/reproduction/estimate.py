@@ -16,13 +16,12 @@ from robustbench_kpca.attack_loop.cost import Passes, Speed, most_passes, speed
 from robustbench_kpca.attack_loop.engine import build_attack
 from robustbench_kpca.attack_loop.forecast import BACKWARD
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.inference.environment import place
 from robustbench_kpca.models.loading import input_view
 from robustbench_kpca.protocols.scenario import Attack, Stage
 from robustbench_kpca.records.record import Record
-from robustbench_kpca.report.curves import read_curves
+from robustbench_kpca.report.curves import epochs_in
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.steps import Evaluate, Step, Train
 from robustbench_kpca.training.ledger import resume_file
@@ -154,10 +153,7 @@ def epochs_done(weights: Path) -> int:
     """Return how many epochs of a training are finished, as its curves say; 0 where it cannot go on after them."""
     if not (weights.is_file() or resume_file(weights).is_file()):
         return 0
-    try:
-        return len(read_curves(weights).rows)
-    except BadInputError:
-        return 0
+    return epochs_in(weights)
 
 
 def _withstood(record: Record, wanted: Attack) -> float:

@@ -15,7 +15,7 @@ from robustbench_kpca.files import from_here, name_with_seed
 from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.models.checkpoint import parameters_sha256
 from robustbench_kpca.records.record import SUFFIX, Record
-from robustbench_kpca.report.curves import read_curves
+from robustbench_kpca.report.curves import epochs_in
 from robustbench_kpca.report.matching import Content, read
 from robustbench_kpca.reproduction.pack import Arm, Pack, Samples, Scale, ScaleName
 from robustbench_kpca.training.ledger import resume_file
@@ -92,13 +92,8 @@ class Roles:
         weights = self.weights(training)
         if weights.is_file():
             return True
-        if resume_file(weights).is_file() or not weights.with_suffix(".csv").is_file():
-            return False
         epochs = load_recipe(training.recipe, dict(training.settings))[1].epochs
-        try:
-            return len(read_curves(weights).rows) == epochs
-        except BadInputError:
-            return False
+        return not resume_file(weights).is_file() and epochs_in(weights) == epochs
 
     def digest(self, model: Model) -> str | None:
         """Return the digest of the weights at hand, as records have it; None where there is no file of them."""
