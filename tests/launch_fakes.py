@@ -13,7 +13,8 @@ HOSTILE = [
 ]  # fmt: skip
 EVAL = ["eval", "-m", "vit_digits", "-p", "clean", "-o", "runs"]
 FAKE = """#!/bin/bash
-(printf '%s\\0' "${0##*/}" "$@"; printf '\\n\\0') >> "$CALLS"
+printf '%s\\0' "${0##*/}" "$@" $'\\n' > "$CALLS.$$"
+cat "$CALLS.$$" >> "$CALLS"  # in one write: bash writes line by line, and calls at the same moment would mix
 """
 BODIES = {
     "scontrol": '[[ $1 != show ]] || printf "%s\\n" n1 n2 n3',
@@ -71,7 +72,7 @@ class Fakes:
         return [call.split("\0")[:-1] for call in found]
 
     def of(self, name):
-        return [call[1:] for call in self.calls() if call[:1] == [name]]  # one that is being written has no words yet
+        return [call[1:] for call in self.calls() if call[0] == name]
 
     def requeued(self):
         return [call for call in self.of("scontrol") if call[0] == "requeue"]
