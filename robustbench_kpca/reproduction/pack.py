@@ -19,6 +19,7 @@ from robustbench_kpca.strict import STRICT, load_toml, validate
 
 PACK, STATEMENTS = "pack.toml", "statements.toml"
 ScaleName = Literal["embedded", "paper"]
+Seed = Annotated[int, Field(ge=0)]
 
 
 class Samples(BaseModel):
@@ -45,7 +46,7 @@ class Arm(BaseModel):
     title: str
     models: tuple[str, ...] = ()
     recipe: str = ""
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    seeds: tuple[Seed, ...] = ()
     set: dict[str, Scalar] = {}
     keep_every: Annotated[int, Field(ge=0)] = 0
     data: str = ""
@@ -95,7 +96,7 @@ class Table(BaseModel):
     """A table, or a figure of curves over eps: rows are arms. Sorted by the column `rank_by`.
 
     `question`: asked of arms, and answered on the page. `turn`: under a budget, all steps of a smaller number come
-    first. `seeds`: at most so many trainings of every arm, in their order, where a table of all would be too dear.
+    first. `seeds`: the seeds whose trainings it has, where a table of all would be too dear.
     """
 
     model_config = STRICT
@@ -107,7 +108,7 @@ class Table(BaseModel):
     column: Annotated[tuple[ItemColumn, ...], Field(min_length=1)]
     question: tuple[Question, ...] = ()
     turn: Annotated[int, Field(ge=0)] = 0
-    seeds: Limit = None
+    seeds: tuple[Seed, ...] = ()
 
 
 class Claims(BaseModel):
@@ -225,9 +226,22 @@ def _item(path: Path, pack: Pack) -> Item:
         asked = [arm for one in item.question for arm in (one.subject, one.baseline, one.ablation)]
         _require(asked, item.arms, "arm", where)
         _require([one.column for one in item.question], [column.title for column in item.column], "column", where)
+        _check_seeds(item, pack, where)
     elif not isinstance(item, Curves | Cost):
         _require([item.samples], pack.paper.samples, "samples", where)
     return item
+
+
+def _check_seeds(table: Table, pack: Pack, where: str) -> None:
+    for arm in table.arms:
+        for scale in (pack.paper, pack.embedded):
+            seeds = scale.arms[arm].seeds if arm in scale.arms else ()
+            if seeds and table.seeds and not set(seeds) & set(table.seeds):
+                wanted = ", ".join(map(str, table.seeds))
+                raise BadInputError(
+                    f"{where}: arm {arm!r} has no training of seeds = {wanted}",
+                    expected=f"one of {', '.join(map(str, seeds))}",
+                )
 
 
 def _require(names: Iterable[str], known: Collection[str], what: str, where: str) -> None:

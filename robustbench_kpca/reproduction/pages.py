@@ -22,7 +22,7 @@ from robustbench_kpca.reproduction.cost import write_cost
 from robustbench_kpca.reproduction.counts import counted, reasons
 from robustbench_kpca.reproduction.pack import Claims, Cost, Curves, Epochs, Item, Open, Table
 from robustbench_kpca.reproduction.roles import Roles
-from robustbench_kpca.reproduction.steps import Diagnose, Follow, Planned, Train, board_of
+from robustbench_kpca.reproduction.steps import Diagnose, Follow, Planned, Train, board_or_trouble
 from robustbench_kpca.web import render
 
 PAGE, README = "index.html", "README.md"
@@ -47,11 +47,11 @@ def write_pages(
 
     """
     pack = roles.pack
-    boards, troubles = _boards(items, roles)
-    shown = {run.record.spec.digest(): run.record for board in boards.values() for run in board.runs if run.record}
+    boards = {name: board_or_trouble(name, item, roles) for name, item in items.items() if isinstance(item, Table)}
+    shown = {run.record.spec.digest(): run.record for board, _ in boards.values() for run in board.runs if run.record}
     pages, rows, said = {}, [], []
     for name, item in items.items():
-        board, trouble, here = boards.get(name), troubles.get(name, ""), (roles.out / name / PAGE).is_file()
+        (board, trouble), here = boards.get(name, (None, "")), (roles.out / name / PAGE).is_file()
         try:
             if trouble:
                 here = False
@@ -87,18 +87,6 @@ def write_pages(
     )  # fmt: skip
     write_atomic(roles.out / PAGE, page.encode())
     return roles.out / README
-
-
-def _boards(items: Mapping[str, Item], roles: Roles) -> tuple[dict[str, Board], dict[str, str]]:
-    """Return the boards of the tables, and of those that cannot be shown why, by name."""
-    boards, troubles = {}, {}
-    for name, item in items.items():
-        if isinstance(item, Table):
-            try:
-                boards[name] = board_of(name, item, roles)
-            except BadInputError as error:
-                troubles[name] = str(error)
-    return boards, troubles
 
 
 def _row(name: str, item: Item, planned: Sequence[Planned], trouble: str, *, page: bool) -> list[str]:

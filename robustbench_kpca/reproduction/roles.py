@@ -43,7 +43,10 @@ class Training:
 
 @dataclass(frozen=True)
 class Model:
-    """One model of an arm. `order` is its place in the arm: 0 for the first seed. `why_not`: why it cannot be had."""
+    """One model of an arm, and why it cannot be had, if so.
+
+    `order` is its place in the arm: 0 for the first seed. `seed` is that of its training; None: of a finished model.
+    """
 
     arm: str
     name: str
@@ -51,6 +54,7 @@ class Model:
     training: Training | None
     request: ModelRequest = field(compare=False)
     why_not: str = ""
+    seed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -243,7 +247,7 @@ class Roles:
         training = Training(name, arm.recipe, settings, arm.keep_every, arm.data)
         file = self.checkpoints.get(name, self.weights(training))
         request = ModelRequest(recipe.model, str(file), name=name, options=recipe.model_options)
-        return Model(role, name, order, None if name in self.checkpoints else training, request, why_not)
+        return Model(role, name, order, None if name in self.checkpoints else training, request, why_not, seed)
 
 
 def _named(request: ModelRequest, name: str) -> ModelRequest:

@@ -21,9 +21,10 @@ def board_spec(table: Table, roles: Roles) -> BoardSpec:
 
 
 def models_of(item: Table | Claims | Curves | Epochs | Cost, roles: Roles) -> list[Model]:
-    """Return the models of an item: of a table at most so many of an arm as it says."""
-    most = item.seeds if isinstance(item, Table) else None
-    return [model for arm in item.arms for model in roles.models(arm)[:most]]
+    """Return the models of an item: of a table only trainings of the seeds that it names, if it does."""
+    seeds = item.seeds if isinstance(item, Table) else ()
+    models = [model for arm in item.arms for model in roles.models(arm)]
+    return [model for model in models if not seeds or model.seed is None or model.seed in seeds]
 
 
 def _row(arm: str, table: Table, roles: Roles) -> Row:

@@ -14,6 +14,7 @@ from stand_ins import few_digits
 from robustbench_kpca.attack_loop.cost import most_passes
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.diagnostics.epochs import Course, Trajectory
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.environment import place
 from robustbench_kpca.protocols.presets import board_path, pack_path
 from robustbench_kpca.records.record import DataInfo
@@ -167,7 +168,7 @@ def test_records_of_other_images_close_their_table_only(pack, tmp_path, few_resa
     assert {state for step, (state, _) in states.items() if "fgsm" in step} == {"open"}
     assert all("of other images than the rest" in why for step, (_, why) in states.items() if "clean" in step)
     assert main(["reproduce", str(pack), "-o", str(roles.out), "--pages", "-q"]) == 0
-    assert "cannot be shown: record" in (roles.out / "README.md").read_text()
+    assert "cannot be shown: the records of table-1 in" in (roles.out / "README.md").read_text()
     text = 'title = "S"\nintro = "I"\n[[statement]]\nwhere = "T"\nsays = "Better."\n'
     asked = '[[statement.evidence]]\nitem = "table-1"\nbetter = "plain"\nthan = "other"\ncolumns = ["Clean"]\n'
     (pack / "statements.toml").write_text(text + asked)
@@ -307,8 +308,8 @@ def test_a_model_that_draws_noise_needs_a_column_of_several_draws(pack, tmp_path
     assert "`clean` with draws = 3 (no record)" in explain(board, board.spec.column[1])
 
 
-@pytest.mark.parametrize(("seeds", "names"), [("", ["s0", "s1"]), ("seeds = 1", ["s0"]), ("seeds = 9", ["s0", "s1"])])
-def test_a_dear_table_has_the_first_trainings_only(pack, tmp_path, seeds, names):
+@pytest.mark.parametrize(("seeds", "names"), [("", ["s0", "s1"]), ("seeds = [1]", ["s1"]), ("seeds = [1, 9]", ["s1"])])
+def test_a_dear_table_has_the_trainings_of_its_seeds_only(pack, tmp_path, seeds, names):
     text = TABLE.replace('"plain", "other"', '"trained"').replace("\n[[column]]", f"{seeds}\n[[column]]")
     (pack / "table-1.toml").write_text(text)
     steps, roles = planned(pack, tmp_path)
@@ -316,6 +317,16 @@ def test_a_dear_table_has_the_first_trainings_only(pack, tmp_path, seeds, names)
     wanted = [f"vit_digits-epochs2-{name}" for name in names]
     assert list(board.spec.row[0].models) == wanted
     assert sorted({one.step.model.name for one in steps}) == wanted
+
+
+def test_a_table_has_a_training_of_every_arm(pack):
+    """Of arms of finished models it has them all."""
+    text = TABLE.replace("\n[[column]]", "seeds = [9]\n[[column]]")
+    (pack / "table-1.toml").write_text(text)
+    load_pack(str(pack))
+    (pack / "table-1.toml").write_text(text.replace('"plain", "other"', '"plain", "trained"'))
+    with pytest.raises(BadInputError, match=r"arm 'trained' has no training of seeds = 9.*expected one of 0, 1"):
+        load_pack(str(pack))
 
 
 def test_means_over_draws_stand_in_columns_of_their_own(pack, tmp_path, few_resamples):
