@@ -26,14 +26,21 @@ Weights = NDArray[np.int64] | Values | None
 class Ranking:
     """Images by falling score, sorted once for any weights; images of equal score share one place.
 
-    order: indices of the n images, highest score first.
-    ends: index into `order` of the last image of each of the k places, shape (k,).
-    ood: whether each image is out of distribution, in the order given, shape (n,).
+    Only places that hold an OOD image are kept, from the highest score down: k of them. All numbers take one row of
+    weights, shape (n,), or many, shape (rows, n), and return one number or one of each row.
+
+    outside: indices of the OOD images, highest score first.
+    inside: indices of the others, highest score first.
+    found: number of OOD images down to each place, shape (k,).
+    above: number of the other images of a higher score than each place has, shape (k,).
+    mistaken: number of the other images down to each place, shape (k,).
     """
 
-    order: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    ood: Flags
+    outside: NDArray[np.int64]
+    inside: NDArray[np.int64]
+    found: NDArray[np.int64]
+    above: NDArray[np.int64]
+    mistaken: NDArray[np.int64]
 
     @classmethod
     def of(cls, scores: Values, ood: Flags) -> "Ranking":
@@ -55,61 +62,78 @@ class Ranking:
         if not 0 < ood.sum() < len(ood):
             raise BadInputError(f"{ood.sum()} of {len(ood)} images out of distribution", expected="some and not all")
         order = np.argsort(-scores, kind="stable")
-        changes = np.flatnonzero(scores[order][1:] != scores[order][:-1])
-        return cls(order, np.append(changes, len(order) - 1), ood)
+        outside, inside = order[ood[order]], order[~ood[order]]
+        falling = -scores[inside]
+        places, images = np.unique(-scores[outside], return_counts=True)
+        above, mistaken = (np.searchsorted(falling, places, side) for side in ("left", "right"))
+        return cls(outside, inside, np.cumsum(images), above, mistaken)
 
-    def average_precision(self, weights: Weights = None) -> float:
+    def average_precision(self, weights: Weights = None) -> Values:
         """Area under the precision-recall curve (AUPR) as average precision: a sum over steps, not a trapezoid.
 
             AP = sum_k (R_k - R_{k-1}) P_k,   R_k recall and P_k precision of the k first places
 
         In [0, 1]; chance is the share of OOD images.
         """
-        found, mistaken = self._counts(weights)
+        found, _, mistaken, _ = self._counts(weights)
         precision = np.divide(found, found + mistaken, out=np.zeros_like(found), where=found > 0)
-        return float(np.diff(found, prepend=0.0) @ precision / found[-1])
+        area: Values = (np.diff(found, prepend=0.0) * precision).sum(-1) / found[..., -1]
+        return area
 
-    def auroc(self, weights: Weights = None) -> float:
+    def auroc(self, weights: Weights = None) -> Values:
         """Probability that an OOD image scores higher than another, ties counting half; in [0, 1], chance is 0.5."""
-        found, mistaken = self._counts(weights)
-        heights = found + np.append(0.0, found[:-1])
-        return float(np.diff(mistaken, prepend=0.0) @ heights / (2 * found[-1] * mistaken[-1]))
+        found, above, mistaken, inside = self._counts(weights)
+        below = inside[..., None] - (above + mistaken) / 2
+        pairs: Values = (np.diff(found, prepend=0.0) * below).sum(-1) / (found[..., -1] * inside)
+        return pairs
 
-    def fpr_at_tpr(self, tpr: float = 0.95, weights: Weights = None) -> float:
+    def fpr_at_tpr(self, tpr: float = 0.95, weights: Weights = None) -> Values:
         """Share of in-distribution images taken for OOD at the threshold that finds `tpr` of the OOD images.
 
-        As in Hendrycks' code: of the places up to full recall the one whose recall is nearest to `tpr` (not the first
-        to reach it); of equally near ones the lowest score, so the larger share. In [0, 1], chance is `tpr`.
+        As in Hendrycks' code: of the thresholds up to full recall the one whose recall is nearest to `tpr` (not the
+        first to reach it); of equally near ones the lowest, so the larger share: just above the next place, or at the
+        first place of full recall. In [0, 1], chance is `tpr`, which is above 0.5.
         """
-        found, mistaken = self._counts(weights)
-        full = int(np.searchsorted(found, found[-1]))
-        distance = np.abs(found[: full + 1] / found[-1] - tpr)[::-1]
-        return float(mistaken[full - int(np.argmin(distance))] / mistaken[-1])
+        found, above, mistaken, inside = self._counts(weights)
+        full = found == found[..., -1:]
+        first = full & (np.cumsum(full, axis=-1) == 1)
+        lowest = np.where(first, mistaken, np.roll(above, -1, axis=-1))
+        distance = np.where(full & ~first, np.inf, np.abs(found / found[..., -1:] - tpr))
+        nearest = found.shape[-1] - 1 - np.argmin(distance[..., ::-1], axis=-1)
+        return np.take_along_axis(lowest, nearest[..., None], axis=-1)[..., 0] / inside
 
-    def chance(self, weights: Weights = None) -> float:
+    def chance(self, weights: Weights = None) -> Values:
         """Average precision of guessing: the share of OOD images."""
-        found, mistaken = self._counts(weights)
-        return float(found[-1] / (found[-1] + mistaken[-1]))
+        found, _, _, inside = self._counts(weights)
+        return found[..., -1] / (found[..., -1] + inside)
 
-    def _counts(self, weights: Weights) -> tuple[Values, Values]:
-        """Count OOD and other images down to each place, shape (k,) each."""
-        ood = self.ood[self.order]
-        weight = np.ones(len(ood)) if weights is None else np.asarray(weights, dtype=np.float64)[self.order]
-        found = np.cumsum(np.where(ood, weight, 0.0))[self.ends]
-        mistaken = np.cumsum(np.where(ood, 0.0, weight))[self.ends]
-        if found[-1] <= 0 or mistaken[-1] <= 0:
+    def _counts(self, weights: Weights) -> tuple[Values, Values, Values, Values]:
+        """Count OOD images down to each place, others above and down to each, shape (..., k), and all others, (...)."""
+        weight = np.ones(len(self.outside) + len(self.inside), dtype=np.int64) if weights is None else weights
+        outside, inside = _summed(weight[..., self.outside]), _summed(weight[..., self.inside])
+        if (outside[..., -1] <= 0).any() or (inside[..., -1] <= 0).any():
             raise BadInputError("weights without any image of one kind", fix="resample each kind by itself")
-        return found, mistaken
+        counts = outside[..., self.found], inside[..., self.above], inside[..., self.mistaken], inside[..., -1]
+        found, above, mistaken, everything = (np.asarray(one, dtype=np.float64) for one in counts)
+        return found, above, mistaken, everything
+
+
+def _summed(weights: NDArray[Any]) -> NDArray[Any]:
+    """Return the sums of the first 0, 1, 2, ... weights of each row; whole ones are added as such, which is faster."""
+    sums = np.zeros((*weights.shape[:-1], weights.shape[-1] + 1), dtype=weights.dtype)
+    np.cumsum(weights, axis=-1, out=sums[..., 1:])
+    return sums
 
 
 def _weighted(outcomes: Outcomes, sureness: str, number: str) -> Weighted:
     ood = outcomes["label"] == 1
     ranking = Ranking.of(-outcomes[sureness], ood)  # images with a low value are taken for unknown
 
-    def value(weights: NDArray[np.int64] | None) -> float:
-        return float(getattr(ranking, number)(weights=weights))
+    def values(weights: NDArray[np.int64] | None) -> Values:
+        found: Values = getattr(ranking, number)(weights=weights)
+        return found
 
-    return Weighted(outcomes["sample"], value, ood.astype(np.int64))
+    return Weighted(outcomes["sample"], lambda weights: float(values(weights)), ood.astype(np.int64), many=values)
 
 
 def _chance(outcomes: Outcomes, number: str) -> float:

@@ -89,6 +89,16 @@ def test_whole_weights_are_repetitions(seed, ties):
     assert ranking.chance(weights) == pytest.approx(again.chance(), abs=1e-12)
 
 
+@given(st.integers(0, 10_000), st.booleans())
+def test_many_rows_of_weights_have_the_numbers_of_each(seed, ties):
+    scores, ood, rng = simulated(seed, ties)
+    weights = rng.integers(0, 3, (5, len(ood)))
+    ranking = Ranking.of(scores, ood)
+    for number in (ranking.average_precision, ranking.auroc, ranking.fpr_at_tpr, ranking.chance):
+        each = [float(number(weights=row)) for row in weights]
+        assert number(weights=weights) == pytest.approx(each, rel=1e-12)
+
+
 def test_order_of_images_and_monotone_maps_do_not_matter():
     scores, ood, rng = simulated(3, ties=True)
     order = rng.permutation(len(ood))

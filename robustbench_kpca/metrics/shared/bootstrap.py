@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.records.estimate import CONFIDENCE, RESAMPLES, Values, resampled
+from robustbench_kpca.records.estimate import BLOCK, CONFIDENCE, RESAMPLES, Values, resampled
 
 Weights = NDArray[np.int64]
 Statistic = Callable[[Weights], float]
@@ -142,10 +142,12 @@ def _drawn(n: int, seed: int, resamples: int, strata: Strata) -> Iterator[Weight
         return
     groups = [np.flatnonzero(strata == group) for group in np.unique(strata)]
     rng = np.random.default_rng(seed)
-    for _ in range(resamples):
-        weights = np.zeros((1, n), dtype=np.int64)
-        for rows in groups:
-            weights[0, rows] = np.bincount(rng.integers(0, len(rows), len(rows)), minlength=len(rows))
+    block = max(BLOCK // n, 1)
+    for start in range(0, resamples, block):
+        weights = np.zeros((min(block, resamples - start), n), dtype=np.int64)
+        for row in weights:
+            for members in groups:
+                row[members] = np.bincount(rng.integers(0, len(members), len(members)), minlength=len(members))
         yield weights
 
 
