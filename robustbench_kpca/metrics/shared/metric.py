@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.metrics.shared.bootstrap import Weights, bootstrap, bootstraps, paired_difference
+from robustbench_kpca.metrics.shared.bootstrap import Many, Weights, bootstrap, bootstraps, paired_difference
 from robustbench_kpca.metrics.shared.unit import Unit
 from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.records.estimate import Estimate, Values, Z, mean, paired_p_value
@@ -172,8 +172,12 @@ class Statistic(Metric):
         def value(group: list[Weighted]) -> Callable[[Weights], float]:
             return lambda weights: float(np.mean([one.value(weights) for one in group]))
 
+        def values(group: list[Weighted]) -> Many:
+            return lambda weights: np.mean([one.many(weights) for one in group if one.many is not None], axis=0)
+
+        many = None if any(one.many is None for one in everything) else (values(groups[0]), values(groups[1]))
         found = paired_difference(
-            value(groups[0]), value(groups[1]), len(everything[0].samples), strata=everything[0].strata
+            value(groups[0]), value(groups[1]), len(everything[0].samples), strata=everything[0].strata, many=many
         )
         return (found.high - found.low) / (2 * Z)
 
