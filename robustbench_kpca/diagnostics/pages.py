@@ -18,6 +18,7 @@ from robustbench_kpca.records.record import Record
 from robustbench_kpca.web import render
 
 Kind = Literal["model", "comparison"]
+ACROSS = "The kernel-PCA claims across models"
 _README, _PAGE = "README.md", "index.html"
 _LAYERS, _PROFILES = "layers.csv", "profiles.csv"
 _STATISTICS = ("Statistic", "What", *tables.STATISTICS[2:])
@@ -76,6 +77,8 @@ def write_comparison(
     folder: Path,
     records: Sequence[Record] = (),
     missing: Mapping[str, str] | None = None,
+    title: str = ACROSS,
+    lead: Sequence[str] = (),
 ) -> list[Path]:
     """Write README.md and index.html across models; return their paths.
 
@@ -84,6 +87,8 @@ def write_comparison(
         folder: where to write.
         records: records of evaluations, for the ablation.
         missing: models that were not run, and why.
+        title: of the page.
+        lead: its first paragraphs, as plain text.
 
     Raises:
         BadInputError: there are no diagnoses, or other files would be replaced.
@@ -97,8 +102,8 @@ def write_comparison(
     note = f"{_ABLATION} No record of an identity twin for: {', '.join(alone)}." if alone else _ABLATION
     absent = list((missing or {}).items())
     return _write(
-        folder, "comparison", comparison_markdown(named, ablation, note, absent),
-        comparison_html(named, ablation, note, absent),
+        folder, "comparison", comparison_markdown(named, ablation, note, absent, title, lead),
+        comparison_html(named, ablation, note, absent, title, lead),
     )  # fmt: skip
 
 
@@ -161,10 +166,12 @@ def comparison_markdown(
     ablation: Sequence[tables.Row] = (),
     note: str = _ABLATION,
     missing: Sequence[tables.Row] = (),
+    title: str = ACROSS,
+    lead: Sequence[str] = (),
 ) -> str:
     """Render the page across models as markdown."""
     claims = _across(named)
-    parts = ["# The kernel-PCA claims across models", _md(_across_intro(named)), "## Verdicts"]
+    parts = [f"# {_md(title)}", *map(_md, lead), _md(_across_intro(named)), "## Verdicts"]
     rows = [(claim["title"], *(outcome or "not measured" for outcome in claim["outcomes"])) for claim in claims]
     parts += [_table(("Claim", *named), rows), "## Statistics (chance)", _table(*tables.model_matrix(named))]
     for claim in claims:
@@ -183,10 +190,12 @@ def comparison_html(
     ablation: Sequence[tables.Row] = (),
     note: str = _ABLATION,
     missing: Sequence[tables.Row] = (),
+    title: str = ACROSS,
+    lead: Sequence[str] = (),
 ) -> str:
     """Render the HTML page across models; it loads nothing from elsewhere."""
     return render(
-        "comparison.html.j2", "diagnostics", title="The kernel-PCA claims across models", names=list(named),
+        "comparison.html.j2", "diagnostics", title=title, lead=lead, names=list(named),
         claims=_across(named), intro=_across_intro(named),
         totals=Counter(judged.outcome for one in named.values() for judged in one.claims.values()).most_common(),
         matrix=tables.model_matrix(named), figure=figures.across_models(named),

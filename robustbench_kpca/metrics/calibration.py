@@ -209,7 +209,7 @@ def _of(error: Callable[..., float], *, many: ManyOf | None = None, bins: int = 
 
     return Statistic(
         task="classification", unit=PERCENT, kinds=("clean", "shift"), applies=applies, lower_is_better=True,
-        weighted=partial(_weighted, error=error, many=many), **how,
+        share=True, weighted=partial(_weighted, error=error, many=many), **how,
     )  # fmt: skip
 
 

@@ -137,6 +137,7 @@ def _scale(
 class RelativeError(Mean):
     """A mean of per-sample scores that depend on a reference's errors: `of(outcomes, reference)`."""
 
+    share: bool = False
     of: Callable[[Outcomes, ErrorTable], Scores]
 
     @classmethod

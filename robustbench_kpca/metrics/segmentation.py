@@ -60,7 +60,7 @@ def _clean(measure: Measure, **how: Any) -> Statistic:
 
     return Statistic(
         task="segmentation", unit=PERCENT, kinds=("clean", "corruption", "attack"), weighted=of, applies=_has_clean,
-        **how,
+        share=True, **how,
     )  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def _attacked(
         counts = pictures.choose(worst(pictures))
         return _weighted(counts, lambda weights: counts.levels(measure, weights)[..., 0])
 
-    return Statistic(task="segmentation", unit=PERCENT, kinds=("attack",), weighted=of, **how)
+    return Statistic(task="segmentation", unit=PERCENT, kinds=("attack",), weighted=of, share=True, **how)
 
 
 def _corrupted(measure: Measure, without: tuple[str, ...] = (), **how: Any) -> Statistic:
@@ -90,7 +90,10 @@ def _corrupted(measure: Measure, without: tuple[str, ...] = (), **how: Any) -> S
         names = set(scenario.names) if isinstance(scenario, Corruption) else set()
         return bool(names - set(without)) and (not without or bool(names & set(without)))
 
-    return Statistic(task="segmentation", unit=PERCENT, kinds=("corruption",), weighted=of, applies=applies, **how)
+    return Statistic(
+        task="segmentation", unit=PERCENT, kinds=("corruption",), weighted=of, applies=applies,
+        share=True, **how,
+    )  # fmt: skip
 
 
 def _retained(measure: Measure, **how: Any) -> Statistic:

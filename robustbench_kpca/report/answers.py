@@ -44,9 +44,9 @@ class _Duel:
 
 
 def answers(board: "Board") -> list[str]:
-    """Return one paragraph of two sentences for each question of the board that it can answer."""
-    found = (answer(board, question) for question in board.spec.question)
-    return [" ".join(sentences) for sentences in found if sentences is not None]
+    """Return one paragraph of two sentences for each question of the board, or that it is not answered yet."""
+    found = ((question, answer(board, question)) for question in board.spec.question)
+    return [_open(question) if sentences is None else " ".join(sentences) for question, sentences in found]
 
 
 def answer(board: "Board", question: "Question") -> tuple[str, str] | None:
@@ -69,6 +69,11 @@ def answer(board: "Board", question: "Question") -> tuple[str, str] | None:
         _helps(question, metric, against, adjusted),
         f"{_control(question, metric, control, adjusted)}; {_audited(board, question.subject)}.",
     )
+
+
+def _open(question: "Question") -> str:
+    names = " and ".join(quoted(one) for one in (question.subject, question.baseline))
+    return f"Not answered yet: {names} do not both have a number in {quoted(question.column)}."
 
 
 def _duel(board: "Board", title: str, other: str, column: "Column") -> _Duel | None:
@@ -155,6 +160,7 @@ def _audited(board: "Board", title: str) -> str:
     quick = "quick " if any(audit.plan.level == "quick" for audit in made) else ""
     plans = sorted({(audit.plan.images, audit.plan.eps) for audit in made})
     where = ", ".join(f"{images} images at {255 * eps:g}/255" for images, eps in plans)
+    where += "; it makes no black-box attack" if quick else ""
     return f"no {quick}audit of {quoted(title)} ({where}) raises a flag that its gradients hide anything"
 
 

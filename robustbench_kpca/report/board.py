@@ -1,7 +1,7 @@
 """A leaderboard: the rows and columns of its `board.toml`, and the numbers that records give."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from robustbench_kpca.metrics import Metric, Paired, metric_for
@@ -51,6 +51,8 @@ class Board:
     """What is known of its models beside their records."""
     others: tuple[str, ...] = ()
     """Sentences about models of which there are records of another network only."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Files of weights at hand, by model, as commands name them: in place of those that the records were made with."""
 
     @property
     def left_out(self) -> str:

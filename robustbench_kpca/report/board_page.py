@@ -133,12 +133,20 @@ def _run(board: Board, number: int, run: Run, folder: Path | None) -> dict[str, 
     protocol = ", ".join(filter(None, (run.evaluation.protocol, run.evaluation.replaced)))
     link = _link(run.record.path, folder) if run.record is not None else ""
     table = link.rpartition("/")[0] + "/" + run.record.outcomes_file.file if run.record is not None and link else ""
-    words = run.record.command if run.record is not None else ()
+    words = _with_weights(run.record.command if run.record is not None else (), board.files.get(run.model))
     made = words[0] if len(words) == 1 else shlex.join(words)  # one item: a call from Python
     return {
         "number": number, "model": run.model, "protocol": protocol, "state": run.state,
         "link": link, "table": table.removeprefix("/"), "command": made or command(board.spec, [run], "runs"),
     }  # fmt: skip
+
+
+def _with_weights(words: Sequence[str], file: str | None) -> Sequence[str]:
+    """Put a file of weights in place of the one that a command names; without a file the command stays as it is."""
+    if file is None or "--checkpoint" not in words:
+        return words
+    place = words.index("--checkpoint") + 1
+    return [*words[:place], file, *words[place + 1 :]]
 
 
 def _link(path: Path | None, folder: Path | None) -> str:

@@ -28,7 +28,7 @@ def estimate(metric: Metric, column: Column, trainings: Sequence[Cell]) -> Estim
     if len(found) < 2:
         return found[0] if found else None
     whole = over_trainings(found)
-    if type(metric) is Mean:  # a share, so its interval ends at 0 and 1
+    if metric.share:
         return replace(whole, low=max(whole.low, 0.0), high=min(whole.high, 1.0))
     return whole
 

@@ -8,6 +8,7 @@ from tabulate import tabulate
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.progress import spell
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.report.markdown import unmarked
 from robustbench_kpca.reproduction.pack import Cost
 from robustbench_kpca.reproduction.roles import Model, Roles
 from robustbench_kpca.web import render
@@ -83,9 +84,11 @@ def _times(spent: Sequence[tuple[float, str]], trained: int) -> str:
     return ", ".join(texts) or UNKNOWN
 
 
-def write_cost(item: Cost, found: Sequence[Sequence[str]], folder: Path) -> None:
-    """Write README.md and index.html of the table."""
-    text = [f"# {item.title}", "", item.intro.strip(), "", tabulate(found, HEADS, tablefmt="pipe"), "", NOTE, ""]
+def write_cost(item: Cost, found: Sequence[Sequence[str]], folder: Path, origin: str) -> None:
+    """Write README.md and index.html of the table. `origin`: what is done, and the command that makes it."""
+    table = tabulate(found, HEADS, tablefmt="pipe")
+    text = [f"# {item.title}", "", item.intro.strip(), "", table, "", NOTE, "", origin, ""]
     write_atomic(folder / "README.md", "\n".join(text).encode())
-    page = render("cost.html.j2", "reproduction", title=item.title, item=item, heads=HEADS, rows=found, note=NOTE)
+    page = render("cost.html.j2", "reproduction", title=item.title, item=item, heads=HEADS, rows=found, note=NOTE,
+                  origin=unmarked(origin))  # fmt: skip
     write_atomic(folder / "index.html", page.encode())

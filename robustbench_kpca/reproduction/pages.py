@@ -110,13 +110,15 @@ def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles,
 
     `records`: those that the tables of the pack show.
     """
-    done = [one.step for one in planned if name in one.items and one.made]
+    mine = [one for one in planned if name in one.items]
+    done = [one.step for one in mine if one.made]
+    origin = f"{counted(mine)} done. Made by `{roles.command} --item {name}`."
     if isinstance(item, Cost):
-        return _write_cost(name, item, roles, records)
+        return _write_cost(name, item, roles, records, origin)
     if isinstance(item, Claims):
         diagnoses = [load_diagnosis(step.folder) for step in done if isinstance(step, Diagnose)]
         if diagnoses:
-            write_comparison(diagnoses, roles.out / name)
+            write_comparison(diagnoses, roles.out / name, title=item.title, lead=(item.intro.strip(), unmarked(origin)))
         return bool(diagnoses)
     figures: dict[str, str] = {}
     if isinstance(item, Curves):
@@ -128,27 +130,28 @@ def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles,
             step.model.name: trajectory(load_trajectory(step.folder)) for step in done if isinstance(step, Follow)
         }
     if figures:
-        _write_figures(roles.out / name, item, figures)
+        _write_figures(roles.out / name, item, figures, origin)
     return bool(figures)
 
 
-def _write_cost(name: str, item: Cost, roles: Roles, records: Sequence[Record]) -> bool:
+def _write_cost(name: str, item: Cost, roles: Roles, records: Sequence[Record], origin: str) -> bool:
     found = cost_rows(item, roles, records)
     if found:
-        write_cost(item, found, roles.out / name)
+        write_cost(item, found, roles.out / name, origin)
     return bool(found)
 
 
-def _write_figures(folder: Path, item: Item, figures: Mapping[str, str]) -> None:
+def _write_figures(folder: Path, item: Item, figures: Mapping[str, str], origin: str) -> None:
     lines = [f"# {item.title}", "", item.intro.strip(), ""]
     for title, figure in figures.items():
         drawn = figure[figure.index("<svg") :].replace("<svg ", '<svg style="background: #fff" ', 1)
         write_atomic(folder / f"{safe_name(title)}.svg", drawn.encode())
         lines += [f"## {title}", "", f"![{title}]({safe_name(title)}.svg)", ""]
-    write_atomic(folder / README, "\n".join(lines).encode())
+    write_atomic(folder / README, "\n".join([*lines, origin, ""]).encode())
     inline = {title: figure[figure.index("<svg") :] for title, figure in figures.items()}
-    write_atomic(folder / PAGE, _figure_page(item, inline).encode())
+    write_atomic(folder / PAGE, _figure_page(item, inline, origin).encode())
 
 
-def _figure_page(item: Item, figures: Mapping[str, str]) -> str:
-    return render("figure.html.j2", "reproduction", title=item.title, item=item, figures=figures)
+def _figure_page(item: Item, figures: Mapping[str, str], origin: str) -> str:
+    origin = unmarked(origin)
+    return render("figure.html.j2", "reproduction", title=item.title, item=item, figures=figures, origin=origin)

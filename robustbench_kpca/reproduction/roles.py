@@ -145,13 +145,24 @@ class Roles:
     def command(self) -> str:
         """Return the command that goes on with this run, folders of data aside.
 
-        Of a folder of results that is not below the current one it names the end only: pages are shown elsewhere, too.
+        Of a folder of results that is not below the current one it names the end only, as `file_at_hand` does.
         """
         limit = "" if self.limit is None else f" --limit {self.limit}"
-        out = from_here(self.out)
-        out = Path(out.name) if out.is_absolute() else out
+        out = self._shown(self.out)
         where = "" if out == default_folder(self.name, self.limit) else f" -o {shlex.quote(str(out))}"
         return f"rbk reproduce {self.called or self.name} --scale {self.scale}{limit}{where}"
+
+    def file_at_hand(self, model: Model) -> str | None:
+        """Return the file of a training's weights, as a command names it; None where it is not there."""
+        if model.training is None or not self.weights(model.training).is_file():
+            return None
+        return str(self._shown(self.out) / self.weights(model.training).relative_to(self.out))
+
+    @staticmethod
+    def _shown(folder: Path) -> Path:
+        """Return a folder as pages name it: the end of one that is elsewhere, since pages are shown elsewhere, too."""
+        found = from_here(folder)
+        return Path(found.name) if found.is_absolute() else found
 
     @property
     def intro(self) -> str:

@@ -175,8 +175,24 @@ def board_of(name: str, table: Table, roles: Roles) -> Board:
     """
     board = _filled(name, table, roles, roles.contents())
     check = roles.out / FILE
-    remarks = overfitted(models_of(table, roles), roles)
-    return replace(board, spot_check=load_spot_check(check) if check.is_file() else None, remarks=remarks)
+    models = [model for model in models_of(table, roles) if model.training is not None]
+    files = {model.name: file for model in models if (file := roles.file_at_hand(model)) is not None}
+    shown = {run.model for run in board.runs if run.record is not None}
+    lost = _lost([model.name for model in models if model.name in shown - set(files)])
+    spot_check = load_spot_check(check) if check.is_file() else None
+    return replace(board, spot_check=spot_check, remarks=(*overfitted(models, roles), *lost), files=files)
+
+
+def _lost(models: Sequence[str]) -> list[str]:
+    """Say of which trained models there are records, and no weights."""
+    if not models:
+        return []
+    names = ", ".join(models)
+    text = (
+        f"The weights of {names} are not here. Their records can be checked (`rbk records show`), but the commands of "
+        "their cells cannot be run: trained again on another machine, they are other networks."
+    )
+    return [text]
 
 
 def _filled(name: str, table: Table, roles: Roles, contents: Sequence[Content]) -> Board:

@@ -130,7 +130,7 @@ def test_one_training_tells_nothing_however_large_the_difference():
         ),
         (
             {"level": "quick"},
-            "no quick audit of “RPC” (64 images at 8/255) raises a flag that its gradients hide anything.",
+            "“RPC” (64 images at 8/255; it makes no black-box attack) raises a flag that its gradients hide anything.",
         ),
         ({"audited": False}, "“RPC” was not audited throughout, so whether its gradients hide anything is not known"),
     ],
@@ -259,7 +259,7 @@ def test_rows_without_records():
 
     assert answer(without("RPC"), ASKED) is None
     assert answer(without("Plain"), ASKED) is None
-    assert answers(without("Plain")) == []
+    assert answers(without("Plain")) == ["Not answered yet: “RPC” and “Plain” do not both have a number in “PGD”."]
     first, second = answer(without("Identity"), ASKED)
     assert first.endswith(": it helps.")
     assert second.startswith("“Identity”, the control, has no number in “PGD”; no audit of “RPC”")

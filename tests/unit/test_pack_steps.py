@@ -21,7 +21,7 @@ from robustbench_kpca.records.record import DataInfo
 from robustbench_kpca.report.commands import command, together
 from robustbench_kpca.report.explain import explain
 from robustbench_kpca.report.matching import name_of
-from robustbench_kpca.report.render import markdown
+from robustbench_kpca.report.render import markdown, write_board
 from robustbench_kpca.reproduction import estimate as estimate_room
 from robustbench_kpca.reproduction.counts import counted
 from robustbench_kpca.reproduction.estimate import Estimator
@@ -423,8 +423,22 @@ def test_a_training_whose_weights_are_gone_is_made_again_only_where_they_are_nee
     settings = Settings(audit=None)
     steps, roles = planned(pack, tmp_path, 8)
     run(steps, roles, settings, QUIET)
+    item = load_pack(str(pack))[2]["table-1"]
+    made = board_of("table-1", item, roles)
+    assert (
+        made.files["vit_digits-epochs2-s0"] == "out/trainings/vit_digits-epochs2-s0/vit_digits-epochs2-s0.safetensors"
+    )
+    assert made.remarks == ()
+    moved = Roles(roles.name, roles.pack, "embedded", roles.out.rename(tmp_path / "moved"), {}, {}, 8)
+    write_board(board_of("table-1", item, moved), moved.out / "table-1")
+    page = (moved.out / "table-1" / "index.html").read_text()
+    assert page.count("--checkpoint moved/trainings/vit_digits-epochs2-s1/") == 1, "where they are now"
+    moved.out.rename(roles.out)
     for model in roles.models("trained"):
         roles.weights(model.training).unlink()
+    made = board_of("table-1", item, roles)
+    assert made.files == {}
+    assert "The weights of vit_digits-epochs2-s0, vit_digits-epochs2-s1 are not here" in made.remarks[0]
     steps, _ = planned(pack, tmp_path, 8)
     assert {one.state for one in steps} == {"done"}, "the records are all there"
     more = TABLE[TABLE.index("[[column]]") :].replace('"Clean"', '"Again"') + "draws = 2\n"

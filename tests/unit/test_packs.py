@@ -183,7 +183,9 @@ def test_a_pack_runs_end_to_end_and_again_keeps_everything(own, tmp_path, capsys
     assert f"`rbk reproduce {own} --scale embedded -o out`" in index
     assert (out / "figure-1" / "index.html").read_text().count("<svg") == 1
     assert "<svg" in (out / "figure-2" / "index.html").read_text()
-    assert "eigenvalues" in (out / "figure-10" / "index.html").read_text()
+    claims = (out / "figure-10" / "README.md").read_text()
+    assert claims.startswith("# figure-10\n\nSeen.\n\n1 of 1 diagnosis done. Made by rbk reproduce")
+    assert "eigenvalues" in claims
     attacked = [load_record(path) for path in find_records(out / "records") if "fgsm" in path.name]
     assert {record.spec.protocol.resolved["eps"] for record in attacked} == {2 / 255}
     made = [path for path in out.rglob("*") if path.suffix in (".json", ".safetensors") and path.name != "board.json"]

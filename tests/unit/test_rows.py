@@ -7,6 +7,7 @@ import pytest
 
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.shared.bootstrap import paired_difference
+from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.trainings import recipes_differ
 from robustbench_kpca.report.board_spec import Column
@@ -50,6 +51,16 @@ def test_two_recipes_are_compared_over_trainings_and_samples(name):
     assert (found.first, found.second) == pytest.approx(tuple(map(np.mean, numbers)))
     assert found.p_value == pytest.approx(recipes_differ(*numbers, error))
     assert 0 < found.p_value < 1
+
+
+@pytest.mark.parametrize(("name", "low", "high"), [("aupr", 0.0, 1.0), ("mce", -1.4, 2.4)])
+def test_the_interval_of_a_share_stays_in_its_range(name, low, high):
+    """A ratio, such as mCE, can be above 1. Half width: 12.7 (t of 1 degree) times 0.15, the standard error."""
+    cells = [
+        [SimpleNamespace(metrics={name: Estimate(value, value - 1e-9, value + 1e-9, N, "")})] for value in (0.35, 0.65)
+    ]
+    found = estimate(metric_for(name), Column(title="c", protocol="p", metric=name), cells)
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.01)
 
 
 def test_a_training_without_the_metric_is_left_out():

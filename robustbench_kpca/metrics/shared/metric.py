@@ -61,6 +61,7 @@ class Metric(ABC):
         chance: the value that guessing gets, where that is not zero.
         unattacked: of a metric of attacks, the name of the metric that is the same without the attack.
         needs_reference: whether it has no value until it is `relative_to` another model.
+        share: whether its values cannot leave [0, 1]; those of a ratio of two values can.
 
     """
 
@@ -76,6 +77,7 @@ class Metric(ABC):
     chance: Callable[[Outcomes], float] | None = None
     unattacked: str | None = None
     needs_reference: bool = False
+    share: bool = False
 
     @abstractmethod
     def estimate(self, outcomes: Outcomes) -> Estimate:
@@ -103,6 +105,7 @@ class Metric(ABC):
 class Mean(Metric):
     """A mean of per-sample scores."""
 
+    share: bool = True
     scores: Callable[[Outcomes], Scores]
 
     def estimate(self, outcomes: Outcomes) -> Estimate:
