@@ -25,8 +25,8 @@ def reasons(planned: Iterable[Planned]) -> list[tuple[str, str]]:
     found: dict[str, list[Planned]] = {}
     for one in planned:
         if one.state != "done":
-            state = _STATES[one.state]
-            found.setdefault(f"{state}: {one.why}" if one.why else state, []).append(one)
+            state = "" if one.ended else _STATES[one.state]
+            found.setdefault(": ".join(filter(None, (state, one.why))), []).append(one)
     return [(why, _steps_of(same)) for why, same in found.items()]
 
 
