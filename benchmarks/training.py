@@ -8,6 +8,8 @@ other devices; medians over the steps after the first three.
 
 With `--variants` the passes are made as the loop makes them, with channels last, and compiled; and a step of AdamW in
 torch's three forms. Then nothing is trained.
+
+With `--profile` the steps of the training are profiled: the share of each kind of operation in their time.
 """
 
 import argparse
@@ -30,6 +32,11 @@ from robustbench_kpca.training.loop import train
 from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import Recipe, load_recipe
 
+KINDS = {
+    "optimiser": ("Optimizer",), "attention": ("scaled_dot_product",), "matrix products": ("mm",),
+    "convolutions": ("conv",), "GELU": ("gelu",), "layer norms": ("layer_norm",), "copies": ("copy_", "clone"),
+}  # fmt: skip
+"""Parts of the names of operations, by kind; the first kind that has one counts."""
 FIRST = 3  # steps that are not counted: caches are cold, and the first begins before the clock
 
 
@@ -88,6 +95,46 @@ def measure(name: str, overrides: dict[str, Any], steps: int, device: str) -> li
     return [name, recipe.batch_size, *speeds, loop / alone, first]
 
 
+def profile(name: str, overrides: dict[str, Any], steps: int) -> list[list[Any]]:
+    """Return rows: the share of each kind of operation in the time of so many steps of the training, on a CPU.
+
+    What runs inside a step of the optimiser counts for it. Times are elapsed ones, as the profiler has them.
+    """
+    _, recipe, text = load_recipe(name, overrides)
+    done: list[float] = []
+    profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+
+    def on_step(*_: Any, **__: Any) -> None:
+        done.append(time.perf_counter())
+        if len(done) == FIRST:
+            profiler.start()
+        if len(done) == FIRST + steps:
+            profiler.stop()
+            raise EnoughError
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(EnoughError):
+        train("benchmark", recipe, text, Path(folder), Options(on_step=on_step))
+    found: dict[str, float] = {}
+    for event in profiler.events() or []:
+        if event.cpu_parent is None or event.name.startswith("Optimizer"):
+            _add(event, found)
+    whole = sum(found.values())
+    rows = [[name, kind, 100 * spent / whole] for kind, spent in sorted(found.items(), key=lambda one: -one[1])]
+    seconds = (done[-1] - done[FIRST - 1]) / steps
+    return [*rows, [name, f"in operations, of {1000 * seconds:.0f} ms a step", whole / steps / 1e4 / seconds]]
+
+
+def _add(event: Any, found: dict[str, float]) -> None:
+    """Add the time of an operation and of those inside it to their kinds."""
+    kind = next((kind for kind, parts in KINDS.items() if any(part in event.name for part in parts)), None)
+    if kind is not None or not event.cpu_children:
+        found[kind or "other"] = found.get(kind or "other", 0.0) + event.cpu_time_total
+        return
+    found["other"] = found.get("other", 0.0) + event.self_cpu_time_total
+    for child in event.cpu_children:
+        _add(child, found)
+
+
 def variants(name: str, overrides: dict[str, Any], repeats: int) -> list[list[Any]]:
     """Return rows: the milliseconds of one step's passes in three forms, then of three forms of AdamW; on a CPU."""
     _, recipe, _ = load_recipe(name, overrides)
@@ -124,9 +171,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as in `rbk train`")
     parser.add_argument("--variants", action="store_true", help="other forms of the passes and of the optimiser")
+    parser.add_argument("--profile", action="store_true", help="where the time of a step goes")
     settings = parser.parse_args()
     device = str(torch.accelerator.current_accelerator()) if torch.accelerator.is_available() else "cpu"
     print(header(("torch", "timm", "accelerate")), device, sep="; ", end="\n\n")
+    if settings.profile:
+        shares = [profile(name, parse_assignments(settings.set), settings.steps) for name in settings.recipes]
+        head = ["recipe", "kind of operation", "share (%)"]
+        print(tabulate([row for rows in shares for row in rows], head, tablefmt="github", floatfmt=".1f"))
+        return
     if settings.variants:
         found = [variants(name, parse_assignments(settings.set), settings.steps) for name in settings.recipes]
         head = ["recipe", "what", "ms a step", "the first (s)"]
