@@ -1,4 +1,4 @@
-"""Two sentences that answer a board's question from its numbers: whether a method helps, and whether its control does.
+"""The answer to a board's question from its numbers: whether a method helps, and whether its control does the same.
 
 Nothing is written here but what a test or an audit says. Where it says nothing, the sentence says so.
 """
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from robustbench_kpca.metrics import Metric, metric_for
 from robustbench_kpca.metrics.shared.power import ALPHA, POWER
-from robustbench_kpca.records.estimate import holm
 from robustbench_kpca.report.difference import difference_between
 from robustbench_kpca.report.markdown import quoted
 from robustbench_kpca.report.power import detectable
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from robustbench_kpca.report.board_spec import Column, Question
 
 UNKNOWN = "cannot be told with these trainings"
+BOTH = "Intervals and p-values hold for both comparisons together."
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class _Duel:
         first: value of the first row; second: of the other.
         trainings: of each row, such as `3 trainings`.
         samples: their number.
-        interval: 95 %, of the difference.
-        p_value: None where it was not tested.
+        interval: of the difference, at the level of the test.
+        p_value: for all comparisons of the question together; None where it was not tested.
         least: the difference that would have been found with 80 %.
 
     """
@@ -42,33 +42,35 @@ class _Duel:
     p_value: float | None
     least: float | None
 
+    @property
+    def clear(self) -> bool:
+        return self.p_value is not None and self.p_value < ALPHA
+
 
 def answers(board: "Board") -> list[str]:
-    """Return one paragraph of two sentences for each question of the board, or that it is not answered yet."""
+    """Return one paragraph for each question of the board, or that it is not answered yet."""
     found = ((question, answer(board, question)) for question in board.spec.question)
     return [_open(question) if sentences is None else " ".join(sentences) for question, sentences in found]
 
 
 def answer(board: "Board", question: "Question") -> tuple[str, str] | None:
-    """Answer a question in two sentences: whether the subject helps, and whether its control does the same.
+    """Answer a question in two parts: whether the subject helps, and whether its control does the same.
 
-    Recipes are compared over trainings: by Welch's t-test with the error over samples (`records/trainings.py`),
-    Holm-adjusted over the two comparisons. One training has no spread, so with one nothing is told. None where the
-    subject or the baseline has no number.
+    Recipes are compared over trainings: by Welch's t-test with the error over samples (`records/trainings.py`). Both
+    comparisons together hold with 95 % (Bonferroni): a p-value is multiplied by their number, and the interval and the
+    power belong to the same level, so an interval without 0 and a verdict are the same. One training has no spread, so
+    with one nothing is told. None where the subject or the baseline has no number.
     """
     column = next(one for one in board.spec.column if one.title == question.column)
     metric = metric_for(column.metric)
-    against, control = (
-        _duel(board, question.subject, other, column) for other in (question.baseline, question.ablation)
-    )
+    others = [question.baseline, question.ablation]
+    tests = sum(_fewest(board, (question.subject, other), column) > 1 for other in others)
+    against, control = (_duel(board, question.subject, other, column, tests) for other in others)
     if against is None:
         return None
-    tested = [one.p_value for one in (against, control) if one is not None and one.p_value is not None]
-    adjusted = dict(zip(tested, holm(tested), strict=True))
-    return (
-        _helps(question, metric, against, adjusted),
-        f"{_control(question, metric, control, adjusted)}; {_audited(board, question.subject)}.",
-    )
+    audited = _audited(board, question.subject)
+    second = f"{_control(question, metric, control)} {audited[0].upper()}{audited[1:]}."
+    return _helps(question, metric, against), f"{second} {BOTH}" if tests > 1 else second
 
 
 def _open(question: "Question") -> str:
@@ -76,19 +78,24 @@ def _open(question: "Question") -> str:
     return f"Not answered yet: {names} do not both have a number in {quoted(question.column)}."
 
 
-def _duel(board: "Board", title: str, other: str, column: "Column") -> _Duel | None:
+def _fewest(board: "Board", titles: tuple[str, str], column: "Column") -> int:
+    return min(len(board.trainings(title, column)) for title in titles)
+
+
+def _duel(board: "Board", title: str, other: str, column: "Column", tests: int) -> _Duel | None:
+    """Compare two rows; `tests` is the number of comparisons that are to hold together."""
     numbers = [board.estimate(one, column) for one in (title, other)]
     if numbers[0] is None or numbers[1] is None:
         return None
     first, second = (number.value for number in numbers if number is not None)
-    fewest = min(len(board.trainings(one, column)) for one in (title, other))
-    found = board.paired(title, other, column) if fewest > 1 else None
-    gap = difference_between(board, title, other, column) if found is not None else None
-    least = detectable(board, column, (title, other)) if found is not None else None
+    found = board.paired(title, other, column) if _fewest(board, (title, other), column) > 1 else None
+    level = ALPHA / max(tests, 1)
+    gap = difference_between(board, title, other, column, 1 - level) if found is not None else None
+    least = detectable(board, column, (title, other), level) if found is not None else None
     return _Duel(
         first, second, (_counted(board, title, column), _counted(board, other, column)), numbers[0].n,
         None if gap is None else (gap.low, gap.high),
-        None if found is None else found.p_value,
+        None if found is None else min(1.0, tests * found.p_value),
         None if least is None else least.difference,
     )  # fmt: skip
 
@@ -101,50 +108,38 @@ def _counted(board: "Board", title: str, column: "Column") -> str:
     return f"{part} training{'s' if planned > 1 else ''}"
 
 
-def _helps(question: "Question", metric: Metric, duel: _Duel, adjusted: dict[float, float]) -> str:
+def _helps(question: "Question", metric: Metric, duel: _Duel) -> str:
     subject, baseline, column = (quoted(one) for one in (question.subject, question.baseline, question.column))
     start = (
         f"In {column}, on {duel.samples:,} samples, {subject} has {metric.unit.text(duel.first)} "
-        f"({duel.trainings[0]}) and {baseline} {metric.unit.text(duel.second)} ({duel.trainings[1]}), "
-        f"a difference of {_difference(metric, duel)}"
+        f"({duel.trainings[0]}) and {baseline} {metric.unit.text(duel.second)} ({duel.trainings[1]}): "
+        f"{_difference(metric, duel)}."
     )
-    p = None if duel.p_value is None else adjusted[duel.p_value]
-    if _clear(p):
-        verdict = "helps" if metric.better(duel.first, duel.second) else "harms"
-        return f"{start} (p = {p:.2g}, Holm-adjusted): it {verdict}."
-    return f"{start}: whether it helps {UNKNOWN}{_why(metric, duel, p)}."
+    if duel.clear:
+        return f"{start} It {'helps' if metric.better(duel.first, duel.second) else 'harms'}."
+    return f"{start} Whether it helps {UNKNOWN}{_why(metric, duel)}."
 
 
-def _control(question: "Question", metric: Metric, duel: _Duel | None, adjusted: dict[float, float]) -> str:
+def _control(question: "Question", metric: Metric, duel: _Duel | None) -> str:
     control, subject = quoted(question.ablation), quoted(question.subject)
     if duel is None:
-        return f"{control}, the control, has no number in {quoted(question.column)}"
+        return f"{control}, the control, has no number in {quoted(question.column)}."
     start = (
         f"{control}, the control, has {metric.unit.text(duel.second)} ({duel.trainings[1]}); {subject} differs from it "
-        f"by {_difference(metric, duel)}"
+        f"by {_difference(metric, duel)}."
     )
-    p = None if duel.p_value is None else adjusted[duel.p_value]
-    if _clear(p):
-        better = metric.better(duel.first, duel.second)
-        return f"{start}, so it is clearly {'better' if better else 'worse'} (p = {p:.2g}, Holm-adjusted)"
-    return f"{start}: whether they truly differ {UNKNOWN}{_why(metric, duel, p)}"
+    if duel.clear:
+        return f"{start} So it is clearly {'better' if metric.better(duel.first, duel.second) else 'worse'}."
+    return f"{start} Whether they truly differ {UNKNOWN}{_why(metric, duel)}."
 
 
-def _clear(adjusted: float | None) -> bool:
-    return adjusted is not None and adjusted < ALPHA
-
-
-def _why(metric: Metric, duel: _Duel, p: float | None) -> str:
-    """Say why a comparison tells nothing, in brackets."""
-    if p is None:
+def _why(metric: Metric, duel: _Duel) -> str:
+    """Say why a comparison tells nothing, or which difference it would have told."""
+    if duel.p_value is None:
         return ", since one training has no spread"
     if duel.least is None:
-        return f" (p = {p:.2g}, Holm-adjusted)"
-    least = metric.unit.gap(duel.least)
-    return (
-        f" (p = {p:.2g}, Holm-adjusted, while the interval is of this comparison alone; one test would have found a "
-        f"true difference of {least} with a probability of {100 * POWER:.0f} %)"
-    )
+        return ""
+    return f"; a difference of {metric.unit.gap(duel.least)} would have been found with {100 * POWER:.0f} %"
 
 
 def _audited(board: "Board", title: str) -> str:
@@ -165,10 +160,10 @@ def _audited(board: "Board", title: str) -> str:
 
 
 def _difference(metric: Metric, duel: _Duel) -> str:
-    """Write the difference with its sign and, where it was tested, its 95 % interval."""
-    low, high = duel.interval or (None, None)
+    """Write the difference with its sign and, where it was tested, its interval and p-value."""
     change = metric.unit.change(duel.first - duel.second)
     points = " points" if metric.unit.points else ""
-    if low is None or high is None:
+    if duel.interval is None or duel.p_value is None:
         return f"{change}{points}"
-    return f"{change} [{metric.unit.change(low)}, {metric.unit.change(high)}]{points}"
+    low, high = (metric.unit.change(end) for end in duel.interval)
+    return f"{change} [{low}, {high}]{points} (p = {duel.p_value:.2g})"

@@ -126,7 +126,7 @@ class Row(BaseModel):
 class Question(BaseModel):
     """Whether `subject` is better than `baseline` in a column, and whether `ablation`, the control, is as good.
 
-    All three are titles of rows. The page answers in two sentences: `report/answers.py`.
+    All three are titles of rows. The page answers it: `report/answers.py`.
     """
 
     model_config = STRICT

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Detectable:
-    """A difference in a column that one two-sided test at 0.05 finds with 80 %.
+    """A difference in a column that one two-sided test finds with 80 %.
 
     Attributes:
         column: its title.
@@ -35,8 +35,10 @@ class Detectable:
     difference: float
 
 
-def detectable(board: "Board", column: "Column", titles: tuple[str, ...] = ()) -> Detectable | None:
-    """Return what would have been found between rows of the board, or between those of these titles.
+def detectable(
+    board: "Board", column: "Column", titles: tuple[str, ...] = (), alpha: float = ALPHA
+) -> Detectable | None:
+    """Return what would have been found at this level between rows of the board, or between those of these titles.
 
     The spread between trainings is that of all rows together; the error over samples is the median over rows that
     are neighbours in the ranking, since these are the hardest to tell apart. Rows of several trainings are taken where
@@ -58,7 +60,7 @@ def detectable(board: "Board", column: "Column", titles: tuple[str, ...] = ()) -
     spread = np.mean([np.var([one.values.mean() for one in row], ddof=1) if len(row) > 1 else 0.0 for row in scored])
     error = float(np.median([scores_error(one, other) for one, other in itertools.pairwise(scored)]))
     fewest, samples = min(map(len, scored)), len(scored[0][0].values)
-    difference = detectable_difference(fewest, float(np.sqrt(spread)), error)
+    difference = detectable_difference(fewest, float(np.sqrt(spread)), error, alpha=alpha)
     return Detectable(column.title, fewest, samples, difference) if difference > 0 else None
 
 

@@ -66,11 +66,14 @@ def test_it_helps_and_identity_does_not():
     first, second = answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}), ASKED)
     assert first.startswith("In “PGD”, on 400 samples, “RPC” has 5")
     assert "% (3 trainings) and “Plain” 3" in first
-    assert "% (3 trainings), a difference of +" in first
-    assert first.endswith(", Holm-adjusted): it helps.")
+    assert "% (3 trainings): +" in first
+    assert re.search(r"\(p = [0-9.e-]+\)\. It helps\.$", first)
     assert "“RPC” differs from it by +" in second
-    assert "so it is clearly better (p = " in second
-    assert second.endswith("no audit of “RPC” (64 images at 8/255) raises a flag that its gradients hide anything.")
+    assert "). So it is clearly better. " in second
+    assert second.endswith(
+        "No audit of “RPC” (64 images at 8/255) raises a flag that its gradients hide anything. "
+        "Intervals and p-values hold for both comparisons together."
+    )
 
 
 def test_the_difference_has_the_interval_that_belongs_to_its_test():
@@ -83,40 +86,55 @@ def test_the_difference_has_the_interval_that_belongs_to_its_test():
     error = np.std(table["RPC"].mean(0) - table["Plain"].mean(0), ddof=1) / np.sqrt(N)
     low, high = welch(shares["RPC"], shares["Plain"], error)
     shown = f"{100 * (np.mean(shares['RPC']) - np.mean(shares['Plain'])):+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
-    assert f"a difference of {shown} points (p = " in answer(made, ASKED)[0]
+    assert f"): {shown} points (p = " in answer(made, ASKED)[0]
+    alone = Board("b", made.spec, tuple(one for one in made.runs if "Identity" not in one.model), "", "")
+    low, high = welch(shares["RPC"], shares["Plain"], error, 0.95)
+    said = answer(alone, ASKED)
+    assert f"[{100 * low:+.1f}, {100 * high:+.1f}] points (p = " in said[0], "one comparison is not adjusted"
+    assert "together" not in said[1]
 
 
-def welch(first, second, error):
-    """The 95 % interval of a difference, where `error` is one more standard error with infinite degrees of freedom."""
+@pytest.mark.parametrize("spread", [0.005, 0.01, 0.02, 0.03])
+def test_an_interval_without_zero_is_a_verdict_and_the_other_way_round(spread):
+    texts = answer(board({"Plain": 0.40, "RPC": 0.46, "Identity": 0.37}, spread=spread), ASKED)
+    for text, verdict in zip(texts, ("It helps.", "So it is clearly better."), strict=True):
+        low, _ = re.search(r"\[([+-][0-9.]+), ([+-][0-9.]+)\] points", text).groups()
+        assert (verdict in text) is low.startswith("+")
+        assert ("cannot be told" in text) is low.startswith("-")
+
+
+def welch(first, second, error, confidence=0.975):
+    """The interval of a difference, where `error` is one more standard error with infinite degrees of freedom."""
     parts = [np.var(row, ddof=1) / len(row) for row in (first, second)]
     variance = sum(parts) + error**2
     freedom = variance**2 / sum(part**2 / (len(row) - 1) for part, row in zip(parts, (first, second), strict=True))
-    return stats.t.interval(0.95, freedom, loc=np.mean(first) - np.mean(second), scale=np.sqrt(variance))
+    return stats.t.interval(confidence, freedom, loc=np.mean(first) - np.mean(second), scale=np.sqrt(variance))
 
 
 def test_it_harms_and_identity_does_better():
     first, second = answer(board({"Plain": 0.6, "RPC": 0.3, "Identity": 0.6}), ASKED)
-    assert first.endswith(": it harms.")
-    assert "a difference of -" in first
-    assert "so it is clearly worse (p = " in second
+    assert first.endswith("). It harms.")
+    assert "% (3 trainings): -" in first
+    assert "). So it is clearly worse. " in second
 
 
 def test_small_differences_cannot_be_told_and_the_page_says_which_could():
     made = board({"Plain": 0.40, "RPC": 0.41, "Identity": 0.41}, spread=0.04)
     first, second = answer(made, ASKED)
-    assert "whether it helps cannot be told with these trainings (p = " in first
-    assert "whether they truly differ cannot be told with these trainings" in second
+    assert "). Whether it helps cannot be told with these trainings; a difference of " in first
+    assert "Whether they truly differ cannot be told with these trainings" in second
     least = detectable(made, COLUMN)
     assert (least.trainings, least.samples) == (3, N)
     assert 0.05 < least.difference < 0.3
     assert f"“PGD”: {100 * least.difference:.1f} points (3 trainings a row, 400 samples)" in power_of(made)
-    two = detectable(made, COLUMN, ("RPC", "Plain"))
-    assert f"a true difference of {100 * two.difference:.1f} points with a probability of 80 %)" in first
+    two = detectable(made, COLUMN, ("RPC", "Plain"), 0.025)
+    assert two.difference > detectable(made, COLUMN, ("RPC", "Plain")).difference
+    assert first.endswith(f"; a difference of {100 * two.difference:.1f} points would have been found with 80 %.")
 
 
 def test_one_training_tells_nothing_however_large_the_difference():
     first, second = answer(board({"Plain": 0.1, "RPC": 0.9, "Identity": 0.1}, seeds=1), ASKED)
-    assert first.endswith("whether it helps cannot be told with these trainings, since one training has no spread.")
+    assert first.endswith("Whether it helps cannot be told with these trainings, since one training has no spread.")
     assert first.count("% (1 training)") == 2
     assert "since one training has no spread" in second
 
@@ -126,7 +144,7 @@ def test_one_training_tells_nothing_however_large_the_difference():
     [
         (
             {"flags": ("gradients", "scale")},
-            "audits of “RPC” raise flags (gradients, scale), so its gradients may",
+            "Audits of “RPC” raise flags (gradients, scale), so its gradients may",
         ),
         (
             {"level": "quick"},
@@ -228,7 +246,7 @@ def test_one_training_out_of_several_is_compared_with_no_other():
     assert "(1 of 3 trainings); “RPC” differs from it by +" in second
     several = [run for run in whole.runs if run.model in ("RPC-s0", "RPC-s1", "Plain-s0")]
     first, _ = answer(Board("b", whole.spec, tuple(several), "", ""), ASKED)
-    assert re.search(r"“RPC” has .* % \(2 of 3 trainings\) and “Plain” .* % \(1 of 3 trainings\), a diff", first)
+    assert re.search(r"“RPC” has .* % \(2 of 3 trainings\) and “Plain” .* % \(1 of 3 trainings\): \+", first)
 
 
 def test_power_leaves_out_records_that_lack_the_metric():
@@ -261,8 +279,8 @@ def test_rows_without_records():
     assert answer(without("Plain"), ASKED) is None
     assert answers(without("Plain")) == ["Not answered yet: “RPC” and “Plain” do not both have a number in “PGD”."]
     first, second = answer(without("Identity"), ASKED)
-    assert first.endswith(": it helps.")
-    assert second.startswith("“Identity”, the control, has no number in “PGD”; no audit of “RPC”")
+    assert first.endswith("). It helps.")
+    assert second.startswith("“Identity”, the control, has no number in “PGD”. No audit of “RPC”")
 
 
 @pytest.mark.parametrize(("field", "value"), [("subject", "Nobody"), ("column", "Nothing")])
