@@ -260,8 +260,7 @@ def locked(path: Path, *, wait: bool) -> Iterator[Lock]:
     """
     lock, existed = Lock(path), path.parent.exists()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(wait=wait)
+        _acquire(lock, wait=wait)
     except OSError as error:
         raise unwritable(path.parent, error) from None
     try:
@@ -271,3 +270,15 @@ def locked(path: Path, *, wait: bool) -> Iterator[Lock]:
         if not existed:
             with suppress(OSError):
                 path.parent.rmdir()
+
+
+def _acquire(lock: Lock, *, wait: bool) -> None:
+    """Make the folder of a lock and take it; again, if another holder deletes the folder, new to it, in between."""
+    for again in (True, True, False):
+        lock.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return lock.acquire(wait=wait)
+        except FileNotFoundError:
+            if not again:
+                raise
+    return None

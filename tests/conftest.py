@@ -15,7 +15,12 @@ if os.environ.get("RBK_TYPECHECK") == "1":
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 from torch import nn
+
+if settings().deadline is not None:  # no test states how fast an example is; some continuous integrations set none
+    settings.register_profile("without-deadline", deadline=None)
+    settings.load_profile("without-deadline")
 
 torch.set_num_threads(1)
 if not torch.cuda.is_available():  # then Triton's kernels are interpreted; it asks when it is imported

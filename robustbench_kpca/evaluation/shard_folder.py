@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import flush_folder, replace_file, unwritable
+from robustbench_kpca.files import flush_folder, replace_file, sweep_unfinished, unwritable
 from robustbench_kpca.lock import holder_of, locked
 from robustbench_kpca.progress import Line, Progress
 
@@ -186,6 +186,7 @@ def discard(out: Path, stem: str) -> None:
 
 def tidy(out: Path, stem: str) -> None:
     """Delete what a process that was killed just after it had written a record has left beside it."""
+    sweep_unfinished(out, time.time())
     lock = lock_of(out, stem)
     beside = out.glob(f".{_literal(stem)}.*")
     left = [path for path in beside if path.name.removeprefix(f".{stem}").startswith(_BESIDE)]

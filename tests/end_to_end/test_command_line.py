@@ -337,7 +337,7 @@ def test_pictures(pictures, capsys):
 
 def test_a_killed_evaluation_leaves_whole_files_only_and_goes_on(tmp_path):
     arguments = ["-m", "rpc_symvit_all_digits_adv", "-p", "clean", "-p", "pgd20-linf-8_255", "-p", "fgsm-linf-4_255"]
-    arguments += ["--limit", "40", "--batch-size", "8", "--audit", "none", "-o", "runs", "-q"]
+    arguments += ["--limit", "80", "--batch-size", "8", "--audit", "none", "-o", "runs", "-q"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen([*RBK, "eval", *arguments], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120

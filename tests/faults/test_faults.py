@@ -260,7 +260,7 @@ def test_the_first_process_may_be_told_to_stop_or_be_killed(start, toy, tmp_path
     for blow, code in [(signal.SIGTERM, 3), (signal.SIGKILL, -signal.SIGKILL)]:
         before = len(shards(out))
         pid, wait = start([*command(toy, out), "--processes", "2"], errors)
-        wait_for(lambda before=before: len(shards(out)) > before)
+        wait_for(lambda before=before: len(shards(out)) > before and any(one.running for one in unfinished(out)))
         ours = [one.pid for one in unfinished(out)[0].running.values()]
         assert ours
         os.kill(pid, blow)

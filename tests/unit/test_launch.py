@@ -114,6 +114,12 @@ def test_a_signal_stops_rbk_and_the_end_of_the_time_requeues(engine, sent, resta
     assert (fakes.requeued() == [["requeue", "4711"]]) is requeued
 
 
+def test_a_signal_that_comes_before_the_work_is_known_is_not_lost(fakes, capsys):
+    script = printed(capsys, "slurm", "--", *EVAL)
+    assert fakes.run(script.replace("work=$!\n", "kill -USR1 $$\nwork=$!\n"), HANGS="1") != 0
+    assert fakes.requeued() == [["requeue", "4711"]]
+
+
 def test_the_directives_are_those_asked_for(capsys):
     options, command = ENGINES["ray"]
     script = printed(

@@ -34,7 +34,9 @@ def leave(path, owner, number=0):
     """Write a lock file as a process that is gone, or elsewhere, has left it."""
     path.parent.mkdir(exist_ok=True)
     holder = Holder("abcd0123", "2025-01-01T00:00:00+00:00", owner)
-    path.write_bytes(json.dumps(asdict(holder)).encode() + b"\n%012d\n" % number)
+    content = json.dumps(asdict(holder)).encode() + b"\n%012d\n" % number
+    path.with_name("new").write_bytes(content)
+    path.with_name("new").replace(path)  # at once: nobody reads half of it
 
 
 def gone():
@@ -63,6 +65,21 @@ def test_it_is_held_and_given_back(path):
     assert holder_of(path) is None
 
 
+def test_another_holder_may_delete_the_folder_that_was_new_for_it(path, monkeypatch):
+    acquire, tries = Lock.acquire, []
+
+    def too_late(lock, *, wait):
+        tries.append(wait)
+        if len(tries) == 1:
+            path.parent.rmdir()
+        acquire(lock, wait=wait)
+
+    monkeypatch.setattr(Lock, "acquire", too_late)
+    with locked(path, wait=False):
+        assert names(path) == [".lock"]
+    assert len(tries) == 2
+
+
 def test_a_killed_holder_is_replaced_at_once(path):
     code = "import sys, time, pathlib; from robustbench_kpca.lock import locked\n"
     code += "with locked(pathlib.Path(sys.argv[1]), wait=False): print(flush=True); time.sleep(99)"
@@ -71,7 +88,7 @@ def test_a_killed_holder_is_replaced_at_once(path):
         with pytest.raises(BadInputError, match=f"process {other.pid}"):
             Lock(path).acquire(wait=False)
         other.send_signal(signal.SIGKILL)
-        time.sleep(0.1)  # it has ended, but nobody has taken note: it is a zombie
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays as a zombie
         with locked(path, wait=False):
             assert holder_of(path).owner.pid == os.getpid()
     assert names(path) == []

@@ -1,5 +1,6 @@
 """Giving out shards: what one more costs, what is done with workers that fail, and what rbk status is told."""
 
+import gc
 import signal
 import sys
 
@@ -35,11 +36,13 @@ def instructions(work):
         return trace
 
     before = sys.gettrace()
+    gc.disable()  # what others do at a collection is no part of the work
     sys.settrace(trace)
     try:
         work()
     finally:
         sys.settrace(before)
+        gc.enable()
     return count
 
 

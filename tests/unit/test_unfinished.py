@@ -114,6 +114,7 @@ def test_what_was_left_beside_a_finished_record_goes(tmp_path):
     lock_of(tmp_path, "vit.clean").write_text(json.dumps(dead))
     for path in (*kept[:2], state_of(tmp_path, "vit.clean"), tmp_path / ".vit.clean.partial.images"):
         path.touch()
+    (tmp_path / f".rbk-{place()}-999999999-0123abcd.tmp").touch()  # of the same process, while it gave its lock back
     with locked(lock_of(tmp_path, "vit.clean"), wait=False):
         tidy(tmp_path, "vit.clean")
         assert folder.exists(), "somebody works on it again"
