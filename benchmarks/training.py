@@ -116,7 +116,7 @@ def profile(name: str, overrides: dict[str, Any], steps: int) -> list[list[Any]]
         train("benchmark", recipe, text, Path(folder), Options(on_step=on_step))
     found: dict[str, float] = {}
     for event in profiler.events() or []:
-        if event.cpu_parent is None or event.name.startswith("Optimizer"):
+        if event.cpu_parent is None:
             _add(event, found)
     whole = sum(found.values())
     rows = [[name, kind, 100 * spent / whole] for kind, spent in sorted(found.items(), key=lambda one: -one[1])]

@@ -260,7 +260,13 @@ def locked(path: Path, *, wait: bool) -> Iterator[Lock]:
     """
     lock, existed = Lock(path), path.parent.exists()
     try:
-        _acquire(lock, wait=wait)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(wait=wait)
+        except FileNotFoundError:  # another holder, for whom the folder was new, has deleted it
+            existed = False
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire(wait=wait)
     except OSError as error:
         raise unwritable(path.parent, error) from None
     try:
@@ -270,15 +276,3 @@ def locked(path: Path, *, wait: bool) -> Iterator[Lock]:
         if not existed:
             with suppress(OSError):
                 path.parent.rmdir()
-
-
-def _acquire(lock: Lock, *, wait: bool) -> None:
-    """Make the folder of a lock and take it; again, if another holder deletes the folder, new to it, in between."""
-    for again in (True, True, False):
-        lock.path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            return lock.acquire(wait=wait)
-        except FileNotFoundError:
-            if not again:
-                raise
-    return None

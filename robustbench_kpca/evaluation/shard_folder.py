@@ -20,6 +20,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import flush_folder, replace_file, sweep_unfinished, unwritable
 from robustbench_kpca.lock import holder_of, locked
 from robustbench_kpca.progress import Line, Progress
+from robustbench_kpca.records.record import SUFFIX
 
 FOLDER, LOCK, STATE = ".shards", ".lock", "state.json"
 JOURNAL = ".partial"
@@ -186,7 +187,8 @@ def discard(out: Path, stem: str) -> None:
 
 def tidy(out: Path, stem: str) -> None:
     """Delete what a process that was killed just after it had written a record has left beside it."""
-    sweep_unfinished(out, time.time())
+    with contextlib.suppress(OSError):
+        sweep_unfinished(out, (out / f"{stem}{SUFFIX}").stat().st_mtime)
     lock = lock_of(out, stem)
     beside = out.glob(f".{_literal(stem)}.*")
     left = [path for path in beside if path.name.removeprefix(f".{stem}").startswith(_BESIDE)]

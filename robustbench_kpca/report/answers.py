@@ -11,13 +11,16 @@ from robustbench_kpca.metrics.shared.power import ALPHA, POWER
 from robustbench_kpca.report.difference import difference_between
 from robustbench_kpca.report.markdown import quoted
 from robustbench_kpca.report.power import detectable
+from robustbench_kpca.report.rows import measured
 
 if TYPE_CHECKING:
     from robustbench_kpca.report.board import Board
     from robustbench_kpca.report.board_spec import Column, Question
 
 UNKNOWN = "cannot be told with these trainings"
-BOTH = "Intervals and p-values hold for both comparisons together."
+COMPARISONS = 2
+"""With the baseline and with the control; all verdicts of a question together hold with 95 %."""
+BOTH = "The two intervals hold together with 95 % (each has 97.5 %), and p-values are doubled."
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,8 @@ class _Duel:
         first: value of the first row; second: of the other.
         trainings: of each row, such as `3 trainings`.
         samples: their number.
-        interval: of the difference, at the level of the test.
-        p_value: for all comparisons of the question together; None where it was not tested.
+        interval: of the difference, with 97.5 %.
+        p_value: doubled, since there are two comparisons; None where it was not tested.
         least: the difference that would have been found with 80 %.
 
     """
@@ -57,20 +60,21 @@ def answer(board: "Board", question: "Question") -> tuple[str, str] | None:
     """Answer a question in two parts: whether the subject helps, and whether its control does the same.
 
     Recipes are compared over trainings: by Welch's t-test with the error over samples (`records/trainings.py`). Both
-    comparisons together hold with 95 % (Bonferroni): a p-value is multiplied by their number, and the interval and the
-    power belong to the same level, so an interval without 0 and a verdict are the same. One training has no spread, so
-    with one nothing is told. None where the subject or the baseline has no number.
+    comparisons together hold with 95 % (Bonferroni): a p-value is doubled, and the interval and the power belong to the
+    same level, so an interval without 0 and a verdict are the same. One training has no spread, so with one nothing is
+    told. None where the subject or the baseline has no number.
     """
     column = next(one for one in board.spec.column if one.title == question.column)
     metric = metric_for(column.metric)
-    others = [question.baseline, question.ablation]
-    tests = sum(_fewest(board, (question.subject, other), column) > 1 for other in others)
-    against, control = (_duel(board, question.subject, other, column, tests) for other in others)
+    against, control = (
+        _duel(board, question.subject, other, column) for other in (question.baseline, question.ablation)
+    )
     if against is None:
         return None
     audited = _audited(board, question.subject)
     second = f"{_control(question, metric, control)} {audited[0].upper()}{audited[1:]}."
-    return _helps(question, metric, against), f"{second} {BOTH}" if tests > 1 else second
+    tested = against.p_value is not None or (control is not None and control.p_value is not None)
+    return _helps(question, metric, against), f"{second} {BOTH}" if tested else second
 
 
 def _open(question: "Question") -> str:
@@ -78,24 +82,20 @@ def _open(question: "Question") -> str:
     return f"Not answered yet: {names} do not both have a number in {quoted(question.column)}."
 
 
-def _fewest(board: "Board", titles: tuple[str, str], column: "Column") -> int:
-    return min(len(board.trainings(title, column)) for title in titles)
-
-
-def _duel(board: "Board", title: str, other: str, column: "Column", tests: int) -> _Duel | None:
-    """Compare two rows; `tests` is the number of comparisons that are to hold together."""
+def _duel(board: "Board", title: str, other: str, column: "Column") -> _Duel | None:
     numbers = [board.estimate(one, column) for one in (title, other)]
     if numbers[0] is None or numbers[1] is None:
         return None
     first, second = (number.value for number in numbers if number is not None)
-    found = board.paired(title, other, column) if _fewest(board, (title, other), column) > 1 else None
-    level = ALPHA / max(tests, 1)
+    metric, level = metric_for(column.metric), ALPHA / COMPARISONS
+    fewest = min(len(measured(metric, column, board.trainings(one, column))) for one in (title, other))
+    found = board.paired(title, other, column) if fewest > 1 else None
     gap = difference_between(board, title, other, column, 1 - level) if found is not None else None
     least = detectable(board, column, (title, other), level) if found is not None else None
     return _Duel(
         first, second, (_counted(board, title, column), _counted(board, other, column)), numbers[0].n,
         None if gap is None else (gap.low, gap.high),
-        None if found is None else min(1.0, tests * found.p_value),
+        None if found is None else min(1.0, COMPARISONS * found.p_value),
         None if least is None else least.difference,
     )  # fmt: skip
 
@@ -139,7 +139,10 @@ def _why(metric: Metric, duel: _Duel) -> str:
         return ", since one training has no spread"
     if duel.least is None:
         return ""
-    return f"; a difference of {metric.unit.gap(duel.least)} would have been found with {100 * POWER:.0f} %"
+    return (
+        f"; a true difference of {metric.unit.gap(duel.least)} would have been found with a probability of "
+        f"{100 * POWER:.0f} %"
+    )
 
 
 def _audited(board: "Board", title: str) -> str:
@@ -155,7 +158,7 @@ def _audited(board: "Board", title: str) -> str:
     quick = "quick " if any(audit.plan.level == "quick" for audit in made) else ""
     plans = sorted({(audit.plan.images, audit.plan.eps) for audit in made})
     where = ", ".join(f"{images} images at {255 * eps:g}/255" for images, eps in plans)
-    where += "; it makes no black-box attack" if quick else ""
+    where += "; a quick audit makes no black-box attack" if quick else ""
     return f"no {quick}audit of {quoted(title)} ({where}) raises a flag that its gradients hide anything"
 
 

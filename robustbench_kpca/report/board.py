@@ -50,7 +50,7 @@ class Board:
     remarks: tuple[str, ...] = ()
     """What is known of its models beside their records."""
     others: tuple[str, ...] = ()
-    """Sentences about models of which there are records of another network only."""
+    """Sentences about models of which there are records of another network only, or whose weights are not here."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Files of weights at hand, by model, as commands name them: in place of those that the records were made with."""
 

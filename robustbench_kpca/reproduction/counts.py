@@ -25,7 +25,7 @@ def reasons(planned: Iterable[Planned]) -> list[tuple[str, str]]:
     found: dict[str, list[Planned]] = {}
     for one in planned:
         if one.state != "done":
-            state = "" if one.ended else _STATES[one.state]
+            state = "" if one.ended and one.state == "open" else _STATES[one.state]
             found.setdefault(": ".join(filter(None, (state, one.why))), []).append(one)
     return [(why, _steps_of(same)) for why, same in found.items()]
 

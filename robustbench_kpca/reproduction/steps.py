@@ -179,20 +179,21 @@ def board_of(name: str, table: Table, roles: Roles) -> Board:
     files = {model.name: file for model in models if (file := roles.file_at_hand(model)) is not None}
     shown = {run.model for run in board.runs if run.record is not None}
     lost = _lost([model.name for model in models if model.name in shown - set(files)])
-    spot_check = load_spot_check(check) if check.is_file() else None
-    return replace(board, spot_check=spot_check, remarks=(*overfitted(models, roles), *lost), files=files)
+    return replace(
+        board, spot_check=load_spot_check(check) if check.is_file() else None, remarks=overfitted(models, roles),
+        others=(*board.others, *lost), files=files,
+    )  # fmt: skip
 
 
-def _lost(models: Sequence[str]) -> list[str]:
+def _lost(models: Sequence[str]) -> tuple[str, ...]:
     """Say of which trained models there are records, and no weights."""
     if not models:
-        return []
-    names = ", ".join(models)
+        return ()
     text = (
-        f"The weights of {names} are not here. Their records can be checked (`rbk records show`), but the commands of "
-        "their cells cannot be run: trained again on another machine, they are other networks."
+        f"The weights of {', '.join(models)} are not here: the commands of their cells need the training first, and on "
+        "another machine that gives another network."
     )
-    return [text]
+    return (text,)
 
 
 def _filled(name: str, table: Table, roles: Roles, contents: Sequence[Content]) -> Board:

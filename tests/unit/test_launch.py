@@ -114,9 +114,12 @@ def test_a_signal_stops_rbk_and_the_end_of_the_time_requeues(engine, sent, resta
     assert (fakes.requeued() == [["requeue", "4711"]]) is requeued
 
 
-def test_a_signal_that_comes_before_the_work_is_known_is_not_lost(fakes, capsys):
-    script = printed(capsys, "slurm", "--", *EVAL)
-    assert fakes.run(script.replace("work=$!\n", "kill -USR1 $$\nwork=$!\n"), HANGS="1") != 0
+@pytest.mark.parametrize(("engine", "before"), [("processes", "work=$!\n"), ("ray", "work=$!\n"), ("ray", "for ((")])
+def test_a_signal_that_comes_before_the_work_is_known_is_not_lost(engine, before, fakes, capsys):
+    options, command = ENGINES[engine]
+    script = printed(capsys, "slurm", *options, "--", *command)
+    assert script.count(before) == 1
+    assert fakes.run(script.replace(before, f"kill -USR1 $$\n{before}"), HANGS="1") != 0
     assert fakes.requeued() == [["requeue", "4711"]]
 
 

@@ -75,9 +75,11 @@ def test_another_holder_may_delete_the_folder_that_was_new_for_it(path, monkeypa
         acquire(lock, wait=wait)
 
     monkeypatch.setattr(Lock, "acquire", too_late)
+    path.parent.mkdir()
     with locked(path, wait=False):
         assert names(path) == [".lock"]
     assert len(tries) == 2
+    assert not path.parent.exists()
 
 
 def test_a_killed_holder_is_replaced_at_once(path):

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,7 +24,7 @@ from robustbench_kpca.report.explain import explain
 from robustbench_kpca.report.matching import name_of
 from robustbench_kpca.report.render import markdown, write_board
 from robustbench_kpca.reproduction import estimate as estimate_room
-from robustbench_kpca.reproduction.counts import counted
+from robustbench_kpca.reproduction.counts import counted, reasons
 from robustbench_kpca.reproduction.estimate import Estimator
 from robustbench_kpca.reproduction.pack import load_pack
 from robustbench_kpca.reproduction.roles import Roles, default_folder
@@ -428,7 +429,7 @@ def test_a_training_whose_weights_are_gone_is_made_again_only_where_they_are_nee
     assert (
         made.files["vit_digits-epochs2-s0"] == "out/trainings/vit_digits-epochs2-s0/vit_digits-epochs2-s0.safetensors"
     )
-    assert made.remarks == ()
+    assert made.left_out == ""
     moved = Roles(roles.name, roles.pack, "embedded", roles.out.rename(tmp_path / "moved"), {}, {}, 8)
     write_board(board_of("table-1", item, moved), moved.out / "table-1")
     page = (moved.out / "table-1" / "index.html").read_text()
@@ -438,7 +439,7 @@ def test_a_training_whose_weights_are_gone_is_made_again_only_where_they_are_nee
         roles.weights(model.training).unlink()
     made = board_of("table-1", item, roles)
     assert made.files == {}
-    assert "The weights of vit_digits-epochs2-s0, vit_digits-epochs2-s1 are not here" in made.remarks[0]
+    assert "The weights of vit_digits-epochs2-s0, vit_digits-epochs2-s1 are not here" in made.left_out
     steps, _ = planned(pack, tmp_path, 8)
     assert {one.state for one in steps} == {"done"}, "the records are all there"
     more = TABLE[TABLE.index("[[column]]") :].replace('"Clean"', '"Again"') + "draws = 2\n"
@@ -447,6 +448,8 @@ def test_a_training_whose_weights_are_gone_is_made_again_only_where_they_are_nee
     trainings = [one for one in steps if isinstance(one.step, Train)]
     assert {(one.state, one.why) for one in trainings} == {("open", "trained before; its weights are not here")}
     assert counted(steps) == "2 of 2 trainings, 2 of 4 evaluations"
+    assert reasons(trainings)[0][0] == "trained before; its weights are not here"
+    assert reasons([replace(trainings[0], state="failed", why="boom")])[0][0] == "failed: boom"
     before = {path: path.stat().st_mtime_ns for path in roles.out.rglob("*.record.json")}
     assert {one.state for one in run(steps, roles, settings, QUIET)} == {"done"}
     after = {path: path.stat().st_mtime_ns for path in roles.out.rglob("*.record.json")}

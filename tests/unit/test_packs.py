@@ -183,6 +183,9 @@ def test_a_pack_runs_end_to_end_and_again_keeps_everything(own, tmp_path, capsys
     assert f"`rbk reproduce {own} --scale embedded -o out`" in index
     assert (out / "figure-1" / "index.html").read_text().count("<svg") == 1
     assert "<svg" in (out / "figure-2" / "index.html").read_text()
+    for figure, done in (("figure-1", "1 of 1 course of a training"), ("figure-2", "2 of 2 trainings")):
+        for file in ("README.md", "index.html"):
+            assert f"{done} done. Made by " in (out / figure / file).read_text()
     claims = (out / "figure-10" / "README.md").read_text()
     assert claims.startswith("# figure-10\n\nSeen.\n\n1 of 1 diagnosis done. Made by rbk reproduce")
     assert "eigenvalues" in claims
@@ -406,6 +409,7 @@ def test_what_a_row_costs(two_turns, tmp_path, few_resamples):
     assert trained[6:9] == [str(len(records)), f"{sum(r.passes.forwards for r in records):,}",
                             f"{sum(r.passes.backwards for r in records):,}"]  # fmt: skip
     assert "<td" in (out / "table-3" / "index.html").read_text()
+    assert f"2 of 2 trainings done. Made by `rbk reproduce {two_turns} --scale embedded" in text
     model = load_model("vit_digits")
     evaluate(model, load_data("digits", limit=3), protocol="clean", name=records[0].spec.model.name, seed=7,
              out=out / "records", audit=False)  # fmt: skip

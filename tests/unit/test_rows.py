@@ -53,7 +53,10 @@ def test_two_recipes_are_compared_over_trainings_and_samples(name):
     assert 0 < found.p_value < 1
 
 
-@pytest.mark.parametrize(("name", "low", "high"), [("aupr", 0.0, 1.0), ("mce", -1.4, 2.4)])
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [("aupr", 0.0, 1.0), ("ece", 0.0, 1.0), ("miou", 0.0, 1.0), ("corrupted_miou", 0.0, 1.0), ("mce", -1.4, 2.4)],
+)
 def test_the_interval_of_a_share_stays_in_its_range(name, low, high):
     """A ratio, such as mCE, can be above 1. Half width: 12.7 (t of 1 degree) times 0.15, the standard error."""
     cells = [
