@@ -81,6 +81,7 @@ def reproduce(
     from robustbench_kpca.reproduction.statements import load_statements
     from robustbench_kpca.reproduction.steps import most_valuable_first
     from robustbench_kpca.reproduction.steps import plan as plan_steps
+    from robustbench_kpca.reproduction.tables import metrics_of
 
     name, content, everything = load_pack(pack)
     wanted = [*item, *(f"table-{number}" for number in table), *(f"figure-{number}" for number in figure)]
@@ -92,7 +93,7 @@ def reproduce(
     files = {key: Path(value) for key, value in _pairs(checkpoint, "=", "--checkpoint", "MODEL=FILE").items()}
     roles = Roles(
         name, content, _scale(scale, folders), out or default_folder(name, limit), folders, files, limit,
-        called=name_of(pack_path(pack), "packs"),
+        called=name_of(pack_path(pack), "packs"), metrics=metrics_of(everything.values()),
     )  # fmt: skip
     if statements:
         _console.say(str(_write_statements(pack, roles)))

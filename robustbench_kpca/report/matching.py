@@ -41,12 +41,16 @@ def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
     spec = validate(BoardSpec, load_toml(path), f"board {path}").located(path.parent)
     files = _own_records(name, path) if records is None else list(records)
     words = name_of(path)
-    shown = {column.metric for column in spec.column}
-    in_figures = filter(None, (metric_for(metric).unattacked for metric in shown))
-    contents = read(files, only={*shown, *in_figures})
+    contents = read(files, only=shown_metrics(column.metric for column in spec.column))
     remake, missing = (f"rbk board {verb} {words}" for verb in ("render", "plan"))
     board = fill(path.parent.name, spec, contents, str(path), remake, missing)
     return replace(board, spot_check=_spot_check(name, path))
+
+
+def shown_metrics(columns: Iterable[str]) -> frozenset[str]:
+    """Return the metrics that tables with columns of these metrics show: these, and without the attack in figures."""
+    named = frozenset(columns)
+    return named | {metric for name in named if (metric := metric_for(name).unattacked) is not None}
 
 
 def _spot_check(name: str, path: Path) -> SpotCheck | None:

@@ -10,6 +10,7 @@ from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.reproduction.pack import Item, ScaleName, Table, load_pack
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.steps import board_or_trouble
+from robustbench_kpca.reproduction.tables import metrics_of
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Results:
         """Return the results that another pack comes with."""
         if (pack, scale) not in self._packs:
             name, content, items = load_pack(pack)
-            roles = Roles(name, content, scale, pack_path(pack).parent, {}, {})
+            roles = Roles(name, content, scale, pack_path(pack).parent, {}, {}, metrics=metrics_of(items.values()))
             self._packs[pack, scale] = Results(items, roles)
         return self._packs[pack, scale]
 

@@ -70,6 +70,7 @@ class Roles:
         checkpoints: model -> file of weights.
         limit: in place of every number of samples, where it is smaller.
         called: what a command calls the pack, where that is not its name; see `report.matching.name_of`.
+        metrics: that are computed again from the outcomes of every record; None: all.
         known_records: the records that were read so far; see `report.matching.read`.
 
     """
@@ -82,6 +83,7 @@ class Roles:
     checkpoints: Mapping[str, Path]
     limit: int | None = None
     called: str = ""
+    metrics: frozenset[str] | None = None
     known_records: dict[tuple[Path, int], Content] = field(default_factory=dict, compare=False)
     _loaded: dict[tuple[str, str | None], Dataset | str] = field(default_factory=dict, compare=False)
     _models: dict[str, list[Model]] = field(default_factory=dict, compare=False)
@@ -115,7 +117,7 @@ class Roles:
 
     def contents(self) -> list[Content]:
         """Return the records of this run that are there, of whatever schema; a folder may hold none yet."""
-        return read(sorted((self.out / "records").rglob(f"*{SUFFIX}")), self.known_records)
+        return read(sorted((self.out / "records").rglob(f"*{SUFFIX}")), self.known_records, self.metrics)
 
     def records(self) -> list[Record]:
         """Return the records of this run that are there."""

@@ -1,9 +1,12 @@
 """The board of a table in a pack: its rows and columns, once the names have been replaced."""
 
+from collections.abc import Iterable
+
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.corruption import RelativeError
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
-from robustbench_kpca.reproduction.pack import Claims, Cost, Curves, Epochs, ItemColumn, Table
+from robustbench_kpca.report.matching import shown_metrics
+from robustbench_kpca.reproduction.pack import Claims, Cost, Curves, Epochs, Item, ItemColumn, Table
 from robustbench_kpca.reproduction.roles import Model, Roles
 
 SEED = 0
@@ -18,6 +21,11 @@ def board_spec(table: Table, roles: Roles) -> BoardSpec:
         row=tuple(_row(arm, table, roles) for arm in table.arms), rank_by=table.rank_by, column=tuple(columns),
         question=tuple(_asked(one, roles) for one in table.question),
     )  # fmt: skip
+
+
+def metrics_of(items: Iterable[Item]) -> frozenset[str]:
+    """Return the metrics that the tables of a pack show."""
+    return shown_metrics(column.metric for item in items if isinstance(item, Table) for column in item.column)
 
 
 def models_of(item: Table | Claims | Curves | Epochs | Cost, roles: Roles) -> list[Model]:

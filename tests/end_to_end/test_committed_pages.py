@@ -12,6 +12,7 @@ from robustbench_kpca.report.render import markdown
 from robustbench_kpca.reproduction.pack import Table, load_pack
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.steps import board_of
+from robustbench_kpca.reproduction.tables import metrics_of
 
 HOME = Path(__file__).parents[2] / "leaderboards"
 pytestmark = pytest.mark.slow
@@ -32,7 +33,7 @@ def test_the_tables_of_a_pack_are_what_its_records_say(name):
     folder = HOME / name
     scale = re.search("--scale ([a-z]+)", (folder / "README.md").read_text())[1]
     title, pack, items = load_pack(str(folder))
-    roles = Roles(title, pack, scale, folder, {}, {})
+    roles = Roles(title, pack, scale, folder, {}, {}, metrics=metrics_of(items.values()))
     tables = {key: item for key, item in items.items() if isinstance(item, Table) and (folder / key).is_dir()}
     for key, item in tables.items():
         same(board_of(key, item, roles), folder / key, f"rbk reproduce {name} --scale {scale} -o {folder} --pages")

@@ -11,6 +11,7 @@ from robustbench_kpca.reproduction.results import Results
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.statements import load_statements
 from robustbench_kpca.reproduction.statements_page import pages
+from robustbench_kpca.reproduction.tables import metrics_of
 
 HERE = Path(__file__).parents[2] / "leaderboards"
 WITH = [name for name, path in presets.find("packs").items() if (path.parent / "statements.toml").is_file()]
@@ -24,7 +25,8 @@ def test_every_statement_finds_its_source_and_the_page_is_up_to_date(name):
         known = presets.find("packs") if one.pack else presets.find("leaderboards")
         assert not (one.pack or one.board) or (one.pack or one.board) in known
     pack, content, items = load_pack(str(home))
-    for page, text in pages(found, Results(items, Roles(pack, content, "embedded", home, {}, {}))).items():
+    roles = Roles(pack, content, "embedded", home, {}, {}, metrics=metrics_of(items.values()))
+    for page, text in pages(found, Results(items, roles)).items():
         assert (home / "statements" / page).read_text() == text, (
             f"leaderboards/{name}/statements is not what its records say: rbk reproduce {name} --scale embedded "
             f"--statements -o leaderboards/{name}"
