@@ -57,9 +57,16 @@ def bootstrap_mean(values: Values, seed: int = 0) -> Estimate:
 
 def resampled(n: int, seed: int, resamples: int) -> Iterator[NDArray[np.int64]]:
     """Yield all resamples of n samples as rows of indices, in blocks of at most `BLOCK` indices (or one row)."""
-    rng, rows = np.random.default_rng(seed), max(BLOCK // n, 1)
+    rng = np.random.default_rng(seed)
+    for rows in blocks(n, resamples):
+        yield rng.integers(0, n, (rows, n))
+
+
+def blocks(n: int, resamples: int) -> Iterator[int]:
+    """Yield how many resamples of n samples are drawn at a time: at most `BLOCK` indices, or one resample."""
+    rows = max(BLOCK // n, 1)
     for start in range(0, resamples, rows):
-        yield rng.integers(0, n, (min(rows, resamples - start), n))
+        yield min(rows, resamples - start)
 
 
 def mean(values: Values) -> Estimate:

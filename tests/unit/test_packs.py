@@ -1,11 +1,10 @@
-import html
 import json
-import re
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from board_pages import commands
 from safetensors.torch import load_file
 
 from robustbench_kpca import evaluate, load_data, load_model
@@ -377,8 +376,7 @@ def test_the_command_in_a_cell_remakes_it(two_turns, tmp_path, few_resamples, mo
     monkeypatch.chdir(tmp_path)
     words = ["reproduce", str(two_turns), "-o", "out", "--audit", "none", "--limit", "8", "--table", "2", "-q"]
     assert main(words) == 0
-    page = Path("out/table-2/index.html").read_text()
-    shown = [html.unescape(one) for one in re.findall(r'<code class="command">(.*?)</code>', page)]
+    shown = commands(Path("out/table-2/index.html"))
     command = next(one for one in shown if "vit_digits-epochs1-s0" in one and "fgsm" in one)
     cell = json.loads(Path("out/table-2/board.json").read_text())
     rows = {row["model"]: {one["column"]: one for one in row["cells"]} for row in cell["rows"]}
@@ -424,8 +422,7 @@ def test_a_cell_of_the_board_of_cifar10_is_remade_by_its_command(tmp_path, few_r
     monkeypatch.chdir(tmp_path)
     words = ["reproduce", "cifar10", "--scale", "embedded", "--table", "5", "--trained", "--limit", "6"]
     assert main([*words, "-o", "out", "--audit", "none", "-q"]) == 0
-    page = Path("out/table-5/index.html").read_text()
-    shown = [html.unescape(one) for one in re.findall(r'<code class="command">(.*?)</code>', page)]
+    shown = commands(Path("out/table-5/index.html"))
     command = next(one for one in shown if "rpc_symvit_digits_adv" in one and "teo2024-corrected-pgd" in one)
     assert main([*shlex.split(command)[1:], "--out", "again", "-q"]) == 0
     again = load_record(find_records("again")[0])

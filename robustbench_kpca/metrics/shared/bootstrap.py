@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.records.estimate import BLOCK, CONFIDENCE, RESAMPLES, Values, resampled
+from robustbench_kpca.records.estimate import CONFIDENCE, RESAMPLES, Values, blocks, resampled
 
 Weights = NDArray[np.int64]
 Statistic = Callable[[Weights], float]
@@ -142,9 +142,8 @@ def _drawn(n: int, seed: int, resamples: int, strata: Strata) -> Iterator[Weight
         return
     groups = [np.flatnonzero(strata == group) for group in np.unique(strata)]
     rng = np.random.default_rng(seed)
-    block = max(BLOCK // n, 1)
-    for start in range(0, resamples, block):
-        weights = np.zeros((min(block, resamples - start), n), dtype=np.int64)
+    for size in blocks(n, resamples):
+        weights = np.zeros((size, n), dtype=np.int64)
         for row in weights:
             for members in groups:
                 row[members] = np.bincount(rng.integers(0, len(members), len(members)), minlength=len(members))
