@@ -8,7 +8,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import without_seed
@@ -16,16 +16,30 @@ from robustbench_kpca.tasks import TASKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 FORMATS = (".svg", ".png")
 STYLE: dict[Any, Any] = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "rbk"}
-LINES = {
-    "train_": ("-", "training"),
-    "val_": ("--", "validation"),
-    "val_adv_": (":", "validation, attacked"),
-    "val_stronger_": ("-.", "validation, attacked more strongly"),
+ACROSS = 4
+"""Recipes that share a panel, or that stand side by side where there are more."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a line is of, and how it is drawn: the colour only where recipes have panels of their own."""
+
+    of: str
+    style: str
+    colour: str
+
+
+KINDS = {
+    "train_": Kind("training", "-", "#7f7f7f"),
+    "val_": Kind("validation", "--", "#0072B2"),
+    "val_adv_": Kind("validation, attacked", ":", "#D55E00"),
+    "val_stronger_": Kind("validation, attacked more strongly", "-.", "#CC79A7"),
 }
-"""Beginning of a column's name -> how its line is drawn, and what it is of."""
+"""Beginning of a column's name -> its kind."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +106,7 @@ def panels_of(runs: Sequence[Curves]) -> dict[str, dict[str, str]]:
     titles = {name: name for task in TASKS.names() for name in TASKS.get(task).scores}
     panels = {}
     for name, title in {"loss": "loss", **titles}.items():
-        columns = {("loss" if (kind, name) == ("train_", "loss") else kind + name): kind for kind in LINES}
+        columns = {("loss" if (kind, name) == ("train_", "loss") else kind + name): kind for kind in KINDS}
         known = set().union(*(run.columns() for run in runs))
         drawn = {column: kind for column, kind in columns.items() if column in known}
         if drawn:
@@ -101,7 +115,10 @@ def panels_of(runs: Sequence[Curves]) -> dict[str, dict[str, str]]:
 
 
 def draw_curves(runs: Sequence[Curves], suffix: str) -> bytes:
-    """Draw the curves of all runs, one colour a recipe: runs `NAME-s0`, `NAME-s1` ... are thin lines of one colour.
+    """Draw the curves of all runs; runs `NAME-s0`, `NAME-s1` ... of one recipe are thin lines of one look.
+
+    Up to four recipes share a panel for each score, one colour a recipe. Of more, each has panels of its own, with one
+    colour a kind of data; panels of one score have the same axes.
 
     Args:
         runs: at least one.
@@ -117,26 +134,12 @@ def draw_curves(runs: Sequence[Curves], suffix: str) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
-    panels, recipes = panels_of(runs), by_recipe(runs)
+    recipes = by_recipe(runs)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(3.6 * len(panels) + 2.6, 3.2), layout="constrained", dpi=120)
+        figure = Figure(layout="constrained", dpi=120)
         (FigureCanvasSVG if suffix == ".svg" else FigureCanvasAgg)(figure)
-        axes = figure.subplots(1, len(panels), squeeze=False)[0]
-        for axis, (title, columns) in zip(axes, panels.items(), strict=True):
-            for number, same in enumerate(recipes.values()):
-                for column, kind in columns.items():
-                    _draw(axis, same, column, f"C{number % 10}", LINES[kind][0])
-            axis.set(xlabel="epoch", ylabel=title)
-            axis.grid(alpha=0.25)
-        kinds = {kind for columns in panels.values() for kind in columns.values()}
-        handles = [Line2D([], [], color=f"C{number % 10}", label=name) for number, name in enumerate(recipes)]
-        for kind, (style, of) in LINES.items():
-            if kind in kinds:
-                handles.append(Line2D([], [], color="0.4", linestyle=style, label=of))  # type: ignore[arg-type]
-        for text in figure.legend(handles=handles, loc="outside right center", frameon=False).get_texts():
-            text.set_parse_math(False)  # names are anybody's: a $ is a $
+        (_together if len(recipes) <= ACROSS else _apart)(figure, recipes, panels_of(runs))
         buffer = io.BytesIO()
         nothing: dict[str, Any] = {"Date": None} if suffix == ".svg" else {"Software": None}
         figure.savefig(buffer, format=suffix[1:], metadata=nothing)
@@ -149,6 +152,66 @@ def by_recipe(runs: Iterable[Curves]) -> dict[str, list[Curves]]:
     for run in runs:
         groups.setdefault(without_seed(run.name)[0], []).append(run)
     return {(f"{name} ({len(same)} seeds)" if len(same) > 1 else same[0].name): same for name, same in groups.items()}
+
+
+Panels = Mapping[str, Mapping[str, str]]
+"""Title of a panel -> column -> beginning of its name."""
+
+
+def _together(figure: "Figure", recipes: Mapping[str, Sequence[Curves]], panels: Panels) -> None:
+    """Draw one panel a score, in which each recipe has a colour."""
+    figure.set_size_inches(3.6 * len(panels) + 2.6, 3.2)
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axis, (title, columns) in zip(axes, panels.items(), strict=True):
+        for number, same in enumerate(recipes.values()):
+            for column, kind in columns.items():
+                _draw(axis, same, column, f"C{number}", KINDS[kind].style)
+        axis.set(xlabel="epoch", ylabel=title)
+        axis.grid(alpha=0.25)
+    names = [(f"C{number}", "-", name) for number, name in enumerate(recipes)]
+    _legend(figure, [*names, *(("0.4", kind.style, kind.of) for kind in _kinds(panels))], "outside right center")
+
+
+def _apart(figure: "Figure", recipes: Mapping[str, Sequence[Curves]], panels: Panels) -> None:
+    """Draw the panels of each recipe below its name, four recipes side by side."""
+    blocks = -(-len(recipes) // ACROSS)
+    figure.set_size_inches(2.6 * ACROSS, 1.5 * blocks * len(panels) + 0.8)
+    grid = figure.add_gridspec(blocks * len(panels), ACROSS)
+    first: dict[str, Axes] = {}
+    for number, (name, same) in enumerate(recipes.items()):
+        block, place = divmod(number, ACROSS)
+        for row, (title, columns) in enumerate(panels.items()):
+            like = first.get(title)
+            axis = figure.add_subplot(grid[block * len(panels) + row, place], sharex=like, sharey=like)
+            first.setdefault(title, axis)
+            for column, kind in columns.items():
+                _draw(axis, same, column, KINDS[kind].colour, KINDS[kind].style)
+            axis.grid(alpha=0.25)
+            if row == 0:
+                axis.set_title(name, loc="left", fontsize=7.5, parse_math=False)
+            if row == len(panels) - 1:
+                axis.set_xlabel("epoch")
+            if place == 0:
+                axis.set_ylabel(title)
+    _legend(figure, [(kind.colour, kind.style, kind.of) for kind in _kinds(panels)], "outside lower center")
+
+
+Place = Literal["outside right center", "outside lower center"]
+
+
+def _kinds(panels: Panels) -> list["Kind"]:
+    drawn = {kind for columns in panels.values() for kind in columns.values()}
+    return [kind for name, kind in KINDS.items() if name in drawn]
+
+
+def _legend(figure: "Figure", lines: Sequence[tuple[str, str, str]], place: Place) -> None:
+    """Name lines (colour, style, name)."""
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], color=colour, linestyle=style, label=name) for colour, style, name in lines]  # type: ignore[arg-type]
+    columns = len(lines) if place == "outside lower center" else 1
+    for text in figure.legend(handles=handles, loc=place, frameon=False, ncols=columns).get_texts():
+        text.set_parse_math(False)  # names are anybody's: a $ is a $
 
 
 def _draw(axis: "Axes", runs: Sequence[Curves], column: str, colour: str, style: str) -> None:
