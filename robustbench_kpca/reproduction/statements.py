@@ -3,9 +3,9 @@
 The verdict is computed, never written down: see `evidence.py` and `verdicts.py`.
 """
 
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from robustbench_kpca.protocols.presets import pack_path
 from robustbench_kpca.reproduction.pack import STATEMENTS, ScaleName
@@ -84,7 +84,8 @@ class Statement(BaseModel):
     Attributes:
         where: place in the paper, such as "Table 4".
         says: the statement.
-        evidence: what answers it; each has a verdict of its own.
+        evidence: what answers it; each has a verdict of its own. In a file, `models` of a block stands for as many
+            blocks with one `model` each.
         open: why it cannot be tested here.
 
     """
@@ -95,11 +96,26 @@ class Statement(BaseModel):
     evidence: tuple[Evidence, ...] = ()
     open: str = ""
 
+    @field_validator("evidence", mode="before")
+    @classmethod
+    def _of_each_model(cls, blocks: Any) -> Any:
+        if not isinstance(blocks, list):
+            return blocks
+        return [one for block in blocks for one in _of_each_model(block)]
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         if bool(self.evidence) == bool(self.open):
             raise ValueError("a statement has either [[statement.evidence]], or `open`, which says why there is none")
         return self
+
+
+def _of_each_model(block: Any) -> list[Any]:
+    models = block.get("models") if isinstance(block, dict) else None
+    if not isinstance(models, list) or not models or "model" in block:
+        return [block]
+    rest = {name: value for name, value in block.items() if name != "models"}
+    return [rest | {"model": model} for model in models]
 
 
 class Statements(BaseModel):

@@ -237,11 +237,20 @@ def test_what_is_not_here_is_not_measured(folder):
         {"evidence": [{"board": "digits", "better": "a", "than": "b", "columns": []}]},
         {"evidence": [{"board": "digits", "model": "a", "claim": "gamma", "statistic": "residual"}]},
         {"evidence": [{"board": "digits", "model": "a", "claim": "gamma", "verdict": "agrees"}]},
+        {"evidence": [{"board": "digits", "model": "a", "models": ["b"], "claim": "gamma"}]},
+        {"evidence": [{"board": "digits", "models": [], "claim": "gamma"}]},
+        {"evidence": [{"board": "digits", "models": "ab", "claim": "gamma"}]},
     ],
 )
 def test_a_statement_that_says_too_little_or_too_much_is_refused(wrong):
     with pytest.raises(BadInputError):
         validate(Statement, {"where": "Table 1", "says": "It is so."} | wrong, "here")
+
+
+def test_evidence_of_several_models_is_one_piece_of_evidence_each():
+    same = {"board": "digits", "claim": "gamma"}
+    found = validate(Statement, {"where": "", "says": "", "evidence": [same | {"models": ["a", "b"]}]}, "here")
+    assert found.evidence == (Claimed(model="a", **same), Claimed(model="b", **same))
 
 
 def test_the_page_has_the_verdicts_and_no_markup_of_others(folder, tmp_path, capsys):
