@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any, Literal
@@ -38,6 +39,26 @@ _ABLATION = (
     "the pursuit. p: paired tests (McNemar exact or sign flips), adjusted by Holm over the table. One pair compares "
     "two networks, not two kinds of attention: that needs several training seeds."
 )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the pages across models show.
+
+    Attributes:
+        named: diagnoses by the names of their models.
+        ablation: what the pursuit adds, one row a model and protocol; note: what is said above it.
+        missing: models that were not run, and why.
+        title: of the page; lead: its first paragraphs, as plain text.
+
+    """
+
+    named: Mapping[str, Diagnosis]
+    ablation: Sequence[tables.Row] = ()
+    note: str = _ABLATION
+    missing: Sequence[tables.Row] = ()
+    title: str = ACROSS
+    lead: Sequence[str] = ()
 
 
 def require_own(folder: Path, kind: Kind) -> None:
@@ -96,15 +117,16 @@ def write_comparison(
     """
     if not diagnoses:
         raise BadInputError("no diagnoses to compare", fix="run: rbk diagnose MODEL -o FOLDER")
-    named = by_name(diagnoses)
-    ablation = [contrast.row() for contrast in contrasts(records)]
     alone = without_identity(records)
-    note = f"{_ABLATION} No record of an identity twin for: {', '.join(alone)}." if alone else _ABLATION
-    absent = list((missing or {}).items())
-    return _write(
-        folder, "comparison", comparison_markdown(named, ablation, note, absent, title, lead),
-        comparison_html(named, ablation, note, absent, title, lead),
-    )  # fmt: skip
+    shown = Comparison(
+        by_name(diagnoses),
+        ablation=[contrast.row() for contrast in contrasts(records)],
+        note=f"{_ABLATION} No record of an identity twin for: {', '.join(alone)}." if alone else _ABLATION,
+        missing=list((missing or {}).items()),
+        title=title,
+        lead=lead,
+    )
+    return _write(folder, "comparison", comparison_markdown(shown), comparison_html(shown))
 
 
 def write_trajectory(found: Trajectory, folder: Path) -> list[Path]:
@@ -161,47 +183,35 @@ def html(diagnosis: Diagnosis) -> str:
     )  # fmt: skip
 
 
-def comparison_markdown(
-    named: Mapping[str, Diagnosis],
-    ablation: Sequence[tables.Row] = (),
-    note: str = _ABLATION,
-    missing: Sequence[tables.Row] = (),
-    title: str = ACROSS,
-    lead: Sequence[str] = (),
-) -> str:
+def comparison_markdown(shown: Comparison) -> str:
     """Render the page across models as markdown."""
+    named = shown.named
     claims = _across(named)
-    parts = [f"# {_md(title)}", *map(_md, lead), _md(_across_intro(named)), "## Verdicts"]
+    parts = [f"# {_md(shown.title)}", *map(_md, shown.lead), _md(_across_intro(named)), "## Verdicts"]
     rows = [(claim["title"], *(outcome or "not measured" for outcome in claim["outcomes"])) for claim in claims]
     parts += [_table(("Claim", *named), rows), "## Statistics (chance)", _table(*tables.model_matrix(named))]
     for claim in claims:
         parts += [f"## {_md(claim['title'])}", _md(claim["source"]), _table(_REASONS, claim["reasons"])]
         if claim["rows"]:
             parts.append(_table(_ACROSS, claim["rows"]))
-    if ablation:
-        parts += ["## What the pursuit adds", _md(note), _table(COLUMNS, ablation)]
-    if missing:
-        parts += ["## Not run", _table(_MISSING, missing)]
+    if shown.ablation:
+        parts += ["## What the pursuit adds", _md(shown.note), _table(COLUMNS, shown.ablation)]
+    if shown.missing:
+        parts += ["## Not run", _table(_MISSING, shown.missing)]
     return _joined(parts, [f"{name}: {line}" for name, one in named.items() for line in _provenance(one)])
 
 
-def comparison_html(
-    named: Mapping[str, Diagnosis],
-    ablation: Sequence[tables.Row] = (),
-    note: str = _ABLATION,
-    missing: Sequence[tables.Row] = (),
-    title: str = ACROSS,
-    lead: Sequence[str] = (),
-) -> str:
+def comparison_html(shown: Comparison) -> str:
     """Render the HTML page across models; it loads nothing from elsewhere."""
+    named = shown.named
     return render(
-        "comparison.html.j2", "diagnostics", title=title, lead=lead, names=list(named),
+        "comparison.html.j2", "diagnostics", title=shown.title, lead=shown.lead, names=list(named),
         claims=_across(named), intro=_across_intro(named),
         totals=Counter(judged.outcome for one in named.values() for judged in one.claims.values()).most_common(),
         matrix=tables.model_matrix(named), figure=figures.across_models(named),
         profiles=figures.profiles_across_models(named),
-        reasons_head=_REASONS, ablation=ablation, ablation_head=COLUMNS,
-        ablation_note=note, missing=missing, missing_head=_MISSING,
+        reasons_head=_REASONS, ablation=shown.ablation, ablation_head=COLUMNS,
+        ablation_note=shown.note, missing=shown.missing, missing_head=_MISSING,
         provenance=[f"{name}: {line}" for name, one in named.items() for line in _provenance(one)],
     )  # fmt: skip
 

@@ -21,6 +21,7 @@ from robustbench_kpca.diagnostics.diagnosis import (
     Unit,
     load_diagnosis,
 )
+from robustbench_kpca.diagnostics.pages import Comparison
 from robustbench_kpca.diagnostics.run import diagnose
 from robustbench_kpca.diagnostics.sources import ImageSource
 from robustbench_kpca.errors import BadInputError
@@ -91,7 +92,7 @@ def test_the_page_of_a_model_says_everything(done):
 
 
 def test_no_request_goes_anywhere(small):
-    for text in (pages.html(small), pages.comparison_html({"a": small})):
+    for text in (pages.html(small), pages.comparison_html(Comparison({"a": small}))):
         page = Page(text)
         assert not page.outside
         assert all(link.startswith("#") for link in page.links)
@@ -101,11 +102,11 @@ def test_no_request_goes_anywhere(small):
 def test_pages_are_made_twice_alike(small):
     assert pages.html(small) == pages.html(small)
     both = {"a": small, "b": small}
-    assert pages.comparison_html(both) == pages.comparison_html(both)
+    assert pages.comparison_html(Comparison(both)) == pages.comparison_html(Comparison(both))
 
 
 def test_markdown_keeps_its_tables_whole(done):
-    for text in (pages.markdown(done), pages.comparison_markdown({"a": done, "b": done})):
+    for text in (pages.markdown(done), pages.comparison_markdown(Comparison({"a": done, "b": done}))):
         for block in text.split("\n\n"):
             rows = [line for line in block.splitlines() if line.startswith("|")]
             assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) <= 1, block
@@ -115,7 +116,7 @@ def test_markdown_keeps_its_tables_whole(done):
 
 def test_names_are_escaped(small):
     hostile = small.model_copy(update={"model": small.model.model_copy(update={"name": "<b>&`|x*"})})
-    for text in (pages.html(hostile), pages.comparison_html({"<b>&`|x*": hostile})):
+    for text in (pages.html(hostile), pages.comparison_html(Comparison({"<b>&`|x*": hostile}))):
         assert "<b>" not in text
         assert "&lt;b&gt;&amp;" in text
     assert r"&lt;b&gt;&amp;\`\|x\*" in pages.markdown(hostile)
@@ -127,7 +128,7 @@ def test_models_of_one_name_are_numbered(done):
 
 def test_a_claim_that_one_model_lacks_was_not_measured(done):
     fewer = done.model_copy(update={"claims": {"gamma": done.claims["gamma"]}})
-    text = " ".join(Page(pages.comparison_html({"a": done, "b": fewer})).text)
+    text = " ".join(Page(pages.comparison_html(Comparison({"a": done, "b": fewer}))).text)
     assert "not measured" in text
     assert "not testable" in text  # there is no Primal layer
 
@@ -224,11 +225,12 @@ def test_a_comparison_says_what_is_not_alike(small):
         return small.model_copy(update={"protocol": small.protocol.model_copy(update=update)})
 
     limits = small.protocol.thresholds | {"ALIGNED": 0.1}
-    assert "Same limits" in pages.comparison_markdown({"a": small, "b": small})
+    assert "Same limits" in pages.comparison_markdown(Comparison({"a": small, "b": small}))
     for other, what in ((changed(thresholds=limits), "limits (ALIGNED)"), (changed(images=3), "numbers of samples")):
-        assert f"NOT ALIKE: different {what}." in " ".join(Page(pages.comparison_html({"a": small, "b": other})).text)
+        page = pages.comparison_html(Comparison({"a": small, "b": other}))
+        assert f"NOT ALIKE: different {what}." in " ".join(Page(page).text)
     data = small.model_copy(update={"data": small.data.model_copy(update={"digest": "0" * 64})})
-    assert "NOT ALIKE: different data" in pages.comparison_markdown({"a": small, "b": data})
+    assert "NOT ALIKE: different data" in pages.comparison_markdown(Comparison({"a": small, "b": data}))
 
 
 @pytest.mark.parametrize("name", [r"m $\foo$ x", "模型 \U0001f600", "a_b^c"])
