@@ -11,13 +11,14 @@ from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols import presets
+from robustbench_kpca.protocols.scenario import Ood, Shift
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report.board_spec import Evaluation
 from robustbench_kpca.reproduction.estimate import Estimator
 from robustbench_kpca.reproduction.pack import Open, Table, load_pack
 from robustbench_kpca.reproduction.roles import NO_STAND_IN, Roles
 from robustbench_kpca.reproduction.run import Settings, run
-from robustbench_kpca.reproduction.steps import Train, most_valuable_first, plan
+from robustbench_kpca.reproduction.steps import Evaluate, Train, most_valuable_first, plan
 from robustbench_kpca.reproduction.tables import board_spec
 from robustbench_kpca.training.spent import read_spent
 
@@ -120,6 +121,10 @@ def test_every_item_of_every_pack_plans_and_its_columns_have_a_meaning(name, sca
         runnable = {item for one in steps if one.state == "open" for item in one.items}
         closed = needed - runnable
         assert closed <= {"table-7", "table-8"}, "base models have no stand-in"
+    for step in (one.step.evaluation for one in steps if isinstance(one.step, Evaluate)):
+        scenario = step.resolve()[1]
+        if isinstance(scenario, Shift | Ood) and scenario.classes != "all":
+            assert scenario.classes in (step.data, step.split), "else images of other classes are refused"
 
 
 def test_items_are_in_the_order_of_their_numbers(own):
