@@ -1,4 +1,4 @@
-"""A third task, defined outside the package: every place of a short sequence is called high or low.
+"""A fourth task, defined outside the package: every place of a short sequence is called high or low.
 
 A sample is a float tensor (1, 1, LENGTH) in [0, 1]. Place i is high where its value is above one half. An attack
 succeeds where any place of the sequence is wrong.

@@ -13,7 +13,7 @@ SEED = 0
 
 
 def board_spec(table: Table, roles: Roles) -> BoardSpec:
-    """Return what `board.toml` would say: one row an arm, and a corrected twin behind the columns that have one."""
+    """Return what `board.toml` would say: one row an arm, and behind each literal column its corrected twin, if any."""
     columns = [made for column in table.column for made in _columns(table, column, roles)]
     first = roles.samples(table.column[0].samples)
     return BoardSpec(
@@ -63,4 +63,4 @@ def _columns(table: Table, column: ItemColumn, roles: Roles) -> list[Column]:
     if not column.corrected:
         return [literal]
     twin = {"title": f"{column.title}, corrected", "protocol": roles.protocol(column.corrected)}
-    return [literal, literal.model_copy(update=twin)]
+    return [literal.model_copy(update={"title": f"{column.title}, literal"}), literal.model_copy(update=twin)]

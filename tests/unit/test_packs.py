@@ -141,7 +141,7 @@ def test_a_name_means_the_embedded_thing_or_the_papers(own, tmp_path):
     ]
     assert [(column.title, column.protocol, column.data, column.limit) for column in spec.column] == [
         ("Clean", "clean", "digits", 24),
-        ("Attacked", "fgsm-linf-8_255", "digits", 24),
+        ("Attacked, literal", "fgsm-linf-8_255", "digits", 24),
         ("Attacked, corrected", "pgd20-linf-1_255", "digits", 24),
         ("More", "imagenet-r", "imagenet-r", None),
     ]
