@@ -84,12 +84,13 @@ def clean_and_robust(board: Board) -> str:
     points = {row: (x, y) for row, (x, y) in found.items() if x is not None and y is not None}
     if len(points) < 2:
         return ""
-    front = pareto({row: (x.value, y.value) for row, (x, y) in points.items()})
+    signs = [-1 if metric_for(one.metric).lower_is_better else 1 for one in columns]
+    front = pareto({row: (signs[0] * x.value, signs[1] * y.value) for row, (x, y) in points.items()})
     return _scatter(points, front, clean, robust)
 
 
 def pareto(points: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Return the points than which no other is better in one value and at least as good in the other, by the first."""
+    """Return the points that no other exceeds in one value without being below in the other, by the first value."""
     front = [
         name
         for name, (x, y) in points.items()

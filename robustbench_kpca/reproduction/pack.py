@@ -73,9 +73,9 @@ class Scale(BaseModel):
 
 
 class ItemColumn(BaseModel):
-    """A column of a table: a metric under a protocol on samples. `corrected` adds a twin under that protocol beside it; the
-    titles of both then end in "literal" and "corrected".
+    """A column of a table: a metric under a protocol on samples.
 
+    `corrected` adds a twin under that protocol beside it; the titles of both then end in "literal" and "corrected".
     `against`: the samples of no known class; `reference`: the arm whose errors the metric divides by; `draws`: passes
     that are averaged, which a model that draws noise needs.
     """
