@@ -213,6 +213,13 @@ def without_seed(name: str) -> tuple[str, int | None]:
     return (match[1], int(match[2])) if match else (name, None)
 
 
+def by_number(path: Path) -> tuple[str, int, str]:
+    """Key that sorts table-2 before table-10, and table-2b between them."""
+    stem, _, number = path.stem.partition("-")
+    digits = number[: next((at for at, char in enumerate(number) if not char.isdecimal()), len(number))]
+    return stem, int(digits or 0), number
+
+
 def sha256(data: bytes) -> str:
     """Hexadecimal SHA-256 of `data`."""
     return hashlib.sha256(data).hexdigest()

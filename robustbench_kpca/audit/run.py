@@ -68,7 +68,7 @@ def audit(
         out: folder that stores the audit. A stored audit of the same code, model, images and plan is returned; where a
             quick one is asked for, a full one, too.
         fresh: make a new audit even if a stored one exists.
-        level: `full`, or `quick` for the checks of `audit.checks.QUICK`.
+        level: `full`, or `quick` for fewer checks: those of `records.audit_versions.CHECKS`.
         announce: told what a new audit will cost, before it begins; not called if a stored one is returned.
         progress: told of the passes done, and of the most that are still possible.
 

@@ -41,8 +41,8 @@ class Contrast:
 def contrasts(records: Sequence[Record]) -> list[Contrast]:
     """Pair every record of an RPC model with those of its twins under the same protocol on the same images.
 
-    Duplicate records count once. p-values come from the metric's paired test (McNemar's exact test or sign flips) and
-    are adjusted together (Holm 1979).
+    Duplicate records count once. p-values come from the metric's paired test (McNemar's exact test, sign flips or
+    bootstrap) and are adjusted together (Holm 1979).
     """
     records = _distinct(records)
     found: list[tuple[str, str, str, Paired]] = []

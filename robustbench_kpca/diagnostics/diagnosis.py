@@ -15,7 +15,6 @@ from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import DataInfo, Environment, ModelInfo
 from robustbench_kpca.strict import STRICT, validate_json
 
-SCHEMA_VERSION = 2
 FILE = "diagnosis.json"
 BLOCK = 5
 """Default number of images per block; the images of a block serve as each other's null model."""

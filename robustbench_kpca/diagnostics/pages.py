@@ -36,8 +36,8 @@ _INTRO = (
 _ABLATION = (
     "Accuracies or mIoU (%) of RPC models and their twins under the same protocol on the same images. A twin has "
     "identity attention in the same layers, or no pursuit. Only the difference from the identity twin is an effect of "
-    "the pursuit. p: paired tests (McNemar exact or sign flips), adjusted by Holm over the table. One pair compares "
-    "two networks, not two kinds of attention: that needs several training seeds."
+    "the pursuit. p: paired tests (McNemar exact, sign flips or bootstrap), adjusted by Holm over the table. One pair "
+    "compares two networks, not two kinds of attention: that needs several training seeds."
 )
 
 

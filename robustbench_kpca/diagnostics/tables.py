@@ -9,7 +9,6 @@ from robustbench_kpca.records.estimate import Estimate
 VERDICTS = ("Claim", "Verdict", "Why")
 STATISTICS = ("Claim", "Statistic", "Mean", "95 % interval", "Chance", "z", "p", "Heads beyond chance")
 FINDINGS = ("Published statement", "Measured", "95 % interval", "Outcome")
-LAYERS = ("Layer", "Statistic", "Mean", "Chance", "Least p (Holm)")
 CHANCE = ("Unrelated matrices", "Statistic", "Mean", "Deviation")
 
 Row = tuple[str, ...]

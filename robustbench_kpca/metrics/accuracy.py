@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.metrics import PERCENT, Mean, Scores
-from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
+from robustbench_kpca.metrics.shared.metric import has_clean
+from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.outcomes import Outcomes
 
 
@@ -26,10 +27,6 @@ def _clean(outcomes: Outcomes) -> Scores:
         outcomes = outcomes.where(outcomes["severity"] == 0)
     prediction = outcomes["clean_prediction" if outcomes.kind == "attack" else "prediction"]
     return Scores(outcomes["sample"], (prediction == outcomes["label"]).astype(float))
-
-
-def _has_clean(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
-    return not isinstance(scenario, Corruption) or scenario.clean
 
 
 def _top5(outcomes: Outcomes) -> Scores:
@@ -73,7 +70,7 @@ METRICS = (
         what="Clean accuracy: the share of unchanged images whose label has the largest logit.",
         kinds=("clean", "attack", "corruption"),
         scores=_clean,
-        applies=_has_clean,
+        applies=has_clean,
     ),
     _accuracy(
         name="top5_accuracy",

@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 
 from robustbench_kpca.metrics import PLAIN, Statistic, Weighted
 from robustbench_kpca.metrics.shared.bootstrap import Weights
+from robustbench_kpca.metrics.shared.metric import has_clean
 from robustbench_kpca.metrics.shared.pixels import shares
 from robustbench_kpca.metrics.shared.words import Losses, cells_in
-from robustbench_kpca.protocols.scenario import Corruption, Scenario
+from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.records.estimate import Values
 from robustbench_kpca.records.outcomes import Outcomes
 
@@ -80,10 +81,6 @@ def _swapped(outcomes: Outcomes) -> NDArray[np.bool_]:
     return np.asarray(outcomes["swapped"] == 1)
 
 
-def _has_clean(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
-    return not isinstance(scenario, Corruption) or scenario.clean
-
-
 def _in_every_cell(rows: Rows, outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
     """Whether every cell of the grid has such a position, and so many articles that no resample is without one."""
     chosen = outcomes.where(rows(outcomes) & (outcomes["severity"] > 0))
@@ -108,7 +105,7 @@ METRICS = (
         what="Perplexity: exp of the mean -log p of a word given the words before it, of the text as it is.",
         kinds=("clean", "corruption"),
         weighted=_perplexity,
-        applies=_has_clean,
+        applies=has_clean,
     ),
     _under_corruption(
         _every,

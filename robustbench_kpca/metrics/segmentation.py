@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import PERCENT, Metric, Statistic, Weighted
 from robustbench_kpca.metrics.shared.bootstrap import Weights
+from robustbench_kpca.metrics.shared.metric import has_clean
 from robustbench_kpca.metrics.shared.pixels import (
     Cell,
     Measure,
@@ -59,7 +60,7 @@ def _clean(measure: Measure, **how: Any) -> Statistic:
         return _weighted(counts, lambda weights: counts.levels(measure, weights)[..., 0])
 
     return Statistic(
-        task="segmentation", unit=PERCENT, kinds=("clean", "corruption", "attack"), weighted=of, applies=_has_clean,
+        task="segmentation", unit=PERCENT, kinds=("clean", "corruption", "attack"), weighted=of, applies=has_clean,
         share=True, **how,
     )  # fmt: skip
 
@@ -176,10 +177,6 @@ def _losses(cells: tuple[Cell, ...], levels: Values, relative: bool) -> dict[str
 
 def _never(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
     return False
-
-
-def _has_clean(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
-    return not isinstance(scenario, Corruption) or scenario.clean
 
 
 METRICS = (

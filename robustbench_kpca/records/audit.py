@@ -1,6 +1,6 @@
 """The audit of a model: evidence for or against "the attacks saw the model's true weaknesses"; stored in its records.
 
-The compute half makes audits (`evaluation.audit`), records carry them, boards show them; this file needs no torch.
+The compute half makes audits (`audit`), records carry them, boards show them; this file needs no torch.
 """
 
 import json
@@ -43,7 +43,7 @@ class Budget(BaseModel):
 
 
 Level = Literal["full", "quick"]
-"""How much an audit asks: every check, or those of `audit.checks.QUICK`."""
+"""How much an audit asks: every check, or those that `audit_versions.CHECKS` has for a quick one."""
 
 
 class Plan(BaseModel):

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,26 +32,27 @@ class Estimate:
         return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}], n = {self.n}"
 
 
-def proportion(successes: int, n: int) -> Estimate:
+def proportion(successes: int, n: int, confidence: float = CONFIDENCE) -> Estimate:
     """Return `successes` of `n` with Wilson's score interval (Wilson 1927): inside [0, 1], also valid at 0 and n.
 
     With p = successes / n, its centre is (2 n p + z^2) / (2 (n + z^2)), and its half width
-    z sqrt(4 n p (1 - p) + z^2) / (2 (n + z^2)).
+    z sqrt(4 n p (1 - p) + z^2) / (2 (n + z^2)), where z is the normal quantile of (1 + confidence) / 2.
     """
     if not 0 <= successes <= n or n == 0:
         raise ValueError(f"{successes} of {n} is no proportion")
-    p, whole = successes / n, 2 * (n + Z**2)
-    centre = (2 * n * p + Z**2) / whole
-    half = Z / whole * math.sqrt(4 * n * p * (1 - p) + Z**2)
+    z = Z if confidence == CONFIDENCE else NormalDist().inv_cdf((1 + confidence) / 2)
+    p, whole = successes / n, 2 * (n + z**2)
+    centre = (2 * n * p + z**2) / whole
+    half = z / whole * math.sqrt(4 * n * p * (1 - p) + z**2)
     low, high = 0.0 if successes == 0 else centre - half, 1.0 if successes == n else centre + half
     return Estimate(p, low, high, n, "wilson")
 
 
-def bootstrap_mean(values: Values, seed: int = 0) -> Estimate:
+def bootstrap_mean(values: Values, seed: int = 0, confidence: float = CONFIDENCE) -> Estimate:
     """Mean of `values` with the percentile bootstrap interval over samples (Efron 1979), seeded."""
     n = len(values)
     means = np.concatenate([values[drawn].mean(axis=1) for drawn in resampled(n, seed, RESAMPLES)])
-    tail = (1 - CONFIDENCE) / 2
+    tail = (1 - confidence) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
     return Estimate(float(values.mean()), float(low), float(high), n, "bootstrap")
 

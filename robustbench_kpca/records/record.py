@@ -246,6 +246,11 @@ class Record(BaseModel):
         """The file it was read from; None: it was made in this process."""
         return self._path
 
+    @property
+    def held(self) -> bool:
+        """Whether its table is in memory."""
+        return self._outcomes is not None
+
     def release(self) -> None:
         """Forget the table of a record that was read from a file; `outcomes` reads and checks it again."""
         if self._path is not None:

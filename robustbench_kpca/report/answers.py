@@ -87,7 +87,8 @@ def _duel(board: "Board", title: str, other: str, column: "Column") -> _Duel | N
     if numbers[0] is None or numbers[1] is None:
         return None
     first, second = (number.value for number in numbers if number is not None)
-    metric, level = metric_for(column.metric), ALPHA / COMPARISONS
+    metric, level = board.metrics[column.title], ALPHA / COMPARISONS
+    assert metric is not None, "else there were no numbers"
     fewest = min(len(measured(metric, column, board.trainings(one, column))) for one in (title, other))
     found = board.paired(title, other, column) if fewest > 1 else None
     gap = difference_between(board, title, other, column, 1 - level) if found is not None else None

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from robustbench_kpca.metrics import Metric, Paired, metric_for
+from robustbench_kpca.metrics.shared.power import ALPHA
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spot_check import SpotCheck
 from robustbench_kpca.report import rows
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation, Row
-from robustbench_kpca.report.ranking import ALPHA, Ranking, ranking
+from robustbench_kpca.report.ranking import Ranking, ranking
 
 OTHER_DATA, OTHER_NETWORK = "other data", "another network"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import write_atomic
+from robustbench_kpca.files import by_number, write_atomic
 from robustbench_kpca.report.render import JSON
 from robustbench_kpca.strict import load_toml
 from robustbench_kpca.web import render
@@ -60,7 +60,7 @@ def _pack(path: Path) -> dict[str, Any]:
     content = load_toml(path)
     items = [
         (str(load_toml(item).get("title", item.stem)), f"{path.parent.name}/{item.stem}/{PAGE}")
-        for item in sorted(path.parent.glob("*.toml"))
+        for item in sorted(path.parent.glob("*.toml"), key=by_number)
         if (path.parent / item.stem / PAGE).is_file()
     ]
     link = f"{path.parent.name}/{PAGE}" if (path.parent / PAGE).is_file() else ""

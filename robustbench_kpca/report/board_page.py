@@ -15,7 +15,7 @@ from robustbench_kpca.report.commands import command
 from robustbench_kpca.report.corruption_figures import corruption_figures
 from robustbench_kpca.report.explain import explain, provenance
 from robustbench_kpca.report.heatmap import scale
-from robustbench_kpca.report.lines import FEW, MOST
+from robustbench_kpca.report.lines import FEW, PANELS
 from robustbench_kpca.report.markdown import unmarked
 from robustbench_kpca.report.notes import caption, ranking, trainings, values_of, without
 from robustbench_kpca.report.plots import against_eps, clean_and_robust, clean_columns, eps_panels
@@ -30,7 +30,7 @@ from robustbench_kpca.report.table import (
 )
 from robustbench_kpca.web import render
 
-_CURVES = f"Up to {FEW} models share a panel; more have one each, with the others in grey (the first {MOST} by value)."
+_CURVES = f"Up to {FEW} models share a panel; more have one each, the others in grey (the first {PANELS} by value)."
 _ARXIV = re.compile(r"(.*?),? *(arXiv:[0-9]{4}[.][0-9]{4,5})[.]?", re.DOTALL)
 
 
@@ -51,7 +51,7 @@ def html(board: Board, folder: Path | None = None, downloads: Sequence[str] = ()
         answers=answers(board), power=power_of(board),
         caption=unmarked(" ".join(filter(None, notes))), ranking=ranking(board),
         values=values_of(board),
-        columns=[_head(board, column) for column in board.columns], sorted=True, downloads=downloads,
+        columns=[_head(board, column) for column in board.columns], downloads=downloads,
         audit=audit_lines(board), audited=audit_summary(board), remarks=board.remarks, single=single_trainings(board),
         single_heads=single_heads(board), scatter=clean_and_robust(board), scatter_caption=_scatter_caption(board),
         attacked=" and ".join(dict.fromkeys(panel.metric.title for panel in eps_panels(board).values())),

@@ -11,7 +11,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.collection import audited
-from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.record import Environment, Record
 from robustbench_kpca.report.markdown import code, plain
 from robustbench_kpca.report.table import spell
 from robustbench_kpca.tasks import task_named
@@ -69,7 +69,7 @@ def metadata(records: Sequence[Record], task: str) -> dict[str, Any]:
 
 
 def _body(records: Sequence[Record]) -> list[str]:
-    model, environment = records[0].spec.model, records[0].environment
+    model = records[0].spec.model
     lines = [
         f"# {plain(model.name)}",
         "",
@@ -98,10 +98,14 @@ def _body(records: Sequence[Record]) -> list[str]:
         digest = record.spec.protocol.digest[:12]
         lines.append(f"- {plain(name)}: {plain(scenario.title)}; digest {plain(digest)}, seed {record.spec.seed}")
     lines += [f"- flag: {plain(flag)}" for flag in _distinct(flag for record in records for flag in record.flags)]
-    versions = ", ".join(f"{plain(name)} {plain(version)}" for name, version in environment.packages.items())
-    lines += ["", "## How it was measured", "", f"On {plain(environment.device)} with {versions}."]
+    lines += ["", "## How it was measured", "", *_distinct(_where(record.environment) for record in records)]
     citations = _distinct(citation for record in records for citation in record.citations)
     return lines + (["", "## Citations", "", *(f"- {plain(text)}" for text in citations)] if citations else [])
+
+
+def _where(environment: Environment) -> str:
+    versions = ", ".join(f"{plain(name)} {plain(version)}" for name, version in environment.packages.items())
+    return f"On {plain(environment.device)} with {versions}."
 
 
 def _distinct(texts: Iterable[str]) -> list[str]:

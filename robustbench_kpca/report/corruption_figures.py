@@ -9,7 +9,7 @@ from robustbench_kpca.protocols.scenario import Corruption
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.heatmap import HeatMap, heatmap
-from robustbench_kpca.report.lines import Axis, lines
+from robustbench_kpca.report.lines import PANELS, Axis, lines
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.pages import Pages
 
@@ -52,7 +52,7 @@ def corruption_figures(board: Board) -> list[CorruptionFigures]:
         if not isinstance(scenario, Corruption) or not records:
             continue
         pages = task_named(next(iter(records.values())).spec.data.task).pages
-        shown = dict(list(records.items())[:MOST])
+        shown = dict(list(records.items())[:PANELS])
         maps = _maps({model: pages.by_corruption(record) for model, record in shown.items()}, scenario, pages)
         title, out = f"{scenario.title} ({scenario.made})", len(records) - len(shown)
         labelled = pages.unit.label(pages.error)
@@ -62,7 +62,7 @@ def corruption_figures(board: Board) -> list[CorruptionFigures]:
 
 
 def _curves(records: Mapping[str, Record], scenario: Corruption, pages: Pages, title: str) -> str:
-    values = {model: pages.along_severity(record) for model, record in list(records.items())[:24]}
+    values = {model: pages.along_severity(record) for model, record in list(records.items())[:PANELS]}
     severities = range(max(scenario.levels) + 1)
     curves = {model: {float(level): value.get(level) for level in severities} for model, value in values.items()}
     ticks = {float(level): str(level) if level else "clean" for level in severities}

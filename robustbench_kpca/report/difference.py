@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.metrics import Mean, Metric, Statistic, aligned, metric_for
-from robustbench_kpca.records.estimate import CONFIDENCE, RESAMPLES, Estimate, Values, resampled
+from robustbench_kpca.records.estimate import CONFIDENCE, Estimate, bootstrap_mean, proportion
 from robustbench_kpca.records.trainings import difference_of_recipes
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column
@@ -75,9 +75,8 @@ def paired_proportions(a: NDArray[np.bool_], b: NDArray[np.bool_], confidence: f
     so two rows that agree on every sample still have an interval.
     """
     n = len(a)
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    p1, p2 = float(a.mean()), float(b.mean())
-    (l1, u1), (l2, u2) = _wilson(p1, n, z), _wilson(p2, n, z)
+    one, other = (proportion(int(part.sum()), n, confidence) for part in (a, b))
+    (p1, l1, u1), (p2, l2, u2) = ((part.value, part.low, part.high) for part in (one, other))
     both, first, second = (int(part.sum()) for part in (a & b, a & ~b, ~a & b))
     neither = n - both - first - second
     product = both * neither - first * second
@@ -89,31 +88,18 @@ def paired_proportions(a: NDArray[np.bool_], b: NDArray[np.bool_], confidence: f
     return Estimate(d, low, high, n, "Newcombe")
 
 
-def _wilson(p: float, n: int, z: float) -> tuple[float, float]:
-    whole = 2 * (n + z**2)
-    centre, half = (2 * n * p + z**2) / whole, z * math.sqrt(4 * n * p * (1 - p) + z**2) / whole
-    return centre - half, centre + half
-
-
 def _of_models(metric: Metric, column: Column, first: Cell, second: Cell, confidence: float) -> Estimate:
     if isinstance(metric, Mean):
         a, b = aligned(scores(metric, column, first), scores(metric, column, second))
         if np.isin(a, (0.0, 1.0)).all() and np.isin(b, (0.0, 1.0)).all():
             return paired_proportions(a == 1, b == 1, confidence)
-        return _bootstrap(a - b, confidence)
+        return bootstrap_mean(a - b, confidence=confidence)
     one, other = (part(cell[0], column.corruption) for cell in (first, second))
     assert isinstance(metric, Statistic)
     values = [metric.estimate(table) for table in (one, other)]
     half = NormalDist().inv_cdf((1 + confidence) / 2) * metric.difference_error([one], [other])
     d = values[0].value - values[1].value
     return Estimate(d, d - half, d + half, min(value.n for value in values), "bootstrap")
-
-
-def _bootstrap(differences: Values, confidence: float, seed: int = 0) -> Estimate:
-    n, tail = len(differences), (1 - confidence) / 2
-    means = np.concatenate([differences[drawn].mean(axis=1) for drawn in resampled(n, seed, RESAMPLES)])
-    low, high = np.quantile(means, [tail, 1 - tail])
-    return Estimate(float(differences.mean()), float(low), float(high), n, "bootstrap")
 
 
 def _of_recipes(

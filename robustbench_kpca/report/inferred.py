@@ -57,7 +57,7 @@ def infer(
 
     Rows are models. Columns are metrics under protocols: of each record the one that stands for it, or the `metrics`.
     Where several attacks have one threat, a column shows their worst case, and the board is ranked by it; else it is
-    ranked by the attack with the lowest mean. One seed is shown, by default the most frequent.
+    ranked by the attack that leaves the worst mean. One seed is shown, by default the most frequent.
 
     Args:
         records: of one task.
@@ -106,8 +106,7 @@ def _columns(records: Sequence[Record], metrics: Sequence[str]) -> list[Column]:
     """Return the columns: clean first, then attacks by size, corruptions, shifts and detection; the worst case last."""
     groups: dict[tuple[str, str, str, int], Record] = {}
     for record in records:
-        data = record.spec.data
-        groups.setdefault((record.spec.protocol.name, data.name, data.split, data.known or data.n), record)
+        groups.setdefault(_key(record), record)
     ordered = sorted(groups.items(), key=lambda item: (_order(item[1]), item[0]))
     wanted = [(key, one, metrics or (leading(one.metrics),)) for key, one in ordered]
     found = [(key, one, name) for key, one, names in wanted for name in names if name in one.metrics]
@@ -117,6 +116,11 @@ def _columns(records: Sequence[Record], metrics: Sequence[str]) -> list[Column]:
         for (key, _, name), title in zip(found, _titles([(key, name) for key, _, name in found]), strict=True)
     ]
     return columns + _worst_cases(columns, {key[0]: one for key, one, _ in found})
+
+
+def _key(record: Record) -> tuple[str, str, str, int]:
+    data = record.spec.data
+    return record.spec.protocol.name, data.name, data.split, data.known or data.n
 
 
 def _order(record: Record) -> tuple[int, str, float]:
@@ -146,43 +150,52 @@ def _titles(found: Sequence[tuple[tuple[str, str, str, int], str]]) -> list[str]
 
 
 def _worst_cases(columns: Iterable[Column], records: Mapping[str, Record]) -> list[Column]:
-    """Return a column for each threat and set of samples under which several attacks were run."""
+    """Return a column for each threat, metric and set of samples under which several attacks were run."""
     threats: dict[tuple[Any, ...], list[Column]] = {}
     for column in columns:
         assert isinstance(column.protocol, str)
         scenario = parse_scenario(dict(records[column.protocol].spec.protocol.resolved), column.protocol)
         metric = metric_for(column.metric)
         if isinstance(scenario, Attack) and metric.unattacked and isinstance(metric, Mean):
-            threat = (str(scenario.threat), scenario.space, column.data, column.split, column.limit)
-            threats.setdefault(threat, []).append(column)
-    titles = Counter(threat[0] for threat, same in threats.items() if len(same) > 1)
+            samples = (column.data, column.split, column.limit)
+            threats.setdefault((str(scenario.threat), column.metric, scenario.space, *samples), []).append(column)
+    several = {threat: same for threat, same in threats.items() if len(same) > 1}
+    metrics = Counter(threat for threat, _ in {threat[:2] for threat in several})
+    titles = Counter(threat[:2] for threat in several)
     return [
         same[0].model_copy(
             update={
                 "title": f"worst of {len(same)}, {threat[0]}"
-                + (f" · {threat[2]}, n = {threat[4]}" if titles[threat[0]] > 1 else ""),
+                + (f" · {threat[1]}" if metrics[threat[0]] > 1 else "")
+                + (f" · {threat[3]}, n = {threat[5]}" if titles[threat[:2]] > 1 else ""),
                 "protocol": tuple(one.protocol for one in same),
             }
         )
-        for threat, same in threats.items()
-        if len(same) > 1
+        for threat, same in several.items()
     ]
 
 
 def _rank_by(columns: Sequence[Column], records: Sequence[Record]) -> str:
-    """Return the title of a worst case; else of the attack with the lowest mean; else of the first column."""
+    """Return the title of a worst case; else of the attack that leaves the worst mean; else of the first column.
+
+    Means of different metrics cannot be compared: it is the worst of the first column's metric that an attack has.
+    """
     worst = [column for column in columns if not isinstance(column.protocol, str)]
     if worst:
         return worst[-1].title
     means: dict[str, float] = {}
+    metric = None
     for column in columns:
         values = [
             record.metrics[column.metric].value
             for record in records
-            if record.spec.protocol.name == column.protocol
+            if record.kind == "attack"
+            and _key(record) == (column.protocol, column.data, column.split, column.limit)
             and column.metric in record.metrics
-            and record.kind == "attack"
         ]
-        if values:
+        if values and metric in (None, metric_for(column.metric)):
+            metric = metric_for(column.metric)
             means[column.title] = sum(values) / len(values)
-    return min(means, key=lambda title: means[title]) if means else columns[0].title
+    if metric is None:
+        return columns[0].title
+    return (max if metric.lower_is_better else min)(means, key=lambda title: means[title])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8c6d31", "#7f7f7f")
 """Told apart also by readers who are colour-blind (after Okabe & Ito 2008)."""
-FEW, MOST = len(COLOURS), 24
+FEW, PANELS = len(COLOURS), 24
 """Curves that share a panel; curves that get a panel of their own."""
 
 
@@ -110,7 +110,7 @@ def _together(curves: Mapping[str, Curve], axis: Axis, title: str) -> str:
 
 
 def _apart(curves: Mapping[str, Curve], axis: Axis, title: str) -> str:
-    shown = list(curves)[:MOST]
+    shown = list(curves)[:PANELS]
     columns = min(5, len(shown))
     rows = -(-len(shown) // columns)
     others = [(x, one) for name in shown for x, one in [*curves[name].items(), (math.nan, None)]]
@@ -150,6 +150,5 @@ def _dress(panel: "Axes", axis: Axis, curves: Mapping[str, Curve]) -> None:
     places = [x for curve in curves.values() for x in curve]
     spare = 0.03 * (max(places) - min(places) or 1)
     panel.set(xlim=(min(places) - spare, max(places) + spare))
-    if axis.unit.ends is not None:
-        panel.set(ylim=axis.unit.ends)
+    panel.set(ylim=axis.unit.ends)
     panel.grid(color=INK, alpha=0.12)

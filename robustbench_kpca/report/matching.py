@@ -124,11 +124,16 @@ def read(
 ) -> list[Content]:
     """Load and check records; those in `known`, by path and time of change, are not read again.
 
-    `only` the metrics of these names are computed again, where names are given.
+    `only` the metrics of these names are computed again, where names are given. What `known` has of files that changed
+    since is removed from it.
     """
     found = {} if known is None else known
     keys = [(file, file.stat().st_mtime_ns) for file in files]
-    rows = 0
+    paths, current = {path for path, _ in keys}, set(keys)
+    for old in [key for key in found if key[0] in paths and key not in current]:
+        del found[old]
+    held = [one for one in found.values() if isinstance(one, Record) and one.held]
+    rows = sum(len(one.outcomes) for one in held)
     for key in keys:
         if key not in found:
             try:
@@ -136,9 +141,11 @@ def read(
             except OlderSchemaError as error:
                 found[key] = error.content
                 continue
-            found[key], rows = record, rows + len(record.outcomes)
-            if rows > KEPT:
+            found[key] = record
+            if rows + len(record.outcomes) > KEPT:
                 record.release()
+            else:
+                rows += len(record.outcomes)
     return [found[key] for key in keys]
 
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from robustbench_kpca.metrics.shared.power import ALPHA
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.markdown import quoted, unquoted
-from robustbench_kpca.report.ranking import ALPHA
 from robustbench_kpca.report.table import board_unit, without_numbers
 from robustbench_kpca.tasks import task_named
 

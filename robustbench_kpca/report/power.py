@@ -43,8 +43,8 @@ def detectable(
     The spread between trainings is that of all rows together; the error over samples is the median over rows that
     are neighbours in the ranking, since these are the hardest to tell apart. Rows of several trainings are taken where
     there are two of them, else rows of one model each. A row that `is_alone` is compared with none, so it does not
-    count. None where there are no two such rows, where the metric is no mean over samples, or where rows and trainings
-    agree on every sample: nothing is known of their spread then.
+    count. None where there are no two such rows, where the metric is no mean over samples, or where nothing is known of
+    the spread: of one sample, or where rows and trainings agree on every sample.
     """
     metric = board.metrics[column.title]
     if not isinstance(metric, Mean):
@@ -59,6 +59,8 @@ def detectable(
     scored = [[rows.scores(metric, column, cell) for cell in row] for row in chosen]
     spread = np.mean([np.var([one.values.mean() for one in row], ddof=1) if len(row) > 1 else 0.0 for row in scored])
     error = float(np.median([scores_error(one, other) for one, other in itertools.pairwise(scored)]))
+    if not np.isfinite(error):
+        return None
     fewest, samples = min(map(len, scored)), len(scored[0][0].values)
     difference = detectable_difference(fewest, float(np.sqrt(spread)), error, alpha=alpha)
     return Detectable(column.title, fewest, samples, difference) if difference > 0 else None

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from robustbench_kpca.report.board import Board
     from robustbench_kpca.report.board_spec import Column
 
-ALPHA = 0.05
 MOST_TESTS = 1_000
 """Tests that are made one by one; beyond them ranks are by value alone, but for scores of 0 and 1."""
 

@@ -36,9 +36,9 @@ def markdown(board: Board) -> str:
     ]
     notes = (without(board), caption(board, intervals=True), ranking(board), trainings(board), power_of(board))
     lines += [line for text in notes if text for line in ("", prose(text))]
-    if missing:
-        lines += ["", f"{missing} of {len(board.runs)} runs are missing: `{board.missing}`."]
-        lines[-1] += f" {prose(board.left_out)}".rstrip()
+    left_out = [f"{missing} of {len(board.runs)} runs are missing: `{board.missing}`."] if missing else []
+    left_out += [prose(board.left_out)] if board.left_out else []
+    lines += ["", " ".join(left_out)] if left_out else []
     if single:
         table = pd.DataFrame(single, columns=single_heads(board))
         lines += ["", "## Single trainings", "", _table(table, single_heads(board)[:2])]

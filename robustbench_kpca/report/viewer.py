@@ -17,6 +17,7 @@ from PIL import Image
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.records.images import KeptImages
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.table import UNATTACKED
 from robustbench_kpca.web import render
 
 MOST = 500
@@ -136,7 +137,8 @@ def _row(row: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """
     shown = {name: row[name] for name in _SHOWN if name in row}
     if kind == "attack":
-        state = {"": "kept", "clean": "wrong"}.get(row["broken_by"], "lost")
+        broken_by = row["broken_by"]
+        state = "kept" if broken_by == "" else "wrong" if broken_by in UNATTACKED else "lost"
     else:
         state = "kept" if row["prediction"] == row["label"] else "wrong"
     return {name: round(value, 6) if isinstance(value, float) else value for name, value in shown.items()} | {

@@ -19,6 +19,7 @@ from robustbench_kpca.registry import unknown_name
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.difference import gain
+from robustbench_kpca.report.rows import measured
 from robustbench_kpca.reproduction.pack import Open
 from robustbench_kpca.reproduction.results import Results
 from robustbench_kpca.reproduction.statements import Compared, Evidence, Followed
@@ -139,20 +140,23 @@ def _compared(evidence: Compared, folder: Path, command: str, own: Results) -> A
     columns = [known[title] for title in evidence.columns]
     confidence = 1 - (1 - CONFIDENCE) / len(columns)
     gains = [gain(board, *rows, column, confidence) for column in columns]
+    untold = [_untold(board, rows, column) if one is None else "" for column, one in zip(columns, gains, strict=True)]
     verdicts = [
-        _missing(board, rows, column) if one is None else better(one, evidence.by)
-        for column, one in zip(columns, gains, strict=True)
+        better(one, evidence.by) if one is not None else Verdict.undecided if why else Verdict.missing
+        for one, why in zip(gains, untold, strict=True)
     ]
-    result = _spelt(list(zip(columns, gains, strict=True)))
-    if not result and Verdict.undecided in verdicts:
-        result = "a single training out of several has no spread, so nothing can be told"
+    result = _spelt(list(zip(columns, gains, strict=True))) or next(filter(None, untold), "")
     return Answer(together(verdicts), _on(board, rows, columns), result, folder, command)
 
 
-def _missing(board: Board, rows: tuple[str, str], column: Column) -> Verdict:
-    """Tell rows that were not measured from those that cannot be compared, since one training has no spread."""
-    here = all(board.trainings(row, column) for row in rows)
-    return Verdict.undecided if here else Verdict.missing
+def _untold(board: Board, rows: tuple[str, str], column: Column) -> str:
+    """Return why two rows that have numbers cannot be compared; empty where a number is missing."""
+    metric = board.metrics[column.title]
+    if metric is None or not all(measured(metric, column, board.trainings(row, column)) for row in rows):
+        return ""
+    if any(board.is_alone(row, column) for row in rows):
+        return "a single training out of several has no spread, so nothing can be told"
+    return "one network and several trainings cannot be compared, since one network has no spread"
 
 
 def _on(board: Board, rows: tuple[str, str], columns: Sequence[Column]) -> str:

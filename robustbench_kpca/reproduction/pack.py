@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import by_number
 from robustbench_kpca.protocols.presets import pack_path
 from robustbench_kpca.protocols.scenario import Scalar
 from robustbench_kpca.registry import unknown_name
@@ -198,18 +199,11 @@ def load_pack(name: str) -> tuple[str, Pack, dict[str, Item]]:
     """
     folder = pack_path(name).parent
     pack = validate(Pack, load_toml(folder / PACK), f"pack {folder / PACK}")
-    files = [path for path in sorted(folder.glob("*.toml"), key=_order) if path.name not in (PACK, STATEMENTS)]
+    files = [path for path in sorted(folder.glob("*.toml"), key=by_number) if path.name not in (PACK, STATEMENTS)]
     items = {path.stem: _item(path, pack) for path in files}
     if not items:
         raise BadInputError(f"pack {folder} has no table or figure", expected="a TOML file for each of them")
     return folder.name, pack, items
-
-
-def _order(path: Path) -> tuple[str, int, str]:
-    """Sort table-2 before table-10."""
-    stem, _, number = path.stem.partition("-")
-    digits = number[: next((at for at, char in enumerate(number) if not char.isdecimal()), len(number))]
-    return stem, int(digits or 0), number
 
 
 def _item(path: Path, pack: Pack) -> Item:

@@ -283,7 +283,8 @@ def _unfollowed(step: Diagnose | Follow) -> str:
 def _made(step: Diagnose | Follow, roles: Roles) -> bool:
     """Whether the folder of a step holds what it would make.
 
-    That is: the same claims or splits, each on as many images, of the weights at hand where there are some.
+    That is: a diagnosis of the same claims on as many images, of the weights at hand where there are some; or a
+    trajectory over the same splits with as many images, of which the weights are not compared.
     """
     try:
         if isinstance(step, Diagnose):

@@ -25,11 +25,12 @@ def class_numbers(chosen: str | None) -> dict[str, int]:
         names = [wnids[index] for index in imagenet_classes(chosen)]
     else:
         try:
-            names = Path(chosen).read_text("utf-8").split()
+            lines = Path(chosen).read_text("utf-8").splitlines()
         except (OSError, UnicodeDecodeError):
             raise BadInputError(
                 f"no list of classes at '{chosen}'", expected=f"{imagenet_100.NAME}, or a text file of folder names"
             ) from None
+        names = [line.strip() for line in lines if line.strip()]
     if len(names) < 2 or len(set(names)) < len(names):
         raise BadInputError(f"list of classes '{chosen}'", expected="at least 2 names, each once")
     return {name: number for number, name in enumerate(sorted(names))}

@@ -1,6 +1,7 @@
 """The files of a training run: the state to resume from, its curves, and the weights with their provenance."""
 
 import csv
+import glob
 import io
 import json
 from collections.abc import Collection, Mapping
@@ -104,23 +105,25 @@ class Ledger:
         self.machines: list[Machine] = []  # that it ran on, in order
         self.provenance: dict[str, str] = {}  # more entries of the header of weights
         self.resume_path = resume_file(self.weights_path())
+        self._unreadable = folder / f"{name}.unreadable.txt"
 
-    def finished(self, *, resume: bool, fresh: bool) -> bool:
+    def forget(self) -> None:
+        """Remove what an earlier run of this name left but its finished weights, which are replaced at the end."""
+        epochs = self.folder.glob(f"{glob.escape(self.name)}.epoch-*.safetensors")
+        for path in (self.resume_path, spent_file(self.weights_path()), self._unreadable, *epochs):
+            path.unlink(missing_ok=True)
+
+    def finished(self, *, resume: bool) -> bool:
         """Tell whether this run is already complete; refuse to overwrite files without permission.
 
         Args:
             resume: continue a run that was begun.
-            fresh: start again, whatever is there.
 
         Raises:
-            BadInputError: a run of this name is there, complete or not, and neither `resume` nor `fresh` is set; or it
-                was trained from another recipe.
+            BadInputError: a run of this name is there, complete or not, and `resume` is not set; or it was trained from
+                another recipe.
 
         """
-        if fresh:
-            self.resume_path.unlink(missing_ok=True)
-            spent_file(self.weights_path()).unlink(missing_ok=True)
-            return False
         if self.check(resume=resume):
             return True
         spent = read_spent(self.weights_path())
@@ -129,7 +132,7 @@ class Ledger:
         return False
 
     def check(self, *, resume: bool) -> bool:
-        """Do the same without `fresh`; nothing is removed."""
+        """Do the same; nothing is removed."""
         path = self.weights_path()
         if self.resume_path.is_file():
             if not resume:
@@ -194,7 +197,7 @@ class Ledger:
         content |= {"unreadable": sorted(unreadable), "machines": self.machines, "provenance": self.provenance}
         if unreadable:
             names = "".join(f"{name}\n" for name in sorted(unreadable))
-            write_atomic(self.folder / f"{self.name}.unreadable.txt", names.encode())
+            write_atomic(self._unreadable, names.encode())
         self._write_curves()
         done = len(self.history)
         if self.keep_every and done % self.keep_every == 0:

@@ -54,17 +54,20 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
             stack.enter_context(locked(folder / f".{name}.lock", wait=False))
         ledger = Ledger(name, text, folder, revision=options.revision, keep_every=options.keep_every)
         replaced = ledger.replaced() if options.fresh else []
-        if ledger.finished(resume=options.resume, fresh=options.fresh):
+        if not options.fresh and ledger.finished(resume=options.resume):
             return ledger.weights_path()
         run = Run(name, recipe, ledger, options, accelerator)
+        if options.fresh and accelerator.is_main_process:  # only now: what cannot be trained destroys nothing
+            ledger.forget()
+        accelerator.wait_for_everyone()
         run.restore()
         run.begin(replaced)
         while len(run.ledger.history) < recipe.epochs:
             with timed(ledger.weights_path(), accelerator.device, write=accelerator.is_main_process):
                 epoch = run.epoch()
-                if options.on_epoch is not None:
-                    options.on_epoch(epoch)
                 run.save()
+            if options.on_epoch is not None:
+                options.on_epoch(epoch)
             if len(run.ledger.history) < recipe.epochs and run.late():
                 return ledger.weights_path()
         return run.finish()

@@ -265,6 +265,6 @@ def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> tuple[
         text += f"# --set {key}={value}\n"
     files = (data, "init_checkpoint"), (data, "encoder_checkpoint"), (data.get("images", {}), "classes")
     for holder, key in files:
-        if isinstance(holder.get(key), str) and (path.parent / holder[key]).is_file():
+        if isinstance(holder, dict) and isinstance(holder.get(key), str) and (path.parent / holder[key]).is_file():
             holder[key] = str(path.parent / holder[key])
     return path.stem, validate(Recipe, data, f"recipe {path.name}"), text

@@ -1,4 +1,4 @@
-"""What all pages share: one template, one style and one script. A page is one file that makes no request."""
+"""What all pages share: one template and one style. A page is one file that makes no request."""
 
 from functools import lru_cache
 from typing import Any

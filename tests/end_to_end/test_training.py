@@ -11,9 +11,11 @@ from stand_ins import few_digits
 from robustbench_kpca import evaluate, load_model
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.models.bundle import read_header
+from robustbench_kpca.report.curves import epochs_in
 from robustbench_kpca.training.loop import train
 from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import Mixup, load_recipe
+from robustbench_kpca.training.run import Run
 from robustbench_kpca.training.source import shift
 
 FEW = 150  # two whole batches and a rest
@@ -44,11 +46,6 @@ class _StoppedError(Exception):
     pass
 
 
-def stop(epoch):
-    if epoch.epoch == 1:
-        raise _StoppedError
-
-
 @pytest.fixture(scope="module")
 def finished(recipe_file, tmp_path_factory):
     """A folder with the whole run."""
@@ -61,9 +58,17 @@ def finished(recipe_file, tmp_path_factory):
 @pytest.fixture(scope="module")
 def interrupted(recipe_file, tmp_path_factory):
     """A folder with the run as it was stopped after its second epoch, before that was saved."""
-    folder = tmp_path_factory.mktemp("interrupted")
-    with few_digits(FEW), pytest.raises(_StoppedError):
-        train(*load_recipe(recipe_file), folder, Options(on_epoch=stop))
+    folder, save = tmp_path_factory.mktemp("interrupted"), Run.save
+
+    def stop_before_the_second(run):
+        if len(run.ledger.history) > 1:
+            raise _StoppedError
+        save(run)
+
+    with few_digits(FEW), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "save", stop_before_the_second)
+        with pytest.raises(_StoppedError):
+            train(*load_recipe(recipe_file), folder)
     return folder
 
 
@@ -102,11 +107,32 @@ def test_the_scores_of_a_model_that_draws_noise_are_the_same_after_a_stop_before
     assert [resumed[name] for name in scores] == [whole[name] for name in scores]
 
 
+def test_an_epoch_is_kept_before_anybody_is_told_of_it(begun, short):
+    """A tracker that cannot be reached ends a training, and must not lose the epoch."""
+
+    def unreachable(epoch):
+        raise EvaluationError("--log")
+
+    with pytest.raises(EvaluationError):
+        train(*short, begun, Options(resume=True, on_epoch=unreachable))
+    assert epochs_in(begun / "short.csv") == 2
+    seen = []
+    train(*short, begun, Options(resume=True, on_epoch=lambda epoch: seen.append(epoch.epoch)))
+    assert seen == [2]
+
+
 def test_nothing_is_overwritten_unasked(begun, short):
     name, recipe, text = short
     with pytest.raises(BadInputError, match="--resume"):
         train(*short, begun)
+    unfinished = (begun / "short.resume.pt").read_bytes()
+    for kind in ("epoch-009.safetensors", "unreadable.txt"):
+        (begun / f"short.{kind}").touch()
+    with pytest.raises(BadInputError, match="shapes"):
+        train(name, recipe.model_copy(update={"data": "shapes"}), text, begun, Options(fresh=True))
+    assert (begun / "short.resume.pt").read_bytes() == unfinished, "what cannot be trained destroys nothing"
     path = train(*short, begun, Options(fresh=True))
+    assert {path.name for path in begun.iterdir()} == {"short.safetensors", "short.csv", "short.spent.json"}
     done = path.read_bytes()
     seen = []
     assert train(*short, begun, Options(resume=True, on_epoch=seen.append)) == path

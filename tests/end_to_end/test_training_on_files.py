@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.models.bundle import read_header
+from robustbench_kpca.training.chosen_classes import class_numbers
 from robustbench_kpca.training.generators import own_generators, seed_generators
 from robustbench_kpca.training.image_files import ImageFileSource, _posterize
 from robustbench_kpca.training.loop import train
@@ -109,7 +110,7 @@ def test_the_whole_augmentation_resumes_bit_identically(tmp_path, folder, recipe
         pass
 
     def stop(epoch):
-        if epoch.epoch == 1:
+        if epoch.epoch == 0:
             raise StoppedError
 
     with pytest.raises(StoppedError):
@@ -267,6 +268,11 @@ def test_bad_folders_and_settings(tmp_path, folder, recipe, capsys, spoil, setti
 def test_a_recipe_on_files_needs_a_folder(tmp_path, recipe, capsys):
     assert main(["train", recipe, "-o", str(tmp_path / "out"), "-q"]) == 2
     assert "--data" in capsys.readouterr().err
+
+
+def test_a_name_of_a_class_is_a_line(tmp_path):
+    (tmp_path / "bears.txt").write_text("polar bear\n\n brown bear \n")
+    assert class_numbers(str(tmp_path / "bears.txt")) == {"brown bear": 0, "polar bear": 1}
 
 
 def test_only_chosen_classes_are_read(tmp_path, folder, recipe, capsys):

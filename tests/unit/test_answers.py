@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,14 +12,37 @@ from scipy import stats
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.record import find_records
 from robustbench_kpca.report.answers import answer, answers
 from robustbench_kpca.report.board import Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
 from robustbench_kpca.report.difference import difference_between
+from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.report.notes import caption, ranking
 from robustbench_kpca.report.power import detectable, power_of
 
 N = 400
+RELATIVE = """
+title = "t"
+intro = "i"
+data = "shapes"
+split = "val"
+seed = 0
+rank_by = "Degradation"
+models = ["symvit_shapes", "rpc_symvit_shapes"]
+
+[[question]]
+subject = "rpc_symvit_shapes"
+baseline = "symvit_shapes"
+ablation = "symvit_shapes"
+column = "Degradation"
+
+[[column]]
+title = "Degradation"
+protocol = "shapes-c"
+metric = "corruption_degradation"
+reference = "symvit_shapes"
+"""
 ASKED = Question(subject="RPC", baseline="Plain", ablation="Identity", column="PGD")
 COLUMN = Column(title="PGD", protocol="pgd20-linf-1_255", metric="robust_accuracy", data="d", split="test")
 
@@ -279,6 +303,24 @@ def test_no_power_is_claimed_where_nothing_is_known_of_the_spread():
     assert {made.estimate(title, COLUMN).value for title in ("Plain", "RPC")} == {1.0}
     assert detectable(made, COLUMN) is None
     assert power_of(made) == ""
+
+
+def test_one_sample_has_no_power(monkeypatch):
+    """Its error is unknown, so no difference can be named; nothing else of the page fails."""
+    monkeypatch.setitem(globals(), "N", 1)
+    for seeds in (1, 3):
+        made = board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}, seeds=seeds)
+        assert detectable(made, COLUMN) is None
+        assert power_of(made) == ""
+        assert answers(made)
+
+
+def test_a_question_about_a_metric_that_divides_by_another_model(tmp_path):
+    records = Path(__file__).parents[2] / "leaderboards" / "shapes" / "records"
+    (tmp_path / "board.toml").write_text(RELATIVE)
+    made = load_board(str(tmp_path), find_records(records))
+    (said,) = answers(made)
+    assert "“rpc_symvit_shapes” has" in said
 
 
 def test_rows_without_records():

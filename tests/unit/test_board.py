@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import shlex
 import shutil
@@ -19,10 +20,11 @@ from robustbench_kpca.protocols import presets
 from robustbench_kpca.records.audit import Audit, Check, Plan, Subject
 from robustbench_kpca.records.audit_versions import CHECKS, LATEST, limits
 from robustbench_kpca.records.record import find_records, load_record
+from robustbench_kpca.report.board_index import _pack
 from robustbench_kpca.report.board_spec import Evaluation
 from robustbench_kpca.report.commands import command
 from robustbench_kpca.report.explain import explain
-from robustbench_kpca.report.matching import load_board
+from robustbench_kpca.report.matching import load_board, read
 from robustbench_kpca.report.numbers import json_text
 from robustbench_kpca.report.render import html, markdown, write_board
 from robustbench_kpca.report.table import audit_lines, frame, without_numbers
@@ -660,3 +662,26 @@ def test_rows_share_a_rank_where_the_samples_do_not_tell_them_apart(board, tmp_p
     (tmp_path / "board.toml").write_text(again)
     ranks = load_board(str(tmp_path), find_records(records)).ranks
     assert ranks == {"vit_digits_adv": 1, "vit_digits": 1, "nobody": None}
+
+
+def test_tables_beyond_a_number_of_rows_are_not_kept_however_often_records_are_read(tmp_path, records, monkeypatch):
+    shutil.copytree(records, tmp_path, dirs_exist_ok=True)
+    files, known, most = find_records(tmp_path), {}, 41
+    monkeypatch.setattr("robustbench_kpca.report.matching.KEPT", most)
+    for count in range(1, len(files) + 1):
+        read(files[:count], known)
+    assert len(known) == len(files) > 1
+    assert sum(len(one.outcomes) for one in known.values() if one.held) <= most
+    os.utime(files[0], ns=(1, 1))
+    read(files, known)
+    assert len(known) == len(files), "what changed replaces what was there"
+
+
+def test_an_index_has_tables_by_their_number(tmp_path):
+    for name in ("table-10", "table-2", "table-2b", "table-1"):
+        (tmp_path / "own" / name).mkdir(parents=True)
+        (tmp_path / "own" / name / "index.html").touch()
+        (tmp_path / "own" / f"{name}.toml").write_text(f'title = "{name}"')
+    (tmp_path / "own" / "pack.toml").write_text('title = "Own"')
+    items = _pack(tmp_path / "own" / "pack.toml")["items"]
+    assert [title for title, _ in items] == ["table-1", "table-2", "table-2b", "table-10"]

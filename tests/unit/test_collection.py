@@ -156,6 +156,12 @@ def test_the_card_is_what_the_hub_expects(few):
     assert few[0].spec.model.parameters_sha256 in read.content
 
 
+def test_a_card_names_every_machine(few):
+    there = few[0].environment.model_copy(update={"device": "cuda"})
+    text = card([few[0], few[1].model_copy(update={"environment": there}).attach(few[1].outcomes)])
+    assert ("On cpu with" in text, "On cuda with" in text) == (True, True)
+
+
 def test_a_card_is_of_one_model_and_takes_no_markup(few):
     with pytest.raises(BadInputError, match="records of 2 models"):
         card([few[0], renamed(few[1], "other")])

@@ -26,6 +26,8 @@ def test_wilson_closed_form(pair):
 def test_wilson_is_scipys_to_the_bit(pair):
     found, scipys = proportion(*pair), stats.binomtest(*pair).proportion_ci(0.95, method="wilson")
     assert (found.low, found.high) == (scipys.low, scipys.high)
+    other, scipys = proportion(*pair, 0.975), stats.binomtest(*pair).proportion_ci(0.975, method="wilson")
+    assert (other.low, other.high) == pytest.approx((scipys.low, scipys.high), abs=1e-12)
 
 
 def test_wilson_published_example():

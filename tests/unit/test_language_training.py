@@ -188,7 +188,7 @@ def test_a_killed_training_goes_on_bit_identically(tmp_path, small, parts):
     whole = load_file(train(*run, tmp_path / "whole"))
 
     def stop(epoch):
-        if epoch.epoch == 1:
+        if epoch.epoch == 0:
             raise _StoppedError
 
     with pytest.raises(_StoppedError):

@@ -53,6 +53,44 @@ def test_tensorboard(tmp_path, record):
     assert read("training")["loss"] == [(1, 2.0), (2, 1.0)]
 
 
+def test_what_tensorboard_was_sent_in_part_is_sent_again(tmp_path, record, monkeypatch):
+    pytest.importorskip("tensorboard", reason="NOT TESTED: the logger for TensorBoard; pip install tensorboard")
+    from tensorboard.summary import Writer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Writer, "add_scalar", _full)
+        with pytest.raises(EvaluationError, match="run the same command again"):
+            open_loggers([f"tensorboard:{tmp_path}"]).record(record)
+    assert not (tmp_path / record.spec.stem()).exists()
+    log(f"tensorboard:{tmp_path}", record)
+    assert len(list((tmp_path / record.spec.stem()).glob("events.*"))) == 1
+    assert not list(tmp_path.glob(".*"))
+
+
+def _full(*_args, **_more):
+    raise OSError("no space left")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_mlflow_was_sent_in_part_is_sent_again(tmp_path, record, monkeypatch):
+    mlflow = pytest.importorskip("mlflow", reason="NOT TESTED: the logger for MLflow; pip install mlflow")
+
+    def gone(*_args):
+        raise mlflow.exceptions.MlflowException("gone")
+
+    uri = f"sqlite:///{tmp_path}/runs.db"
+    with monkeypatch.context() as patch:
+        patch.setattr(mlflow.MlflowClient, "log_metric", gone)
+        with pytest.raises(EvaluationError, match="run the same command again"):
+            open_loggers([f"mlflow:{uri}"]).record(record)
+    for _ in range(2):
+        open_loggers([f"mlflow:{uri}"]).record(record)
+    client = mlflow.MlflowClient(uri)
+    experiment = client.get_experiment_by_name("robustbench-kpca").experiment_id
+    (sent,) = client.search_runs([experiment])
+    assert sent.data.metrics == pytest.approx(numbers(record))
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_mlflow(tmp_path, record):
     mlflow = pytest.importorskip("mlflow", reason="NOT TESTED: the logger for MLflow; pip install mlflow")

@@ -185,3 +185,8 @@ def test_the_baseline_of_primal_attention_differs_in_its_attention_alone():
         one, two = (load_recipe(f"{name}{suffix}")[1].model_dump() for name in ("vit_small", "primal_vit_small"))
         assert {key for key in one if one[key] != two[key]} == {"title", "model", "model_options", "penalties"}
         assert two["model_options"] == one["model_options"] | {"rank": 96, "rank_multi": 10}
+
+
+def test_images_that_are_no_table_are_refused():
+    with pytest.raises(BadInputError, match="images"):
+        load_recipe("symvit_digits", {"images": 3})

@@ -439,7 +439,9 @@ def test_a_training_whose_weights_are_gone_is_made_again_only_where_they_are_nee
         roles.weights(model.training).unlink()
     made = board_of("table-1", item, roles)
     assert made.files == {}
-    assert "The weights of vit_digits-epochs2-s0, vit_digits-epochs2-s1 are not here" in made.left_out
+    lost = "The weights of vit_digits-epochs2-s0, vit_digits-epochs2-s1 are not here"
+    assert lost in made.left_out
+    assert lost in markdown(made), "also where no run is missing"
     steps, _ = planned(pack, tmp_path, 8)
     assert {one.state for one in steps} == {"done"}, "the records are all there"
     more = TABLE[TABLE.index("[[column]]") :].replace('"Clean"', '"Again"') + "draws = 2\n"

@@ -207,6 +207,19 @@ def test_one_training_out_of_several_decides_nothing(folder, tmp_path):
     assert "no spread" in found.result
 
 
+def test_one_network_and_several_trainings_cannot_be_compared(folder, tmp_path, few_resamples):
+    out, data = shutil.copytree(folder, tmp_path / "own"), load_data("digits", limit=24)
+    evaluate(
+        load_model("symvit_digits"), data, protocol="fgsm-linf-8_255", name="symvit_digits", out=out / "records",
+        audit=False,
+    )  # fmt: skip
+    text = (out / "pack.toml").read_text().replace('["vit_digits_adv"]', '["symvit_digits"]')
+    (out / "pack.toml").write_text(text.replace('["vit_digits"]', '["vit_digits", "vit_digits_adv"]'))
+    found = answer(Compared(item="table-1", better="trained", than="plain", columns=("FGSM",)), results(out))
+    assert found.verdict is Verdict.undecided
+    assert found.result == "one network and several trainings cannot be compared, since one network has no spread"
+
+
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [

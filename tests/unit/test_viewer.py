@@ -20,9 +20,10 @@ from robustbench_kpca.evaluation.trial import NamedModel
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.records import images as kept_images
 from robustbench_kpca.records.images import KeptImages, load_images
+from robustbench_kpca.report import plots
 from robustbench_kpca.report.inferred import infer
 from robustbench_kpca.report.table import frame
-from robustbench_kpca.report.viewer import MOST, Shown, view
+from robustbench_kpca.report.viewer import MOST, Shown, _row, view
 from robustbench_kpca.tasks.prepare import prepare
 
 BOARD = Path(__file__).parents[2] / "leaderboards" / "digits-attacks" / "records"
@@ -242,6 +243,45 @@ def test_a_board_is_inferred_from_records():
             and one.spec.protocol.resolved.get("norm") == "linf"]  # fmt: skip
     worst = board.estimate("vit_digits", board.spec.column[-1])
     assert worst.value == np.logical_and.reduce(linf).mean()
+
+
+def test_worst_cases_are_of_one_metric():
+    records = board_records("vit_digits")
+    metrics = ["robust_accuracy", "clean_accuracy", "robust_top5_accuracy"]
+    columns = infer(records, title="T", command="c", metrics=metrics)[0].spec.column
+    worst = [column for column in columns if not isinstance(column.protocol, str)]
+    assert all(len(set(column.protocol)) == len(column.protocol) for column in worst)
+    assert len({column.title for column in columns}) == len(columns)
+
+
+def test_the_attack_that_leaves_the_worst_ranks():
+    """Of perplexities the highest mean is the worst."""
+    texts = sorted((BOARD.parents[1] / "grammar" / "records").glob("*words*.record.json"))
+    records = [load_record(path) for path in texts]
+    board, _ = infer(records, title="T", command="c", metrics=["attacked_perplexity"])
+    means = {
+        column.title: np.mean([board.estimate(row, column).value for row in board.ranked()])
+        for column in board.spec.column
+    }
+    assert len(means) > 1
+    assert board.spec.rank_by == max(means, key=means.get)
+
+
+def test_the_front_of_perplexities_has_the_lowest(monkeypatch):
+    fronts = []
+    monkeypatch.setattr(plots, "_scatter", lambda points, front, *_: fronts.append((points, front)) or "")
+    texts = sorted((BOARD.parents[1] / "grammar" / "records").glob("*words*.record.json"))
+    metrics = ["clean_block_perplexity", "attacked_perplexity"]
+    plots.clean_and_robust(infer([load_record(path) for path in texts], title="T", command="c", metrics=metrics)[0])
+    ((points, front),) = fronts
+    values = {row: (x.value, y.value) for row, (x, y) in points.items()}
+    assert min(values, key=lambda row: values[row][0]) in front
+    assert max(values, key=lambda row: values[row][0]) not in front
+
+
+def test_an_image_that_cutting_off_breaks_was_wrong_before_the_attack():
+    states = {by: _row({"sample": "a", "broken_by": by}, "attack")["state"] for by in ("", "clean", "clamp", "pgd")}
+    assert states == {"": "kept", "clean": "wrong", "clamp": "wrong", "pgd": "lost"}
 
 
 def test_own_settings_seeds_and_data_are_told_apart(folder, record):

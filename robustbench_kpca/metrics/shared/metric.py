@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics.shared.bootstrap import Many, Weights, bootstrap, bootstraps, paired_difference
 from robustbench_kpca.metrics.shared.unit import Unit
-from robustbench_kpca.protocols.scenario import Scenario
+from robustbench_kpca.protocols.scenario import Corruption, Scenario
 from robustbench_kpca.records.estimate import Estimate, Values, Z, mean, paired_p_value
 from robustbench_kpca.records.outcomes import Outcomes
 
@@ -40,6 +40,11 @@ class Paired:
 
 def _always(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
     return True
+
+
+def has_clean(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
+    """Whether there are samples as they are: under every protocol but a grid of corruptions without a clean cell."""
+    return not isinstance(scenario, Corruption) or scenario.clean
 
 
 def _nothing(scenario: Scenario) -> str:  # noqa: ARG001

@@ -52,24 +52,22 @@ class Loggers:
 
     def record(self, record: Record) -> None:
         """Send one record to all."""
-        self._each(lambda logger: logger.record(record))
+        self._each(lambda logger: logger.record(record), "records are kept; run the same command again to send them")
 
     def scalars(self, run: str, values: Mapping[str, float], step: int) -> None:
         """Send numbers of a training run to all."""
-        self._each(lambda logger: logger.scalars(run, values, step))
+        self._each(lambda logger: logger.scalars(run, values, step), "the epoch is kept; go on with --resume")
 
     def close(self) -> None:
         """Close all."""
-        self._each(lambda logger: logger.close())
+        self._each(lambda logger: logger.close(), "all results are kept")
 
-    def _each(self, call: Callable[[Logger], None]) -> None:
+    def _each(self, call: Callable[[Logger], None], fix: str) -> None:
         for text, logger in self.members:
             try:
                 call(logger)
             except logger.failures as error:
-                raise EvaluationError(
-                    f"--log {text}: {_short(error)}", fix="records are kept; run the same command again to send them"
-                ) from None
+                raise EvaluationError(f"--log {text}: {_short(error)}", fix=fix) from None
 
 
 def open_loggers(texts: Sequence[str]) -> Loggers:

@@ -24,10 +24,12 @@ class MlflowLogger:
         self._runs: dict[str, str] = {}
 
     def record(self, record: Record) -> None:
-        """Send one record as a finished run, unless it is there already."""
+        """Send one record as a finished run, unless it is there already; one that was sent in part is replaced."""
         digest = f"{record.spec.digest()} {record.created}"
-        if self._client.search_runs([self._experiment], f"tags.`{_TAG}` = '{digest}'", max_results=1):
-            return
+        for sent in self._client.search_runs([self._experiment], f"tags.`{_TAG}` = '{digest}'"):
+            if sent.info.status == "FINISHED":
+                return
+            self._client.delete_run(sent.info.run_id)
         run = self._client.create_run(self._experiment, run_name=record.spec.stem(), tags={_TAG: digest}).info.run_id
         for name, value in parameters(record).items():
             self._client.log_param(run, name, str(value)[:500])

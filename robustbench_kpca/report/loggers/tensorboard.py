@@ -1,5 +1,6 @@
 """TensorBoard: one folder of event files a record or training, below the folder that is the target; no torch."""
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,10 +25,13 @@ class TensorBoardLogger:
         folder = self._folder / record.spec.stem()
         if folder.exists():
             return
-        writer = Writer(str(folder))
+        part = self._folder / f".{folder.name}.part"  # of a record that was written in part, if it is there
+        shutil.rmtree(part, ignore_errors=True)
+        writer = Writer(str(part))
         for name, value in numbers(record).items():
             writer.add_scalar(name, value, 0)
         writer.close()
+        part.rename(folder)
 
     def scalars(self, run: str, values: Mapping[str, float], step: int) -> None:
         """Write numbers of a training run."""
