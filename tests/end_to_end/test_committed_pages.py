@@ -6,31 +6,45 @@ from pathlib import Path
 import pytest
 
 from robustbench_kpca.protocols import presets
+from robustbench_kpca.report.board_page import html
 from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.report.numbers import csv_text, json_text
-from robustbench_kpca.report.render import markdown
+from robustbench_kpca.report.render import CSV, JSON, markdown
 from robustbench_kpca.reproduction.pack import Table, load_pack
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.steps import board_of
 from robustbench_kpca.reproduction.tables import metrics_of
 
-HOME = Path(__file__).parents[2] / "leaderboards"
+ROOT, FOLDER = Path(__file__).parents[2], Path("leaderboards")
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(autouse=True)
+def here(monkeypatch):
+    """Pages name folders as they are seen from the checkout."""
+    monkeypatch.chdir(ROOT)
+
+
+def undrawn(text):
+    """Leave figures out, since versions of matplotlib draw them differently."""
+    return re.sub("<svg.*?</svg>", "", text, flags=re.DOTALL)
+
+
 def same(board, folder, command):
-    for name, made in (("board.csv", csv_text), ("board.json", json_text), ("README.md", markdown)):
-        assert (folder / name).read_text() == made(board), f"{folder / name} is not what its records say: {command}"
+    texts = {CSV: csv_text(board), JSON: json_text(board), "README.md": markdown(board)}
+    for name, made in (texts | {"index.html": html(board, folder, (CSV, JSON))}).items():
+        written = (folder / name).read_text()
+        assert undrawn(written) == undrawn(made), f"{folder / name} is not what its records say: {command}"
 
 
 @pytest.mark.parametrize("name", sorted(presets.find("leaderboards")))
 def test_a_board_is_what_its_records_say(name):
-    same(load_board(name), HOME / name, f"rbk board render {name}")
+    same(load_board(name), FOLDER / name, f"rbk board render {name}")
 
 
 @pytest.mark.parametrize("name", sorted(presets.find("packs")))
 def test_the_tables_of_a_pack_are_what_its_records_say(name):
-    folder = HOME / name
+    folder = FOLDER / name
     scale = re.search("--scale ([a-z]+)", (folder / "README.md").read_text())[1]
     title, pack, items = load_pack(str(folder))
     roles = Roles(title, pack, scale, folder, {}, {}, metrics=metrics_of(items.values()))
