@@ -141,7 +141,7 @@ def plan(items: Mapping[str, Item], roles: Roles) -> list[Planned]:
 def _ended(planned: Planned, *, needed: bool) -> Planned:
     """Return the step of a training that ended: done, unless its weights are not here and other steps need them."""
     if planned.state == "open" and needed:
-        return replace(planned, why="trained before; its weights are not here", ended=True)
+        return replace(planned, why="to be trained again: its weights are not here, but needed", ended=True)
     return replace(planned, state="done", why="", ended=True)
 
 

@@ -448,9 +448,11 @@ def test_a_training_whose_weights_are_gone_is_made_again_only_where_they_are_nee
     (pack / "table-1.toml").write_text((pack / "table-1.toml").read_text() + more)
     steps, roles = planned(pack, tmp_path, 8)
     trainings = [one for one in steps if isinstance(one.step, Train)]
-    assert {(one.state, one.why) for one in trainings} == {("open", "trained before; its weights are not here")}
+    assert {(one.state, one.why) for one in trainings} == {
+        ("open", "to be trained again: its weights are not here, but needed")
+    }
     assert counted(steps) == "2 of 2 trainings, 2 of 4 evaluations"
-    assert reasons(trainings)[0][0] == "trained before; its weights are not here"
+    assert reasons(trainings)[0][0] == "to be trained again: its weights are not here, but needed"
     assert reasons([replace(trainings[0], state="failed", why="boom")])[0][0] == "failed: boom"
     before = {path: path.stat().st_mtime_ns for path in roles.out.rglob("*.record.json")}
     assert {one.state for one in run(steps, roles, settings, QUIET)} == {"done"}
