@@ -1,35 +1,22 @@
 """Intervals of differences between rows, against published values, simulation, and the test between recipes."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
+from made_trainings import training
 from scipy import stats
 
 from robustbench_kpca.metrics import metric_for
-from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.difference import difference, paired_proportions
 from robustbench_kpca.report.rows import paired
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
-N = 60
 
 
 def pair(both, first, second, neither):
     a = np.repeat([True, True, False, False], [both, first, second, neither])
     b = np.repeat([True, False, True, False], [both, first, second, neither])
     return a, b
-
-
-def training(metric, seed, right):
-    """What a board has of one training: its outcomes, and the metric in its record."""
-    rng = np.random.default_rng(seed)
-    columns = {"sample": np.array([f"s{i}" for i in range(N)], object), "label": np.zeros(N, np.int64)}
-    columns |= {"prediction": (rng.random(N) > right).astype(np.int64), "confidence": rng.random(N)}
-    outcomes = Outcomes("classification", "clean", columns)
-    file = SimpleNamespace(sha256=outcomes.digest())
-    return [SimpleNamespace(outcomes=outcomes, metrics={metric.name: metric.estimate(outcomes)}, outcomes_file=file)]
 
 
 def test_the_interval_is_newcombes():

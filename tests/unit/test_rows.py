@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from made_trainings import N, training
 
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.shared.bootstrap import paired_difference
@@ -14,17 +15,6 @@ from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.rows import estimate, paired
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
-N = 60
-
-
-def training(metric, seed, right):
-    """What a board has of one training: its outcomes, and the metric in its record."""
-    rng = np.random.default_rng(seed)
-    columns = {"sample": np.array([f"s{i}" for i in range(N)], object), "label": np.zeros(N, np.int64)}
-    columns |= {"prediction": (rng.random(N) > right).astype(np.int64), "confidence": rng.random(N)}
-    outcomes = Outcomes("classification", "clean", columns)
-    file = SimpleNamespace(sha256=outcomes.digest())
-    return [SimpleNamespace(outcomes=outcomes, metrics={metric.name: metric.estimate(outcomes)}, outcomes_file=file)]
 
 
 def older():
