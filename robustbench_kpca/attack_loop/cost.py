@@ -38,19 +38,23 @@ class Speed:
 
 
 def most_passes(scenario: Scenario, classes: int) -> Passes | None:
-    """Return the passes of a sample that no attack breaks, the clean one included; None where that is not known."""
+    """Return the passes of a sample that no attack breaks, the clean one included; None where that is not known.
+
+    With `draws` every pass is made so often, and with smaller budgets (`below`) every attack once more for each.
+    """
     if isinstance(scenario, Corruption):
-        return Passes(len(scenario.names) * len(scenario.levels) + scenario.clean, 0)
+        return Passes(len(scenario.cells), 0).times(scenario.draws)
     if not isinstance(scenario, Attack):
-        return Passes(1, 0)
+        return Passes(1, 0).times(scenario.draws)
     forwards, backwards = 1, 0
     for stage in scenario.stage:
         most = build_attack(stage).most_passes(classes)
         if most is None:
             return None
-        forwards += stage.restarts * most[0]
-        backwards += stage.restarts * most[1]
-    return Passes(forwards, backwards)
+        searches = stage.restarts * (1 + len(scenario.below))
+        forwards += searches * most[0]
+        backwards += searches * most[1]
+    return Passes(forwards, backwards).times(scenario.draws)
 
 
 def speed(model: nn.Module, sample: Tensor, device: str) -> Speed:

@@ -24,7 +24,6 @@ class StageCost:
     """What a stage can cost a sample, restarts included.
 
     Attributes:
-        name: of the attack.
         forwards: most forward passes.
         backwards: most backward passes.
         lanes: how many rows of a batch one sample can use at once: 1, or the runs that can be begun before their turn.
@@ -32,7 +31,6 @@ class StageCost:
 
     """
 
-    name: str
     forwards: int
     backwards: int
     lanes: int = 1

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from pydantic.dataclasses import dataclass
 
-from robustbench_kpca.attacks.shared.ball import ascent_direction, project
+from robustbench_kpca.attacks.shared.ball import ascent_direction, project, require_norm
 from robustbench_kpca.attacks.shared.losses import cross_entropy
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
@@ -29,8 +29,14 @@ class FGSM:
         """Return forward and backward passes per restart of a sample that is never misclassified."""
         return most_passes("fgsm", vars(self), classes)
 
-    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:  # noqa: ARG002
-        """Begin at the clean image; FGSM is deterministic."""
+    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
+        """Begin at the clean image; FGSM is deterministic.
+
+        Raises:
+            BadInputError: the norm is L1, in which the only step would move one number.
+
+        """
+        require_norm(threat, "fgsm", "linf", "l2")
         return {"x": x, "y": y, "finished": torch.zeros_like(keys, dtype=torch.bool)}
 
     def step(self, state: State, threat: Threat, query: Query) -> State:

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from robustbench_kpca.attacks.shared.ball import ascent_direction, per_sample, project
+from robustbench_kpca.attacks.shared.ball import ascent_direction, per_sample, project, require_norm
 from robustbench_kpca.attacks.shared.losses import cross_entropy
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat, parse_step, require_step
@@ -40,8 +40,14 @@ class MIM:
         """Return forward and backward passes per restart of a sample that is never misclassified."""
         return most_passes("mim", vars(self), classes)
 
-    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:  # noqa: ARG002
-        """Begin at the clean image, without momentum."""
+    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
+        """Begin at the clean image, without momentum.
+
+        Raises:
+            BadInputError: the norm is L1, in which one step moves one number, and clipping undoes it.
+
+        """
+        require_norm(threat, "mim", "linf", "l2")
         return {
             "x": x,
             "clean": x,

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field, StrictBool
 from pydantic.dataclasses import dataclass
 
-from robustbench_kpca.attacks.shared.ball import ascent_direction, project, uniform_in_ball
+from robustbench_kpca.attacks.shared.ball import ascent_direction, project, require_norm, uniform_in_ball
 from robustbench_kpca.attacks.shared.losses import cross_entropy
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat, parse_step, require_step
@@ -41,7 +41,13 @@ class PGD:
         return most_passes("pgd", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
-        """Draw x_0."""
+        """Draw x_0.
+
+        Raises:
+            BadInputError: the norm is L1, in which one step moves one number, and clipping undoes it.
+
+        """
+        require_norm(threat, "pgd", "linf", "l2")
         x0 = uniform_in_ball(x, threat, keys) if self.random_start else x
         return {
             "x": x0,

@@ -10,7 +10,13 @@ import torch
 from pydantic import Field, StrictBool
 from pydantic.dataclasses import dataclass
 
-from robustbench_kpca.attacks.shared.ball import ascent_direction, project, require_untargeted, uniform_in_ball
+from robustbench_kpca.attacks.shared.ball import (
+    ascent_direction,
+    project,
+    require_norm,
+    require_untargeted,
+    uniform_in_ball,
+)
 from robustbench_kpca.attacks.shared.dense_losses import balanced
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat, parse_step, require_step
@@ -43,8 +49,14 @@ class SegPGD:
         return most_passes("segpgd", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
-        """Draw x_1."""
+        """Draw x_1.
+
+        Raises:
+            BadInputError: a target, or the norm is L1, in which one step moves one number, and clipping undoes it.
+
+        """
         require_untargeted(threat, "segpgd")
+        require_norm(threat, "segpgd", "linf", "l2")
         return {
             "x": uniform_in_ball(x, threat, keys) if self.random_start else x,
             "clean": x,

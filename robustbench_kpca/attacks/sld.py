@@ -69,7 +69,7 @@ class SLD:
         """Take one projected step."""
         x, y = state["x"], state["y"]
         _, gradient = query.gradient(x, lambda logits: threat.sign * cross_entropy(logits, y))
-        if self.skip_clipped:
+        if self.skip_clipped and threat.clip:  # without a box nothing is in the way
             blocked = ((x <= 0) & (gradient < 0)) | ((x >= 1) & (gradient > 0))
             gradient = gradient.masked_fill(blocked, 0)
         move = parse_step(self.step_size, threat.eps) * self._direction(gradient)

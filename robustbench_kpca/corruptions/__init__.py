@@ -47,12 +47,27 @@ class Cell:
     frost: str = "generated"
 
 
+MOST_SIDE = 2**14
+"""Pixels: fog needs a square map of the longer side, 1 GiB here; OpenCV and JPEG files end soon after."""
+
+
 def corrupt_one(image: NDArray[Any], cell: Cell, sample: str, stream: RandomState | None = None) -> NDArray[Any]:
     """Corrupt one (height, width, 3) image, seeded by its id `sample` or, in `exact` mode, drawing from `stream`.
 
     A native corruption and the library's of the same name get the same seed. Signals and tokens have the mode `fast`
     only.
+
+    Raises:
+        BadInputError: a side of an image is longer than `MOST_SIDE`, or the corruption cannot be made of it.
+
     """
+    if image.dtype == np.uint8 and max(image.shape) > MOST_SIDE:
+        height, width = image.shape[:2]
+        raise BadInputError(
+            f"an image of {width} x {height} pixels",
+            expected=f"at most {MOST_SIDE} on each side",
+            fix="make it smaller",
+        )
     member = corruption_for(cell.corruption)
     corruption: Any = member.with_pictures(cell.frost) if cell.corruption == "frost" else member
     parameter = corruption.parameters[cell.profile][cell.severity - 1]

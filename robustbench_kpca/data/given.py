@@ -57,6 +57,8 @@ def as_dataset(
             f"images of type {type(images).__name__}, labels of type {type(labels).__name__}",
             expected="tensors or arrays, a loader of (images, labels), a torch or Hugging Face dataset, or a data name",
         )
+    if images.ndim != 4:
+        raise BadInputError(f"images of shape {tuple(images.shape)}", expected="(batch, channels, height, width)")
     numbers = _numbers(labels, len(images))
     ids = [str(i) for i in range(len(numbers))]
     made = ArraySamples(
@@ -191,8 +193,10 @@ def _counted(labels: Sequence[int]) -> int:
 def _gather(loader: Iterable[Any]) -> tuple[Tensor, Tensor]:
     try:
         pairs = [(torch.as_tensor(images), torch.as_tensor(labels)) for images, labels in loader]
-    except (TypeError, ValueError) as error:
-        raise BadInputError(f"the loader failed ({error})", expected="batches of (images, labels)") from None
-    if not pairs:
-        raise BadInputError("the loader yields no batches", expected="batches of (images, labels)")
-    return torch.cat([pair[0] for pair in pairs]), torch.cat([pair[1] for pair in pairs])
+        if pairs:
+            return torch.cat([pair[0] for pair in pairs]), torch.cat([pair[1] for pair in pairs])
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadInputError(
+            f"the loader failed ({error})", expected="batches of (images, labels) of one size"
+        ) from None
+    raise BadInputError("the loader yields no batches", expected="batches of (images, labels)")

@@ -133,5 +133,5 @@ def _stages(engine: Engine, classes: int) -> list[StageCost]:
         runs = getattr(pool.attack, "targets", 1) if isinstance(pool.attack, SeparateRuns) else 1
         forwards, backwards = (pool.restarts * engine.runner.draws * one for one in most)
         lanes = max(min(runs, classes - 1), 1)
-        found.append(StageCost(pool.name, forwards, backwards, lanes, isinstance(pool.attack, Foreseen)))
+        found.append(StageCost(forwards, backwards, lanes, isinstance(pool.attack, Foreseen)))
     return found

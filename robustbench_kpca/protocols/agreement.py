@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from robustbench_kpca.files import read_file
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.strict import STRICT, validate_json
@@ -94,4 +95,4 @@ def agreement_of(name: str, protocol: Scenario) -> Agreement | None:
 
 def _measured() -> tuple[Agreement, ...]:
     place = next((root / "attacks" / FILE for root in presets.roots() if (root / "attacks" / FILE).is_file()), None)
-    return () if place is None else validate_json(Measurements, place.read_text("utf-8"), str(place)).measured
+    return () if place is None else validate_json(Measurements, read_file(place), str(place)).measured

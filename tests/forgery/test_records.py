@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from robustbench_kpca import evaluate, load_model
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.known import KNOWN
 from robustbench_kpca.data.load import load_data
@@ -19,7 +20,7 @@ from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.audit import load_audit
 from robustbench_kpca.records.audit_versions import fault
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.record import OutcomesFile, Passes, ProtocolInfo, load_record
+from robustbench_kpca.records.record import OutcomesFile, Passes, ProtocolInfo, find_records, load_record
 from robustbench_kpca.report.board_spec import BoardSpec
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.report.matching import load_board
@@ -162,6 +163,17 @@ def test_a_small_budget_is_not_a_large_one(tmp_path):
     path = forge(record, tmp_path, eps=8 / 255)
     with pytest.raises(BadInputError, match="breaks the rule 'reaches-eps'"):
         load_consistent(path)
+
+
+def test_an_attack_that_begins_at_the_image_may_break_all_near_it(tmp_path, few_resamples):
+    """Where eps is huge, as an audit asks for, nothing is longer than half of it, and the record is honest."""
+    made = evaluate(
+        load_model("vit_digits"), load_data("digits", limit=16), protocol="mim-linf-8_255", eps=128 / 255,
+        name="vit_digits", audit=False, out=tmp_path,
+    )  # fmt: skip
+    assert made.outcomes["linf"].max() < 64 / 255
+    (path,) = find_records(tmp_path)
+    assert load_consistent(path).outcomes.digest() == made.outcomes.digest()
 
 
 def test_a_large_budget_is_not_a_small_one(tmp_path):

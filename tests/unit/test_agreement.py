@@ -106,3 +106,6 @@ def test_a_damaged_file_is_refused_in_one_line(presets_of_its_own):
     (presets_of_its_own / FILE).write_text('{"measured": [{"protocol": "quick"}]}')
     with pytest.raises(BadInputError, match=FILE):
         agreement_of(*load_scenario("quick"))
+    (presets_of_its_own / FILE).write_bytes(b"\xff\xfe")
+    with pytest.raises(BadInputError, match=FILE):
+        agreement_of(*load_scenario("quick"))

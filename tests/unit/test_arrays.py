@@ -34,3 +34,24 @@ def test_threads_may_map_at_once(tmp_path):
     with ThreadPoolExecutor(8) as pool:
         maps = list(pool.map(lambda _: map_array(path), range(500)))
     assert all(array.tolist() == [0, 1, 2] for array in maps)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"PK\x03\x04junk", b"\x93NUMPY\x01\x00\x20\x00{'descr': '|u1', 'fortran_", b"\x93NUMPY\x01\x00\x76\x00"
+        + b"{'descr': '|u1', 'fortran_order': False, 'shape': (1000000000000000000000000000000,), }".ljust(117) + b"\n",
+    ],
+)  # fmt: skip
+def test_damaged_files_are_values_errors(tmp_path, content):
+    path = tmp_path / "array.npy"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"."):
+        map_array(path)
+
+
+def test_several_arrays_are_no_array(tmp_path):
+    np.savez(tmp_path / "some.npz", a=np.arange(2))
+    (tmp_path / "some.npz").rename(tmp_path / "some.npy")
+    with pytest.raises(ValueError, match=r"no \.npy file"):
+        map_array(tmp_path / "some.npy")

@@ -5,9 +5,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robustbench_kpca.attacks.shared.ball import ascent_direction, distance, project, require_norm, uniform_in_ball
+from robustbench_kpca.attack_loop.engine import build_attack
+from robustbench_kpca.attacks.shared.ball import (
+    ascent_direction,
+    distance,
+    furthest,
+    project,
+    require_norm,
+    uniform_in_ball,
+)
 from robustbench_kpca.attacks.shared.losses import cross_entropy, margin
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols.scenario import Stage
 from robustbench_kpca.protocols.threat import Threat
 
 NORMS = ["linf", "l2", "l1"]
@@ -102,6 +111,25 @@ def test_a_norm_that_an_attack_does_not_know_is_refused():
     require_norm(Threat("l2", 1.0), "square", "linf", "l2")
     with pytest.raises(BadInputError, match=r"'square' .*l1"):
         require_norm(Threat("l1", 1.0), "square", "linf", "l2")
+
+
+@pytest.mark.parametrize("name", ["pgd", "mim", "fgsm", "segpgd"])
+def test_attacks_whose_steps_move_one_number_in_l1_refuse_it(name):
+    """At the edge of the box such a step is undone, so a search would find next to nothing."""
+    options = {"fgsm": {}, "mim": {"steps": 3, "step_size": 0.1, "decay": 1.0}}
+    usual = {"steps": 3, "step_size": 0.1, "random_start": False}
+    attack = build_attack(Stage(attack=name, restarts=1, options=options.get(name, usual)))
+    with pytest.raises(BadInputError, match=f"'{name}' in l1; expected norm = linf or l2"):
+        attack.start(torch.zeros(1, 1, 2, 2), torch.zeros(1, dtype=torch.int64), Threat("l1", 1.0), torch.arange(1))
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(-6, 6), st.floats(0.01, 2.0))
+def test_large_values_are_not_rounded_out_of_their_ball(seed, power, eps):
+    rng = torch.Generator().manual_seed(seed)
+    centre = 10**power * torch.randn(4, 1, 1, 50, generator=rng)
+    moved = centre + 3 * eps * torch.randn(4, 1, 1, 50, generator=rng)
+    found = project(moved, centre, Threat("linf", eps, clip=False))
+    assert bool((distance(found, centre, "linf") <= furthest(eps)).all())
 
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])

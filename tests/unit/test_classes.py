@@ -71,6 +71,7 @@ def test_folders_are_matched_by_name_whatever_the_order(tmp_path):
         ({"cat": 0, "cow": 1}, 3, ["bird", "cat", "dog"], r"1 classes of data 'pets' \(cow\)"),
         ({"cat": 0, "dog": 1}, 3, ["cat", "dog", "cat"], r"1 classes of data 'pets' \(cat\)"),
         ({"cat": 0, "kitty": 1}, 2, ["cat, kitty", "dog"], "two classes"),
+        ({"ant": 0, "cat": 1, "kitty": 1}, 3, ["ant", "cat, kitty", "dog"], r"two classes .*\(cat, kitty\)"),
     ],
 )
 def test_classes_that_do_not_match_are_refused(tmp_path, levels, classes, names, message):

@@ -90,10 +90,10 @@ class Simulated:
         ]
 
 
-PGD = StageCost("pgd", 21, 20)
+PGD = StageCost(21, 20)
 AUTOATTACK = [
-    StageCost("apgd", 101, 101), StageCost("apgd-t", 911, 909, lanes=9), StageCost("fab", 1802, 900, lanes=9),
-    StageCost("square", 5001, 0, foreseen=True),
+    StageCost(101, 101), StageCost(911, 909, lanes=9), StageCost(1802, 900, lanes=9),
+    StageCost(5001, 0, foreseen=True),
 ]  # fmt: skip
 
 
@@ -119,7 +119,7 @@ CASES = {
     "autoattack, one batch": (AUTOATTACK, [3.0, 3.1, 3.6, 1.1], fates(64, 9, 0.5, 0.1), 64),
     "autoattack, 24 samples": (AUTOATTACK, [3.0, 3.1, 3.6, 1.1], fates(24, 10, 0.5, 0.1), 64),
     "autoattack, slow fab": (AUTOATTACK, [3.0, 3.1, 6.0, 1.1], fates(256, 11, 0.3, 0.1), 64),
-    "a weak stage first": ([StageCost("fgsm", 2, 1), PGD], [1.0, 1.0], fates(1000, 12, 0.2, 0.5), 64),
+    "a weak stage first": ([StageCost(2, 1), PGD], [1.0, 1.0], fates(1000, 12, 0.2, 0.5), 64),
 }
 
 
@@ -137,7 +137,7 @@ def test_the_time_left_of_a_recorded_run():
     run = json.loads((Path(__file__).parents[1] / "recorded" / "autoattack_48_digits.json").read_text())
     errors = []
     for look in run["looks"]:
-        forecast = Forecast([StageCost(*stage) for stage in run["stages"]], run["batch"], stops=True)
+        forecast = Forecast([StageCost(*stage[1:]) for stage in run["stages"]], run["batch"], stops=True)
         forecast.seen = [Seen(*seen) for seen in look["seen"]]
         for name in ("entering", "beside", "entered", "wrong"):
             setattr(forecast, name, look[name])

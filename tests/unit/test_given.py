@@ -102,6 +102,8 @@ def test_hugging_faces_data_sets():
         (PIXELS.transpose(0, 3, 1, 2), LABELS, "uint8"),
         (PIXELS, LABELS[:2], "one integer label"),
         (object(), None, "object"),
+        (torch.tensor(0.5), LABELS, "shape"),
+        ([(torch.rand(2, 3, 8, 8), LABELS[:2]), (torch.rand(1, 3, 9, 9), LABELS[2:3])], None, "the loader failed"),
     ],
 )
 def test_what_cannot_be_used(images, labels, message):

@@ -538,3 +538,15 @@ def test_a_pair_with_images_of_no_class(collections):
 def test_a_label_that_is_no_class_is_refused():
     with pytest.raises(BadInputError, match="label 3"):
         ArraySamples(np.zeros((1, 2, 2, 3), np.uint8), [3], name="x", split="all", ids=["a"], classes=3)
+
+
+def test_labels_are_whole_numbers_and_one_an_image(validation, tmp_path):
+    stem = next(iter(robustbench_validation()))
+    put(tmp_path / "val", [f"{stem}.JPEG"])
+    huge = f"a b\n{stem} {'9' * 5000}"
+    for rows, message in (
+        (f"a b\n{stem} 0.9", "line 2"), (f"{stem} 0\n{stem} 5", "another label"), (huge, "line 2"),
+    ):  # fmt: skip
+        (tmp_path / "labels.csv").write_text(rows + "\n")
+        with pytest.raises(BadInputError, match=message):
+            load_data(f"imagenet:{tmp_path}", view=VIEW)

@@ -1,5 +1,7 @@
 """`.ts` files: what is written is read, bad files are refused by line, and a problem is standardised by its TRAIN."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -89,6 +91,15 @@ def test_sizes_are_bounded(tmp_path, monkeypatch):
     (tmp_path / "binary.ts").write_bytes(b"@problemName \xff\xfe\n")
     with pytest.raises(BadInputError, match="cannot be read"):
         read_ts(tmp_path / "binary.ts")
+    uneven = HEADER + CLASSES + "1,2:3,4:walk\n1:2:run\n1,2,3:4:walk\n"
+    monkeypatch.setattr(ts_file, "MOST_VALUES", 17)  # three series of two dimensions, padded to three values
+    with pytest.raises(BadInputError, match="more than 17 values"):
+        read_ts(write(tmp_path / "uneven.ts", uneven))
+    with pytest.raises(BadInputError, match="a class without values"):
+        read_ts(write(tmp_path / "none.ts", CLASSES.replace("@class", "@univariate false\n@class") + "walk\n"))
+    os.mkfifo(tmp_path / "fifo.ts")
+    with pytest.raises(BadInputError, match="FIFO"):
+        read_ts(tmp_path / "fifo.ts")
     monkeypatch.setattr(ts_file, "MOST_BYTES", 10)
     with pytest.raises(BadInputError, match="bytes"):
         read_ts(path)

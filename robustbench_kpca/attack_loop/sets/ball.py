@@ -5,11 +5,9 @@ from torch import Tensor
 
 from robustbench_kpca.attack_loop.checks import Checks
 from robustbench_kpca.attack_loop.sets.base import PerturbationSet
-from robustbench_kpca.attacks.shared.ball import distance
+from robustbench_kpca.attacks.shared.ball import distance, furthest
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.types import Attack, Images, Mask
-
-SLACK = 1e-6  # allowed rounding error in single precision: absolute for eps <= 1, relative to eps above
 
 
 class Ball(PerturbationSet):
@@ -57,11 +55,13 @@ class Ball(PerturbationSet):
 
         def refuse(least: float, most: float, below: float, above: float) -> None:
             inside, reach = self._in_box(least, most), max(-below, above)
-            if not (inside and reach <= threat.eps + SLACK * max(1.0, threat.eps)):
-                met = f"a distance of {reach:.6g}" if inside else "values outside [0, 1] or NaN"
+            if not (inside and reach <= furthest(threat.eps)):
+                box = " inside [0, 1]" if threat.clip else ""
+                outside = "values outside [0, 1] or NaN" if threat.clip else "values that are not finite"
+                met = f"a distance of {reach:.6g}" if inside else outside
                 raise EvaluationError(
                     f"attack '{attack}' proposed {met}",
-                    expected=f"{threat.norm} <= {threat.eps:.6g} inside [0, 1]",
+                    expected=f"{threat.norm} <= {threat.eps:.6g}{box}",
                     fix="this is a bug of the attack: report it",
                 )
 

@@ -27,7 +27,15 @@ from torch import Tensor, nn
 
 from robustbench_kpca.attacks.foreign import foolbox, pyautoattack, torchattacks
 from robustbench_kpca.attacks.foreign._recipe import Recipe
-from robustbench_kpca.attacks.shared.ball import distance, per_sample, require_box, require_norm, require_untargeted
+from robustbench_kpca.attacks.shared.ball import (
+    SLACK,
+    distance,
+    furthest,
+    per_sample,
+    require_box,
+    require_norm,
+    require_untargeted,
+)
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
 from robustbench_kpca.protocols.threat import Threat, parse_step
 from robustbench_kpca.registry import unknown_name
@@ -35,7 +43,6 @@ from robustbench_kpca.strict import did_you_mean
 from robustbench_kpca.types import Images, Keys, Labels, Mask, Query, State
 
 LIBRARIES: dict[str, Any] = {"torchattacks": torchattacks, "pyautoattack": pyautoattack, "foolbox": foolbox}
-_ROUNDING = 1e-6  # tolerance, equal to the loop's: in pixel units, and relative to eps for eps > 1
 
 
 @dataclass(frozen=True)
@@ -116,10 +123,10 @@ class Foreign:
             raise EvaluationError(f"attack '{self.name}' returned {shape}", expected=f"images {tuple(clean.shape)}")
         found = found.detach().to(clean)
         boxed = found.clamp(0, 1)
-        in_box = ((found - boxed).abs() <= _ROUNDING).flatten(1).all(1)  # false for NaN
+        in_box = ((found - boxed).abs() <= SLACK).flatten(1).all(1)  # false for NaN
         self._require(in_box, "with values outside [0, 1] or NaN", threat)
         reach = distance(boxed, clean, threat.norm)
-        near = reach <= threat.eps + _ROUNDING * max(1.0, threat.eps)
+        near = reach <= furthest(threat.eps)
         if self.recipe.bounded:
             self._require(near, f"at a distance of {float(reach.max()):.6g}", threat)
         return torch.where(per_sample(near, clean), boxed, clean)

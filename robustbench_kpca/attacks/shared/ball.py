@@ -13,6 +13,8 @@ from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.randomness import generator
 from robustbench_kpca.types import Images, Keys, Mask, PerSample
 
+SLACK = 1e-6
+"""Rounding in single precision that is allowed beyond eps: absolute for eps <= 1, relative to eps above."""
 _PART = 2**15  # numbers of the samples that are computed at a time where precision is double
 
 
@@ -25,6 +27,11 @@ def require_norm(threat: Threat, attack: str, *known: Norm) -> None:
     """
     if threat.norm not in known:
         raise BadInputError(f"attack '{attack}' in {threat.norm}", expected=f"norm = {' or '.join(known)}")
+
+
+def furthest(eps: float) -> float:
+    """Return the distance up to which an image counts as inside a ball of radius eps, for rounding."""
+    return eps + SLACK * max(1.0, eps)
 
 
 def require_untargeted(threat: Threat, attack: str) -> None:
@@ -91,7 +98,10 @@ def project(x: Images, centre: Images, threat: Threat) -> Images:
     """
     if threat.norm == "linf":
         near = (x - centre).clamp_(-threat.eps, threat.eps).add_(centre)
-        return near.clamp_(0, 1) if threat.clip else near
+        if threat.clip:
+            return near.clamp_(0, 1)
+        far = (near - centre).abs_() > furthest(threat.eps)  # where values are so large that rounding leaves the ball
+        return torch.where(far, torch.nextafter(near, centre), near)
     if threat.norm == "l2":
         return rescale(x, centre, threat)
     middle = centre.double()

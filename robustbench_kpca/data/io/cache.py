@@ -19,7 +19,6 @@ from robustbench_kpca.lock import locked
 from robustbench_kpca.progress import Progress
 
 CHUNK = 256  # number of images per journal entry: 38 MB at 224 px
-"""Called with (images done, images in total)."""
 
 
 def cached(samples: Samples, folder: Path, progress: Progress | None = None) -> Samples:

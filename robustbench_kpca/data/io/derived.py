@@ -28,7 +28,6 @@ from robustbench_kpca.progress import Progress
 Pixels = NDArray[np.uint8]
 Make = Callable[[Pixels, str, str], bytes]
 """Makes the bytes of one file from (pixels, folder, relative path of the source, which names the random stream)."""
-"""Called with (sources done, sources in total)."""
 
 
 @dataclass(frozen=True)

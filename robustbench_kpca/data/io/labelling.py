@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from robustbench_kpca.data.io.reading import open_image, require_whole
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import require_file
 from robustbench_kpca.types import IGNORE
 
 IDS = {"1", "L", "P", "I", "I;16", "I;16L", "I;16B"}  # Pillow modes with one number per pixel
@@ -126,6 +127,7 @@ def read_table(table: Path) -> Labelling:
         BadInputError: a missing file or column, an invalid number, a repeated id, name or colour, or no class.
 
     """
+    require_file(table)
     try:
         with table.open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.DictReader(file, skipinitialspace=True))

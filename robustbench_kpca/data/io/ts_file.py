@@ -7,6 +7,7 @@ and `NaN` are missing values. Nothing in a file is run, and its size is limited.
 Bagnall et al. (2018), "The UEA multivariate time series classification archive", arXiv:1811.00075.
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import require_file
 
 MOST_BYTES = 4 * 2**30  # of a file; the largest of the archive has about 1 GiB
 MOST_VALUES = 2 * 10**8  # of all series together: 1.6 GB
@@ -61,6 +63,7 @@ def read_ts(path: Path) -> TimeSeriesFile:
 
     """
     reader = _Reader(path)
+    require_file(path)
     try:
         if path.stat().st_size > MOST_BYTES:
             raise BadInputError(f"{path} has {path.stat().st_size} bytes", expected=f"at most {MOST_BYTES}")
@@ -76,7 +79,7 @@ class _Reader:
     """What was read so far; `take` gets one line after the other."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.line, self.values = path, 0, 0
+        self.path, self.line, self.longest = path, 0, 0
         self.header: dict[str, list[str]] = {}
         self.in_data = False
         self.series: list[Series] = []
@@ -96,7 +99,7 @@ class _Reader:
     def finished(self) -> TimeSeriesFile:
         if not self.series:
             raise self._bad("no series", "@data, and a line for each series")
-        name = "".join(self.header.get("problemname", [])) or self.path.stem
+        name = "".join(self.header.get("problemname", [])) or re.sub("_(TRAIN|TEST)$", "", self.path.stem)
         return TimeSeriesFile(name, self._classes(), self.series, self.labels)
 
     def _note(self, line: str) -> None:
@@ -130,12 +133,14 @@ class _Reader:
         expected = self._dimensions(len(dimensions))
         if len(dimensions) != expected:
             raise self._bad(f"{len(dimensions)} dimensions", f"{expected}, separated by ':' and followed by the class")
+        if not dimensions:
+            raise self._bad("a class without values", "the values of at least one dimension before it")
         series = [self._numbers(text) for text in dimensions]
         self._require_length(series)
-        self.values += sum(map(len, series))
-        if self.values > MOST_VALUES:
-            raise self._bad(f"more than {MOST_VALUES} values", "a smaller file")
         self.series.append(series)
+        self.longest = max(self.longest, *map(len, series))
+        if len(self.series) * len(series) * self.longest > MOST_VALUES:  # shorter series are padded
+            raise self._bad(f"more than {MOST_VALUES} values", "a smaller file, or fewer long series")
         self.labels.append(classes.index(label))
 
     def _dimensions(self, met: int) -> int:

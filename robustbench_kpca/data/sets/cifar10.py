@@ -13,6 +13,7 @@ import io
 import itertools
 import os
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,8 @@ from robustbench_kpca.errors import BadInputError
 SPLITS = ("test", "train", "val")
 CLASSES = 10
 EVERY = 20
+PUBLISHED = {"test": 10_000, "train": 47_500, "val": 2_500}
+"""Images of each split of the published set."""
 BINARY = "cifar-10-batches-bin"
 _Part = tuple[NDArray[np.uint8], NDArray[np.int64], list[str], str]
 
@@ -48,7 +51,10 @@ def load(request: Request) -> ArraySamples:
     if split != "test":
         chosen = np.flatnonzero(_held_out(labels) == (split == "val"))
         images, labels, names = images[chosen], labels[chosen], [names[i] for i in chosen]
-    return ArraySamples(images, labels.tolist(), name=kind, split=split, ids=names, classes=CLASSES)
+    samples = ArraySamples(images, labels.tolist(), name=kind, split=split, ids=names, classes=CLASSES)
+    if kind == "cifar10":
+        samples.expected = PUBLISHED[split]
+    return samples
 
 
 def _held_out(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -67,7 +73,7 @@ def _read(folder: Path, part: str) -> _Part:
             return _binary(binary, part)
         if copy.is_file():
             return _jpeg(copy, part)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise BadInputError(f"CIFAR-10 in {folder} cannot be read ({error})", fix="copy it again") from None
     raise BadInputError(
         f"{folder} does not contain CIFAR-10",
@@ -85,11 +91,15 @@ def _binary(folder: Path, part: str) -> _Part:
 
 
 def _jpeg(path: Path, part: str) -> _Part:
-    with np.load(path, allow_pickle=False) as arrays:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         data, offset = arrays["jpeg"].tobytes(), arrays["offset"].tolist()
         labels, names = arrays["y"].astype(np.int64), [f"{part}/{name}" for name in arrays["name"].tolist()]
+    if not len(offset) - 1 == len(labels) == len(names) or offset[-1] != len(data) or offset != sorted(offset):
+        raise ValueError(f"{len(labels)} labels, {len(names)} names, {len(offset)} offsets up to {offset[-1:]}")
     images = np.empty((len(labels), 32, 32, 3), np.uint8)
     for index, (start, stop) in enumerate(itertools.pairwise(offset)):
-        with open_image(io.BytesIO(data[start:stop]), f"{index} of {path}") as file:
-            images[index] = np.asarray(file.convert("RGB"))
+        with open_image(io.BytesIO(data[start:stop]), f"{index} of {path}") as picture:
+            if picture.size != (32, 32):
+                raise ValueError(f"image {index} has {picture.size[0]} x {picture.size[1]} pixels")
+            images[index] = np.asarray(picture.convert("RGB"))
     return images, labels, names, "cifar10-jpeg"

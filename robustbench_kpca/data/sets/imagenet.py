@@ -18,7 +18,7 @@ from robustbench_kpca.errors import BadInputError
 
 SPLITS = ("val", "test", *COLLECTIONS[1:])
 LABEL_FILES = ("val.txt", "labels.txt", "ilsvrc2012_val_labels.txt", "LOC_val_solution.csv", "labels.csv")
-_ROW = re.compile(r"\s*(?:\S*/)?(ILSVRC2012_val_\d{8})(?:\.\w+)?[\s,]+(n\d{8}|\d+)\b")
+_ROW = re.compile(r"\s*(?:\S*/)?(ILSVRC2012_val_\d{8})(?:\.\w+)?[\s,]+(n\d{8}|\d{1,4})(?=[\s,]|$)")
 _PER_CLASS = 50
 
 
@@ -71,7 +71,7 @@ def _flat(root: Path) -> tuple[list[str], list[int]]:
 
 def _read_labels(table: Path) -> dict[str, int]:
     wnids = {wnid: number for number, wnid in enumerate(imagenet_wnids())}
-    labels = {}
+    labels: dict[str, int] = {}
     try:
         lines = table.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -86,5 +86,6 @@ def _read_labels(table: Path) -> dict[str, int]:
                 raise BadInputError(
                     f"line {number} of {table} has the label {match[2]}", expected="an index from 0 to 999, or a wnid"
                 )
-            labels[match[1]] = label
+            if labels.setdefault(match[1], label) != label:
+                raise BadInputError(f"line {number} of {table} gives {match[1]} another label", expected="one an image")
     return labels

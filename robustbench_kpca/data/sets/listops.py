@@ -20,6 +20,9 @@ from robustbench_kpca.data.sets._listops_grammar import NUMBERS, grow
 from robustbench_kpca.errors import BadInputError
 
 PARTS = ("test", "val", "train")
+MOST = {"depth": 100, "arguments": 1_000}
+MOST_TOKENS = 2**29
+"""Of all lists, padded: 2 GiB."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,13 @@ class Size:
     def __post_init__(self) -> None:
         low = {"depth": 2, "arguments": 2, "least": 0, "length": self.least + 5, "seed": 0}
         for name, value in asdict(self).items():
-            if not low.get(name, 1) <= value < 2**24:
-                raise BadInputError(f"listops with {name} = {value}", expected=f"at least {low.get(name, 1)}")
+            most = MOST.get(name, 2**24 - 1)
+            if not low.get(name, 1) <= value <= most:
+                raise BadInputError(
+                    f"listops with {name} = {value}", expected=f"at least {low.get(name, 1)} and at most {most}"
+                )
+        if self.length * (self.test + self.val + self.train) > MOST_TOKENS:
+            raise BadInputError(f"lists of {self.length} tokens", expected=f"at most {MOST_TOKENS:,} tokens in all")
 
 
 def load(request: Request) -> ArraySamples:
@@ -99,7 +107,7 @@ def _size(text: str) -> Size:
     known, found = [field.name for field in fields(Size)], {}
     for part in text.split(",") if text else ():
         name, _, value = part.partition("=")
-        if name not in known or name in found or not value.isdecimal():
+        if name not in known or name in found or not value.isdecimal() or len(value) > 9:
             raise BadInputError(f"listops:{text}", expected=f"NAME=NUMBER,... with NAME of {', '.join(known)}")
         found[name] = int(value)
     return Size(**found)

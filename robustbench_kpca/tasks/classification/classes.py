@@ -4,6 +4,7 @@ A number is compared with a label only if both count the same classes. Names are
 underscores; a name such as "tench, Tinca tinca" is any of its parts, and a WordNet id any of its words in ImageNet.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from robustbench_kpca.data.cells import CellSamples
@@ -82,7 +83,8 @@ def _by_name(data: Samples, theirs: Names, names: Sequence[str]) -> tuple[Sample
     lost = [label for label, number in found.items() if number is None]
     numbers = {label: number for label, number in found.items() if number is not None}
     if lost or len(set(numbers.values())) != len(numbers):
-        odd = [_title(data, label) for label in lost or numbers][:_SHOWN]
+        owned = Counter(numbers.values())
+        odd = [_title(data, label) for label in lost or [one for one in numbers if owned[numbers[one]] > 1]][:_SHOWN]
         raise BadInputError(
             f"{len(lost) or 'two'} classes of data '{data.name}' ({', '.join(odd)}) are not one class each of the "
             f"model's {len(names)} ({', '.join(names[:_SHOWN])}, ...)",
