@@ -30,7 +30,7 @@ class View:
     crop: float = 0.875
     interpolation: str = "bicubic"
     squash: bool = False
-    """Resize both sides to `size`, whatever the aspect ratio, and crop nothing."""
+    """Resize both sides to size / crop, whatever the aspect ratio, before the centre is cropped."""
     library: Literal["torchvision", "transformers"] = "torchvision"
     """Whose corner of the crop: torchvision rounds half a pixel to even, transformers rounds it down."""
 
@@ -67,14 +67,13 @@ class View:
     def how(self) -> str:
         """The resizing in words; part of the digest of image files."""
         if self.squash:
-            return f"{self.interpolation} {self.size}, squashed"
+            of = "" if self.short_side == self.size else f" of {self.short_side}"
+            return f"{self.interpolation} {self.size}{of}, squashed"
         return f"{self.interpolation} {self.size} of {self.short_side}, as {self.library}"
 
     def apply(self, image: Pillow.Image) -> Pillow.Image:
         """Resize and crop an image."""
-        if self.squash:
-            return image.resize((self.size, self.size), Pillow.Resampling[self.interpolation.upper()])
-        short, long = sorted(image.size)
+        short, long = (1, 1) if self.squash else sorted(image.size)
         stretched = int(self.short_side * long / short)
         if self.short_side * stretched > pixel_limit():
             raise BadInputError(f"an image of {image.width} x {image.height}", expected="a less extreme aspect ratio")

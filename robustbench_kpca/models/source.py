@@ -55,7 +55,12 @@ def describe(model: nn.Module, view: View | None = None, class_names: Sequence[s
 
 
 def stated_view(model: nn.Module) -> View | None:
-    """Return how pictures become the inputs of a model as it states it, or as timm's configuration does, or None."""
+    """Return how pictures become the inputs of a model as it states it, or as timm's configuration does, or None.
+
+    Raises:
+        BadInputError: timm's configuration says that pictures get a border.
+
+    """
     view: Any = getattr(model, "view", None)
     if isinstance(view, View):
         return view
@@ -64,7 +69,14 @@ def stated_view(model: nn.Module) -> View | None:
     if size is None and "input_size" not in settings:
         return None
     side = int(size[0]) if size is not None else int(settings["input_size"][-1])
-    return View(side, settings.get("crop_pct") or View.crop, settings.get("interpolation") or View.interpolation)
+    mode = settings.get("crop_mode") or "center"
+    if mode not in ("center", "squash"):
+        raise BadInputError(
+            f"timm's crop_mode = '{mode}' for this model", expected="center or squash",
+            fix="say how its pictures are made: describe(model, View(...))",
+        )  # fmt: skip
+    crop, interpolation = settings.get("crop_pct") or View.crop, settings.get("interpolation") or View.interpolation
+    return View(side, crop, interpolation, squash=mode == "squash")
 
 
 def class_names_of(model: nn.Module) -> tuple[str, ...] | None:

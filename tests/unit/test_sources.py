@@ -4,6 +4,7 @@ import json
 import pickle
 import shutil
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from torch import nn
 from robustbench_kpca import load_model
 from robustbench_kpca.errors import BadInputError, UnknownNameError
 from robustbench_kpca.models.loading import input_view
-from robustbench_kpca.models.source import class_names_of
+from robustbench_kpca.models.source import class_names_of, stated_view
 from robustbench_kpca.models.sources import SOURCES
 
 NAMES = ["plane", "car", "bird"]
@@ -235,6 +236,21 @@ def test_views_of_torchvision_weights_are_their_transforms(name, picture):
     theirs = shown(picture) * std + mean
     ours = torch.from_numpy(np.array(view.apply(picture))).permute(2, 0, 1) / 255
     assert torch.allclose(theirs, ours, atol=1e-6)
+
+
+@pytest.mark.parametrize(("mode", "crop"), [("center", 0.9), ("squash", 1.0), ("squash", 0.9)])
+def test_views_of_timms_configurations_are_their_transforms(mode, crop, picture):
+    from timm.data import create_transform
+
+    settings = {"input_size": (3, 64, 64), "crop_pct": crop, "crop_mode": mode, "interpolation": "bicubic"}
+    view = stated_view(SimpleNamespace(pretrained_cfg=settings))
+    theirs = create_transform(**settings, mean=(0, 0, 0), std=(1, 1, 1))(picture)
+    assert torch.allclose(theirs, torch.from_numpy(np.array(view.apply(picture))).permute(2, 0, 1) / 255, atol=1e-6)
+
+
+def test_a_border_is_refused():
+    with pytest.raises(BadInputError, match="crop_mode = 'border'"):
+        stated_view(SimpleNamespace(pretrained_cfg={"input_size": (3, 64, 64), "crop_mode": "border"}))
 
 
 class Scores(nn.Module):
