@@ -73,6 +73,10 @@ def write_atomic(path: Path, data: bytes) -> None:
         EvaluationError: the disk is full or fails; a previous file at `path` is unchanged, the hidden file is deleted.
 
     """
+    if path.is_dir():
+        raise BadInputError(f"{path} is a folder", expected="the name of a file")
+    if path.exists() and not path.is_file():
+        raise BadInputError(f"{path} is no ordinary file, and would be replaced", fix="name another file")
     try:
         replace_file(path, data, durable=True)
     except OSError as error:
@@ -103,7 +107,6 @@ def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        hidden.chmod(0o644)
         hidden.replace(path)
     except BaseException:
         hidden.unlink(missing_ok=True)

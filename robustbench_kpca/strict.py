@@ -57,7 +57,7 @@ def load_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(read_file(path).decode())
     except UnicodeDecodeError as error:
         raise BadInputError(f"cannot read {path} ({error})", expected="text in UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also a number of thousands of digits
         raise BadInputError(f"{path} is not valid TOML ({error})", fix="correct that line") from None
     except RecursionError:
         raise BadInputError(f"{path} is nested too deeply", expected="a few levels of tables and lists") from None
@@ -79,6 +79,8 @@ def parse_assignments(items: list[str]) -> dict[str, Any]:
             parsed[key.strip()] = tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:
             parsed[key.strip()] = value.strip()
+        except ValueError:
+            raise BadInputError(f"'{key.strip()[:60]}=…' has too many digits", expected="a shorter number") from None
         except RecursionError:
             raise BadInputError(f"'{key.strip()[:60]}=…' is nested too deeply", expected="a number or a word") from None
     return parsed

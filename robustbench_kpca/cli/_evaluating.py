@@ -1,7 +1,8 @@
 """Shared by commands that evaluate: show progress, audits and records, and parse `--set`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from robustbench_kpca.cli import _console
@@ -69,6 +70,23 @@ def say_flags(audit: "Audit", *, quiet: bool, kept: bool = False) -> None:
     flags = ", ".join(check.name for check in audit.flags) or "no flags"
     how = "kept" if kept else f"{audit.seconds:.1f} s"
     _console.note(f"{audit.subject.model}  {audit.plan.level} audit  {flags}  ({how})", quiet=quiet)
+
+
+def given_options(command: Callable[..., Any], arguments: Mapping[str, Any]) -> list[str]:
+    """Return the names of the arguments of a command that have not their defaults."""
+    return [name for name, known in signature(command).parameters.items() if arguments[name] != known.default]
+
+
+def refuse_others(given: Iterable[str], what: str, allowed: tuple[str, ...]) -> None:
+    """Refuse options that would have no effect.
+
+    Raises:
+        BadInputError: one of `given` is not allowed.
+
+    """
+    for name in given:
+        if name not in (*allowed, "model", "presets"):
+            raise BadInputError(f"--{name.rstrip('_').replace('_', '-')} with {what} has no effect", fix="omit it")
 
 
 def split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

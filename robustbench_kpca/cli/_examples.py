@@ -6,7 +6,7 @@ from typing import Any
 
 EXAMPLES = {
     "eval": (
-        "rbk eval -m symvit_digits -p clean,pgd20-linf-2_255 -o runs",
+        "rbk eval -m symvit_digits -p clean -p pgd20-linf-2_255 -o runs",
         "rbk eval -m symvit_digits -p pgd20-linf-1_255 --curve 1/255,2/255,4/255 -o runs",
         "rbk eval -m my_model.py:build --data photos/ -p autoattack-linf-8_255 --processes 8 -o runs",
     ),

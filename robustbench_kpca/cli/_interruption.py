@@ -40,7 +40,8 @@ def listen() -> None:
 def said(arguments: Sequence[str]) -> str:
     """Return the line for an interrupted command: by what, what is kept, and the command that goes on."""
     by = f"interrupted by {_received[-1]}" if _received else "interrupted"
-    command, again = arguments[0] if arguments else "", ["rbk", *arguments]
+    command = arguments[0] if arguments else ""
+    again = ["rbk", *(one for one in arguments if one not in ("--fresh", "--no-resume"))]  # they begin anew
     if command == "train":
         again += [] if "--resume" in arguments else ["--resume"]
         kept = "the last saved state of the training is kept; it goes on with"

@@ -1,8 +1,6 @@
 """`rbk diagnose`: test the kernel-PCA claims about attention on a model."""
 
-from collections.abc import Iterable
 from dataclasses import replace
-from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +8,7 @@ import typer
 
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._diagnosing import TEXT, Asked, measured, numbers, written
-from robustbench_kpca.cli._evaluating import split_settings
+from robustbench_kpca.cli._evaluating import given_options, refuse_others, split_settings
 from robustbench_kpca.cli._options import (
     Checkpoint,
     Device,
@@ -116,21 +114,21 @@ def diagnose(
     asked = Asked(
         data, split, images, protocol, claim or None, numbers(layers), numbers(heads), block, seed, device
     )  # fmt: skip
-    given = [name for name, known in signature(diagnose).parameters.items() if arguments[name] != known.default]
+    given = given_options(diagnose, arguments)
     if models is not None:
-        _refuse_others(given, "--models", _OF_LISTS)
+        refuse_others(given, "--models", _OF_LISTS)
         _measure_all(models, asked, texts, out, untrained=untrained, depth=depth, quiet=quiet)
         return
     if texts is not None or depth is not None:
         raise BadInputError("--texts or --depth without --models", expected="--data FILE, or --set model.KEY=VALUE")
     if compare or model is None:
-        _refuse_others(given, "--compare", ("compare", "records", "out", "json", "quiet"))
+        refuse_others(given, "--compare", ("compare", "records", "out", "json", "quiet"))
         _compare(compare, model, out, records, json=json, quiet=quiet)
         return
     if _is_run(model):
-        _refuse_others(given, "a folder of checkpoints", ("data", "split", "images", "out", "seed", "json", "quiet"))
+        refuse_others(given, "a folder of checkpoints", ("data", "split", "images", "out", "seed", "json", "quiet"))
     elif model.startswith(TEXT):
-        _refuse_others(given, f"{TEXT}NAME", _OF_TEXTS)
+        refuse_others(given, f"{TEXT}NAME", _OF_TEXTS)
     elif records:
         raise BadInputError("--records without --compare", expected="--compare DIR --records DIR")
     from robustbench_kpca.diagnostics.pages import require_own
@@ -201,15 +199,6 @@ def _measure_all(
         _console.note(str(path), quiet=quiet)
     for label, why in missing.items():
         _console.note(f"not run: {label}: {why}", quiet=quiet)
-
-
-def _refuse_others(given: Iterable[str], what: str, allowed: tuple[str, ...]) -> None:
-    """Refuse options that would have no effect."""
-    from robustbench_kpca.errors import BadInputError
-
-    for name in given:
-        if name not in (*allowed, "model", "presets"):
-            raise BadInputError(f"--{name.rstrip('_').replace('_', '-')} with {what} has no effect", fix="omit it")
 
 
 def _compare(

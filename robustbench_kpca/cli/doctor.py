@@ -9,7 +9,7 @@ from pathlib import Path
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Json
 
-EXTRAS = {"reference": ("torchattacks", "pyautoattack")}
+EXTRAS = {"reference": ("torchattacks", "pyautoattack", "foolbox", "imagecorruptions")}
 NEEDED_GB = 1.0
 
 

@@ -48,9 +48,9 @@ from robustbench_kpca.errors import BenchmarkError, printable
 app = typer.Typer(
     name="rbk",
     help="The adversarial-robustness benchmark for kernel-machine attention.\n\n"
-    "Exit codes: 0 success; 1 `check` found a regression, `audit` raised a flag, or `verify` found the native attack "
-    "weaker; 2 bad input or usage; 3 an evaluation could not finish, or was interrupted (Ctrl-C, SIGTERM, SIGHUP): the "
-    "last line says how it goes on.",
+    "Exit codes: 0 success; 1 `check` found a regression, `audit` raised a flag, `verify` found the native attack "
+    "weaker, or `records rerun`, `records recheck` or `board spot-check` found a difference; 2 bad input or usage; 3 "
+    "an evaluation could not finish, or was interrupted (Ctrl-C, SIGTERM, SIGHUP): the last line says how it goes on.",
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

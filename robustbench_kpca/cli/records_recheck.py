@@ -1,12 +1,18 @@
 """`rbk records recheck`: repeat a record's verdicts on the adversarial images that were kept, by forward passes."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Checkpoint, Device, Ema, Quiet, ResizePositions
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from robustbench_kpca.records.record import Record
 
 
 def recheck(
@@ -28,7 +34,6 @@ def recheck(
     """
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.evaluation.recheck import recheck as ask
-    from robustbench_kpca.models.loading import load_model
     from robustbench_kpca.records.images import load_images
     from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.consistency import load_consistent
@@ -40,8 +45,8 @@ def recheck(
     odd = 0
     for folder, record in loaded:
         assert record.images_file is not None
-        name, options = model or record.spec.model.name, {"ema": ema, "resize_positions": resize_positions}
-        found = ask(record, load_images(folder, record.images_file), load_model(name, checkpoint, **options), device)
+        network = _asked(record, model, checkpoint, {"ema": ema, "resize_positions": resize_positions})
+        found = ask(record, load_images(folder, record.images_file), network, device)
         odd += len(found.differences)
         for line in found.differences:
             _console.say(line)
@@ -49,3 +54,14 @@ def recheck(
             f"{record.spec.stem()}: {found.samples} samples, {len(found.differences)} differences", quiet=quiet
         )
     return 1 if odd else 0
+
+
+def _asked(record: "Record", model: str | None, checkpoint: str | None, options: dict[str, bool]) -> "nn.Module":
+    """Load the model that is named; by default that of the record's command, else of the record's name."""
+    from robustbench_kpca.evaluation.command import START, parse
+    from robustbench_kpca.models.loading import load_model
+
+    if model is None and record.command[:2] == START:
+        request = parse(record.command).model
+        return (request if checkpoint is None else replace(request, checkpoint=checkpoint)).load()
+    return load_model(model or record.spec.model.name, checkpoint, **options)

@@ -20,7 +20,7 @@ def rerun(
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Seed of that choice; by default a new one each time.", show_default=False)
+        int | None, typer.Option(min=0, help="Seed of that choice; by default a new one each time.", show_default=False)
     ] = None,
     other_versions: Annotated[
         bool,

@@ -30,12 +30,13 @@ def submit(
     spot-check.json, SUBMISSION.md (what was checked, and the commands) and SHA256SUMS, which you can sign.
     """
     from robustbench_kpca.evaluation.spot_check import spot_check
-    from robustbench_kpca.evaluation.submission import SUMS, write_submission
+    from robustbench_kpca.evaluation.submission import SUMS, require_new, write_submission
     from robustbench_kpca.records.record import Record, find_records
     from robustbench_kpca.records.spot_check import Entry, SpotCheck, lines
     from robustbench_kpca.report.consistency import load_consistent
 
     records = [load_consistent(path) for path in find_records(folder)]
+    require_new(records, to)
 
     def told(record: Record, entry: Entry) -> None:  # noqa: ARG001 (signature of `spot_check`)
         verdict = f"{entry.differing} of {entry.rows} rows differ" if entry.samples else f"not remade: {entry.why}"

@@ -28,23 +28,25 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Render a page of one's own runs: rbk report runs. Rows and columns follow from the records found."""
-    from shlex import quote
+    import shlex
 
     from robustbench_kpca.metrics import metric_for
     from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.consistency import load_consistent
     from robustbench_kpca.report.inferred import infer
-    from robustbench_kpca.report.render import write_board
+    from robustbench_kpca.report.render import require_own, write_board
     from robustbench_kpca.report.table import cells, frame
 
     for name in metric:
         metric_for(name)
     folder = out or (records[0] if records[0].is_dir() else records[0].parent)
+    require_own(folder)
     loaded = [load_consistent(path) for place in records for path in find_records(place)]
-    command = " ".join(["rbk report", *(quote(place.name) for place in records)])
-    board, left_out = infer(
-        loaded, title=title or records[0].absolute().name, command=command, metrics=metric, data=data, seed=seed
-    )
+    words = ["rbk", "report", *map(str, records), *(word for name in metric for word in ("--metric", name))]
+    words += [] if data is None else ["--data", data]
+    words += [] if seed is None else ["--seed", str(seed)]
+    named = title or records[0].absolute().name
+    board, left_out = infer(loaded, title=named, command=shlex.join(words), metrics=metric, data=data, seed=seed)
     pages = write_board(board, folder)
     if json:
         _console.show_json(cells(board))

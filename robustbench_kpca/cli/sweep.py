@@ -85,7 +85,8 @@ def sweep(
     measured = list(zip([options for options in chosen for _ in protocols], records, strict=True))
     words = ["rbk", "sweep", "-m", model, *(word for one in set_ for word in ("--set", one)), "-p", ",".join(protocols)]
     words += ["--data", str(request.data), *([] if split is None else ["--split", split]), "--seed", str(seed)]
-    words += [] if checkpoint is None else ["--checkpoint", Path(checkpoint).name, *(["--ema"] if ema else [])]
+    words += [] if checkpoint is None else ["--checkpoint", checkpoint, *(["--ema"] if ema else [])]
+    words += ["--untrained"] if untrained else []
     words += [] if limit is None else ["--limit", str(limit)]
     words += [] if audited is AuditLevel.full else ["--audit", audited.value]
     words += [] if batch_size is None else ["--batch-size", str(batch_size)]

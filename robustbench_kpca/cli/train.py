@@ -57,6 +57,8 @@ def train(
     from robustbench_kpca.training.loop import require_free
     from robustbench_kpca.training.seeds import runs_of
 
+    if fresh and resume:
+        raise BadInputError("--fresh and --resume", expected="one of them: begin anew, or go on")
     if data is not None and not data.exists():
         raise BadInputError(f"no data at {data}", fix="check --data")
     overrides = parse_assignments(set_ or []) | ({} if threads is None else {"threads": threads})

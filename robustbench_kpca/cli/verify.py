@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._evaluating import best_device, split_settings
+from robustbench_kpca.cli._evaluating import best_device, given_options, refuse_others, split_settings
 from robustbench_kpca.cli._options import (
     Allow,
     BatchSize,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from robustbench_kpca.verification.run import Agreement
 
 _IMAGES = 8  # of every cell, where pictures are compared
+_OF_PICTURES = ("protocol", "data", "split", "limit", "seed", "set_", "json", "quiet")
 
 
 def verify(
@@ -77,7 +78,7 @@ def verify(
     batch_size: BatchSize = 64,
     workers: Workers = 0,
     device: Device = None,
-    presets: Presets = None,  # noqa: ARG001 (set by its callback)
+    presets: Presets = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
@@ -88,6 +89,7 @@ def verify(
     images unless --limit says otherwise. With the same seed, mode exact must give the same bytes; mode fast, and
     impulse noise, must have the same distribution. Needs the extra `reference`.
     """
+    arguments = locals()
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
     from robustbench_kpca.strict import parse_assignments
@@ -97,6 +99,7 @@ def verify(
     options, overrides = split_settings(parse_assignments(set_))
     corruption = corruption_protocol(protocol, overrides)
     if corruption is not None:
+        refuse_others(given_options(verify, arguments), "corruptions", _OF_PICTURES)
         if model is not None:
             raise BadInputError(f"model '{model}' with corruptions", expected="no model: pictures are compared")
         return _verify_pictures(corruption, data or "photos", split, limit or _IMAGES, seed, json=json, quiet=quiet)

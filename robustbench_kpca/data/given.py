@@ -38,6 +38,12 @@ def as_dataset(
         BadInputError: images or labels of another type or shape, or as in `load_data`.
 
     """
+    if isinstance(images, Dataset | str) and labels is not None:
+        raise BadInputError(
+            "labels for a data set, which has its own",
+            expected="images as a tensor or array, with their labels",
+            fix="the field `labels` of a protocol can be set in a TOML file",
+        )
     if isinstance(images, Dataset):
         return images
     if isinstance(images, str):

@@ -281,6 +281,8 @@ def evaluate_curve(
     for overrides in along_curve({parse_fraction(value): value for value in eps}.values(), independent=independent):
         smaller = records[-1] if records and not independent else None
         settings: dict[str, Any] = {"smaller": smaller, **overrides, **how}
+        if records and records[0].audit is not None:
+            settings["audit"] = records[0].audit  # one for all budgets
         records.append(evaluate(model, images, labels, protocol=protocol, **settings))
     return records
 

@@ -33,7 +33,7 @@ _MODEL, _DATA, _RUN = (
     },
     {"seed": "--seed", "batch_size": "--batch-size", "device": "--device", "frost_folder": "--frost"},
 )  # fmt: skip
-_KINDS = {"limit": int, "subset": int, "seed": int, "batch_size": int, "frost_folder": Path}
+_KINDS = {"limit": int, "subset": int, "size": int, "seed": int, "batch_size": int, "frost_folder": Path}
 _FLAGS = ("ema", "resize_positions", "untrained")
 
 

@@ -51,6 +51,7 @@ class Keeper:
     def result(self) -> KeptImages:
         """Return the images, in the order of the data."""
         kept = [self.found[name] for name in self.order if name in self.found]
+        assert kept, "every sample is attacked, or found wrong before"
         clean, attacked = (torch.stack([pair[which] for pair in kept]).numpy() for which in (0, 1))
         return KeptImages.of(tuple(name for name in self.order if name in self.found), clean, attacked)
 

@@ -60,6 +60,7 @@ def measure_attack(
     if trial.finished is not None:
         return trial.finished
     known = None if smaller is None else _smaller_outcomes(trial.spec, scenario, smaller)
+    known = None if options.keep_adversarial else known  # its images are not in a record, so it is attacked again
     compute = task_named(data.task).compute
     first = first_batch(compute, trial.data, trial.runner)
     findings = preflight(trial.runner, *first, options.allow, causal=compute.causal)

@@ -45,7 +45,8 @@ class RunOptions:
 
     Raises:
         BadInputError: seed, batch size or processes is not an integer in its range; `stall_minutes` is negative; there
-            is no such executor, or it takes no number of processes; or images are to be kept by several processes.
+            is no such executor, or it takes no number of processes; or images are to be kept by several processes or
+            without a folder.
 
     """
 
@@ -83,6 +84,10 @@ class RunOptions:
             raise BadInputError(
                 f"images of {self.keep_adversarial} samples to keep, and executor '{kind}'",
                 expected="one process, where adversarial images are kept",
+            )
+        if self.keep_adversarial < 0 or (self.keep_adversarial and self.out is None):
+            raise BadInputError(
+                f"images of {self.keep_adversarial} samples to keep", expected="a number, and a folder for records"
             )
 
     @property

@@ -119,6 +119,10 @@ def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, au
         raise BadInputError(
             f"--frost {options.frost_folder} is not used by any protocol", fix="add --set frost=original"
         )
+    if options.keep_adversarial and not any(isinstance(step, AttackModel) for step in steps):
+        raise BadInputError(
+            f"--keep-adversarial {options.keep_adversarial} is used by no protocol", fix="add an attack, or omit it"
+        )
     models = tuple(job.model for job in jobs)
     return Plan(models, data.of(one.model for one in models), options, tuple(steps), tuple(resolved))
 

@@ -19,7 +19,6 @@ from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, Trial
 from robustbench_kpca.inference.acceleration import accelerated
 from robustbench_kpca.inference.environment import FOREIGN, environment
-from robustbench_kpca.models.loading import input_view
 from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Attack, Scenario, parse_scenario
 from robustbench_kpca.records.differences import Difference, chance_of_finding, differences, only
@@ -149,7 +148,7 @@ def _asked(
         data = as_dataset(images, labels)
     else:
         assert command is not None
-        data = command.data.load(input_view(model))
+        data = command.data.load_for(model)
     return named, data.in_order(), replace(options, seed=spec.seed, batch_size=spec.batch_size)
 
 

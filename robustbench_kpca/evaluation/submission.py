@@ -5,6 +5,7 @@ checked, and the commands) and `SHA256SUMS` of all these files, which `sha256sum
 signs (docs/decisions/0041).
 """
 
+import glob
 import re
 import shutil
 import tempfile
@@ -13,7 +14,7 @@ from html import escape
 from pathlib import Path
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import sha256, write_atomic
+from robustbench_kpca.files import require_writable, safe_name, sha256, write_atomic
 from robustbench_kpca.records.audit import SUFFIX as AUDIT
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spot_check import FILE, SpotCheck, lines
@@ -33,10 +34,7 @@ def write_submission(records: Sequence[Record], check: SpotCheck, to: Path) -> l
         BadInputError: the folder is there, two records have one name, or rows of a record differ.
 
     """
-    stems = [record.spec.stem() for record in records]
-    twice = next((stem for stem in stems if stems.count(stem) > 1), None)
-    if twice is not None:
-        raise BadInputError(f"two records of {twice}", fix="leave one of them out")
+    require_new(records, to)
     for record in records:
         entry = check.entry(record)
         if entry is not None and entry.differing:
@@ -44,9 +42,6 @@ def write_submission(records: Sequence[Record], check: SpotCheck, to: Path) -> l
                 f"{entry.differing} of {entry.rows} rows of {record.spec.stem()} differ when they are made again",
                 fix="evaluate again; see: rbk records rerun",
             )
-    if to.exists():
-        raise BadInputError(f"{to} is there already", fix="name a new folder")
-    to.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=".rbk-submission-", dir=to.parent))
     try:
         (made / "records").mkdir()
@@ -66,13 +61,29 @@ def write_submission(records: Sequence[Record], check: SpotCheck, to: Path) -> l
     return [*files, SUMS]
 
 
+def require_new(records: Sequence[Record], to: Path) -> None:
+    """Refuse, before anything is evaluated, what could not be written.
+
+    Raises:
+        BadInputError: the folder is there or cannot be made, or two records have one name.
+
+    """
+    stems = [record.spec.stem() for record in records]
+    twice = next((stem for stem in stems if stems.count(stem) > 1), None)
+    if twice is not None:
+        raise BadInputError(f"two records of {twice}", fix="leave one of them out")
+    if to.exists():
+        raise BadInputError(f"{to} is there already", fix="name a new folder")
+    require_writable(to.parent)
+
+
 def _files(record: Record) -> list[Path]:
     """Return a record's file and those beside it that belong to it."""
     assert record.path is not None
     folder = record.path.parent
     named = [record.path, folder / record.outcomes_file.file]
     named += [folder / record.images_file.file] if record.images_file is not None else []
-    return named + sorted(folder.glob(f"{record.spec.model.name}__*{AUDIT}"))
+    return named + sorted(folder.glob(f"{glob.escape(safe_name(record.spec.model.name))}__*{AUDIT}"))
 
 
 def page(records: Sequence[Record], check: SpotCheck) -> str:

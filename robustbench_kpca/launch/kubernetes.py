@@ -66,7 +66,7 @@ def parse_claim(text: str) -> tuple[str, str]:
 
     """
     name, _, path = text.partition(":")
-    if not _PATH.fullmatch(path) or ".." in path.split("/"):
+    if not _PATH.fullmatch(path) or ".." in path.split("/") or not path.strip("/"):
         raise BadInputError(f"--claim {text[:80]!r}", expected="CLAIM:/FOLDER")
     return parse_name("--claim", name, LABEL, 63), path.rstrip("/")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import write_atomic
+from robustbench_kpca.files import read_file, write_atomic
 from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_page import html
@@ -19,6 +19,9 @@ from robustbench_kpca.report.power import power_of
 from robustbench_kpca.report.table import audit_lines, audit_summary, frame, single_heads, single_trainings
 
 CSV, JSON = "board.csv", "board.json"
+README, PAGE = "README.md", "index.html"
+MADE = "How this page was made"
+"""A heading that both pages have."""
 
 
 def markdown(board: Board) -> str:
@@ -44,8 +47,22 @@ def markdown(board: Board) -> str:
         lines += ["", "## Single trainings", "", _table(table, single_heads(board)[:2])]
     lines += ["", *_audit_section(board), *_flag_lines(board), "## Columns", ""]
     lines += [f"- **{plain(column.title)}**: {prose(explain(board, column))}" for column in board.columns]
-    lines += ["", "## How this page was made", "", *map(_item, provenance(board)), ""]
+    lines += ["", f"## {MADE}", "", *map(_item, provenance(board)), ""]
     return "\n".join(lines)
+
+
+def require_own(folder: Path) -> None:
+    """Refuse to replace a README.md or index.html that is no page of a board.
+
+    Raises:
+        BadInputError: the folder holds such a file, or it cannot be read.
+
+    """
+    for path in (folder / README, folder / PAGE):
+        if path.exists() and MADE.encode() not in read_file(path):
+            raise BadInputError(
+                f"{path} is no page of a board, and would be replaced", fix="name another folder with -o"
+            )
 
 
 def write_board(board: Board, folder: Path) -> list[Path]:
@@ -58,8 +75,8 @@ def write_board(board: Board, folder: Path) -> list[Path]:
     if not any(run.record for run in board.runs):
         raise BadInputError(f"board '{board.name}' has no records", fix=f"see: {board.missing}")
     pages = {
-        folder / "README.md": markdown(board),
-        folder / "index.html": html(board, folder, (CSV, JSON)),
+        folder / README: markdown(board),
+        folder / PAGE: html(board, folder, (CSV, JSON)),
         folder / CSV: csv_text(board),
         folder / JSON: json_text(board),
     }

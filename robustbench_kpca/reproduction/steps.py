@@ -256,7 +256,7 @@ def _training(name: str, model: Model, training: Training, roles: Roles) -> Plan
     recipe = load_recipe(training.recipe, training.settings)[1]
     why = model.why_not
     if not why and training.data and training.data not in roles.folders:
-        why = f"no folder: --data {training.data}=DIR"
+        why = f"no folder: --data {training.data}:DIR"
     elif not why and not training.data and not done:
         why = _unreadable([(recipe.data, "train")], roles)
     return replace(_planned(name, Train(model, training), why, done=done), ended=ended)

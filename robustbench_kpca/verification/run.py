@@ -117,8 +117,17 @@ def verify(
         write_atomic(file, to_toml(other).encode())
         prepare(str(file), {})  # refuse an unsupported protocol before the native attack runs
         run: Callable[..., Record] = evaluate
-        native = run(model, data, audit=False, protocol=protocol, out=out, **how, **(overrides or {}))
+        replaced = dict(overrides or {})
+        if _ARGUMENTS & replaced.keys():  # `evaluate` means something else by these names
+            own = folder / f"{safe_name(label)}.toml"
+            write_atomic(own, to_toml(scenario).encode())
+            protocol, replaced = str(own), {}
+        native = run(model, data, audit=False, protocol=protocol, out=out, **how, **replaced)
         return Agreement(native, run(model, data, audit=False, protocol=str(file), out=out, **how))
+
+
+_ARGUMENTS = frozenset({"labels", "classes"})
+"""Fields of protocols that have the name of an argument of `evaluate`."""
 
 
 def _require_one_label(data: Dataset) -> None:

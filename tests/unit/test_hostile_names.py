@@ -111,6 +111,9 @@ def test_pages_in_markdown_stay_as_they_were_meant(hostile, capsys):
         (["eval", "--model", "a b", "-o", "runs"], "rbk eval --model 'a b' -o runs"),
         (["train", "recipe"], "rbk train recipe --resume"),
         (["train", "recipe", "--resume"], "rbk train recipe --resume"),
+        (["train", "recipe", "--fresh"], "rbk train recipe --resume"),
+        (["train", "recipe", "--no-resume"], "rbk train recipe --resume"),
+        (["eval", "-m", "a", "--fresh"], "rbk eval -m a"),
         (["records", "show", "x"], "rbk records show x"),
     ],
 )

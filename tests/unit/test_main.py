@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from importlib import metadata
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import typer
 from robustbench_kpca.cli._examples import EXAMPLES
 from robustbench_kpca.cli.listing import Shelf
 from robustbench_kpca.cli.main import app, main
+from robustbench_kpca.protocols.loading import load_scenario
 
 NO_DETECTION = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # the name of the shell is given instead
 
@@ -57,6 +59,8 @@ def test_the_examples_of_the_help_can_be_typed(name):
     for example in EXAMPLES[name]:
         words = shlex.split(example)[1 + len(name.split()) :]
         group.make_parser(group.context_class(group)).parse_args(words)
+        protocols = [word for flag, word in pairwise(words) if flag == "-p"] if name != "sweep" else []
+        assert all(load_scenario(protocol) for protocol in protocols)
         assert f"rbk {name}" in example
     assert group.help.index(EXAMPLES[name][0]) < group.help.index(group.short_help)
 

@@ -39,13 +39,13 @@ COMMANDS = st.builds(
     ),
     st.builds(
         DataRequest, PLAIN, st.none() | PLAIN, st.none() | st.integers(1), st.none() | PLAIN, st.none() | st.just(5000),
-        st.sampled_from(["fail", "skip"]),
+        st.sampled_from(["fail", "skip"]), size=st.none() | st.integers(1, 4096),
     ),
     PLAIN,
     st.dictionaries(st.sampled_from(["eps", "steps", "below"]), VALUES),
     st.builds(
         RunOptions, st.integers(0, 2**63 - 1), st.none() | st.integers(1, 65_536), device=st.none() | PLAIN,
-        allow=st.lists(PLAIN).map(tuple),
+        allow=st.lists(PLAIN).map(tuple), frost_folder=st.none() | PLAIN.map(Path),
         acceleration=st.builds(Acceleration, st.none() | st.just("default"), st.booleans()),
     ),
     st.sampled_from(["full", "quick", None]),

@@ -1,0 +1,136 @@
+"""What would be lost, replaced or silently left out is refused; what a command says it keeps, it keeps."""
+
+import os
+
+import pytest
+
+from robustbench_kpca import evaluate, load_data, load_model, load_record
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.submission import _files, require_new
+from robustbench_kpca.files import write_atomic
+from robustbench_kpca.launch.kubernetes import parse_claim
+from robustbench_kpca.records.record import find_records
+from robustbench_kpca.strict import parse_assignments
+from robustbench_kpca.verification.run import verify
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
+QUIET = ["--audit", "none", "-q"]
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """A folder with one record."""
+    data, out = load_data("digits", limit=8), tmp_path / "runs"
+    evaluate(load_model("vit_digits"), data, protocol="clean", name="vit_digits", out=out, audit=False)
+    return out
+
+
+def test_a_page_of_somebody_else_is_not_replaced(runs, capsys):
+    (runs / "README.md").write_text("# my project")
+    assert main(["report", str(runs)]) == 2
+    assert "is no page of a board" in capsys.readouterr().err
+    assert (runs / "README.md").read_text() == "# my project"
+    (runs / "README.md").unlink()
+    assert [main(["report", str(runs), "--seed", "0", "-q"]) for _ in range(2)] == [0, 0], "its own pages are"
+    assert f"rbk report {runs} --seed 0" in (runs / "README.md").read_text(), "the command remakes the page"
+
+
+def test_a_training_is_not_begun_anew_and_gone_on_with(capsys):
+    assert main(["train", "vit_digits", "--fresh", "--resume"]) == 2
+    assert "--fresh and --resume" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("budgets", ["64/255,80/255", "8/255,40/255"])
+def test_a_curve_keeps_the_images_of_every_budget(tmp_path, budgets):
+    asked = ["eval", "-m", "symvit_digits", "-p", "fgsm-linf-8_255", "--curve", budgets, "--limit", "4", *QUIET]
+    assert main([*asked, "--keep-adversarial", "4", "-o", str(tmp_path)]) == 0
+    records = [load_record(path) for path in find_records(tmp_path)]
+    assert [record.images_file is not None for record in records] == [True, True]
+    assert main(["records", "recheck", str(tmp_path), "-q"]) == 0
+
+
+def test_images_of_a_model_with_options_are_shown_to_it_again(tmp_path):
+    asked = ["eval", "-m", "rpc_symvit_digits", "--set", "model.lam=2", "-p", "fgsm-linf-8_255", "--limit", "4", *QUIET]
+    assert main([*asked, "--keep-adversarial", "2", "-o", str(tmp_path)]) == 0
+    assert main(["records", "recheck", str(tmp_path), "-q"]) == 0
+
+
+def test_images_that_nothing_keeps_are_refused(tmp_path, capsys):
+    asked = ["eval", "-m", "vit_digits", "-p", "clean", "--limit", "4", "--keep-adversarial", "4", "-o", str(tmp_path)]
+    assert main(asked) == 2
+    assert "is used by no protocol" in capsys.readouterr().err
+    for how in ({"keep_adversarial": 2}, {"keep_adversarial": -1, "out": tmp_path}):
+        with pytest.raises(BadInputError, match="samples to keep"):
+            RunOptions(**how)
+
+
+def test_labels_of_a_data_set_and_the_field_labels_are_two_things():
+    model, data = load_model("symvit_digits"), load_data("digits", limit=4)
+    with pytest.raises(BadInputError, match="which has its own"):
+        evaluate(model, data, protocol="fgsm-linf-8_255", labels="predicted", policy="last", audit=False)
+
+
+def test_a_verification_replaces_labels_in_both(tmp_path):
+    pytest.importorskip("torchattacks", reason="NOT TESTED: verification; pip install torchattacks")
+    found = verify(
+        load_model("symvit_digits"), load_data("digits", limit=4), protocol="fgsm-linf-8_255", out=tmp_path,
+        overrides={"labels": "predicted", "policy": "last"},
+    )  # fmt: skip
+    assert found.native.spec.protocol.resolved["labels"] == "predicted"
+    assert found.reference.spec.protocol.resolved["labels"] == "predicted"
+
+
+def test_options_without_effect_on_pictures_are_refused(capsys):
+    assert main(["verify", "-p", "common-corruptions-19", "--fresh"]) == 2
+    assert "--fresh with corruptions has no effect" in capsys.readouterr().err
+
+
+def test_what_is_no_file_is_not_written(tmp_path):
+    with pytest.raises(BadInputError, match="is a folder"):
+        write_atomic(tmp_path, b"")
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(BadInputError, match="no ordinary file"):
+        write_atomic(tmp_path / "fifo", b"")
+    before = os.umask(0o077)
+    try:
+        write_atomic(tmp_path / "mine", b"")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o600, "as the user's files are"
+
+
+def test_numbers_of_thousands_of_digits_are_one_line(runs, capsys):
+    with pytest.raises(BadInputError, match="too many digits"):
+        parse_assignments([f"steps={'9' * 5000}"])
+    (runs / "own.toml").write_text(f"eps = {'9' * 5000}\n")
+    assert main(["eval", "-m", "vit_digits", "-p", str(runs / "own.toml")]) == 2
+    assert "own.toml is not valid TOML" in capsys.readouterr().err
+    (record,) = find_records(runs)
+    assert main(["records", "rerun", str(record), "--samples", "2", "--seed", "-1"]) == 2
+
+
+def test_what_cannot_be_handed_in_is_refused_before_anything_runs(runs):
+    (path,) = find_records(runs)
+    record = load_record(path)
+    with pytest.raises(BadInputError, match="is there already"):
+        require_new([record], runs)
+    with pytest.raises(BadInputError, match="two records"):
+        require_new([record, record], runs / "new")
+    named = record.spec.model.model_copy(update={"name": "vit+lam=2"})
+    (runs / "vit-lam-2__0.audit.json").touch()
+    (runs / "other__0.audit.json").touch()
+    files = _files(_at(record.model_copy(update={"spec": record.spec.model_copy(update={"model": named})}), path))
+    assert [file.name for file in files if "audit" in file.name] == ["vit-lam-2__0.audit.json"]
+
+
+def _at(record, path):
+    object.__setattr__(record, "_path", path)
+    return record
+
+
+def test_a_volume_appears_in_a_folder():
+    for text in ("c:/", "c://"):
+        with pytest.raises(BadInputError, match="CLAIM:/FOLDER"):
+            parse_claim(text)
