@@ -17,6 +17,7 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.diagnostics.epochs import Course, Trajectory
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.environment import place
+from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import board_path, pack_path
 from robustbench_kpca.records.record import DataInfo
 from robustbench_kpca.report.commands import command, together
@@ -460,3 +461,12 @@ def test_a_training_whose_weights_are_gone_is_made_again_only_where_they_are_nee
     assert len(after) == 4
     assert before.items() <= after.items(), "the same machine, so the same weights: their records are kept"
     assert [roles.spent(model.training).epochs for model in roles.models("trained")] == [2, 2], "of the new run alone"
+
+
+def test_the_most_passes_know_draws_grids_and_smaller_budgets():
+    once, drawn = (most_passes(load_scenario("pgd20-linf-1_255", {"draws": draws})[1], 10) for draws in (1, 10))
+    assert (drawn.forwards, drawn.backwards) == (10 * once.forwards, 10 * once.backwards)
+    lower = most_passes(load_scenario("pgd20-linf-2_255", {"below": ["1/255"]})[1], 10)
+    assert (lower.forwards - 1, lower.backwards) == (2 * (once.forwards - 1), 2 * once.backwards)
+    scenario = load_scenario("ade20k-c-kamann")[1]
+    assert most_passes(scenario, 150).forwards == len(scenario.cells) < len(scenario.names) * len(scenario.levels)

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from robustbench_kpca import evaluate, load_data, load_model, load_record
+from robustbench_kpca import evaluate, evaluate_curve, load_data, load_model, load_record
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.options import RunOptions
@@ -134,3 +134,10 @@ def test_a_volume_appears_in_a_folder():
     for text in ("c:/", "c://"):
         with pytest.raises(BadInputError, match="CLAIM:/FOLDER"):
             parse_claim(text)
+
+
+def test_a_curve_is_audited_once():
+    model, data = load_model("vit_digits"), load_data("digits", limit=4)
+    first, second = evaluate_curve(model, data, protocol="fgsm-linf-8_255", eps=["1/255", "2/255"], audit="quick")
+    assert first.audit is not None
+    assert first.audit == second.audit, "down to the seconds that it took"
