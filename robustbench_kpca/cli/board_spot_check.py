@@ -46,6 +46,7 @@ def spot_check(
     would have been found. Records that were checked before are not checked again. Run it in the folder in which the
     records were made, if their data are yours. 24 rows find a tenth of forged ones with 92 %.
     """
+    from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.evaluation.spot_check import spot_check as check_all
     from robustbench_kpca.records.record import Record
     from robustbench_kpca.records.spot_check import FILE, Entry, SpotCheck, lines, load_spot_check
@@ -53,7 +54,12 @@ def spot_check(
     folder, found, commands = _of_pack(board, records) or _of_board(board, records)
     path = folder / FILE
     before = load_spot_check(path) if path.is_file() and not fresh else None
-    if before is None or before.samples != samples or seed not in (None, before.seed):
+    if before is not None and (before.samples != samples or seed not in (None, before.seed)):
+        raise BadInputError(
+            f"{path} is of {before.samples} samples a record, with seed {before.seed}",
+            fix="add --fresh to replace it, or ask for the same",
+        )
+    if before is None:
         before = SpotCheck(samples=samples, seed=secrets.randbelow(2**32) if seed is None else seed)
 
     def told(record: Record, entry: Entry) -> None:  # noqa: ARG001 (signature of `spot_check`)

@@ -70,13 +70,14 @@ def reproduce(
     """
     from robustbench_kpca.cli._evaluating import ConsoleReporter, best_device
     from robustbench_kpca.errors import BadInputError, EvaluationError
-    from robustbench_kpca.files import require_writable
+    from robustbench_kpca.files import require_file, require_writable
     from robustbench_kpca.protocols.presets import pack_path
+    from robustbench_kpca.registry import unknown_name
     from robustbench_kpca.report.matching import name_of
     from robustbench_kpca.reproduction.counts import reasons
     from robustbench_kpca.reproduction.pack import load_pack
     from robustbench_kpca.reproduction.pages import README, STATEMENTS, write_pages
-    from robustbench_kpca.reproduction.roles import Roles, default_folder
+    from robustbench_kpca.reproduction.roles import Roles, data_of, default_folder
     from robustbench_kpca.reproduction.run import Settings, run
     from robustbench_kpca.reproduction.statements import load_statements
     from robustbench_kpca.reproduction.steps import most_valuable_first
@@ -90,7 +91,12 @@ def reproduce(
     missing = next((folder for folder in folders.values() if not folder.is_dir()), None)
     if missing is not None:
         raise BadInputError(f"--data: there is no folder {missing}", fix="correct the path")
+    for given in folders:
+        if given not in data_of(content):
+            raise unknown_name(f"data set (of {name})", given, sorted(data_of(content)))
     files = {key: Path(value) for key, value in _pairs(checkpoint, "=", "--checkpoint", "MODEL=FILE").items()}
+    for file in files.values():
+        require_file(file, "checkpoint")
     roles = Roles(
         name, content, _scale(scale, folders), out or default_folder(name, limit), folders, files, limit,
         called=name_of(pack_path(pack), "packs"), metrics=metrics_of(everything.values()),

@@ -57,6 +57,8 @@ class Command:
         for word in words:
             if any(not letter.isprintable() and letter not in "\n\t" for letter in word):
                 raise BadInputError(f"{word[:40]!r} in the command", expected="printable text")
+            if word.partition("=")[0] == "--keep-adversarial":
+                raise BadInputError(f"{word} in the command", expected="no images to keep: that needs one process")
             if word.partition("=")[0] in _OURS:
                 raise BadInputError(f"{word} in the command", fix="leave it out: rbk launch chooses it")
         if engine is None:

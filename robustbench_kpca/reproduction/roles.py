@@ -30,6 +30,14 @@ def default_folder(pack: str, limit: int | None) -> Path:
     return Path("reproduced") / (pack if limit is None else f"{pack}-limit{limit}")
 
 
+def data_of(pack: Pack) -> set[str]:
+    """Return the names of all data sets that a pack can use: those of its samples, and those of its trainings."""
+    scales = (pack.embedded, pack.paper)
+    samples = {one.data for scale in scales for one in scale.samples.values()}
+    arms = [arm for scale in scales for arm in scale.arms.values() if arm.recipe]
+    return samples | {arm.data or load_recipe(arm.recipe, dict(arm.set))[1].data for arm in arms}
+
+
 @dataclass(frozen=True)
 class Training:
     """One training of a recipe; `settings` replace fields of the recipe, also the seed. For the rest see `Arm`."""

@@ -141,3 +141,18 @@ def test_a_curve_is_audited_once():
     first, second = evaluate_curve(model, data, protocol="fgsm-linf-8_255", eps=["1/255", "2/255"], audit="quick")
     assert first.audit is not None
     assert first.audit == second.audit, "down to the seconds that it took"
+
+
+def test_names_and_files_that_a_pack_does_not_know_are_refused(tmp_path, capsys):
+    for given, message in (
+        (["--data", f"nosuch:{tmp_path}"], "'nosuch'"),
+        (["--checkpoint", f"vit_digits={tmp_path / 'none.pt'}"], "none.pt"),
+    ):
+        assert main(["reproduce", "teo2024", "--plan", *given]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_launched_evaluation_keeps_no_images(capsys):
+    words = ["eval", "-m", "vit_digits", "-p", "fgsm-linf-8_255", "--keep-adversarial", "5"]
+    assert main(["launch", "slurm", "--", *words]) == 2
+    assert "needs one process" in capsys.readouterr().err

@@ -68,6 +68,14 @@ def test_a_spot_check_is_kept_shown_and_gone_on_with(board, capsys):
     assert pages == [(board / name).read_bytes() for name in ("README.md", "index.html")]
 
 
+def test_what_was_checked_is_not_replaced_unasked(board, capsys):
+    assert main(["board", "spot-check", "mine", "--samples", "4", "--seed", "1", "-q"]) == 0
+    before = (board / "spot-check.json").read_bytes()
+    assert main(["board", "spot-check", "mine", "--samples", "3"]) == 2
+    assert "add --fresh" in capsys.readouterr().err
+    assert (board / "spot-check.json").read_bytes() == before
+
+
 def test_a_forged_record_is_found(board, capsys):
     forge(board / "records")
     assert main(["board", "spot-check", "mine", "--samples", "2"]) == 1
