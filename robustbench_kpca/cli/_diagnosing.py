@@ -33,7 +33,7 @@ class Asked:
     device: str | None
 
     def made(self, folder: Path, request: "ModelRequest") -> bool:
-        """Tell whether a folder holds a diagnosis of this model with these options; its data are not compared."""
+        """Tell whether a folder holds a diagnosis of this model with these options, on data of this name and split."""
         from robustbench_kpca.diagnostics.diagnosis import FILE, load_diagnosis
 
         if not (folder / FILE).is_file():
@@ -44,6 +44,8 @@ class Asked:
         same = settings == (self.protocol, self.images, self.seed, _sorted(self.layers), _sorted(self.heads))
         same &= self.block is None or min(self.block, done.images) == done.block
         same &= model.source == request.source and model.agrees(request.options)
+        same &= self.data is None or Path(self.data.rpartition(":")[2]).name == found.data.name
+        same &= self.split is None or self.split == found.data.split
         return same and (self.claims is None or set(self.claims) == set(done.claims))
 
 
@@ -118,6 +120,8 @@ def numbers(text: str | None) -> list[int] | None:
         first, dash, last = part.partition("-")
         if not all(_is_number(end) for end in ((first, last) if dash else (first,))):
             raise BadInputError(f"'{text}'", expected="numbers and ranges, such as 0,5-7")
+        if int(last or first) < int(first):
+            raise BadInputError(f"'{text}'", expected="ranges from the smaller to the larger, such as 5-7")
         found += range(int(first), int(last or first) + 1)
     return found
 

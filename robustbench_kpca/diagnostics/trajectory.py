@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -49,7 +50,7 @@ def over_training(folder: Path, data: str, splits: Sequence[str | None], images:
     terms: list[list[EpochTerms]] = []
     for epoch, path in found:
         with torch.random.fork_rng():
-            model = create_model(**json.loads(read_header(path)["config"]))
+            model = create_model(**_config(path))
         load_strictly(model, read_state(path), f"checkpoint {path}")
         sources = sources or _sources(model, data, splits, images)
         digest = parameters_sha256(model)
@@ -64,6 +65,14 @@ def over_training(folder: Path, data: str, splits: Sequence[str | None], images:
         for source, epochs in zip(sources, zip(*terms, strict=True), strict=True)
     ]
     return Trajectory(name=names[0], seed=seed, courses=tuple(courses))
+
+
+def _config(path: Path) -> dict[str, Any]:
+    header = read_header(path)
+    if "config" not in header:
+        raise BadInputError(f"{path} does not say of which model it is", expected="weights that rbk train wrote")
+    config: dict[str, Any] = json.loads(header["config"])
+    return config
 
 
 def _sources(model: torch.nn.Module, data: str, splits: Sequence[str | None], images: int) -> list[ImageSource]:

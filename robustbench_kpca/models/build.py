@@ -105,5 +105,5 @@ def _require_switches(options: dict[str, Any]) -> None:
 
 def _require_share(options: dict[str, Any]) -> None:
     for key in ("drop_path_rate", "decoder_dropout", "dropout"):
-        if not 0 <= options.get(key, 0) < 1:
+        if not isinstance(options.get(key, 0), (int, float)) or not 0 <= options.get(key, 0) < 1:
             raise BadInputError(f"{key} = {options[key]}", expected="at least 0 and less than 1")

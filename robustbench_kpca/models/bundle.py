@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from robustbench_kpca.errors import BadInputError
+
 WEIGHTS = Path(__file__).parent / "weights"
 
 
@@ -12,8 +14,18 @@ def bundled() -> dict[str, Path]:
 
 
 def read_header(path: Path) -> dict[str, str]:
-    """Read the metadata of a safetensors file without reading its tensors."""
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        metadata: dict[str, str] = json.loads(file.read(size)).get("__metadata__", {})
+    """Read the metadata of a safetensors file without reading its tensors.
+
+    Raises:
+        BadInputError: the file cannot be read, or is no safetensors file.
+
+    """
+    try:
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            if size > path.stat().st_size:
+                raise ValueError("its head is longer than the file")
+            metadata: dict[str, str] = json.loads(file.read(size)).get("__metadata__", {})
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise BadInputError(f"{path} is damaged ({error})", expected="weights in a safetensors file") from None
     return metadata

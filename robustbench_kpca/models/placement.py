@@ -50,8 +50,8 @@ def _block_indices(layers: Any, depth: int) -> list[int]:
     named = {"first": [0], "quarter": quarter, "last": [depth - 1], "all": list(range(depth))}
     if isinstance(layers, str) and layers in named:
         return named[layers]
-    indices = [layers] if isinstance(layers, int) else list(layers) if isinstance(layers, (list, tuple)) else []
-    if not indices or not all(isinstance(index, int) and 0 <= index < depth for index in indices):
+    indices = list(layers) if isinstance(layers, (list, tuple)) else [layers]
+    if not indices or not all(type(index) is int and 0 <= index < depth for index in indices):
         raise BadInputError(
             f"layers = {layers!r}", expected=f"'first', 'quarter', 'last', 'all' or block indices from 0 to {depth - 1}"
         )

@@ -178,7 +178,10 @@ class Ledger:
     def replaced(self) -> list[Machine]:
         """Return the machines of a finished run of the same name and recipe; none if there is no such run."""
         path = self.weights_path()
-        header = read_header(path) if path.is_file() else {}
+        try:
+            header = read_header(path) if path.is_file() else {}
+        except BadInputError:
+            return []  # a damaged file is replaced, too
         machines: list[Machine] = json.loads(header.get("machines", "[]"))
         return machines if header.get("recipe") == self.text else []
 

@@ -76,7 +76,7 @@ class ImageFiles(BaseModel):
     auto_augment: str
     """Such as `rand-m9-mstd0.5-inc1`; empty for none."""
     color_jitter: NotNegative
-    scale: list[Positive]
+    scale: Annotated[list[Positive], Field(min_length=2, max_length=2)]
     """Smallest and largest area of the random crop, as a share of the image; `[1, 1]`: evaluation's centre crop."""
     hflip: Share
     erase: Share
@@ -142,6 +142,12 @@ class Mixup(BaseModel):
     cutmix: NotNegative
     prob: Share
     switch_prob: Share
+
+    @model_validator(mode="after")
+    def _check_parts(self) -> "Mixup":
+        if self.mixup == self.cutmix == 0:
+            raise ValueError("mixup or cutmix is above 0; or leave [mixup] out")
+        return self
 
 
 class Recipe(BaseModel):

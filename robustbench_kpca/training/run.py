@@ -46,10 +46,30 @@ class Run:
         optimizer = self._optimizer()
         self.scheduler = schedule(recipe, optimizer, math.ceil(self.source.length / recipe.batch_size))
         self.model, self.optimizer = self.accelerator.prepare(self.plain, optimizer)
-        if recipe.adversarial is not None and recipe.adversarial.stronger is not None:
-            attack_of(recipe.adversarial.stronger)  # a mistake in it is found now, not after an epoch
+        self._require_attacks()
         self.objective = Objective(recipe, self.plain, self.training, self.classes)
         self.ema = ModelEmaV3(self.plain, decay=recipe.ema_decay) if recipe.ema_decay is not None else None
+
+    def _require_attacks(self) -> None:
+        """Refuse attacks of the recipe now, and not after an epoch.
+
+        Raises:
+            BadInputError: an unknown attack or option; an attack of pixels on images of one label; or one that climbs a
+                loss of its own where the recipe names another.
+
+        """
+        settings = self.recipe.adversarial
+        if settings is None:
+            return
+        attack = attack_of(settings)
+        if settings.stronger is not None:
+            attack_of(settings.stronger)
+        if not getattr(attack, "one_label", True) and not self.source.task.compute.success.graded:
+            raise BadInputError(f"attack '{settings.attack}' on images of one label", expected="such as pgd")
+        climbed = "trades_beta" if settings.trades_beta is not None else "[mixup]" if self.recipe.mixup else ""
+        passes = attack.most_passes(2)
+        if climbed and passes is not None and not passes[1]:
+            raise BadInputError(f"attack '{settings.attack}' with {climbed}", expected="an attack by gradients")
 
     def _require_fit(self) -> int:
         """Refuse a model that does not fit the data; return its number of classes.

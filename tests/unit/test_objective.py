@@ -1,5 +1,6 @@
 import pytest
 import torch
+from stand_ins import few_digits
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
@@ -11,7 +12,9 @@ from robustbench_kpca.tasks import task_named
 from robustbench_kpca.training import recipes
 from robustbench_kpca.training.adversarial import adversarial_images
 from robustbench_kpca.training.generators import own_generators
+from robustbench_kpca.training.loop import train
 from robustbench_kpca.training.objective import Objective
+from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import Adversarial, load_recipe
 from robustbench_kpca.training.source import Batch
 
@@ -187,6 +190,32 @@ def test_the_baseline_of_primal_attention_differs_in_its_attention_alone():
         assert two["model_options"] == one["model_options"] | {"rank": 96, "rank_multi": 10}
 
 
+ADVERSARIAL = {
+    "norm": "linf", "eps": "4/255", "warmup_epochs": 0, "attack": "pgd",
+    "options": {"steps": 2, "step_size": "1/255", "random_start": True},
+}  # fmt: skip
+SQUARE = {"attack": "square", "options": {"queries": 5, "p_init": 0.8}}
+MIXED = {"mixup": 0.8, "cutmix": 0.0, "prob": 1.0, "switch_prob": 0.5}
+
+
 def test_images_that_are_no_table_are_refused():
     with pytest.raises(BadInputError, match="images"):
         load_recipe("symvit_digits", {"images": 3})
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"mixup": {"mixup": 0.0, "cutmix": 0.0, "prob": 1.0, "switch_prob": 0.5}}, "mixup or cutmix is above 0"),
+        ({"adversarial": ADVERSARIAL | {"attack": "pgdd"}}, "'pgdd'"),
+        ({"adversarial": ADVERSARIAL | {"attack": "segpgd"}}, "images of one label"),
+        ({"adversarial": ADVERSARIAL | SQUARE | {"trades_beta": 6.0}}, "'square' with trades_beta"),
+        ({"adversarial": ADVERSARIAL | SQUARE, "mixup": MIXED}, r"'square' with \[mixup\]"),
+    ],
+)
+def test_what_cannot_be_trained_destroys_nothing(tmp_path, changed, message):
+    left = tmp_path / "vit_digits.resume.pt"
+    left.touch()
+    with few_digits(64), pytest.raises(BadInputError, match=message):
+        train(*load_recipe("vit_digits", changed), tmp_path, Options(fresh=True))
+    assert left.is_file()

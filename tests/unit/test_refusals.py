@@ -156,3 +156,26 @@ def test_a_launched_evaluation_keeps_no_images(capsys):
     words = ["eval", "-m", "vit_digits", "-p", "fgsm-linf-8_255", "--keep-adversarial", "5"]
     assert main(["launch", "slurm", "--", *words]) == 2
     assert "needs one process" in capsys.readouterr().err
+
+
+def test_damaged_weights_are_one_line(tmp_path, capsys):
+    for name, content in (("a", b"garbage that is no file"), ("b", b"\x02\0\0\0\0\0\0\0{}")):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "x.epoch-001.safetensors").write_bytes(content)
+        assert main(["diagnose", str(folder), "--images", "2"]) == 2
+        assert "x.epoch-001.safetensors" in capsys.readouterr().err
+    (tmp_path / "vit_digits.safetensors").write_bytes(b"garbage that is no file")
+    assert main(["train", "vit_digits", "--resume", "-o", str(tmp_path)]) == 2
+    assert "is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("setting", ["model.drop_path_rate=a", "model.layers=true"])
+def test_options_of_models_have_their_kind(setting, capsys):
+    assert main(["eval", "-m", "rpc_symvit_digits", "-p", "clean", "--untrained", "--set", setting]) == 2
+    assert "expected" in capsys.readouterr().err
+
+
+def test_a_range_goes_up(capsys):
+    assert main(["diagnose", "symvit_digits", "--layers", "0,7-5"]) == 2
+    assert "from the smaller to the larger" in capsys.readouterr().err

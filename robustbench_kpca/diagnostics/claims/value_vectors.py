@@ -52,7 +52,7 @@ class ValueVectors:
         "matching_cosine": Statistic(f"mean cosine under the best assignment of tokens{_SIGNS}", "more", _OTHER),
         "direct_cosine": Statistic(f"mean cosine, token by token{_SIGNS}", "more", _OTHER),
         "relative_frobenius": Statistic(f"|V - V_theory| / |V|, 1 where V is 0{_SIGNS}", "less", _OTHER),
-        "median_angle": Statistic("median principal angle between the column spaces, degrees"),
+        "median_angle": Statistic("median (the lower one) of the principal angles between the column spaces, degrees"),
         "rank": Statistic("number of the D theoretical axes above rounding error; the others are set to 0"),
     }
     profiles: ClassVar[Mapping[str, str]] = {}
