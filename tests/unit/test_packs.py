@@ -162,7 +162,7 @@ def test_what_is_missing_is_said_and_seeds_come_in_rounds(own, tmp_path):
     assert all(why == NO_STAND_IN for why in absent.values())
     paper = plan(*roles_of(own, tmp_path, "paper"))
     whys = {one.why for one in paper if isinstance(one.step, Train)}
-    assert whys == {"no folder: --data imagenet=DIR"}
+    assert whys == {"no folder: --data imagenet:DIR"}
     assert "no weights: --checkpoint timm:vit_tiny_patch16_224=FILE" in {one.why for one in paper}
 
 
@@ -180,7 +180,7 @@ def test_a_pack_runs_end_to_end_and_again_keeps_everything(own, tmp_path, capsys
     )
     assert f"`rbk reproduce {own} --scale embedded -o out --plan` lists every step." in index
     shown = (out / "table-1" / "README.md").read_text()
-    assert "24 `digits` images (test) in “Clean”, “Attacked” and “Attacked, corrected”; " in shown
+    assert "24 `digits` images (test) in “Clean”, “Attacked, literal” and “Attacked, corrected”; " in shown
     assert "vit_digits-epochs1-s1" in shown
     assert "no column has a number of them: “Large”." in shown
     assert f"`rbk reproduce {own} --scale embedded -o out --item table-1`" in shown

@@ -313,7 +313,8 @@ def test_images_of_python_evaluations_are_kept_too(linear, tmp_path):
     kept = load_images(tmp_path, made.images_file)
     assert np.allclose(kept.floats()[1], images.numpy() - 0.125, atol=1e-6)
     assert recheck(made, kept, model).differences == ()
-    assert evaluate(model, images, labels, **how).images_file is None  # without a folder nothing is kept
+    with pytest.raises(BadInputError, match="a folder for records"):
+        evaluate(model, images, labels, **how)
 
 
 def test_no_images_of_scenes_are_kept():
