@@ -4,6 +4,7 @@ Pydantic is imported by the first check: commands that only read TOML do without
 """
 
 import difflib
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -84,6 +85,25 @@ def parse_assignments(items: list[str]) -> dict[str, Any]:
         except RecursionError:
             raise BadInputError(f"'{key.strip()[:60]}=…' is nested too deeply", expected="a number or a word") from None
     return parsed
+
+
+def parse_ranges(text: str, met: str) -> list[int]:
+    """Parse whole numbers and ranges `FIRST-LAST`, separated by commas; `met` stands for the text in an error.
+
+    Raises:
+        BadInputError: something else, or a range that runs backwards.
+
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,18})\s*(?:-\s*([0-9]{1,18})\s*)?", part)
+        if match is None:
+            raise BadInputError(met, expected="whole numbers and ranges, such as 0,1,2 or 5-7")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise BadInputError(met, expected="ranges from the smaller to the larger, such as 5-7")
+        found += range(first, last + 1)
+    return found
 
 
 def did_you_mean(name: str, known: Mapping[str, Any] | list[str]) -> str:

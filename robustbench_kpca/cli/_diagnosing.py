@@ -33,7 +33,7 @@ class Asked:
     device: str | None
 
     def made(self, folder: Path, request: "ModelRequest") -> bool:
-        """Tell whether a folder holds a diagnosis of this model with these options, on data of this name and split."""
+        """Tell whether a folder holds a diagnosis of this model with these options, whatever its data."""
         from robustbench_kpca.diagnostics.diagnosis import FILE, load_diagnosis
 
         if not (folder / FILE).is_file():
@@ -44,9 +44,23 @@ class Asked:
         same = settings == (self.protocol, self.images, self.seed, _sorted(self.layers), _sorted(self.heads))
         same &= self.block is None or min(self.block, done.images) == done.block
         same &= model.source == request.source and model.agrees(request.options)
-        same &= self.data is None or Path(self.data.rpartition(":")[2]).name == found.data.name
-        same &= self.split is None or self.split == found.data.split
         return same and (self.claims is None or set(self.claims) == set(done.claims))
+
+    def of_these_data(self, folder: Path, request: "ModelRequest") -> bool:
+        """Tell whether the diagnosis in a folder is of the data and split that are asked for, by their names.
+
+        Raises:
+            BadInputError: the data cannot be loaded.
+
+        """
+        from robustbench_kpca.data.load import load_data
+        from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
+
+        found = load_diagnosis(folder).data
+        if request.model.startswith(TEXT):
+            return found.name == Path(self.data).stem
+        wanted = load_data(self.data, self.split)
+        return (found.name, found.split) == (wanted.name, wanted.split)
 
 
 def measured(request: "ModelRequest", asked: Asked, progress: "Callable[[str], Progress]") -> "Diagnosis":
@@ -111,20 +125,6 @@ def _sorted(asked: list[int] | None) -> tuple[int, ...] | None:
 
 def numbers(text: str | None) -> list[int] | None:
     """Parse numbers and ranges such as `0,5-7`."""
-    from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca.strict import parse_ranges
 
-    if text is None:
-        return None
-    found: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if not all(_is_number(end) for end in ((first, last) if dash else (first,))):
-            raise BadInputError(f"'{text}'", expected="numbers and ranges, such as 0,5-7")
-        if int(last or first) < int(first):
-            raise BadInputError(f"'{text}'", expected="ranges from the smaller to the larger, such as 5-7")
-        found += range(int(first), int(last or first) + 1)
-    return found
-
-
-def _is_number(text: str) -> bool:
-    return text.strip().isascii() and text.strip().isdecimal()
+    return None if text is None else parse_ranges(text, f"'{text}'")

@@ -163,7 +163,7 @@ def _measure_all(
 
     What is there, measured with the same options, is not measured again.
     """
-    from robustbench_kpca.diagnostics.diagnosis import FILE, load_diagnosis
+    from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
     from robustbench_kpca.diagnostics.lists import load_list
     from robustbench_kpca.diagnostics.pages import require_own, write_comparison
     from robustbench_kpca.errors import BadInputError
@@ -182,19 +182,19 @@ def _measure_all(
         for one in models.model:
             options = one.with_depth(depth)
             request = ModelRequest(one.model, untrained=untrained, name=one.name, options=options)
-            if asked.made(out / one.name, request):
-                continue
+            folder = out / one.name
+            made = asked.made(folder, request)
             if one.reads_texts and texts is None:
-                missing[one.name] = "no --texts"
+                missing |= {} if made else {one.name: "no --texts"}
                 continue
-            source = texts if one.reads_texts and texts is not None else asked.data
+            wanted = replace(asked, data=texts) if one.reads_texts and texts is not None else asked
             try:
-                done = measured(request, replace(asked, data=source), start)
+                if not made or not wanted.of_these_data(folder, request):
+                    written(measured(request, wanted, start), folder, quiet=quiet)
             except BadInputError as error:
                 missing[one.name] = " ".join(str(error).split())
-                continue
-            written(done, out / one.name, quiet=quiet)
-    found = [load_diagnosis(out / one.name) for one in models.model if (out / one.name / FILE).is_file()]
+    shown = [out / one.name for one in models.model if one.name not in missing]
+    found = [load_diagnosis(folder) for folder in shown]
     for path in write_comparison(found, out, missing=missing):
         _console.note(str(path), quiet=quiet)
     for label, why in missing.items():

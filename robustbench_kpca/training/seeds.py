@@ -1,12 +1,12 @@
 """Several runs of one recipe, one for each seed: their names, and what is trained under each."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import name_with_seed
+from robustbench_kpca.strict import parse_ranges
 from robustbench_kpca.training.recipe import Recipe, load_recipe
 
 
@@ -51,12 +51,7 @@ def parse_seeds(text: str) -> list[int]:
         BadInputError: something else, a range that runs backwards, or a seed that occurs twice.
 
     """
-    seeds: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
-        if match is None:
-            raise BadInputError(f"--seeds {text}", expected="whole numbers and ranges, such as 0,1,2 or 0-4")
-        seeds += range(int(match[1]), int(match[2] or match[1]) + 1)
-    if len(set(seeds)) < max(len(seeds), 1):
-        raise BadInputError(f"--seeds {text}", expected="each seed once, and ranges from the smaller to the larger")
+    seeds = parse_ranges(text, f"--seeds {text}")
+    if len(set(seeds)) < len(seeds):
+        raise BadInputError(f"--seeds {text}", expected="each seed once")
     return seeds

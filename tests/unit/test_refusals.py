@@ -6,6 +6,7 @@ import pytest
 
 from robustbench_kpca import evaluate, evaluate_curve, load_data, load_model, load_record
 from robustbench_kpca.cli.main import main
+from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.submission import _files, require_new
@@ -179,3 +180,18 @@ def test_options_of_models_have_their_kind(setting, capsys):
 def test_a_range_goes_up(capsys):
     assert main(["diagnose", "symvit_digits", "--layers", "0,7-5"]) == 2
     assert "from the smaller to the larger" in capsys.readouterr().err
+
+
+def test_a_list_is_measured_again_on_other_data_only(tmp_path, capsys):
+    (tmp_path / "l.toml").write_text('title = "t"\nsource = "s"\n[[model]]\nname = "a"\nmodel = "symvit_digits"\n')
+    few = ["--images", "2", "--claim", "eigenvalues", "-o", str(tmp_path / "out")]
+    asked = ["diagnose", "--models", str(tmp_path / "l.toml"), *few]
+    path = tmp_path / "out" / "a" / "diagnosis.json"
+    assert main([*asked, "--split", "test"]) == 0
+    first = path.read_bytes()
+    assert main(asked) == 0
+    assert path.read_bytes() == first, "finished work is not repeated"
+    assert main([*asked, "--split", "train"]) == 0
+    assert load_diagnosis(path.parent).data.split == "train"
+    assert main([*asked, "--data", "nonsense"]) == 2
+    assert "no diagnoses to compare" in capsys.readouterr().err
