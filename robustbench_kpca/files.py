@@ -9,6 +9,7 @@ import secrets
 import stat
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from robustbench_kpca.errors import BadInputError, EvaluationError
@@ -63,6 +64,18 @@ def _unreadable(path: Path, what: str, error: OSError | ValueError) -> BadInputE
     return BadInputError(
         f"{what} {shown} cannot be read ({getattr(error, 'strerror', None) or error})", fix="check the path"
     )
+
+
+def require_marked(paths: Iterable[Path], mark: str, why: str) -> None:
+    """Refuse to replace files without a mark, such as a page of the user's own; `why` says what they are not.
+
+    Raises:
+        BadInputError: there is such a file, or one that cannot be read.
+
+    """
+    for path in paths:
+        if os.path.lexists(path) and mark.encode() not in read_file(path):
+            raise BadInputError(f"{path} {why}, and would be replaced", fix="choose another folder with -o")
 
 
 def write_atomic(path: Path, data: bytes) -> None:

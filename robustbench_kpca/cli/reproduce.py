@@ -74,9 +74,10 @@ def reproduce(
     from robustbench_kpca.protocols.presets import pack_path
     from robustbench_kpca.registry import unknown_name
     from robustbench_kpca.report.matching import name_of
+    from robustbench_kpca.report.render import README
     from robustbench_kpca.reproduction.counts import reasons
     from robustbench_kpca.reproduction.pack import load_pack
-    from robustbench_kpca.reproduction.pages import README, STATEMENTS, write_pages
+    from robustbench_kpca.reproduction.pages import STATEMENTS, write_pages
     from robustbench_kpca.reproduction.roles import Roles, data_of, default_folder
     from robustbench_kpca.reproduction.run import Settings, run
     from robustbench_kpca.reproduction.statements import load_statements
@@ -91,9 +92,10 @@ def reproduce(
     missing = next((folder for folder in folders.values() if not folder.is_dir()), None)
     if missing is not None:
         raise BadInputError(f"--data: there is no folder {missing}", fix="correct the path")
+    usable = data_of(content) if folders else set()
     for given in folders:
-        if given not in data_of(content):
-            raise unknown_name(f"data set (of {name})", given, sorted(data_of(content)))
+        if given not in usable:
+            raise unknown_name(f"data set (of {name})", given, sorted(usable))
     files = {key: Path(value) for key, value in _pairs(checkpoint, "=", "--checkpoint", "MODEL=FILE").items()}
     for file in files.values():
         require_file(file, "checkpoint")

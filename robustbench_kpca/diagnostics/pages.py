@@ -14,7 +14,7 @@ from robustbench_kpca.diagnostics.ablation import COLUMNS, contrasts, without_id
 from robustbench_kpca.diagnostics.diagnosis import Diagnosis, Judged
 from robustbench_kpca.diagnostics.epochs import Trajectory
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import write_atomic
+from robustbench_kpca.files import require_marked, write_atomic
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.web import render
 
@@ -68,20 +68,8 @@ def require_own(folder: Path, kind: Kind) -> None:
         BadInputError: the folder holds such a file, or a file cannot be read.
 
     """
-    for name in (_README, _PAGE):
-        try:
-            text = (folder / name).read_text("utf-8", errors="replace")
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise BadInputError(
-                f"cannot read {folder / name} ({error.strerror})", fix="choose another folder"
-            ) from None
-        if _mark(kind) not in text:
-            raise BadInputError(
-                f"{folder / name} was not written by rbk diagnose as a page of this kind, and would be replaced",
-                fix="choose another folder with -o",
-            )
+    why = "was not written by rbk diagnose as a page of this kind"
+    require_marked((folder / _README, folder / _PAGE), _mark(kind), why)
 
 
 def write_pages(diagnosis: Diagnosis, folder: Path) -> list[Path]:

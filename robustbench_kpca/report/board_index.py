@@ -7,11 +7,9 @@ from typing import Any
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import by_number, write_atomic
-from robustbench_kpca.report.render import JSON
+from robustbench_kpca.report.render import JSON, PAGE
 from robustbench_kpca.strict import load_toml
 from robustbench_kpca.web import render
-
-PAGE = "index.html"
 
 
 @dataclass(frozen=True)

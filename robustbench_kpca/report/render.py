@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import read_file, write_atomic
+from robustbench_kpca.files import require_marked, write_atomic
 from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_page import html
@@ -58,11 +58,7 @@ def require_own(folder: Path) -> None:
         BadInputError: the folder holds such a file, or it cannot be read.
 
     """
-    for path in (folder / README, folder / PAGE):
-        if path.exists() and MADE.encode() not in read_file(path):
-            raise BadInputError(
-                f"{path} is no page of a board, and would be replaced", fix="name another folder with -o"
-            )
+    require_marked((folder / README, folder / PAGE), MADE, "is no page of a board")
 
 
 def write_board(board: Board, folder: Path) -> list[Path]:

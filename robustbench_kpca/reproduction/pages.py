@@ -16,7 +16,7 @@ from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.curves import draw_curves, read_curves
 from robustbench_kpca.report.markdown import plain, prose, unmarked
-from robustbench_kpca.report.render import write_board
+from robustbench_kpca.report.render import PAGE, README, write_board
 from robustbench_kpca.reproduction.cost import rows as cost_rows
 from robustbench_kpca.reproduction.cost import write_cost
 from robustbench_kpca.reproduction.counts import counted, reasons
@@ -25,7 +25,6 @@ from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.steps import Diagnose, Follow, Planned, Train, board_or_trouble
 from robustbench_kpca.web import render
 
-PAGE, README = "index.html", "README.md"
 HEADS = ("", "Title", "Done", "State")
 STATEMENTS = "statements"
 """The folder of the page of the paper's statements."""

@@ -44,7 +44,7 @@ class Ball(PerturbationSet):
         def refuse(least: float, most: float) -> None:
             if not self._in_box(least, most):
                 raise EvaluationError(
-                    f"attack '{attack}' proposed values outside [0, 1] or NaN",
+                    f"attack '{attack}' proposed {self._outside}",
                     fix="this is a bug of the attack: report it",
                 )
 
@@ -57,8 +57,7 @@ class Ball(PerturbationSet):
             inside, reach = self._in_box(least, most), max(-below, above)
             if not (inside and reach <= furthest(threat.eps)):
                 box = " inside [0, 1]" if threat.clip else ""
-                outside = "values outside [0, 1] or NaN" if threat.clip else "values that are not finite"
-                met = f"a distance of {reach:.6g}" if inside else outside
+                met = f"a distance of {reach:.6g}" if inside else self._outside
                 raise EvaluationError(
                     f"attack '{attack}' proposed {met}",
                     expected=f"{threat.norm} <= {threat.eps:.6g}{box}",
@@ -69,6 +68,10 @@ class Ball(PerturbationSet):
         change = (x - clean if linf else distance(x, clean, threat.norm)).aminmax()
         numbers = [*x.aminmax(), *change] if linf else [*(one.double() for one in x.aminmax()), *change]
         checks.add(torch.stack(numbers), refuse)
+
+    @property
+    def _outside(self) -> str:
+        return "values outside [0, 1] or NaN" if self.threat.clip else "values that are not finite"
 
     def _in_box(self, least: float, most: float) -> bool:
         """Tell whether values from `least` to `most` lie in the box; both are NaN if any value is."""
