@@ -75,7 +75,7 @@ def require_marked(paths: Iterable[Path], mark: str, why: str) -> None:
     """
     for path in paths:
         if os.path.lexists(path) and mark.encode() not in read_file(path):
-            raise BadInputError(f"{path} {why}, and would be replaced", fix="choose another folder with -o")
+            raise BadInputError(f"{path} {why}, and would be replaced", fix="choose another folder, or move that file")
 
 
 def write_atomic(path: Path, data: bytes) -> None:

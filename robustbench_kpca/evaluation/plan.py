@@ -140,20 +140,20 @@ def _resolve(job: Job, protocol: str) -> list[tuple[str, Scenario, Mapping[str, 
 
 
 def _measurements(resolved: Resolved, options: RunOptions) -> list[Step]:
-    """Return one step per protocol that is not an attack, for all its models."""
+    """Return one step per protocol that is not an attack, for all its models; its label names the replaced fields."""
     found: dict[str, dict[str, Any]] = {}
     for (number, protocol), [(label, scenario, overrides), *_] in resolved.items():
         if not isinstance(scenario, Attack):
             known = found.setdefault(
-                protocol, {"label": label, "scenario": scenario, "overrides": overrides, "models": []}
+                label, {"protocol": protocol, "scenario": scenario, "overrides": overrides, "models": []}
             )
             known["models"].append(number)
     return [
         Measure(
-            tuple(step["models"]), step["label"], protocol, step["scenario"], step["overrides"],
+            tuple(step["models"]), label, step["protocol"], step["scenario"], step["overrides"],
             _uses(step["scenario"], options),
         )
-        for protocol, step in found.items()
+        for label, step in found.items()
     ]  # fmt: skip
 
 

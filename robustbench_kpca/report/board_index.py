@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import by_number, write_atomic
+from robustbench_kpca.files import by_number, require_marked, write_atomic
 from robustbench_kpca.report.render import JSON, PAGE
 from robustbench_kpca.strict import load_toml
 from robustbench_kpca.web import render
+
+MADE = "Made by <code>rbk board index</code>."
+"""Stands at the end of the page that is written here, and tells it from others."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ def write_index(folder: Path) -> Path:
     """Write index.html: every board with its first rows and its state, every pack with its pages.
 
     Raises:
-        BadInputError: there is no rendered board.
+        BadInputError: there is no rendered board, or an index.html that was not written here.
 
     """
     boards = [_entry(path) for path in sorted(folder.glob(f"*/{JSON}"))]
@@ -37,6 +40,7 @@ def write_index(folder: Path) -> Path:
     if not boards and not packs:
         raise BadInputError(f"no rendered board below {folder}", fix="run: rbk board render NAME")
     page = folder / PAGE
+    require_marked([page], MADE, "was not written by rbk board index")
     write_atomic(page, render("index.html.j2", "report", title="Leaderboards", boards=boards, packs=packs).encode())
     return page
 

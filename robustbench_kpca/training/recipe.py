@@ -14,6 +14,7 @@ from robustbench_kpca.protocols.threat import BallNorm, Threat, parse_fraction
 from robustbench_kpca.registry import unknown_name
 from robustbench_kpca.strict import STRICT, load_toml, validate
 from robustbench_kpca.training import recipes
+from robustbench_kpca.training.chosen_classes import class_numbers
 
 Share = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -234,11 +235,14 @@ class Recipe(BaseModel):
         Args:
             origin: what identifies the weights that it begins with. It stands for their names, which may differ.
 
+        Raises:
+            BadInputError: the list of chosen classes cannot be read.
+
         """
         aside = {"title", "seed", "threads", "init_checkpoint", "encoder_checkpoint"}
         content = self.model_dump(mode="json", exclude=aside, exclude_defaults=True)
         if self.images is not None and self.images.classes is not None:
-            content["images"]["classes"] = Path(self.images.classes).name  # wherever the list is
+            content["images"]["classes"] = list(class_numbers(self.images.classes))  # whatever its file is called
         return sha256(json.dumps(content | {"origin": dict(origin)}, sort_keys=True).encode())
 
 

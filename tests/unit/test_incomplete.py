@@ -76,6 +76,17 @@ def test_after_an_incomplete_budget_those_that_do_not_start_from_it_are_attacked
         assert sum("shards failed" in text for text in reports.said) == 1
 
 
+def test_models_with_other_settings_of_one_protocol_are_measured_apart(tmp_path):
+    protocol, models = "common-corruptions", ("symvit_digits", "vit_digits", "symvit_digits_adv")
+    jobs = [
+        Job(ModelRequest(name), [protocol], {"severities": [severity]})
+        for name, severity in zip(models, (1, 2, 1), strict=True)
+    ]
+    options = RunOptions(batch_size=4, device="cpu", out=tmp_path)
+    steps = make_plan(jobs, DataRequest("digits", limit=4), options, audit=None).steps
+    assert [(step.models, step.overrides["severities"]) for step in steps] == [((0, 2), [1]), ((1,), [2])]
+
+
 def test_an_incomplete_model_stops_no_other_one(tmp_path):
     models = ("symvit_digits", "vit_digits", "symvit_digits_adv")
     fails, reports = Here(lambda trial: trial.spec.model.name != "vit_digits"), Reports()

@@ -195,3 +195,15 @@ def test_a_list_is_measured_again_on_other_data_only(tmp_path, capsys):
     assert load_diagnosis(path.parent).data.split == "train"
     assert main([*asked, "--data", "nonsense"]) == 2
     assert "no diagnoses to compare" in capsys.readouterr().err
+
+
+def test_an_index_that_is_ones_own_is_kept(tmp_path, capsys):
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "pack.toml").write_text('title = "t"\n')
+    page = tmp_path / "index.html"
+    for _ in range(2):
+        assert main(["board", "index", str(tmp_path)]) == 0
+    page.write_text("mine")
+    assert main(["board", "index", str(tmp_path)]) == 2
+    assert "not written by rbk board index" in capsys.readouterr().err
+    assert page.read_text() == "mine"

@@ -86,6 +86,15 @@ def test_the_digest_of_a_recipe_leaves_out_what_repeats_it():
     assert len({plain.digest({}), other.digest({}), plain.digest({"init_sha256": "0"})}) == 3
 
 
+def test_the_digest_of_a_recipe_has_the_chosen_classes_and_not_the_name_of_their_list(tmp_path):
+    lists = {"a.txt": "cat\ndog\n", "b.txt": "dog\ncat\n", "c.txt": "cat\nowl\n"}
+    found = []
+    for name, text in lists.items():
+        (tmp_path / name).write_text(text)
+        found.append(load_recipe("symvit_base", {"images.classes": str(tmp_path / name)})[1].digest({}))
+    assert found[0] == found[1] != found[2]
+
+
 @pytest.mark.parametrize(("text", "seeds"), [("0", [0]), ("0,2, 1", [0, 2, 1]), ("3-5,0", [3, 4, 5, 0])])
 def test_seeds_are_numbers_and_ranges(text, seeds):
     assert parse_seeds(text) == seeds
