@@ -33,6 +33,10 @@ class UnknownNameError(BadInputError):
     """A name that is not registered: of a model, attack, protocol, data set or other item."""
 
 
+class AbsentPartError(BadInputError):
+    """A data set that has no file of the part that is asked for, such as `test`."""
+
+
 class EvaluationError(BenchmarkError):
     """An evaluation that started but could not finish; its samples count neither as robust nor as broken."""
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.text import Text
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import AbsentPartError, BadInputError
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.source import Batch, Source
 from robustbench_kpca.types import IGNORE, Images, Labels
@@ -90,7 +90,7 @@ class TextSource(Source):
     def _stream_of(self, part: str) -> Tensor:
         try:
             return torch.from_numpy(self._part(part).stream)
-        except BadInputError:
+        except AbsentPartError:
             if part == "test":  # published, but not everyone has it
                 return torch.empty(0, dtype=torch.int32)
             raise

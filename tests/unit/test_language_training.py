@@ -16,7 +16,7 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.sets import grammar
 from robustbench_kpca.data.text import Text
 from robustbench_kpca.data.vocabulary import END, Vocabulary
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import AbsentPartError, BadInputError
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.training import text_windows
@@ -130,14 +130,17 @@ def test_the_loss_does_not_depend_on_the_layout_of_logits():
         assert torch.allclose(found, expected.flatten(1).sum(1), rtol=1e-6)
 
 
-def test_a_text_without_a_test_part(small, parts, monkeypatch):
-    def no_test(where, part):
+def test_a_text_without_a_test_part_is_no_damaged_one(small, parts, monkeypatch):
+    def failing(error, where, part):
         if part == "test":
-            raise BadInputError("no such file")
+            raise error
         return parts[part]
 
-    monkeypatch.setattr(text_windows, "load_data", no_test)
+    monkeypatch.setattr(text_windows, "load_data", partial(failing, AbsentPartError("no such file")))
     assert list(source(small()).held_out("test")) == []
+    monkeypatch.setattr(text_windows, "load_data", partial(failing, BadInputError("no text")))
+    with pytest.raises(BadInputError, match="no text"):
+        list(source(small()).held_out("test"))
 
 
 def test_the_loss_is_the_sum_over_words_that_count(fork):

@@ -20,7 +20,7 @@ from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.text import BLOCK, Text
 from robustbench_kpca.data.vocabulary import Vocabulary
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import AbsentPartError
 from robustbench_kpca.protocols.words import SWAPPED_WORD
 
 SPLITS = {"test": "test", "val": "valid", "train": "train"}
@@ -101,7 +101,7 @@ def _file(name: str, root: Path, split: str) -> Path:
         return path
     other = "the vocabulary is made from it" if split == "train" else "or choose another --split"
     raw = ", and the .raw files have no <unk>" if path.with_suffix(".raw").is_file() else ""
-    raise BadInputError(f"there is no file {path}{raw}", expected=f"{path.name}: {other}", fix=f"give {name}:FOLDER")
+    raise AbsentPartError(f"there is no file {path}{raw}", expected=f"{path.name}: {other}", fix=f"give {name}:FOLDER")
 
 
 def _notes(source: str, vocabulary: Vocabulary, unknown: int, published: Published) -> list[str]:
