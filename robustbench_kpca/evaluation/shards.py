@@ -12,7 +12,7 @@ from pathlib import Path
 
 from robustbench_kpca.errors import EvaluationError
 from robustbench_kpca.evaluation.portions import join
-from robustbench_kpca.files import sha256, write_atomic
+from robustbench_kpca.files import sha256
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.table import Table
 
@@ -106,11 +106,6 @@ def to_bytes(shard: Shard, outcomes: Outcomes, made: Made) -> bytes:
     """
     rest = json.dumps(asdict(made)).encode() + b"\n" + zlib.compress(outcomes.to_csv(), 1)
     return _first_line(shard, rest) + b"\n" + rest
-
-
-def write_shard(folder: Path, shard: Shard, outcomes: Outcomes, made: Made) -> None:
-    """Write the file of a finished shard, whole or not at all."""
-    write_atomic(folder / shard.name, to_bytes(shard, outcomes, made))
 
 
 def read_made(folder: Path, shard: Shard) -> Made | None:

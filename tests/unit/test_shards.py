@@ -18,7 +18,7 @@ from robustbench_kpca.evaluation.shards import (
     plan_shards,
     read_made,
     shard_size,
-    write_shard,
+    to_bytes,
 )
 from robustbench_kpca.records.outcomes import LARGE_FILE, Outcomes
 from robustbench_kpca.records.parquet import Writer
@@ -29,6 +29,10 @@ FLAT = Table("toy", "attack", {"sample": "str", "forwards": "int", "linf": "floa
 CELLS = [("none", 0), ("fog", 1), ("fog", 2), ("blur", 2)]
 IDS = [f"image, {number}" for number in range(23)]
 MADE = Made(3, 1.25, 4, ("a remark",))
+
+
+def write_shard(folder, shard, outcomes, made):
+    (folder / shard.name).write_bytes(to_bytes(shard, outcomes, made))
 
 
 def grid(ids, rows_of=lambda name: 1 + len(name) % 3):
