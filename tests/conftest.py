@@ -79,8 +79,7 @@ def few_resamples():
     from robustbench_kpca.metrics.shared import metric
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("bootstrap", "bootstraps"):
-            patch.setattr(metric, name, partial(getattr(metric, name), resamples=100))
+        patch.setattr(metric, "bootstraps", partial(metric.bootstraps, resamples=100))
         yield
 
 

@@ -18,11 +18,16 @@ def plan(
     json: Json = False,
 ) -> None:
     """List the missing runs of a board and the commands that make them."""
+    from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.protocols.presets import ENVIRONMENT_VARIABLE, board_folder
     from robustbench_kpca.records.record import SUFFIX
     from robustbench_kpca.report.commands import command, together
     from robustbench_kpca.report.matching import load_board
 
+    if records is not None and records.is_file():
+        raise BadInputError(f"--records {records} is a file", expected="a folder, into which the commands write")
+    if records is not None and not records.is_dir():
+        _console.note(f"there is no folder {records} yet")
     loaded = load_board(board, None if records is None else sorted(records.rglob(f"*{SUFFIX}")))
     open_runs = [run for run in loaded.runs if run.record is None]
     if json:

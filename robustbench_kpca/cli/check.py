@@ -21,7 +21,7 @@ def check(
         ),
     ],
     alpha: Annotated[
-        float, typer.Option(min=0, max=1, help="Significance level of the paired test, per comparison.")
+        float, typer.Option(help="Significance level of the paired test, per comparison: between 0 and 1.")
     ] = 0.05,
     partial: Annotated[bool, typer.Option(help="Allow baseline records that have no new record.")] = False,
     junit: Annotated[Path | None, typer.Option(help="File for JUnit XML; by default none.")] = None,

@@ -158,9 +158,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _is_of_the_command_line(error: SystemExit) -> bool:
-    """Tell whether typer itself left the program, as it does when it prints a script for completion."""
+    """Tell whether the command line left the program: a script for completion was printed, or a pipe was closed."""
     *_, (last, _) = traceback.walk_tb(error.__traceback__)
-    return str(last.f_globals.get("__name__")).split(".")[0] in ("typer", "click")
+    return str(last.f_globals.get("__name__")).split(".")[0] in ("typer", "click", "rich")
 
 
 def _fail(message: str, code: int) -> int:

@@ -45,7 +45,7 @@ def recheck(
     odd = 0
     for folder, record in loaded:
         assert record.images_file is not None
-        network = _asked(record, model, checkpoint, {"ema": ema, "resize_positions": resize_positions})
+        network = _asked(record, model, checkpoint, ema=ema, resize_positions=resize_positions)
         found = ask(record, load_images(folder, record.images_file), network, device)
         odd += len(found.differences)
         for line in found.differences:
@@ -56,12 +56,16 @@ def recheck(
     return 1 if odd else 0
 
 
-def _asked(record: "Record", model: str | None, checkpoint: str | None, options: dict[str, bool]) -> "nn.Module":
+def _asked(
+    record: "Record", model: str | None, checkpoint: str | None, *, ema: bool, resize_positions: bool
+) -> "nn.Module":
     """Load the model that is named; by default that of the record's command, else of the record's name."""
     from robustbench_kpca.evaluation.command import START, parse
     from robustbench_kpca.models.loading import load_model
 
-    if model is None and record.command[:2] == START:
-        request = parse(record.command).model
-        return (request if checkpoint is None else replace(request, checkpoint=checkpoint)).load()
-    return load_model(model or record.spec.model.name, checkpoint, **options)
+    if model is not None or record.command[:2] != START:
+        return load_model(model or record.spec.model.name, checkpoint, ema=ema, resize_positions=resize_positions)
+    request = parse(record.command).model
+    resized = resize_positions or request.resize_positions
+    weights = checkpoint or request.checkpoint
+    return replace(request, checkpoint=weights, ema=ema or request.ema, resize_positions=resized).load()

@@ -47,9 +47,9 @@ def rerun(
     """
     from robustbench_kpca.evaluation.rerun import FORGED
     from robustbench_kpca.evaluation.rerun import rerun as remake
-    from robustbench_kpca.records.record import load_record
+    from robustbench_kpca.report.consistency import load_consistent
 
-    loaded = load_record(record)
+    loaded = load_consistent(record)
     with _console.progress(quiet=quiet or json) as start:
         done = remake(
             loaded, samples=samples, seed=seed, device=device, workers=workers, other_versions=other_versions,

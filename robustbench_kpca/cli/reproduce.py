@@ -103,6 +103,10 @@ def reproduce(
         name, content, _scale(scale, folders), out or default_folder(name, limit), folders, files, limit,
         called=name_of(pack_path(pack), "packs"), metrics=metrics_of(everything.values()),
     )  # fmt: skip
+    names = roles.names if files else set()
+    for given in files:
+        if given not in names:
+            raise unknown_name(f"model (of {name})", given, sorted(names))
     if statements:
         _console.say(str(_write_statements(pack, roles)))
         return

@@ -19,7 +19,7 @@ RETRIES = 20
 _SCRIPTS = "/etc/rbk"
 _SHARED_MEMORY = "shm"
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
-_MEMORY = re.compile(r"[1-9]\d*([KMGT]i?)?")
+_MEMORY = re.compile(r"[1-9]\d*([kMGT]|[KMGT]i)?")
 _PATH = re.compile(r"/[A-Za-z0-9._/-]+")
 
 

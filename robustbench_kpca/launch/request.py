@@ -59,6 +59,12 @@ class Command:
                 raise BadInputError(f"{word[:40]!r} in the command", expected="printable text")
             if word.partition("=")[0] == "--keep-adversarial":
                 raise BadInputError(f"{word} in the command", expected="no images to keep: that needs one process")
+            if word in ("--fresh", "--no-resume"):
+                raise BadInputError(
+                    f"{word} in the command",
+                    expected="a job that goes on where it stopped",
+                    fix="leave it out, or name another folder",
+                )
             if word.partition("=")[0] in _OURS:
                 raise BadInputError(f"{word} in the command", fix="leave it out: rbk launch chooses it")
         if engine is None:
@@ -68,7 +74,7 @@ class Command:
             raise BadInputError(f"--engine {engine} for train", expected="torchrun")
         if engine is Engine.processes and nodes > 1:
             raise BadInputError(f"--engine processes with {nodes} nodes", expected="ray or torchrun")
-        if verb == "train" and not {"--resume", "--no-resume", "--fresh"} & set(words):
+        if verb == "train" and "--resume" not in words:
             words = (*words, "--resume")  # a job that is started again goes on
         return cls(tuple(words), engine)
 

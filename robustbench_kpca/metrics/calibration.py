@@ -1,7 +1,10 @@
 """Calibration: how far confidence is from accuracy. ECE, and the RMS calibration error with and without its last bin.
 
 Confidence is the largest softmax probability, so the two errors compare "how sure" with "how often right" in bins of
-images of like confidence. Both are of bins, hence biased upwards on few images: compare them at equal n only.
+images of like confidence. Chance in a bin adds to them, never subtracts, so both are larger than the true error: the
+ECE on few images, the RMS error with its bins of 100 images on any number. Compare them at equal n only. A resample has
+more chance in it than the images have, so intervals are centred at the value. They are for the mean of the number over
+sets of n images, and say nothing of the true error.
 """
 
 from collections.abc import Callable
@@ -209,7 +212,7 @@ def _of(error: Callable[..., float], *, many: ManyOf | None = None, bins: int = 
 
     return Statistic(
         task="classification", unit=PERCENT, kinds=("clean", "shift"), applies=applies, lower_is_better=True,
-        share=True, weighted=partial(_weighted, error=error, many=many), **how,
+        share=True, centred=True, weighted=partial(_weighted, error=error, many=many), **how,
     )  # fmt: skip
 
 

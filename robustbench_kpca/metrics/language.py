@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import PLAIN, Statistic, Weighted
 from robustbench_kpca.metrics.shared.bootstrap import Weights
 from robustbench_kpca.metrics.shared.metric import has_clean
@@ -30,6 +31,7 @@ from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.records.estimate import Values
 from robustbench_kpca.records.outcomes import Outcomes
 
+_LARGEST = np.log(np.finfo(np.float64).max)
 Rows = Callable[[Outcomes], NDArray[np.bool_]]
 """Which positions count."""
 
@@ -37,7 +39,7 @@ Rows = Callable[[Outcomes], NDArray[np.bool_]]
 def _perplexity(outcomes: Outcomes) -> Weighted:
     """Return the perplexity of the words as they are."""
     clean = outcomes.where(outcomes["severity"] == 0)
-    return _weighted(Losses.of(clean), np.exp)
+    return _weighted(Losses.of(clean), _exp)
 
 
 def _corrupted(rows: Rows, outcomes: Outcomes) -> Weighted:
@@ -45,16 +47,25 @@ def _corrupted(rows: Rows, outcomes: Outcomes) -> Weighted:
     chosen = outcomes.where(rows(outcomes) & (outcomes["severity"] > 0))
     cells = cells_in(chosen)
     share, losses = shares(tuple(cells)), Losses.of(chosen, cells)
-    return _weighted(losses, lambda means: np.exp(means) @ share)
+    return _weighted(losses, lambda means: _exp(means) @ share)
 
 
 def _attacked(column: str, outcomes: Outcomes) -> Weighted:
-    return _weighted(Losses.of_blocks(outcomes, column), np.exp)
+    return _weighted(Losses.of_blocks(outcomes, column), _exp)
 
 
 def _ratio(outcomes: Outcomes) -> Weighted:
     before, after = (Losses.of_blocks(outcomes, column) for column in ("clean_nll", "nll"))
-    return _weighted(after.minus(before), np.exp)
+    return _weighted(after.minus(before), _exp)
+
+
+def _exp(means: Values) -> Values:
+    if means.max() > _LARGEST:
+        raise BadInputError(
+            f"a mean loss of {means.max():.0f} nats a word, whose exp is no number",
+            expected=f"at most {_LARGEST:.0f}: the model has diverged", fix="train it again",
+        )  # fmt: skip
+    return np.asarray(np.exp(means))
 
 
 def _weighted(losses: Losses, of: Callable[[Values], Values]) -> Weighted:

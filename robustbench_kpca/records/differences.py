@@ -94,7 +94,8 @@ def _same(name: str, was: Any, now: Any, *, exact: bool) -> bool:
     if name in _COUNTED:
         return bool(abs(was - now) <= PIXELS)
     if isinstance(now, float) and isinstance(was, float):
-        return abs(was - now) <= ROUNDING * max(1.0, abs(was), abs(now))
+        largest = max(abs(was), abs(now))
+        return largest < math.inf and abs(was - now) <= ROUNDING * max(1.0, largest)  # infinite: equal to itself only
     return False
 
 

@@ -116,6 +116,12 @@ def paired_p_value(a: Values, b: Values) -> float:
     return sign_flip(a, b)
 
 
+def least_p_value(a: Values, b: Values) -> float:
+    """Return the smallest p-value that the number of flips lets `paired_p_value` give; 0 for McNemar's exact test."""
+    binary = np.isin(a, (0.0, 1.0)).all() and np.isin(b, (0.0, 1.0)).all()
+    return 0.0 if binary else 1 / (FLIPS + 1)
+
+
 def holm(p_values: list[float]) -> list[float]:
     """Holm's step-down adjustment (Holm 1979), in the order given."""
     order = np.argsort(p_values)

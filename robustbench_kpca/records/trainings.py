@@ -21,15 +21,16 @@ def over_trainings(estimates: Sequence[Estimate]) -> Estimate:
     """Return the mean of one number over k >= 2 trainings, with its 95 % interval; `n` is the number of samples.
 
     h is taken from the single intervals, below and above by itself, as they need not be symmetric: mean half width over
-    1.96. The interval may leave the range of the number, such as [0, 1].
+    1.96, an end on the wrong side of its value counting as none. The interval may leave the range of the number, such
+    as [0, 1].
     """
     k = len(estimates)
     if k < 2:
         raise ValueError("one training has no spread")
     values = np.array([estimate.value for estimate in estimates])
     mean, trainings = float(values.mean()), float(values.var(ddof=1)) / k
-    below = float(np.mean([estimate.value - estimate.low for estimate in estimates])) / Z
-    above = float(np.mean([estimate.high - estimate.value for estimate in estimates])) / Z
+    below = float(np.mean([max(estimate.value - estimate.low, 0.0) for estimate in estimates])) / Z
+    above = float(np.mean([max(estimate.high - estimate.value, 0.0) for estimate in estimates])) / Z
     low, high = mean - _half_width(trainings, below, k), mean + _half_width(trainings, above, k)
     return Estimate(mean, low, high, min(estimate.n for estimate in estimates), f"{k} trainings")
 

@@ -117,9 +117,12 @@ def compare(
 
     Raises:
         BadInputError: nothing to compare, a baseline record without counterpart (unless `partial`), two candidates
-            for one, unlike data or protocol, or a rule that no record can answer.
+            for one, unlike data or protocol, a rule that no record can answer, or an alpha below which the test of a
+            metric never gets.
 
     """
+    if not 0 < alpha < 1:
+        raise BadInputError(f"alpha = {alpha:g}", expected="a number between 0 and 1, such as 0.05")
     found = _by_place(records)
     models = {record.spec.model.name for record in records}, {record.spec.model.name for record in baseline}
     if len(models[0]) == len(models[1]) == 1:
@@ -152,6 +155,7 @@ def table(comparisons: Sequence[Comparison]) -> pd.DataFrame:
             {
                 "": "REGRESSION" if done.regression else "ok",
                 "Model": done.model,
+                "Data": done.data,
                 "Protocol": done.protocol,
                 "Metric": done.metric,
                 "Baseline": done.unit.number(done.baseline),
@@ -171,7 +175,7 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
     failures = sum(done.regression for done in comparisons)
     suite = ET.Element("testsuite", name="robustbench-kpca", tests=str(len(comparisons)), failures=str(failures))
     for done in comparisons:
-        case = ET.SubElement(suite, "testcase", classname=f"{done.model}.{done.protocol}", name=done.metric)
+        case = ET.SubElement(suite, "testcase", classname=f"{done.model}.{done.data}.{done.protocol}", name=done.metric)
         if done.regression:
             ET.SubElement(case, "failure", message=done.title).text = str(done)
         else:
@@ -224,6 +228,11 @@ def _require_alike(old: Record, new: Record, place: Place) -> None:
 
 def _compare(old: Record, new: Record, rule: Rule, alpha: float) -> Comparison:
     found = metric_for(rule.metric).paired(old.outcomes, new.outcomes)
+    if alpha <= found.least:
+        raise BadInputError(
+            f"alpha = {alpha:g} for {rule.metric}, whose test gives no p-value below {found.least:.2g}",
+            expected="a larger alpha: with this one no change would ever be a regression",
+        )
     return Comparison(
         model=" instead of ".join(dict.fromkeys([new.spec.model.name, old.spec.model.name])),
         data=new.spec.data.name,

@@ -1,7 +1,6 @@
 """Sentences about a board: its columns, and how its numbers were made."""
 
 from collections.abc import Collection, Iterable
-from html import escape
 
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.protocols.agreement import agreement_of
@@ -98,7 +97,9 @@ def provenance(board: Board) -> list[str]:
     where = [record.environment for record in records]
     data = distinct(record.spec.data.digest[:16] for record in records)
     batch = distinct(record.spec.batch_size for record in records)
-    torch, timm = (distinct(environment.packages[name] for environment in where) for name in ("torch", "timm"))
+    torch, timm = (
+        distinct(environment.packages.get(name, "unknown") for environment in where) for name in ("torch", "timm")
+    )
     processor = distinct(environment.processor for environment in where)
     device = distinct(environment.device for environment in where)
     forwards, backwards = (
@@ -110,5 +111,5 @@ def provenance(board: Board) -> list[str]:
         f"- Data digest: {data}; batch size {batch}.",
         f"- Processor: {processor}; device {device}; torch {torch}; timm {timm}.",
         f"- Passes: {forwards:,} forward, {backwards:,} backward; {seconds:.0f} s in all.",
-        *(f"- {escape(line, quote=False)}" for line in lines(board.spot_check, records)),
+        *(f"- {line}" for line in lines(board.spot_check, records)),
     ]

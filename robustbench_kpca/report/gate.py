@@ -30,16 +30,21 @@ def against_limit(record: Record, limit: float, metric: str | None = None) -> Fi
         metric: its name; None: the one that stands for the record.
 
     Raises:
-        BadInputError: the record does not have the metric.
+        BadInputError: the record does not have the metric, or its interval is of resamples of one sample.
 
     """
     name = metric or leading(record.metrics)
     if name not in record.metrics:
         raise BadInputError(f"the record has no {name}", expected=f"one of {', '.join(record.metrics)}")
     kind, found = metric_for(name), record.metrics[name]
+    if found.n < 2 and found.low == found.high:
+        raise BadInputError(f"{name} of {found.n} sample has no interval", fix="evaluate more samples")
     lower = kind.lower_is_better
     passed = found.low <= limit if lower else found.high >= limit
-    relation = ("at most" if lower else "at least") if passed else ("is above" if lower else "is below")
+    met = found.value <= limit if lower else found.value >= limit
+    side = "above" if lower else "below"
+    doubtful = f"not clearly {side}" if passed else f"is {side}"
+    relation = ("at most" if lower else "at least") if met else doubtful
     unit = kind.unit
     value = f"{unit.text(found.value)} {unit.interval(found.low, found.high)}"
     return Finding(passed, f"{_what(record)}: {name} {value} {relation} {unit.text(limit)} (n = {found.n})")

@@ -8,6 +8,7 @@ from typing import Any
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import Mean, leading, metric_for
 from robustbench_kpca.protocols.scenario import Attack, Scenario, parse_scenario
+from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation
@@ -151,28 +152,48 @@ def _titles(found: Sequence[tuple[tuple[str, str, str, int], str]]) -> list[str]
 
 def _worst_cases(columns: Iterable[Column], records: Mapping[str, Record]) -> list[Column]:
     """Return a column for each threat, metric and set of samples under which several attacks were run."""
-    threats: dict[tuple[Any, ...], list[Column]] = {}
+    found: dict[_Worst, dict[str, Column]] = {}
     for column in columns:
         assert isinstance(column.protocol, str)
-        scenario = parse_scenario(dict(records[column.protocol].spec.protocol.resolved), column.protocol)
-        metric = metric_for(column.metric)
+        protocol = records[column.protocol].spec.protocol
+        scenario, metric = parse_scenario(dict(protocol.resolved), column.protocol), metric_for(column.metric)
         if isinstance(scenario, Attack) and metric.unattacked and isinstance(metric, Mean):
             samples = (column.data, column.split, column.limit)
-            threats.setdefault((str(scenario.threat), column.metric, scenario.space, *samples), []).append(column)
-    several = {threat: same for threat, same in threats.items() if len(same) > 1}
-    metrics = Counter(threat for threat, _ in {threat[:2] for threat in several})
-    titles = Counter(threat[:2] for threat in several)
+            worst = _Worst(scenario.threat, scenario.space, scenario.target, column.metric, *samples)
+            found.setdefault(worst, {}).setdefault(protocol.digest, column)  # one attack may have two names
+    several = {worst: list(same.values()) for worst, same in found.items() if len(same) > 1}
     return [
         same[0].model_copy(
-            update={
-                "title": f"worst of {len(same)}, {threat[0]}"
-                + (f" · {threat[1]}" if metrics[threat[0]] > 1 else "")
-                + (f" · {threat[3]}, n = {threat[5]}" if titles[threat[:2]] > 1 else ""),
-                "protocol": tuple(one.protocol for one in same),
-            }
+            update={"title": worst.title(several, len(same)), "protocol": tuple(one.protocol for one in same)}
         )
-        for threat, same in several.items()
+        for worst, same in several.items()
     ]
+
+
+@dataclass(frozen=True)
+class _Worst:
+    """What the attacks of a worst case have in common."""
+
+    threat: Threat
+    space: str
+    target: str
+    metric: str
+    data: str | None
+    split: str | None
+    limit: int | None
+
+    def title(self, others: Iterable["_Worst"], attacks: int) -> str:
+        """Name it by its ball, and by what else tells it apart from others of that ball."""
+        same = [one.parts for one in others if str(one.threat) == str(self.threat)]
+        telling = [part for place, part in enumerate(self.parts) if len({one[place] for one in same}) > 1]
+        return " · ".join([f"worst of {attacks}, {self.threat}", *telling])
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Say in words what it is of, but for the ball."""
+        clip = "inside [0, 1]" if self.threat.clip else "not clipped"
+        target = "untargeted" if self.target == "none" else f"target {self.target}"
+        return self.metric, f"{self.space} space", clip, target, str(self.data), str(self.split), f"n = {self.limit}"
 
 
 def _rank_by(columns: Sequence[Column], records: Sequence[Record]) -> str:

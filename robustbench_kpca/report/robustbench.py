@@ -62,8 +62,11 @@ def _attacked(record: Record) -> tuple[str, dict[str, Any]] | None:
 
 
 def _corrupted(record: Record) -> tuple[str, dict[str, Any]] | None:
-    data = next((name for name, stored in _CORRUPTED.items() if record.spec.protocol.name == stored), None)
+    protocol = record.spec.protocol
+    data = next((name for name, stored in _CORRUPTED.items() if protocol.name == stored), None)
     if data is None or "corruption_accuracy" not in record.metrics:
+        return None
+    if load_scenario(_CORRUPTED[data])[1].digest() != protocol.digest or record.spec.data.name != _CORRUPTED[data]:
         return None
     clean = _percent(record, "clean_accuracy") if "clean_accuracy" in record.metrics else None
     measured = {

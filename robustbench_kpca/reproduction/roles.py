@@ -228,6 +228,12 @@ class Roles:
             self._models[role] = existing or trained
         return self._models[role]
 
+    @property
+    def names(self) -> set[str]:
+        """Return the names of the models of all arms, as `checkpoints` has them."""
+        found = ((arm.models, self.models(role)) for role, arm in self.arms.items())
+        return {name for named, models in found for name in named or [model.name for model in models]}
+
     def source(self, data: str) -> str:
         """Return the argument of `load_data` for a data set: with its folder, where one was given."""
         return f"{data}:{self.folders[data]}" if data in self.folders else data

@@ -35,6 +35,7 @@ CASCADE = "digits-attacks/records/vit_digits_adv__*__autoattack-linf-8_255__*.re
 CLEAN = "digits/records/vit_digits__*__clean__*.record.json"
 GRID = "digits/records/vit_digits__*__noise-blur-contrast-32px__*.record.json"
 SCENE_GRID = "shapes/records/symvit_shapes__*__shapes-c__*.record.json"
+OOD = "cifar10/records/vit_cifar_fast-s0__*__ood__*.record.json"
 SCENES = "shapes/records/symvit_shapes__*__segpgd20-linf-4_255__*.record.json"
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -130,6 +131,7 @@ FORGERIES = {
     "a label that is no class": (CLEAN, changed("label", 5, 10), "known-classes"),
     "a prediction that is no class": (CLEAN, changed("prediction", 5, -2), "known-classes"),
     "a confidence above one": (CLEAN, changed("confidence", 5, 1.5), "confidence-fits"),
+    "a score above all numbers": (OOD, changed("max_logit", 5, float("inf")), "finite-scores"),
     "a rank that does not fit": (CLEAN, lambda o: {"rank": (o["prediction"] != o["label"]) * 0}, "rank-fits"),
     "two labels of one sample": (GRID, changed("label", 0, 9), "one-label-each|rank-fits"),
     "a cell left out": (SCENE_GRID, lambda o: o.where(o["severity"] < 5).columns, "every-cell"),

@@ -23,7 +23,8 @@ from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report.board_index import _pack
 from robustbench_kpca.report.board_spec import Evaluation
 from robustbench_kpca.report.commands import command
-from robustbench_kpca.report.explain import explain
+from robustbench_kpca.report.explain import explain, provenance
+from robustbench_kpca.report.inferred import infer
 from robustbench_kpca.report.matching import load_board, read
 from robustbench_kpca.report.numbers import json_text
 from robustbench_kpca.report.render import html, markdown, write_board
@@ -612,6 +613,22 @@ title = "Attacked"
 protocol = "own.toml"
 metric = "robust_accuracy"
 """
+
+
+def test_the_plan_says_that_a_folder_is_not_there_and_refuses_a_file(tmp_path, capsys):
+    assert main(["board", "plan", "digits", "--records", str(tmp_path / "none")]) == 0
+    assert "there is no folder" in capsys.readouterr().err
+    (tmp_path / "one").touch()
+    assert main(["board", "plan", "digits", "--records", str(tmp_path / "one")]) == 2
+    assert "is a file; expected a folder" in capsys.readouterr().err
+
+
+def test_a_record_that_names_no_version_of_timm_has_a_page(tmp_path, records):
+    one = load_record(find_records(records)[0])
+    packages = {name: version for name, version in one.environment.packages.items() if name != "timm"}
+    where = one.environment.model_copy(update={"packages": packages})
+    board, _ = infer([one.model_copy(update={"environment": where}).attach(one.outcomes)], title="T", command="c")
+    assert "timm unknown" in " ".join(provenance(board))
 
 
 def test_the_plan_of_a_board_of_ones_own_prints_commands_that_fill_it(tmp_path, monkeypatch, capsys):

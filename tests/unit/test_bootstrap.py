@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.metrics.shared.bootstrap import bootstrap, paired_difference
-from robustbench_kpca.records.estimate import bootstrap_mean
+from robustbench_kpca.metrics.shared.bootstrap import Resampled, bootstrap, bootstraps, paired_difference
+from robustbench_kpca.records.estimate import bootstrap_mean, resampled
 
 
 def mean_of(values):
@@ -109,6 +109,21 @@ def test_the_p_value_is_of_two_sides_and_never_zero():
     assert there.p_value == back.p_value
     assert (there.low, there.high) == pytest.approx((-back.high, -back.low))
     assert paired_difference(mean_of(a), mean_of(a), 50).p_value == 1
+
+
+@pytest.mark.parametrize(("n", "least"), [(1, 1.0), (2, 0.5), (6, 1 / 32), (50, 2 / 100)])
+def test_few_images_prove_little(n, least):
+    assert paired_difference(mean_of(np.zeros(n)), mean_of(np.ones(n)), n, resamples=99).p_value == least
+
+
+@pytest.mark.parametrize("centre", [None, 0.8])
+def test_a_centred_interval_is_the_basic_one_shifted_to_its_value(centre):
+    values = np.random.default_rng(8).random(40)
+    ((low, high),) = bootstraps([Resampled(mean_of(values), centre=centre)], 40)
+    left, right = bootstrap(mean_of(values), 40)
+    middle = np.concatenate([values[drawn].mean(1) for drawn in resampled(40, 0, 2000)]).mean()
+    expected = (left, right) if centre is None else (centre + middle - right, centre + middle - left)
+    assert (low, high) == pytest.approx(expected)
 
 
 def test_the_p_value_rejects_a_true_null_as_often_as_it_says():

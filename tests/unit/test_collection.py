@@ -14,6 +14,7 @@ import pytest
 from robustbench_kpca import load_record, load_records
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.collection import Records
 from robustbench_kpca.report.card import card
 from robustbench_kpca.report.export import FORMATS, export
@@ -141,6 +142,20 @@ def test_robustbench_gets_standard_autoattack_only(few):
         model_infos(few[:2])
     with pytest.raises(BadInputError, match="two records for"):
         model_infos([few[2], few[2]])
+
+
+def test_robustbench_gets_cifar10_c_by_content_and_not_by_name(few):
+    metrics = {"corruption_accuracy": few[0].metrics["clean_accuracy"]}
+    protocol = few[0].spec.protocol.model_copy(update={"name": "cifar10-c"})
+    fake = few[0].model_copy(update={"metrics": metrics, "spec": few[0].spec.model_copy(update={"protocol": protocol})})
+    with pytest.raises(BadInputError, match="no record that RobustBench"):
+        model_infos([fake])
+    _, scenario = load_scenario("cifar10-c")
+    data = few[0].spec.data.model_copy(update={"name": "cifar10-c"})
+    true = protocol.model_copy(update={"digest": scenario.digest()})
+    spec = fake.spec.model_copy(update={"protocol": true, "data": data})
+    (path,) = model_infos([fake.model_copy(update={"spec": spec})])
+    assert path == "model_info/cifar10/corruptions/vit_digits.json"
 
 
 def test_the_card_is_what_the_hub_expects(few):

@@ -12,9 +12,9 @@ import pytest
 
 from robustbench_kpca import load_record
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.records.estimate import proportion
+from robustbench_kpca.records.estimate import Estimate, proportion
 from robustbench_kpca.report.comment import MARK, comment
-from robustbench_kpca.report.compare import Rule, compare
+from robustbench_kpca.report.compare import Rule, compare, junit, table
 from robustbench_kpca.report.gate import against_baseline, against_limit
 
 pytest_plugins = ["pytester"]
@@ -41,11 +41,45 @@ def test_a_limit_fails_only_beyond_the_interval():
     failed = against_limit(one, high + 1e-6)
     assert not failed.passed
     assert "robust_accuracy 93.8 % [85.0, 97.5] is below 97.5 % (n = 64)" in str(failed)
-    calibration = record("vit_digits", "clean")
-    assert not against_limit(calibration, 0.0, "ece").passed  # lower is better
-    assert against_limit(calibration, 1.0, "ece").passed
+    lower = one.model_copy(update={"metrics": {"ece": Estimate(0.2, 0.1, 0.3, 64, "")}})  # lower is better
+    for limit, passed, said in ((0.05, False, "is above"), (0.15, True, "not clearly above"), (0.2, True, "at most")):
+        found = against_limit(lower, limit, "ece")
+        assert (found.passed, said in str(found)) == (passed, True)
     with pytest.raises(BadInputError, match="the record has no ece"):
         against_limit(one, 0.5, "ece")
+
+
+def test_a_pass_says_where_its_value_lies():
+    one = record("vit_digits_adv")  # 60 of 64
+    high = proportion(60, 64).high
+    for limit, said in ((0.9, "at least 90.0 %"), (0.95, "not clearly below 95.0 %"), (high + 0.01, "is below")):
+        assert said in str(against_limit(one, limit))
+
+
+def test_one_sample_decides_nothing():
+    (path,) = (ROOT / "leaderboards" / "shapes" / "records").glob("symvit_shapes__*__segmentation__*.record.json")
+    found = load_record(path)
+    alone = found.model_copy(update={"metrics": {"miou": Estimate(0.5, 0.5, 0.5, 1, "bootstrap")}})
+    with pytest.raises(BadInputError, match="of 1 sample has no interval; evaluate more"):
+        against_limit(alone, 0.6, "miou")
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1, float("nan")])
+def test_alpha_is_between_0_and_1(alpha):
+    with pytest.raises(BadInputError, match=r"alpha = .*between 0 and 1"):
+        compare([record("vit_digits")], [record("vit_digits")], [Rule.parse("robust_accuracy:-2pp")], alpha=alpha)
+
+
+def test_an_alpha_that_no_test_reaches_is_refused():
+    (path,) = (ROOT / "leaderboards" / "shapes" / "records").glob("symvit_shapes__*__segmentation__*.record.json")
+    with pytest.raises(BadInputError, match=r"gives no p-value below 0\.001; expected a larger alpha"):
+        compare([load_record(path)], [load_record(path)], [Rule.parse("miou:-2pp")], alpha=0.0009)
+
+
+def test_tables_and_test_cases_name_the_data():
+    found = compare([record("vit_digits")], [record("vit_digits")], [Rule.parse("robust_accuracy:-2pp")])
+    assert table(found)["Data"].tolist() == ["digits"]
+    assert b'classname="vit_digits.digits.pgd20-linf-8_255"' in junit(found)
 
 
 def test_a_baseline_is_compared_as_check_does(tmp_path):

@@ -48,6 +48,11 @@ def test_perplexity_is_exp_of_the_mean_loss():
     assert (found.n, found.method) == (ARTICLES, "bootstrap")
 
 
+def test_a_loss_whose_exp_is_no_number_is_that_of_a_diverged_model():
+    with pytest.raises(BadInputError, match=r"a mean loss of 7\d\d nats a word.*diverged; train it again"):
+        metric_for("perplexity").estimate(positions(shift=720.0))
+
+
 def test_the_interval_resamples_whole_articles():
     """Against resamples drawn here one by one: the ends lie where those of other random numbers lie."""
     outcomes, rng = positions(), np.random.default_rng(5)

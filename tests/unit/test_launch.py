@@ -151,6 +151,9 @@ def test_the_directives_are_those_asked_for(capsys):
         (["slurm", "--", "eval", "-m", "vit_digits", "-p", "autoattack-linf-4_255"], "autoattack-linf-4_255"),
         (["slurm", "--", *EVAL, "--set", "epz=1/255"], "epz"),
         (["slurm", "--", "train", "vit_digit"], "vit_digit"),
+        (["slurm", "--", "train", "symvit_digits", "--fresh"], "--fresh in the command"),
+        (["slurm", "--", *EVAL, "--fresh"], "--fresh in the command"),
+        (["slurm", "--", "train", "symvit_digits", "--no-resume"], "--no-resume in the command"),
         (["slurm", "--time", "soon", "--", *EVAL], "--time soon"),
         (["slurm", "--time", "0:00:00", "--", *EVAL], "--time 0:00:00"),
         (["slurm", "--time", "1:00\n#SBATCH", "--", *EVAL], "--time"),
@@ -180,6 +183,7 @@ def test_the_directives_are_those_asked_for(capsys):
         (["kubernetes", "--image", "i", "--claim", "c:/r", "--name", "x" * 48, "--", *EVAL], "47"),
         (["kubernetes", "--image", "i", "--claim", "c:/r", "--namespace", "-a", "--", *EVAL], "-a"),
         (["kubernetes", "--image", "i", "--claim", "c:/r", "--memory-per-node", "64GB", "--", *EVAL], "64GB"),
+        (["kubernetes", "--image", "i", "--claim", "c:/r", "--memory-per-node", "64K", "--", *EVAL], "64K"),
         (["kubernetes", "--image", "i", "--claim", "c:/r", "--nodes", "2", "--", "train", "symvit_digits"], "torchrun"),
     ],
 )  # fmt: skip

@@ -65,6 +65,16 @@ def test_the_examples_of_the_help_can_be_typed(name):
     assert group.help.index(EXAMPLES[name][0]) < group.help.index(group.short_help)
 
 
+def test_a_closed_pipe_is_no_fault_of_a_model(monkeypatch, capsys):
+    def closed(*words, **options):  # as rich does where it prints
+        exec("raise SystemExit(1)", {"__name__": "rich.console"})
+
+    monkeypatch.setattr("robustbench_kpca.cli.main.app", closed)
+    with pytest.raises(SystemExit):
+        main(["list"])
+    assert capsys.readouterr().err == ""
+
+
 def test_a_bare_list_says_what_there_is(capsys):
     assert main(["list"]) == 0
     shown = capsys.readouterr().out

@@ -246,6 +246,7 @@ def test_a_plan_shows_estimates_and_writes_nothing(own, tmp_path, capsys):
         (["--data", "imagenet"], "NAME:FOLDER"),
         (["--data", "imagenet:nowhere"], "no folder nowhere"),
         (["--checkpoint", "x"], "MODEL=FILE"),
+        (["--checkpoint", f"vit_digit={__file__}"], "'vit_digit'"),
         (["--scale", "huge"], "embedded or paper"),
         (["--budget", "soon"], "such as 30min or 2h"),
     ],

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
@@ -135,9 +136,9 @@ def test_weights_may_lie_elsewhere_than_where_the_command_has_them(tmp_path, mon
     assert main([*asked, "--checkpoint", "symvit_digits.safetensors"]) == 2
 
 
-def forged(record, column, value):
+def forged(record, row, column, value):
     columns = {name: values.copy() for name, values in record.outcomes.columns.items()}
-    columns[column][3] = value
+    columns[column][row] = value
     outcomes = Outcomes(record.outcomes.task, record.outcomes.kind, columns)
     return record.model_copy(
         update={"outcomes_file": record.outcomes_file.model_copy(update={"sha256": outcomes.digest()})}
@@ -146,16 +147,27 @@ def forged(record, column, value):
 
 def test_a_forged_row_is_found_where_it_is_looked_at(runs, tmp_path, capsys):
     record = load_record(next(path for path in find_records(runs) if "below" in path.name))
-    fake = forged(record, "broken_by", "" if record.outcomes["broken_by"][3] else "pgd")
+    row = int((record.outcomes["broken_by"] == "pgd").argmax())
+    wrong = {0, 1, 2} - {record.outcomes["label"][row], record.outcomes["prediction"][row]}
+    fake = forged(record, row, "prediction", min(wrong))  # another wrong class, which breaks no rule
     path = fake.save(tmp_path)
     assert main(["records", "rerun", str(path), "-q"]) == 1
     out = capsys.readouterr().out
-    assert f"differs: {fake.outcomes['sample'][3]}: broken_by" in out
+    assert f"differs: {fake.outcomes['sample'][row]}: prediction" in out
     assert "1 of 20 rows differ" in out
     assert main(["records", "rerun", str(path), "--samples", "7", "--seed", "1", "--json"]) in (0, 1)
     shown = json.loads(capsys.readouterr().out)
-    assert shown["equal"] == (fake.outcomes["sample"][3] not in shown["samples"])
+    assert shown["equal"] == (fake.outcomes["sample"][row] not in shown["samples"])
     assert shown["power"] == pytest.approx(chance_of_finding(2, 20, 7))
+
+
+def test_forged_metrics_of_an_honest_table_are_no_record_that_is_made_again(runs, tmp_path, capsys):
+    record = load_record(next(path for path in find_records(runs) if "below" in path.name))
+    name, estimate = "robust_accuracy", record.metrics["robust_accuracy"]
+    metrics = record.metrics | {name: replace(estimate, value=0.99)}
+    path = record.model_copy(update={"metrics": metrics}).attach(record.outcomes).save(tmp_path)
+    assert main(["records", "rerun", str(path), "-q"]) == 2
+    assert "robust_accuracy = 0.9900" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("forged", "total", "looked_at"), [(1, 6, 2), (2, 7, 3), (3, 5, 3), (0, 5, 2)])
@@ -209,6 +221,10 @@ def test_the_rounding_policy():
     assert differences(before, near, exact=False) == []
     (found,) = differences(before, near, exact=True)
     assert (found.row, list(found.values)) == ("0", ["confidence"])
+    endless = outcomes("clean", prediction=np.array([1, 2]), confidence=np.array([np.inf, 0.25]))
+    assert [one.row for one in differences(before, endless, exact=False)] == ["0"]
+    assert [one.row for one in differences(endless, before, exact=False)] == ["0"]
+    assert differences(endless, endless, exact=False) == []
     other = outcomes("clean", prediction=np.array([1, 3]), confidence=np.array([0.5, 0.25]))
     assert [one.row for one in differences(before, other, exact=False)] == ["1"]
     attacked = outcomes("attack", broken_by=np.array(["pgd", ""], object), l2=np.array([0.1, 0.2]))

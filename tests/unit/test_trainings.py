@@ -36,6 +36,11 @@ def test_an_interval_at_the_edge_is_as_asymmetric_as_its_parts():
     assert (found.low, found.high) == pytest.approx((proportion(100, 100).low, 1.0))
 
 
+def test_an_end_on_the_wrong_side_of_its_value_adds_nothing():
+    found = over_trainings([Estimate(0.04, 0.05, 0.07, 9, "")] * 3)
+    assert (found.low, found.high) == pytest.approx((0.04, 0.07))
+
+
 def test_one_training_has_no_spread():
     with pytest.raises(ValueError, match="spread"):
         over_trainings([sure(0.5)])

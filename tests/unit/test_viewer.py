@@ -18,8 +18,10 @@ from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.recheck import recheck
 from robustbench_kpca.evaluation.trial import NamedModel
 from robustbench_kpca.inference.input_space import InputSpace
+from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records import images as kept_images
 from robustbench_kpca.records.images import KeptImages, load_images
+from robustbench_kpca.records.record import ProtocolInfo
 from robustbench_kpca.report import plots
 from robustbench_kpca.report.inferred import infer
 from robustbench_kpca.report.table import frame
@@ -83,6 +85,13 @@ def test_recheck_finds_what_was_altered(folder, record, tmp_path, capsys):
     assert main(["records", "recheck", str(folder)]) == 0
     assert "10 samples, 0 differences" in capsys.readouterr().err
     assert main(["records", "recheck", str(BOARD)]) == 2
+
+
+def test_recheck_loads_the_weights_that_are_asked_for(tmp_path, capsys):
+    words = "eval -m vit_digits -p fgsm-linf-8_255 --limit 4 --audit none --keep-adversarial 4 -q"
+    assert main([*words.split(), "-o", str(tmp_path)]) == 0
+    assert main(["records", "recheck", str(tmp_path), "--ema"]) == 2
+    assert "leave out --ema" in capsys.readouterr().err
 
 
 def broken(record, sample):
@@ -229,6 +238,30 @@ def test_the_commands_write_pages(folder, tmp_path, capsys):
 
 def board_records(*models):
     return [load_record(path) for model in models for path in sorted(BOARD.glob(f"{model}__*.record.json"))]
+
+
+def under(record, name, **resolved):
+    """The same outcomes, as of another protocol."""
+    scenario = parse_scenario({**record.spec.protocol.resolved, **resolved}, name)
+    protocol = ProtocolInfo(name=name, digest=scenario.digest(), resolved=scenario.model_dump(mode="json"))
+    return record.model_copy(update={"spec": record.spec.model_copy(update={"protocol": protocol})}).attach(
+        record.outcomes
+    )
+
+
+def test_a_worst_case_is_of_one_ball_and_counts_an_attack_once():
+    (one,) = [record for record in board_records("vit_digits") if record.spec.protocol.name == "pgd20-linf-8_255"]
+    free = {"clip": False, "space": "normalised"}
+    made = [
+        under(one, "a"), under(one, "b"), under(one, "c", labels="predicted", policy="strongest"),
+        under(one, "d", **free), under(one, "e", **free, labels="predicted", policy="strongest"),
+    ]  # fmt: skip
+    board, _ = infer(made, title="T", command="rbk report x")
+    found = {column.title: column.protocol for column in board.spec.column[-2:]}
+    assert found == {
+        "worst of 2, linf 8/255 · pixel space · inside [0, 1]": ("a", "c"),
+        "worst of 2, linf 8/255 · normalised space · not clipped": ("d", "e"),
+    }
 
 
 def test_a_board_is_inferred_from_records():

@@ -8,7 +8,7 @@ its images once and is then evaluated under weights.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,22 @@ Statistic = Callable[[Weights], float]
 Many = Callable[[Weights], Values]
 """The values under each row of weights (resamples, n): for statistics that are sooner had all at once."""
 Strata = NDArray[Any] | None
+LEAST = 2 / (RESAMPLES + 1)
+"""The smallest p-value of `paired_difference`."""
 KEPT = 2**21
 """Weights of resamples that are kept for the next statistic of as many images: 16 MiB."""
+
+
+class Resampled(NamedTuple):
+    """A statistic of resamples, one by one and, where that is faster, many at once (as the arguments of `bootstrap`).
+
+    `centre`: its value on the images themselves, for a statistic that is larger on resamples than on images, such as a
+    mean of absolute values. Its interval is centred there.
+    """
+
+    value: Statistic
+    many: Many | None = None
+    centre: float | None = None
 
 
 @dataclass(frozen=True)
@@ -59,11 +73,11 @@ def bootstrap(
         BadInputError: no image, or the statistic is not finite on a resample.
 
     """
-    return bootstraps([(statistic, many)], n, seed, resamples, strata)[0]
+    return bootstraps([Resampled(statistic, many)], n, seed, resamples, strata)[0]
 
 
 def bootstraps(
-    statistics: Sequence[tuple[Statistic, Many | None]],
+    statistics: Sequence[Resampled],
     n: int,
     seed: int = 0,
     resamples: int = RESAMPLES,
@@ -71,9 +85,12 @@ def bootstraps(
 ) -> list[tuple[float, float]]:
     """Return the interval of each of several statistics of the same n images, all on the same resamples.
 
-    Each is what `bootstrap` returns for it alone; arguments and errors as there.
+    Each is what `bootstrap` returns for it alone; arguments and errors as there. With a centre t, where q are quantiles
+    and m is the mean over resamples, it is instead [t + m - q(0.975), t + m - q(0.025)]: the basic interval (Davison &
+    Hinkley 1997, section 5.2.1) for the mean of the statistic over sets of n images, not for what it tends to.
     """
-    return [_interval(values) for values in _evaluate(statistics, n, seed, resamples, strata)]
+    found = _evaluate(statistics, n, seed, resamples, strata)
+    return [_interval(values, one.centre) for one, values in zip(statistics, found, strict=True)]
 
 
 def paired_difference(
@@ -91,26 +108,26 @@ def paired_difference(
 
         p = min(1, 2 min(#{d* <= 0} + 1, #{d* >= 0} + 1) / (B + 1))
 
-    which is never 0: no claim is stronger than the resamples can carry. Other arguments and errors as `bootstrap`.
+    which is never below 2 / (B + 1), its `LEAST` with the usual number of resamples. Nor is it below 2^(1 - n), the
+    smallest p-value of sign flips of n images: the resamples of one image are all alike, and prove nothing. Other
+    arguments and errors as `bootstrap`.
     """
     both = None if many is None else lambda weights: many[0](weights) - many[1](weights)
-    statistic = (lambda weights: first(weights) - second(weights), both)
+    statistic = Resampled(lambda weights: first(weights) - second(weights), both)
     (values,) = _evaluate([statistic], n, seed, resamples, strata)
     once = np.ones(n, dtype=np.int64)
     fewer = min((values <= 0).sum(), (values >= 0).sum())
-    p_value = min(1.0, 2 * (int(fewer) + 1) / (resamples + 1))
+    p_value = min(1.0, max(2 * (int(fewer) + 1) / (resamples + 1), 2.0 ** (1 - n)))
     return Difference(float(first(once)) - float(second(once)), *_interval(values), p_value)
 
 
-def _evaluate(
-    statistics: Sequence[tuple[Statistic, Many | None]], n: int, seed: int, resamples: int, strata: Strata
-) -> list[Values]:
+def _evaluate(statistics: Sequence[Resampled], n: int, seed: int, resamples: int, strata: Strata) -> list[Values]:
     if n < 1 or resamples < 1:
         raise BadInputError(f"{resamples} resamples of {n} images", expected="at least one of each")
     found: list[list[Values]] = [[] for _ in statistics]
     for rows in _resamples(n, seed, resamples, strata):
-        for parts, (statistic, many) in zip(found, statistics, strict=True):
-            values = [statistic(weights) for weights in rows] if many is None else many(rows)
+        for parts, (value, many, _) in zip(found, statistics, strict=True):
+            values = [value(weights) for weights in rows] if many is None else many(rows)
             parts.append(np.asarray(values, dtype=np.float64))
     whole = [np.concatenate(parts) for parts in found]
     for values in whole:
@@ -150,7 +167,10 @@ def _drawn(n: int, seed: int, resamples: int, strata: Strata) -> Iterator[Weight
         yield weights
 
 
-def _interval(values: Values) -> tuple[float, float]:
+def _interval(values: Values, centre: float | None = None) -> tuple[float, float]:
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(values, [tail, 1 - tail])
-    return float(low), float(high)
+    low, high = map(float, np.quantile(values, [tail, 1 - tail]))
+    if centre is None:
+        return low, high
+    middle = centre + float(values.mean())
+    return middle - high, middle - low

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.metrics.shared.bootstrap import Many, Weights, bootstrap, bootstraps, paired_difference
+from robustbench_kpca.metrics.shared.bootstrap import LEAST, Many, Resampled, Weights, bootstraps, paired_difference
 from robustbench_kpca.metrics.shared.unit import Unit
 from robustbench_kpca.protocols.scenario import Corruption, Scenario
-from robustbench_kpca.records.estimate import Estimate, Values, Z, mean, paired_p_value
+from robustbench_kpca.records.estimate import Estimate, Values, Z, least_p_value, mean, paired_p_value
 from robustbench_kpca.records.outcomes import Outcomes
 
 
@@ -28,7 +28,7 @@ class Scores:
 class Paired:
     """Two values of one metric on the same samples. `lost` and `gained` count samples that score worse and better.
 
-    Both are None where a sample has no score of its own.
+    Both are None where a sample has no score of its own. `least` is the smallest p-value that the test can give.
     """
 
     first: float
@@ -36,6 +36,7 @@ class Paired:
     p_value: float
     lost: int | None
     gained: int | None
+    least: float = 0.0
 
 
 def _always(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
@@ -126,7 +127,7 @@ class Mean(Metric):
         a, b = aligned(first, second)
         worse, better = int((b < a).sum()), int((b > a).sum())
         lost, gained = (better, worse) if self.lower_is_better else (worse, better)
-        return Paired(float(a.mean()), float(b.mean()), paired_p_value(a, b), lost, gained)
+        return Paired(float(a.mean()), float(b.mean()), paired_p_value(a, b), lost, gained, least_p_value(a, b))
 
 
 @dataclass(frozen=True)
@@ -145,15 +146,24 @@ class Weighted:
 
 @dataclass(frozen=True, kw_only=True)
 class Statistic(Metric):
-    """A number that is not a mean of scores; its uncertainty comes from the bootstrap over samples."""
+    """A number that is not a mean of scores; its uncertainty comes from the bootstrap over samples.
 
+    `centred`: its intervals are those of `bootstraps` with a centre, inside [0, 1] for a share.
+    """
+
+    centred: bool = False
     weighted: Callable[[Outcomes], Weighted]
 
     def estimate(self, outcomes: Outcomes) -> Estimate:
         """Value and 95 % interval."""
-        found = self.weighted(outcomes)
-        low, high = bootstrap(found.value, len(found.samples), strata=found.strata, many=found.many)
-        return Estimate(found.value(None), low, high, len(found.samples), "bootstrap")
+        return estimates([self], outcomes)[self.name]
+
+    def interval_around(self, value: float, low: float, high: float, n: int) -> Estimate:
+        """Return the estimate of so many samples whose interval is that of `bootstraps`."""
+        if not self.centred:
+            return Estimate(value, low, high, n, "bootstrap")
+        low, high = (min(max(low, 0.0), 1.0), min(max(high, 0.0), 1.0)) if self.share else (low, high)
+        return Estimate(value, low, high, n, "centred bootstrap")
 
     def paired(self, first: Outcomes, second: Outcomes) -> Paired:
         """Compare two models over the same resampled samples."""
@@ -161,12 +171,12 @@ class Statistic(Metric):
         _require_same(a.samples, b.samples)
         many = None if a.many is None or b.many is None else (a.many, b.many)
         found = paired_difference(a.value, b.value, len(a.samples), strata=a.strata, many=many)
-        return Paired(a.value(None), b.value(None), found.p_value, None, None)
+        return Paired(a.value(None), b.value(None), found.p_value, None, None, LEAST)
 
     def difference_error(self, first: Sequence[Outcomes], second: Sequence[Outcomes]) -> float:
         """Return the standard error over samples of the difference between the mean values of two groups of models.
 
-        It is the width of the bootstrap's 95 % interval over 2 x 1.96.
+        It is the width of the bootstrap's 95 % interval over 2 x 1.96; infinite of one sample.
 
         Raises:
             BadInputError: they are not of the same samples.
@@ -187,23 +197,23 @@ class Statistic(Metric):
         found = paired_difference(
             value(groups[0]), value(groups[1]), len(everything[0].samples), strata=everything[0].strata, many=many
         )
-        return (found.high - found.low) / (2 * Z)
+        return (found.high - found.low) / (2 * Z) if len(everything[0].samples) > 1 else float("inf")
 
 
 def estimates(metrics: Sequence[Metric], outcomes: Outcomes) -> dict[str, Estimate]:
     """Return the estimates of several metrics of one table, by name; those from the bootstrap share its resamples."""
     statistics = [one for one in metrics if isinstance(one, Statistic) and type(one).estimate is Statistic.estimate]
-    groups: dict[tuple[int, bytes | None], list[tuple[str, Weighted]]] = {}
+    groups: dict[tuple[int, bytes | None], list[tuple[Statistic, Weighted, float]]] = {}
     for one in statistics:
         found = one.weighted(outcomes)
         key = len(found.samples), None if found.strata is None else found.strata.tobytes()
-        groups.setdefault(key, []).append((one.name, found))
+        groups.setdefault(key, []).append((one, found, found.value(None)))
     bootstrapped: dict[str, Estimate] = {}
     for (n, _), group in groups.items():
-        functions = [(found.value, found.many) for _, found in group]
+        functions = [Resampled(found.value, found.many, value if one.centred else None) for one, found, value in group]
         intervals = bootstraps(functions, n, strata=group[0][1].strata)
-        for (name, found), (low, high) in zip(group, intervals, strict=True):
-            bootstrapped[name] = Estimate(found.value(None), low, high, n, "bootstrap")
+        for (one, _, value), (low, high) in zip(group, intervals, strict=True):
+            bootstrapped[one.name] = one.interval_around(value, low, high, n)
     return {one.name: bootstrapped.get(one.name) or one.estimate(outcomes) for one in metrics}
 
 

@@ -51,6 +51,15 @@ def confidence_fits(record: Record, scenario: Scenario) -> str | None:  # noqa: 
     return first(outcomes, wrong, "confidence = {confidence}")
 
 
+def finite_scores(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
+    """Check that the scores of known and unknown images are numbers: an infinite one would win every comparison."""
+    outcomes = record.outcomes
+    for name in ("max_log_softmax", "max_logit", "log_sum_exp"):
+        if name in outcomes.columns and not np.isfinite(outcomes[name]).all():
+            return first(outcomes, ~np.isfinite(outcomes[name]), f"{name} = {{{name}}}")
+    return None
+
+
 def broken_fits(record: Record, scenario: Scenario) -> str | None:
     """Check that a sample is broken exactly where the deciding prediction is wrong, by an attack of the protocol."""
     if not isinstance(scenario, Attack):
@@ -92,6 +101,7 @@ RULES: Mapping[str, Rule] = {
     "one-label-each": one_label_each,
     "rank-fits": rank_fits,
     "confidence-fits": confidence_fits,
+    "finite-scores": finite_scores,
     "broken-fits": broken_fits,
     "attacked": attacked,
 }
