@@ -37,24 +37,24 @@ class Speed:
         return passes.forwards * self.forward + passes.backwards * self.backward
 
 
-def most_passes(scenario: Scenario, classes: int) -> Passes | None:
+def most_passes(scenario: Scenario, classes: int, *, graded: bool = False) -> Passes | None:
     """Return the passes of a sample that no attack breaks, the clean one included; None where that is not known.
 
-    With `draws` every pass is made so often, and with smaller budgets (`below`) every attack once more for each.
+    With `draws` every pass is made so often, and with smaller budgets (`below`) all of it once more for each. Where
+    success is `graded`, the worst image of every stage is confirmed; under the policy `strongest`, one image.
     """
     if isinstance(scenario, Corruption):
         return Passes(len(scenario.cells), 0).times(scenario.draws)
     if not isinstance(scenario, Attack):
         return Passes(1, 0).times(scenario.draws)
-    forwards, backwards = 1, 0
+    forwards, backwards = 1 + (len(scenario.stage) if graded else scenario.policy == "strongest"), 0
     for stage in scenario.stage:
         most = build_attack(stage).most_passes(classes)
         if most is None:
             return None
-        searches = stage.restarts * (1 + len(scenario.below))
-        forwards += searches * most[0]
-        backwards += searches * most[1]
-    return Passes(forwards, backwards).times(scenario.draws)
+        forwards += stage.restarts * most[0]
+        backwards += stage.restarts * most[1]
+    return Passes(forwards, backwards).times(scenario.draws * (1 + len(scenario.below)))
 
 
 def speed(model: nn.Module, sample: Tensor, device: str) -> Speed:

@@ -264,7 +264,8 @@ class Engine:
         targets = self.success.join([candidate.sample.target for candidate in batch], device)
         labels = self.success.join([candidate.sample.label for candidate in batch], device)
         checks = Checks()
-        self.allowed.check(images, clean, self.pools[batch[0].sample.stage].name, checks)
+        name = self.pools[batch[0].sample.stage].name if self.pools else "none"  # without stages: the clean image
+        self.allowed.check(images, clean, name, checks)
         checks.settle()
         logits = self.runner.logits(self.space.leave(images))
         prediction, margins = self.success.judge(logits, targets, self.threat.sign)

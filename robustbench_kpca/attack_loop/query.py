@@ -12,6 +12,7 @@ from robustbench_kpca.attack_loop.checks import Checks
 from robustbench_kpca.attack_loop.counted_model import CountedModel, Counters, nonfinite_gradient
 from robustbench_kpca.attack_loop.sets.base import PerturbationSet
 from robustbench_kpca.attack_loop.success import Success
+from robustbench_kpca.attacks.shared.ball import per_sample
 from robustbench_kpca.attacks.shared.rows import choose, waits
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.guard import unharmed
@@ -168,13 +169,17 @@ class CountingQuery:
             yield values, self._pulled_back(rows, gradient, logits)
 
     def _pulled_back(self, rows: Rows, gradient: Images, logits: Logits) -> Images:
-        """Count a backward pass; return its gradient in the coordinates of the attack, if that is finite."""
+        """Count a backward pass; return its gradient in the coordinates of the attack, or 0 where it is not finite.
+
+        That is refused, but where the logits are not finite either: then the model gave no answer, and is broken.
+        """
         gradient = self.space.pull_back(gradient)
         _add(self.backwards, rows, self.runner.draws)
         largest = gradient.flatten(1).abs().amax(1)
         if waits(largest.device) or not bool(torch.isfinite(largest).all()):
-            nonfinite = ~torch.isfinite(largest) & torch.isfinite(logits).flatten(1).all(1)
-            self.checks.add(nonfinite, self._refuse_nonfinite)
+            finite = torch.isfinite(largest)
+            self.checks.add(~finite & torch.isfinite(logits).flatten(1).all(1), self._refuse_nonfinite)
+            gradient = torch.where(per_sample(finite, gradient), gradient, 0)
         _add(self.zero_gradients, rows, largest == 0)
         return gradient
 

@@ -77,7 +77,8 @@ class DDN:
             return threat.sign * cross_entropy(logits, y)
 
         _, gradient = query.gradient(at, loss, outside=True)
-        broken, far = torch.stack(margins).mean(0) < 0, distance(at, clean, "l2")
+        value, far = torch.stack(margins).mean(0), distance(at, clean, "l2")
+        broken = ~((value >= 0) & torch.isfinite(value))  # infinite logits are no answer
         closer = broken & (far < state["best_distance"])
         radius = state["radius"]
         radius = torch.where(broken, radius * (1 - self.gamma), radius * (1 + self.gamma))

@@ -79,7 +79,8 @@ class FMN:
         """Evaluate the iterate, then change the radius and take a step inside it."""
         at, clean, y, step, norm = state["at"], state["clean"], state["y"], state["step"], threat.norm
         value, gradient = query.gradient(at, lambda logits: threat.sign * margin(logits, y), outside=True)
-        broken, far, found = value < 0, distance(at, clean, norm), torch.isfinite(state["best_distance"])
+        broken = ~((value >= 0) & torch.isfinite(value))  # infinite logits are no answer
+        far, found = distance(at, clean, norm), torch.isfinite(state["best_distance"])
         state = record_closest(state, broken & (far < state["best_distance"]), at, far, threat)
         turn = (1 + torch.cos(math.pi * step.double() / self.steps)) / 2
         gamma = _LAST_GAMMA + (self.gamma - _LAST_GAMMA) * turn

@@ -162,7 +162,8 @@ class HopSkipJump:
         return _select(over, probing, state)
 
     def _probe(self, state: State, shown: Images, hit: Mask, norm: Norm) -> State:
-        u = (shown - state["point"]) / per_sample(state["spread"].to(shown.dtype), shown)
+        spread = state["spread"].to(shown.dtype).clamp_min(torch.finfo(shown.dtype).tiny)  # 0 at the clean image itself
+        u = (shown - state["point"]) / per_sample(spread, shown)
         phi = torch.where(hit, 1.0, -1.0)
         state = state | {
             "probe": state["probe"] + 1,

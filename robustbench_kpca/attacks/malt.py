@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from robustbench_kpca.attacks._linearised import boundary_distance, linearise
 from robustbench_kpca.attacks.apgd import APGD
+from robustbench_kpca.attacks.shared.ball import require_norm, require_untargeted
 from robustbench_kpca.attacks.shared.losses import runners_up
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.passes import most_passes
@@ -61,9 +62,11 @@ class MALT:
         """Draw x_0. `classes` is 0 until the first `step` chooses the targets.
 
         Raises:
-            BadInputError: the norm is L1.
+            BadInputError: the norm is L1, or there is a target.
 
         """
+        require_norm(threat, "malt", "linf", "l2")
+        require_untargeted(threat, "malt")
         return self._runs.start(x, y, threat, keys)
 
     def step(self, state: State, threat: Threat, query: Query) -> State:

@@ -35,7 +35,7 @@ def reach(context: AuditContext) -> Check:
     """
     if not bool(context.correct.any()):
         return does_not_apply("reach", "the model is wrong on every image")
-    found = [_at(context, radius * context.threat.eps) for radius in REACH_RADII]
+    found = [_at(context, min(radius * context.threat.eps, 0.5)) for radius in REACH_RADII]  # inside [0, 1]
     unseen, overstated = (torch.stack(part).all(0) for part in zip(*found, strict=True))
     return answer(
         "reach", {"unseen": count(unseen), "overstated": count(overstated)}, slopes_allowed(len(context)),

@@ -25,7 +25,8 @@ def more_steps(context: AuditContext) -> Check:
 def huge_eps(context: AuditContext) -> Check:
     """Attack with a ball so large that it contains the plain grey image, so that no sample can be robust.
 
-    With one label per image, every sample must be broken. With one label per pixel, the pixels that the model predicts
+    With one label per image, every sample must be broken; an honest model could keep images of the class that it sees
+    in plain grey, but no such model has been met. With one label per pixel, the pixels that the model predicts
     correctly on the grey image may stay correct.
     """
     allowed = torch.zeros_like(context.clean)

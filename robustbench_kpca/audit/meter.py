@@ -68,7 +68,7 @@ class Meter:
 
 
 def costs(
-    plan: AuditPlan, eps: str | float, names: Collection[str], classes: int, *, transfers: int
+    plan: AuditPlan, eps: str | float, names: Collection[str], classes: int, *, transfers: int, graded: bool
 ) -> dict[str, Passes]:
     """Return the most passes of a sample in each part of an audit.
 
@@ -78,9 +78,11 @@ def costs(
         names: the attacks that are made.
         classes: number of classes.
         transfers: how often the strongest attack is made on another model.
+        graded: whether success is, as in `most_passes`.
 
     """
-    found = {name: most_passes(budget(plan, name, eps)[1], classes) or Passes(1, 0) for name in names}
+    scenarios = {name: budget(plan, name, eps)[1] for name in names}
+    found = {name: most_passes(one, classes, graded=graded) or Passes(1, 0) for name, one in scenarios.items()}
     more = {again(name): found[name] for name in ("order", "pgd") if name in found}
     more |= {again("apgd-doubled"): found["apgd-doubled"].times(transfers)} if transfers else {}
     more |= {"smoothed": _SMOOTHED} if "apgd-doubled" in found else {}

@@ -84,6 +84,10 @@ def audit(
     size = compute.batch_size(model, chosen, None) if batch_size is None else batch_size
     where = device_for(model, device)
     x, y = (part.to(where) for part in compute.tensors(chosen))
+    if sibling is not None and (level == "quick" or not compute.audit.attacks):
+        kind = "a quick audit" if level == "quick" else f"an audit of {task.name}"
+        raise BadInputError(f"a sibling for {kind}, which does not use it", fix="leave it out")
+    sibling = None if sibling is None else sibling.to(where)
     started = time.perf_counter()
     other = None if sibling is None else (sibling_name or type(sibling).__name__)
     plans = {
@@ -137,8 +141,9 @@ def _metered(
     layers = bool(rpc_layers(context.model)) and context.level == "full"
     transfers = 2 * layers + (context.sibling is not None and context.level == "full") if context.attacks else 0
     parts = costs(
-        context.task.compute.audit, context.eps, context.attacks, context.runner.classes or 2, transfers=transfers
-    )
+        context.task.compute.audit, context.eps, context.attacks, context.runner.classes or 2, transfers=transfers,
+        graded=context.success.graded,
+    )  # fmt: skip
     rows = math.ceil(len(context) / size) * size  # a batch that is not full costs as much as a full one
     most = {name: rows * (part.forwards + part.backwards) for name, part in parts.items()}
     pace = speed_of(context.runner, context.images[:size])

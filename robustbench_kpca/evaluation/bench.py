@@ -100,7 +100,7 @@ class Bench:
         started = time.perf_counter()
         with frozen(runner.model):
             outcomes, forwards, said = self._outcomes(part, journal, task.smaller, progress)
-        seconds = time.perf_counter() - started + (journal.seconds_before if journal else 0.0)
+        seconds = time.perf_counter() - started + (journal.earlier if journal else 0.0)
         try:
             remarks = (*said, *self.first.again(runner, work.options.allow))
         except EvaluationError:

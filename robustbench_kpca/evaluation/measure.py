@@ -30,6 +30,7 @@ from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.compute import first_batch
 from robustbench_kpca.tasks.prepare import try_cells
 from robustbench_kpca.tasks.results import ModelResults
+from robustbench_kpca.types import Images, Labels
 
 
 def measure_attack(
@@ -66,7 +67,7 @@ def measure_attack(
     findings = preflight(trial.runner, *first, options.allow, causal=compute.causal)
     if backend is not None:
         with frozen(named.model):
-            slower = remark(trial.runner, *first)
+            slower = _slower(trial, scenario, *first)
             notes = [*as_flags(findings), *([slower] if slower else [])]
             return _finish_elsewhere(backend, trial, options, notes, smaller, known, progress)
     with trial.held():
@@ -78,7 +79,7 @@ def measure_attack(
             keeper = Keeper(trial.data, space, options.keep_adversarial, first[0][0].numel(), trial.journal)
         started = time.perf_counter()
         with frozen(named.model):
-            slower = remark(trial.runner, *first)
+            slower = _slower(trial, scenario, *first)
             notes = [*as_flags(findings), *([slower] if slower else [])]
             outcomes = attack_all(
                 trial.runner, trial.data, scenario, seed=options.seed, workers=options.workers or 0,
@@ -88,6 +89,12 @@ def measure_attack(
         notes += trial.check_again(options.allow)
         images = None if keeper is None else keeper.result()
         return trial.finish(outcomes, time.perf_counter() - started, len(data), notes, smaller, images)
+
+
+def _slower(trial: Trial, scenario: Attack, x: Images, labels: Labels) -> str:
+    """Return the remark on the precision of the search, where there are gradients: none of words, or outside torch."""
+    gradients = scenario.space != "word" and is_differentiable(trial.runner.model)
+    return remark(trial.runner, x, labels) if gradients else ""
 
 
 def _told(progress: Progress | None, trials: Sequence[Trial]) -> Progress | None:

@@ -158,7 +158,8 @@ def _measurements(resolved: Resolved, options: RunOptions) -> list[Step]:
 
 
 def _uses(scenario: Scenario, options: RunOptions) -> bool:
-    return options.frost_folder is not None and isinstance(scenario, Corruption) and scenario.frost == "original"
+    original = isinstance(scenario, Corruption) and scenario.frost == "original" and "frost" in scenario.names
+    return options.frost_folder is not None and original
 
 
 def _attacks(resolved: Resolved, *, audit: Level | None) -> list[Step]:

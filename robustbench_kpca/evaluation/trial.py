@@ -213,7 +213,7 @@ class Trial:
             citations=self.scenario.citations,
             flags=tuple(notes),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
-            seconds=round(seconds + (self.journal.seconds_before if self.journal else 0.0), 3),
+            seconds=round(seconds + (self.journal.earlier if self.journal else 0.0), 3),
             command=self.command,
         ).attach(outcomes)
         record = record if self.audit is None else record.audited(self.audit)

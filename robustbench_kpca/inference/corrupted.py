@@ -53,14 +53,14 @@ def frost_of(protocol: Scenario, folder: Path | str | None) -> str:
             the protocol does not use.
 
     """
-    if not isinstance(protocol, Corruption) or protocol.frost != "original":
+    if not isinstance(protocol, Corruption) or protocol.frost != "original" or "frost" not in protocol.names:
         if folder is not None:
             raise BadInputError(
                 f"the protocol '{protocol.title}' does not use the folder of frost images ({folder})",
-                fix="set frost = 'original', or leave out the folder",
+                fix="set frost = 'original' with the corruption 'frost', or leave out the folder",
             )
         return GENERATED
-    if folder is None and "frost" in protocol.names:
+    if folder is None:
         raise BadInputError(
             "frost = 'original' needs the folder of the original frost images", fix="give --frost FOLDER"
         )

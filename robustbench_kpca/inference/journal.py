@@ -33,6 +33,11 @@ class Journal:
         self.parts.append(part)
         return part
 
+    @property
+    def earlier(self) -> float:
+        """The running time of earlier attempts: where none got beyond the parts, it is in their files."""
+        return self.seconds_before or max((part.seconds_before for part in self.parts), default=0.0)
+
     def due(self) -> bool:
         """Whether `interval` seconds have passed since the last write."""
         return time.monotonic() - self.written >= self.interval
@@ -43,7 +48,7 @@ class Journal:
             save()
         started = time.monotonic()
         buffer = io.BytesIO()
-        seconds = self.seconds_before + started - self.started
+        seconds = self.earlier + started - self.started
         torch.save({"spec": self.spec, "seconds": seconds, **content}, buffer)
         write_atomic(self.path, sealed(buffer.getvalue()))
         self.written = time.monotonic()

@@ -60,7 +60,7 @@ def _converted(model: nn.Module) -> list[nn.Parameter]:
 def remark(runner: "Runner", x: Images, labels: Labels) -> str:
     """Return a remark for the record if the precision of the search makes gradients slower than single precision.
 
-    Costs three forward and backward passes in each precision, which are not counted.
+    Costs four forward and backward passes in each precision, which are not counted.
 
     Args:
         runner: of the evaluation.

@@ -1,4 +1,4 @@
-"""Call a model: always at one batch size, and without changing its parameters. No other module calls models."""
+"""Call a model: always at one batch size, and without changing its parameters. What is recorded comes from here."""
 
 import hashlib
 import time

@@ -24,6 +24,7 @@ from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.curves import epochs_in
 from robustbench_kpca.reproduction.roles import Roles
 from robustbench_kpca.reproduction.steps import Evaluate, Step, Train
+from robustbench_kpca.tasks import task_named
 from robustbench_kpca.training.ledger import resume_file
 from robustbench_kpca.training.recipe import Recipe, load_recipe
 
@@ -60,7 +61,7 @@ class Estimator:
         if isinstance(data, str):
             return None
         scenario = step.evaluation.resolve()[1]
-        passes = most_passes(scenario, data.classes)
+        passes = most_passes(scenario, data.classes, graded=task_named(data.task).compute.success.graded)
         n = min(len(data), step.evaluation.limit or len(data))
         if passes is None:
             return None

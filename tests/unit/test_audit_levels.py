@@ -8,6 +8,7 @@ import pytest
 from fakes import BASES, fake, refusal
 from stand_ins import short_audits
 from test_audit import FAINT, FLAGGED, TOO_WEAK, flags
+from torch import nn
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
 from robustbench_kpca.attack_loop.cost import most_passes
@@ -15,6 +16,7 @@ from robustbench_kpca.audit.budgets import QUICK as QUICK_ATTACKS
 from robustbench_kpca.audit.checks import CHECKS, QUICK
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.cli.main import main
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.record import find_records
 
@@ -67,6 +69,32 @@ def test_a_quick_audit_does_not_serve_where_a_full_one_is_asked_for(data, tmp_pa
     assert said == []
     evaluate(model, data, **HOW, **out, audit=audit(model, data, level="quick", batch_size=8))
     assert load_record(find_records(tmp_path)[0]).audit == full.audit
+
+
+def test_a_sibling_that_would_not_be_used_is_refused(data):
+    model, texts = load_model("vit_digits"), load_data("grammar", limit=1)
+    with pytest.raises(BadInputError, match="a sibling for a quick audit, which does not use it; leave it out"):
+        audit(model, data, sibling=model, level="quick")
+    with pytest.raises(BadInputError, match="a sibling for an audit of language"):
+        audit(load_model("softmax_lm_tiny"), texts, sibling=load_model("rpc_lm_tiny"))
+
+
+class Watched(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.least, self.most = load_model("vit_digits"), 0.0, 1.0
+
+    def forward(self, x):
+        least, most = x.detach().aminmax()
+        self.least, self.most = min(self.least, float(least)), max(self.most, float(most))
+        return self.inner(x)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_an_audit_at_a_large_eps_stays_in_the_box(data):
+    model = Watched().eval()
+    audit(model, data, batch_size=8, level="quick", eps=0.8)
+    assert (model.least, model.most) == pytest.approx((0, 1), abs=1e-6)
 
 
 @pytest.mark.usefixtures("tiny")

@@ -5,7 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from robustbench_kpca.attack_loop.checks import Checks
 from robustbench_kpca.attack_loop.engine import build_attack
+from robustbench_kpca.attack_loop.sets.ball import Ball
 from robustbench_kpca.attacks.shared.ball import (
     ascent_direction,
     distance,
@@ -15,7 +17,7 @@ from robustbench_kpca.attacks.shared.ball import (
     uniform_in_ball,
 )
 from robustbench_kpca.attacks.shared.losses import cross_entropy, margin
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.protocols.scenario import Stage
 from robustbench_kpca.protocols.threat import Threat
 
@@ -149,3 +151,13 @@ def test_the_l2_direction_has_length_one_whatever_the_gradient(size):
     gradient[2] = 0
     length = ascent_direction(gradient, "l2").flatten(1).norm(dim=1)
     assert torch.allclose(length, torch.tensor([1.0, 1.0, 0.0]), atol=1e-6)
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_without_a_box_numbers_must_be_finite(value):
+    x = torch.zeros(2, 1, 2, 2)
+    ball = Ball(Threat("linf", 0.1, clip=False))
+    ball.check(x, x, "pgd", Checks(), outside=True)
+    x[1, 0, 0, 0] = value
+    with pytest.raises(EvaluationError, match="'pgd' proposed values that are not finite"):
+        ball.check(x, torch.zeros_like(x), "pgd", Checks(), outside=True)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.calibration import expected_calibration_error, rms_calibration_error
-from robustbench_kpca.metrics.shared.bootstrap import bootstrap
+from robustbench_kpca.metrics.shared.bootstrap import Resampled, bootstrap, bootstraps
 from robustbench_kpca.records.outcomes import Outcomes
 
 
@@ -183,3 +183,27 @@ def test_many_resamples_at_once_are_each_by_itself(name, n):
     found = metric_for(name).weighted(outcomes)
     weights = np.stack([np.bincount(rng.integers(0, n, n), minlength=n) for _ in range(30)])
     assert found.many(weights) == pytest.approx([found.value(row) for row in weights], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["ece", "rms_calibration_error"])
+def test_the_interval_holds_the_mean_over_sets_of_as_many_images_and_the_value_itself(name):
+    metric, n, trials = metric_for(name), 256, 60
+    rng = np.random.default_rng(3)
+
+    def drawn():
+        confidence = 0.3 + 0.7 * rng.beta(5, 2, n)
+        right = rng.random(n) < confidence - 0.02
+        columns = {"sample": np.arange(n).astype(str).astype(object), "confidence": confidence,
+                   "label": np.ones(n, int), "prediction": right.astype(int)}  # fmt: skip
+        return metric.weighted(Outcomes("classification", "clean", columns))
+
+    mean = np.mean([drawn().value(None) for _ in range(1500)])
+    held = 0
+    for _ in range(trials):
+        found = drawn()
+        value = found.value(None)
+        ((low, high),) = bootstraps([Resampled(found.value, found.many, value)], n, resamples=200)
+        assert low <= value <= high
+        held += low <= mean <= high
+    assert held >= trials * 0.95 - 4 * math.sqrt(trials * 0.95 * 0.05)
+    assert metric.centred

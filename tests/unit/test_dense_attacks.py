@@ -7,6 +7,7 @@ import torch
 from attack_checks import rand
 from torch import nn
 
+from robustbench_kpca.attack_loop.cost import most_passes
 from robustbench_kpca.attack_loop.engine import Engine
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.audit.preflight import inspect
@@ -18,6 +19,7 @@ from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.inference.sliding_window.tiles import through_windows
 from robustbench_kpca.inference.sliding_window.windows import segment
+from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks import task_named
 
@@ -154,6 +156,8 @@ def test_exact_pass_counts(split):
     for stage in (PGD, SEGPGD):
         found = wholes(measure(model, data, stage, eps=eps)[0])
         assert {(row["forwards"], row["backwards"]) for row in found} == {(12, 10)}
+    most = most_passes(load_scenario("segpgd20-linf-4_255", {"steps": 10})[1], 3, graded=True)
+    assert (most.forwards, most.backwards) == (1 + 12, 10), "the clean image is not counted as a pass of the attack"
     assert ATTACKS.get("segpgd")(steps=10, step_size="0.25 eps", random_start=False).most_passes(2) == (11, 10)
     short = PGD | {"steps": 3, "restarts": 2, "random_start": True}
     found = wholes(measure(model, data, PGD, short, eps=eps)[0])

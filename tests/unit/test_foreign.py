@@ -274,7 +274,7 @@ class _Library:
             print("prints are kept")
             sys.settrace(lambda *_: None)
             random.random(), np.random.rand(), torch.rand(1)
-            return [x] + 1 if options["by"] is False else x + _NUMBERS.get(options["by"], options["by"])
+            return [x] + 1 if options["by"] == -1 else x + _NUMBERS.get(options["by"], options["by"])
 
         return _foreign.Recipe({"by": 0.0}, ("linf",), self.bounded, push)
 
@@ -337,7 +337,7 @@ def test_an_image_outside_the_box_or_nan_is_an_error(library, by, bounded):
 def test_a_failure_inside_a_library_is_one_line(library):
     library(bounded=True)
     with pytest.raises(EvaluationError, match=r"'fake:Push' .*TypeError"):
-        run(_Bright(), HALF, ZEROS, {"attack": "fake:Push", "by": False})
+        run(_Bright(), HALF, ZEROS, {"attack": "fake:Push", "by": -1.0})
 
 
 @pytest.mark.parametrize(
@@ -399,6 +399,7 @@ def test_unknown_names(name, options, message):
         ("torchattacks:PGD", {"stpes": 3}, "'stpes'.*did you mean 'steps'"),
         ("torchattacks:PGD", {"eps": 0.1}, "'eps'"),
         ("torchattacks:PGD", {"alpha": "fast"}, "'fast'"),
+        ("torchattacks:PGD", {"steps": True}, "steps = true; expected a number"),
         ("pyautoattack:standard", {"n_iter": 3}, "'n_iter'"),
         ("pyautoattack:square", {"queries": 3}, "'queries'.*did you mean 'n_queries'"),
         ("foolbox:DDNAttack", {"distance": 3}, "'distance'"),

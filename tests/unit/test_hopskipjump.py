@@ -95,3 +95,18 @@ def test_answers_that_are_all_equal_give_a_direction_too():
     assert bool((state["iteration"] >= 2).all())
     assert bool(torch.isfinite(state["answered"]).all())
     assert float(state["best_distance"].max()) < 0.01
+
+
+def test_a_clean_image_that_is_misclassified_is_its_own_nearest_one():
+    """Every bisection ends at the clean image, from which nothing is left to spread."""
+    x, y = rand(0, 3, 1, 2, 2, dtype=torch.float32), torch.zeros(3, dtype=torch.int64)
+    state = drive(SMALL, _Sure(), x, y, Threat("l2", 0.5), SMALL.queries)
+    assert torch.isfinite(state["x"]).all()
+    assert float(state["best_distance"].max()) < 1e-3
+
+
+class _Sure(nn.Module):
+    """Class 1 everywhere."""
+
+    def forward(self, x):
+        return torch.stack([torch.zeros(len(x)), torch.ones(len(x))], 1)

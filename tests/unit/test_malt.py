@@ -99,3 +99,10 @@ def test_the_probability_margin():
         other = max(float(powers[k]) for k in range(5) if k != label)
         expected = (other - float(powers[label])) / float(powers.sum())
         assert float(probability_margin(logits, y)[row]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("threat", [Threat("l1", 1.0), Threat("linf", 0.1, targeted=True)])
+def test_it_is_malt_that_refuses(threat):
+    x = torch.zeros(1, 1, 2, 2)
+    with pytest.raises(BadInputError, match=r"attack 'malt' (in l1|with a target)"):
+        MALT(targets=1, candidates=1, **HOW).start(x, torch.zeros(1), threat, torch.zeros(1))

@@ -467,6 +467,6 @@ def test_the_most_passes_know_draws_grids_and_smaller_budgets():
     once, drawn = (most_passes(load_scenario("pgd20-linf-1_255", {"draws": draws})[1], 10) for draws in (1, 10))
     assert (drawn.forwards, drawn.backwards) == (10 * once.forwards, 10 * once.backwards)
     lower = most_passes(load_scenario("pgd20-linf-2_255", {"below": ["1/255"]})[1], 10)
-    assert (lower.forwards - 1, lower.backwards) == (2 * (once.forwards - 1), 2 * once.backwards)
+    assert (lower.forwards, lower.backwards) == (2 * once.forwards, 2 * once.backwards)
     scenario = load_scenario("ade20k-c-kamann")[1]
     assert most_passes(scenario, 150).forwards == len(scenario.cells) < len(scenario.names) * len(scenario.levels)

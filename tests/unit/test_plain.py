@@ -290,6 +290,10 @@ def test_frost_comes_from_where_the_protocol_says(digits, frost_folder):
         evaluate(model, digits, frost="original", **how, audit=False)
     with pytest.raises(BadInputError, match="frost = 'original'"):
         evaluate(model, digits, frost_folder=frost_folder, **how, audit=False)
+    fog = how | {"corruptions": ["fog"], "frost": "original"}
+    with pytest.raises(BadInputError, match="with the corruption 'frost', or leave out the folder"):
+        evaluate(model, digits, frost_folder=frost_folder, **fog, audit=False)
+    assert evaluate(model, digits, **fog, audit=False).spec.data.n == len(digits)
 
 
 def test_what_cannot_be_made_is_found_out_before_anything_is_measured(digits, tmp_path):

@@ -78,6 +78,38 @@ class Valley(nn.Module):
         return torch.stack([torch.zeros_like(score), score], 1)
 
 
+def test_without_stages_the_clean_image_is_the_strongest():
+    images, labels = pixels(0.45, 0.5), torch.ones(2, dtype=torch.int64)
+    found = run(Trench(), images, labels, stages=[], eps=0.1, policy="strongest", labels="true_for_all")
+    assert [float(one.worst) for one in found] == pytest.approx([0.45, 0.5])
+    assert [one.prediction for one in found] == [0, 1]
+
+
+class Overflowing(nn.Module):
+    """Infinite logits where the margin is small, as a layer in half precision has them."""
+
+    def forward(self, x):
+        score = 4 * x.flatten(1)[:, 0] - 2
+        logits = torch.stack([-score, score], 1)
+        return logits * torch.where(score < 0.5, torch.inf, 1.0)[:, None]
+
+
+@pytest.mark.parametrize("policy", ["stop_at_first", "strongest"])
+@pytest.mark.parametrize(
+    "stage",
+    [
+        {"attack": "ddn", "restarts": 1, "steps": 20, "gamma": 0.05, "init_norm": 0.05},
+        {"attack": "fmn", "restarts": 1, "steps": 20, "step_size": 1.0, "gamma": 0.05},
+        STEPS,
+    ],
+    ids=lambda stage: stage["attack"],
+)
+def test_infinite_logits_are_a_success_and_no_bug_of_the_attack(stage, policy):
+    images, labels = pixels(0.7, 0.65), torch.ones(2, dtype=torch.int64)
+    found = run(Overflowing(), images, labels, stage, norm="l2", eps=0.2, policy=policy)
+    assert [one.broken_by for one in found] == [stage["attack"]] * 2
+
+
 def test_strongest_keeps_the_lowest_margin_whenever_it_was_met():
     """Steps of 0.09: margins 0.03, -0.06 and -0.05."""
     stage = STEPS | {"steps": 3, "step_size": 0.09}
@@ -419,6 +451,23 @@ def test_an_interrupted_curve_repeats_no_smaller_budget(tmp_path, monkeypatch):
     assert resumed.outcomes.digest() == record.outcomes.digest()
     assert spent <= whole.passes + 4 * 12  # the probe, the preflight and one lost batch each time
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_the_time_of_an_attempt_that_ended_at_a_smaller_budget_counts(tmp_path):
+    def begun():
+        journal = Journal(tmp_path / "j", "spec")
+        return journal, journal.part("below")
+
+    _, part = begun()
+    part.seconds_before = 100.0
+    part.write({"rows": []})  # and the program is stopped, before the journal itself is written
+    journal, part = begun()
+    assert part.read() is not None
+    assert 100 <= journal.earlier < 101
+    journal.write({"rows": []})
+    journal, part = begun()
+    assert (part.read() is not None, journal.read() is not None) == (True, True)
+    assert 100 <= journal.earlier < 102, "not twice"
 
 
 @pytest.mark.parametrize(

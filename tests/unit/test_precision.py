@@ -116,3 +116,14 @@ def test_the_remark_is_a_flag_of_the_record_and_is_printed(monkeypatch, tmp_path
     asked = "eval -m vit_digits -p fgsm-linf-8_255 --set precision=bf16-search --limit 4 --audit none -o"
     assert main([*asked.split(), str(tmp_path)]) == 0
     assert "it does not pay" in capsys.readouterr().err
+
+
+def test_where_there_is_no_gradient_its_speed_is_not_measured(monkeypatch):
+    monkeypatch.setattr("robustbench_kpca.evaluation.measure.remark", lambda *given: pytest.fail("it was measured"))
+    how = {"precision": "bf16-search", "restarts": 1, "audit": False}
+    texts = load_data("grammar", limit=1)
+    record = evaluate(load_model("softmax_lm_tiny"), texts, protocol="random-swap-words-1.5", **how)
+    assert record.spec.data.n == 1
+    digits, model = load_data("digits", limit=4), load_model("vit_digits")
+    model.differentiable = False
+    assert evaluate(model, digits, protocol="square-linf-8_255", queries=3, **how).spec.data.n == 4

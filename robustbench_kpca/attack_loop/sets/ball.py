@@ -1,5 +1,7 @@
 """Balls: every value may change a little, and values may have to stay in [0, 1]."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -74,6 +76,7 @@ class Ball(PerturbationSet):
         return "values outside [0, 1] or NaN" if self.threat.clip else "values that are not finite"
 
     def _in_box(self, least: float, most: float) -> bool:
-        """Tell whether values from `least` to `most` lie in the box; both are NaN if any value is."""
-        low, high = (0.0, 1.0) if self.threat.clip else (-float("inf"), float("inf"))
-        return low <= least and most <= high
+        """Tell whether values from `least` to `most` lie in the box, if any; both are NaN if any value is."""
+        if not self.threat.clip:
+            return math.isfinite(least) and math.isfinite(most)
+        return least >= 0 and most <= 1

@@ -110,6 +110,8 @@ class Foreign:
     def _parse_number(self, name: str, value: Any, eps: float) -> Any:
         """Convert strings such as `"2/255"` and `"0.25 eps"` to numbers where the default is a number."""
         number = isinstance(self.recipe.options[name], (int, float)) and not isinstance(self.recipe.options[name], bool)
+        if number and isinstance(value, bool):  # in Python, true is 1
+            raise BadInputError(f"attack '{self.name}': {name} = {str(value).lower()}", expected="a number")
         return parse_step(value, eps) if number and isinstance(value, str) else value
 
     def _checked_images(self, found: Any, clean: Images, threat: Threat) -> Images:
