@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from robustbench_kpca.attack_loop.checks import Checks
@@ -126,6 +126,7 @@ def test_attacks_whose_steps_move_one_number_in_l1_refuse_it(name):
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(-6, 6), st.floats(0.01, 2.0))
+@example(0, 1.8203125, 1.875)
 def test_large_values_are_not_rounded_out_of_their_ball(seed, power, eps):
     rng = torch.Generator().manual_seed(seed)
     centre = 10**power * torch.randn(4, 1, 1, 50, generator=rng)

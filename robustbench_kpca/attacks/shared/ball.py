@@ -100,7 +100,8 @@ def project(x: Images, centre: Images, threat: Threat) -> Images:
         near = (x - centre).clamp_(-threat.eps, threat.eps).add_(centre)
         if threat.clip:
             return near.clamp_(0, 1)
-        far = (near - centre).abs_() > furthest(threat.eps)  # where values are so large that rounding leaves the ball
+        reach = (near - centre).abs_().double()  # in single precision the limit itself would be rounded
+        far = reach > furthest(threat.eps)  # where values are so large that rounding leaves the ball
         return torch.where(far, torch.nextafter(near, centre), near)
     if threat.norm == "l2":
         return rescale(x, centre, threat)
