@@ -87,11 +87,15 @@ def parse_assignments(items: list[str]) -> dict[str, Any]:
     return parsed
 
 
+_MOST = 10_000
+"""Numbers in one range."""
+
+
 def parse_ranges(text: str, met: str) -> list[int]:
     """Parse whole numbers and ranges `FIRST-LAST`, separated by commas; `met` stands for the text in an error.
 
     Raises:
-        BadInputError: something else, or a range that runs backwards.
+        BadInputError: something else, or a range that runs backwards or is too long.
 
     """
     found: list[int] = []
@@ -102,6 +106,8 @@ def parse_ranges(text: str, met: str) -> list[int]:
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise BadInputError(met, expected="ranges from the smaller to the larger, such as 5-7")
+        if last - first >= _MOST:
+            raise BadInputError(met, expected=f"ranges of at most {_MOST:,} numbers")
         found += range(first, last + 1)
     return found
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,14 +54,21 @@ class Asked:
             BadInputError: the data cannot be loaded.
 
         """
-        from robustbench_kpca.data.load import load_data
         from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
 
         found = load_diagnosis(folder).data
         if request.model.startswith(TEXT):
             return found.name == Path(self.data).stem
-        wanted = load_data(self.data, self.split)
-        return (found.name, found.split) == (wanted.name, wanted.split)
+        return (found.name, found.split) == _name_and_split(self.data, self.split)
+
+
+@cache
+def _name_and_split(data: str, split: str | None) -> tuple[str, str]:
+    """Return what data call themselves; they are loaded once for all models of a list."""
+    from robustbench_kpca.data.load import load_data
+
+    loaded = load_data(data, split)
+    return loaded.name, loaded.split
 
 
 def measured(request: "ModelRequest", asked: Asked, progress: "Callable[[str], Progress]") -> "Diagnosis":

@@ -73,7 +73,7 @@ def blocks(n: int, resamples: int) -> Iterator[int]:
 
 def mean(values: Values) -> Estimate:
     """Mean of per-sample scores in [0, 1]: Wilson where all are 0 or 1, else the bootstrap."""
-    if np.isin(values, (0.0, 1.0)).all():
+    if _binary(values):
         return proportion(int(values.sum()), len(values))
     return bootstrap_mean(values)
 
@@ -111,15 +111,16 @@ def sign_flip(a: Values, b: Values, seed: int = 0) -> float:
 
 def paired_p_value(a: Values, b: Values) -> float:
     """Test whether two per-sample score vectors differ in mean: McNemar where all are 0 or 1, else sign flips."""
-    if np.isin(a, (0.0, 1.0)).all() and np.isin(b, (0.0, 1.0)).all():
-        return mcnemar(a == 1, b == 1)
-    return sign_flip(a, b)
+    return mcnemar(a == 1, b == 1) if _binary(a) and _binary(b) else sign_flip(a, b)
 
 
 def least_p_value(a: Values, b: Values) -> float:
     """Return the smallest p-value that the number of flips lets `paired_p_value` give; 0 for McNemar's exact test."""
-    binary = np.isin(a, (0.0, 1.0)).all() and np.isin(b, (0.0, 1.0)).all()
-    return 0.0 if binary else 1 / (FLIPS + 1)
+    return 0.0 if _binary(a) and _binary(b) else 1 / (FLIPS + 1)
+
+
+def _binary(values: Values) -> bool:
+    return bool(np.isin(values, (0.0, 1.0)).all())
 
 
 def holm(p_values: list[float]) -> list[float]:

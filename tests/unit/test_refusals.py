@@ -177,9 +177,11 @@ def test_options_of_models_have_their_kind(setting, capsys):
     assert "expected" in capsys.readouterr().err
 
 
-def test_a_range_goes_up(capsys):
+def test_a_range_goes_up_and_is_no_endless_one(capsys):
     assert main(["diagnose", "symvit_digits", "--layers", "0,7-5"]) == 2
     assert "from the smaller to the larger" in capsys.readouterr().err
+    assert main(["train", "symvit_digits", "--seeds", "0-999999999999"]) == 2
+    assert "ranges of at most 10,000 numbers" in capsys.readouterr().err
 
 
 def test_a_list_is_measured_again_on_other_data_only(tmp_path, capsys):
