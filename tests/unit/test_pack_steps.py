@@ -191,14 +191,25 @@ def test_a_limit_above_the_number_of_samples_is_none(pack, tmp_path, few_resampl
     assert next(one for one in planned(pack, tmp_path, 100_000)[0] if one.step == first[0].step).state == "done"
 
 
-def test_a_training_stops_at_the_end_of_the_budget_and_goes_on(pack, tmp_path, few_resamples):
+@pytest.fixture
+def slow(monkeypatch):
+    """A reporter for which time passes at news only: 0.6 seconds at each, whatever the machine does."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def news(*_, **__):
+        now[0] += 0.6
+
+    return SimpleNamespace(**vars(QUIET) | {"start": lambda title: news})
+
+
+def test_a_training_stops_at_the_end_of_the_budget_and_goes_on(pack, tmp_path, few_resamples, slow):
     """A step takes longer than the budget: one epoch is trained each time. The diagnosis after it is not begun."""
     (pack / "table-1.toml").write_text(TABLE.replace('["plain", "other"]', '["trained"]'))
     (pack / "words.toml").write_text(CLAIMS)
     toml = pack / "pack.toml"
     toml.write_text(toml.read_text().replace("seeds = [0, 1]", "seeds = [0]"))
     stopped = "stopped by the budget after epoch 1; it goes on next time"
-    slow = SimpleNamespace(**vars(QUIET) | {"start": lambda title: lambda *news, **more: time.sleep(0.6)})
     with few_digits(64):
         for expected in (("open", stopped), ("done", "")):
             steps, roles = planned(pack, tmp_path)
@@ -407,7 +418,7 @@ def test_records_of_other_weights_than_the_packages_are_not_taken_for_a_bundled_
     assert states == {"plain": "open", "other": "done"}
 
 
-def test_a_training_that_is_not_made_again_leaves_what_is_done(pack, tmp_path, few_resamples):
+def test_a_training_that_is_not_made_again_leaves_what_is_done(pack, tmp_path, few_resamples, slow):
     (pack / "table-1.toml").write_text(TABLE.replace('"plain", "other"', '"trained"'))
     steps, roles = planned(pack, tmp_path, 8)
     run(steps, roles, Settings(audit=None), QUIET)
@@ -415,7 +426,7 @@ def test_a_training_that_is_not_made_again_leaves_what_is_done(pack, tmp_path, f
         roles.weights(model.training).unlink()
     more = TABLE[TABLE.index("[[column]]") :].replace('"Clean"', '"Again"') + "draws = 2\n"
     (pack / "table-1.toml").write_text((pack / "table-1.toml").read_text() + more)
-    after = run(planned(pack, tmp_path, 8)[0], roles, Settings(audit=None, budget=0.2), QUIET)
+    after = run(planned(pack, tmp_path, 8)[0], roles, Settings(audit=None, budget=0.5), slow)
     assert "stopped by the budget" in " ".join(one.why for one in after)
     assert counted(after) == "2 of 2 trainings, 2 of 4 evaluations"
 
