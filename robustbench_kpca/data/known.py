@@ -1,6 +1,6 @@
-"""Digests of the sets that the package draws or has with it. Nothing here needs torch or numpy.
+"""What is known of the sets that the package draws or has with it. Nothing here needs torch or numpy.
 
-They are the same on every machine: digits, shapes, listops and grammar are computed in whole numbers or exact
+Digests are the same on every machine: digits, shapes, listops and grammar are computed in whole numbers or exact
 fractions, and waves in double precision, rounded to single. Not here: `photos`, whose pixels depend on the JPEG
 decoder.
 """
@@ -32,3 +32,6 @@ KNOWN: Mapping[tuple[str, str], Known] = {
     ("waves", "val"): Known(500, "723cc5928ad24fafdeb000c748ba1184f6050ed3bad66d3008b9a30656aa3617"),
     ("waves", "test"): Known(1000, "fa610e1c0b0f4cc17942d9409c1cfcc64d2004421edd05a68d571744587f6244"),
 }
+
+PIECES: Mapping[str, str] = {"photos": "patches of two photographs"}
+"""Sets whose samples are pieces of few pictures. A test over such samples says nothing of other pictures."""

@@ -181,7 +181,8 @@ def comparison_markdown(shown: Comparison) -> str:
     for claim in claims:
         parts += [f"## {_md(claim['title'])}", _md(claim["source"]), _table(_REASONS, claim["reasons"])]
         if claim["rows"]:
-            parts.append(_table(_ACROSS, claim["rows"]))
+            parts.append("\n".join(f"- {_md(name)}: {_md(what)}" for name, what in claim["what"].items()))
+            parts.append(_table(claim["head"], claim["rows"]))
     if shown.ablation:
         parts += ["## What the pursuit adds", _md(shown.note), _table(COLUMNS, shown.ablation)]
     if shown.missing:
@@ -220,7 +221,8 @@ def _across_intro(named: Mapping[str, Diagnosis]) -> str:
     }
     found = [what for what, there in differ.items() if there]
     alike = f"NOT ALIKE: different {', '.join(found)}" if found else "Same limits, data, samples, blocks and seed"
-    return f"Every claim by every model. {alike}. Each model's own page has all figures and nulls."
+    measured = dict.fromkeys(f"{_samples(one)} samples of {one.data.name} ({one.data.split})" for one in every)
+    return f"Every claim by every model, on {'; '.join(measured)}. {alike}."
 
 
 def _across(named: Mapping[str, Diagnosis]) -> list[dict[str, Any]]:
@@ -230,10 +232,13 @@ def _across(named: Mapping[str, Diagnosis]) -> list[dict[str, Any]]:
         there = {name: one for name, one in judged.items() if one is not None}
         some = next(iter(there.values()))
         rows = [(name, *row[1:]) for name in there for row in tables.statistic_rows(named[name]) if row[0] == claim]
+        measured = [one for judged in there.values() for one in judged.statistics.items()]
+        shown = len(_ACROSS) if any(one.null is not None for _, one in measured) else 4
         found.append(
             {
-                "name": claim, "title": some.title, "source": some.source, "head": _ACROSS,
-                "rows": _grouped(rows, list(some.statistics)),
+                "name": claim, "title": some.title, "source": some.source, "head": _ACROSS[:shown],
+                "rows": [row[:shown] for row in _grouped(rows, list(some.statistics))],
+                "what": {name: one.what for name, one in measured},
                 "outcomes": [None if one is None else one.outcome for one in judged.values()],
                 "reasons": [(name, one.outcome, one.why) for name, one in there.items()],
             }

@@ -142,7 +142,7 @@ def _why(metric: Metric, duel: _Duel) -> str:
         return ""
     return (
         f"; a true difference of {metric.unit.gap(duel.least)} would have been found with a probability of "
-        f"{100 * POWER:.0f} %"
+        f"{100 * POWER:.0f} %, if trainings of a recipe spread as those of all rows here do"
     )
 
 

@@ -148,28 +148,29 @@ class Board:
     def paired(self, title: str, other: str, column: Column) -> Paired | None:
         """Compare two rows in one column, on the same samples; None where they cannot be compared.
 
-        A row that `is_alone` is compared with none.
+        A row that `is_alone` is compared with none, and no two rows are in a column that is `untested`.
         """
         key = (title, other, column.title)
         if key not in self._duels:
             metric = self.metrics[column.title]
             both = self.trainings(title, column), self.trainings(other, column)
-            alone = self.is_alone(title, column) or self.is_alone(other, column)
-            self._duels[key] = None if metric is None or alone else rows.paired(metric, column, *both)
+            never = self.is_alone(title, column) or self.is_alone(other, column) or bool(column.untested)
+            self._duels[key] = None if metric is None or never else rows.paired(metric, column, *both)
         return self._duels[key]
 
     @cached_property
     def compared(self) -> dict[str, list[dict[str, float]]]:
         """By column title, the groups of rows that are compared with one another, each row with its number.
 
-        Those of several trainings are one group, those of one training another; a row that `is_alone` is in none.
+        Those of several trainings are one group, those of one training another; a row that `is_alone` is in none. A
+        column that is `untested` has no group.
         """
         found: dict[str, list[dict[str, float]]] = {}
         for column in self.spec.column:
             groups: dict[bool, dict[str, float]] = {}
             for title in self._rows:
                 estimate = self.estimate(title, column)
-                if estimate is not None and not self.is_alone(title, column):
+                if estimate is not None and not self.is_alone(title, column) and not column.untested:
                     groups.setdefault(len(self.trainings(title, column)) > 1, {})[title] = estimate.value
             found[column.title] = list(groups.values())
         return found

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, model_validator
 
+from robustbench_kpca.data.known import PIECES
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.protocols.loading import load_scenario
@@ -108,6 +109,14 @@ class Column(BaseModel):
     def has_own_samples(self) -> bool:
         """Whether it states samples, in place of those of the board."""
         return not (self.data is None and self.limit is None and self.against is None)
+
+    @property
+    def untested(self) -> str:
+        """Of which few pictures the images of no known class are pieces; empty where they are not.
+
+        Rows are not compared in such a column: a test over the pieces would say nothing of other pictures.
+        """
+        return PIECES.get((self.against or "").partition(":")[0], "")
 
     @property
     def protocols(self) -> tuple[str, ...]:
@@ -222,13 +231,16 @@ class BoardSpec(BaseModel):
         return self
 
     def _check_questions(self) -> None:
-        rows, columns = [row.title for row in self.rows], [column.title for column in self.column]
+        rows, columns = [row.title for row in self.rows], [one.title for one in self.column if not one.untested]
         for asked in self.question:
             for title in (asked.subject, asked.baseline, asked.ablation):
                 if title not in rows:
                     raise BadInputError(f"question about '{title}'", expected=f"one of {', '.join(rows)}")
             if asked.column not in columns:
-                raise BadInputError(f"question about '{asked.column}'", expected=f"one of {', '.join(columns)}")
+                raise BadInputError(
+                    f"question about '{asked.column}'",
+                    expected=f"a column in which rows are compared: {', '.join(columns) or 'there is none'}",
+                )
 
     def located(self, folder: Path) -> "BoardSpec":
         """Return this with the files that lie beside `board.toml` named from the current folder.

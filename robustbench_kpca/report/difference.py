@@ -24,7 +24,8 @@ from robustbench_kpca.report.rows import Cell, measured, part, scores, several
 def gain(board: Board, better: str, than: str, column: Column, confidence: float = CONFIDENCE) -> Estimate | None:
     """Return how much better the row `better` is than the row `than`, in the metric's own scale; negative if worse.
 
-    None where a row has no number, and where `Board.paired` compares none: one training has no spread.
+    None where a row has no number, and where `Board.paired` compares none: one training has no spread, and pieces of
+    few pictures say nothing of others.
 
     Args:
         board: with its records.
@@ -43,7 +44,7 @@ def difference_between(
 ) -> Estimate | None:
     """Return the number of the row `first` minus that of the row `second`; None as in `gain`."""
     metric = board.metrics[column.title]
-    if metric is None or board.is_alone(first, column) or board.is_alone(second, column):
+    if metric is None or column.untested or any(board.is_alone(one, column) for one in (first, second)):
         return None
     return difference(metric, column, board.trainings(first, column), board.trainings(second, column), confidence)
 

@@ -25,15 +25,20 @@ _RANKING = (
     "is bold. Rows are sorted by value. Two rows of different rank need not differ: whether they do is what their own "
     "test says."
 )
+_UNRANKED = "No rank: rows are sorted by their value in the column {rank_by}, in which they are not compared."
+_PIECES = (
+    "Rows are not compared in {columns}: the images of no known class are {pieces}, and tests or intervals over them "
+    "say nothing of other pictures."
+)
 _BY_VALUE = "Rank: 1 + the number of rows{kind} with better values in the column {rank_by}; there are too many to test."
 _TRAININGS = (
     "A row of several trainings shows their mean, with a 95 % interval for the mean of all trainings of that recipe: "
     "Student's t, whose variance is that between trainings plus that over {resampled}. Such rows are compared by "
     "Welch's t-test, built in the same way; it pairs {resampled}, not seeds. Both take the numbers of trainings as "
     "normally distributed. Chance in single {resampled} is counted in both parts of the variance, so both are too "
-    "careful where trainings of a recipe hardly differ. A row of which one of several trainings was evaluated, such as "
-    "(1 of 3), is about that network, and is neither ranked nor compared. A row that has one training only is about "
-    "that network, too, and is compared only with others of its kind."
+    "careful where trainings of a recipe hardly differ. (2 of 3) beside a number: two of three trainings were "
+    "evaluated. With (1 of 3) it is about that network, and is neither ranked nor compared. A row that has one "
+    "training only is about that network, too, and is compared only with others of its kind."
 )
 
 
@@ -45,6 +50,7 @@ def caption(board: Board, *, intervals: bool) -> str:
         values=values_of(board), samples=samples(board), seed=board.spec.seed,
         intervals=shown if intervals else _ON_DEMAND,
     )  # fmt: skip
+    text = " ".join([text, *_untested(board)])
     if not _compares(board):
         return text
     tests = "; ".join([_TESTS] * one + [_WELCH] * several) + ", " if intervals else ""
@@ -53,7 +59,10 @@ def caption(board: Board, *, intervals: bool) -> str:
 
 
 def ranking(board: Board) -> str:
-    """Say what a rank is; empty where no two rows are compared."""
+    """Say what a rank is, or why there is none; empty where no two rows are compared."""
+    column = next(one for one in board.spec.column if one.title == board.spec.rank_by)
+    if column.untested:
+        return _UNRANKED.format(rank_by=quoted(column.title))
     if not _compares(board):
         return ""
     text = _BY_VALUE if board.ranking.by_value else _RANKING
@@ -64,6 +73,14 @@ def _kinds(board: Board) -> tuple[bool, bool]:
     """Whether the board has rows of one training, and of several."""
     planned = {board.planned(row.title) > 1 for row in board.spec.rows}
     return False in planned, True in planned
+
+
+def _untested(board: Board) -> list[str]:
+    """Say of columns that they are `Column.untested`: one sentence for all with the same pictures."""
+    found: dict[str, list[str]] = {}
+    for column in board.columns:
+        found.setdefault(column.untested, []).append(quoted(column.title))
+    return [_PIECES.format(columns=_listed(titles), pieces=pieces) for pieces, titles in found.items() if pieces]
 
 
 def _compares(board: Board) -> bool:

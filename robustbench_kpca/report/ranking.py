@@ -31,7 +31,8 @@ def ranking(board: "Board") -> Ranking:
     """Return the rank of every row: 1 + the number of rows that are clearly better in the ranked column.
 
     Only rows that are compared with one another are counted, so rows of several trainings and rows of one have ranks of
-    their own. None for a row without a number, and for one training out of several, which is compared with none.
+    their own. None for a row without a number, and for one training out of several, which is compared with none. All
+    are None where the column compares none (`Column.untested`).
 
     Clearly better is what `Board.told_apart` says, here for all pairs. Where they are more than `MOST_TESTS` and cannot
     be tested at once, a rank is 1 + the number of rows with better values.

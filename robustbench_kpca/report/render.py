@@ -8,6 +8,7 @@ import pandas as pd
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import require_marked, write_atomic
+from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_page import html
@@ -47,6 +48,8 @@ def markdown(board: Board) -> str:
         lines += ["", "## Single trainings", "", _table(table, single_heads(board)[:2])]
     lines += ["", *_audit_section(board), *_flag_lines(board), "## Columns", ""]
     lines += [f"- **{plain(column.title)}**: {prose(explain(board, column))}" for column in board.columns]
+    metrics = dict.fromkeys(column.metric for column in board.columns)
+    lines += ["", *(f"- {code(name)}: {plain(metric_for(name).what)}" for name in metrics)]
     lines += ["", f"## {MADE}", "", *map(_item, provenance(board)), ""]
     return "\n".join(lines)
 

@@ -154,6 +154,8 @@ def _untold(board: Board, rows: tuple[str, str], column: Column) -> str:
     metric = board.metrics[column.title]
     if metric is None or not all(measured(metric, column, board.trainings(row, column)) for row in rows):
         return ""
+    if pieces := column.untested:
+        return f"the images of no known class are {pieces}: nothing can be told of other pictures"
     if any(board.is_alone(row, column) for row in rows):
         return "a single training out of several has no spread, so nothing can be told"
     return "one network and several trainings cannot be compared, since one network has no spread"

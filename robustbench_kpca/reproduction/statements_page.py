@@ -20,16 +20,18 @@ CLASSES = {
     Verdict.missing: "not-measured",
 }  # fmt: skip
 RULES = (
-    "The first row of a comparison is the one that the paper says is better; a gain above zero is for the better, also "
-    "in columns where lower is better. Intervals are of 95 %, over the same samples, and over trainings where a row "
-    "has several; of k columns, each has the confidence 1 − 0.05/k, so that all hold at once with 95 %. A row without "
-    "a number of trainings is a single network, and the verdict is about that network. Agrees: the whole interval is "
-    "inside what the paper says (above zero, or above its margin). Does not agree: it is outside, in one column at "
-    "least. Not testable at this size: neither, or one training out of several. A column in which both rows are near "
-    "nothing can show no margin. Claims about kernel PCA have the verdict of their diagnosis, with its null, and no "
-    "interval unless one is shown. A course over epochs agrees where the number has moved as the paper says in every "
-    "layer; it is of one training, without an interval. Verdicts are not adjusted for each other. Most models here are "
-    "far smaller than the paper's: a verdict is about the models that it names."
+    "The first row of a comparison is the one that the paper says is better; a gain above zero is for the better, "
+    "also in columns where lower is better. Intervals are of 95 %, over the same samples, and over trainings where a "
+    "row has several; of k columns, each has the confidence 1 − 0.05/k, so that all hold at once with 95 %. A row "
+    "without a number of trainings is a single network, and the verdict is about that network. Agrees: the whole "
+    "interval is inside what the paper says (above zero, or above its margin). Does not agree: it is outside, in one "
+    "column at least. Not testable at this size: neither, or one training out of several, or images that are pieces "
+    "of few pictures. A column in which both rows are near nothing can show no margin. Claims about kernel PCA have "
+    "the verdict of their diagnosis, with its null, and no interval unless one is shown. A course over epochs agrees "
+    "where the number has moved as the paper says in every layer; it is of one training, without an interval. "
+    "Verdicts are not adjusted for each other, so where a method changes nothing, about one comparison in twenty "
+    "still has a verdict by chance. Most models here are far smaller than the paper's: a verdict is about the models "
+    "that it names."
 )
 
 

@@ -1,5 +1,6 @@
 """The answer under a board's title, on records whose answers are known."""
 
+import itertools
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from scipy import stats
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
+from robustbench_kpca.metrics.shared.power import detectable_difference
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.report.answers import answer, answers
@@ -164,7 +166,8 @@ def test_small_differences_cannot_be_told_and_the_page_says_which_could():
     two = detectable(made, COLUMN, ("RPC", "Plain"), 0.025)
     assert two.difference > detectable(made, COLUMN, ("RPC", "Plain")).difference
     assert first.endswith(
-        f"; a true difference of {100 * two.difference:.1f} points would have been found with a probability of 80 %."
+        f"; a true difference of {100 * two.difference:.1f} points would have been found with a probability of 80 %, "
+        "if trainings of a recipe spread as those of all rows here do."
     )
 
 
@@ -283,6 +286,40 @@ def test_one_training_out_of_several_is_compared_with_no_other():
     several = [run for run in whole.runs if run.model in ("RPC-s0", "RPC-s1", "Plain-s0")]
     first, _ = answer(Board("b", whole.spec, tuple(several), "", ""), ASKED)
     assert re.search(r"“RPC” has .* % \(2 of 3 trainings\) and “Plain” .* % \(1 of 3 trainings\): \+", first)
+
+
+def test_power_takes_the_spread_of_all_rows_also_between_two():
+    """Two trainings that agree by chance do not show that trainings of their recipe agree."""
+    shares = {"Plain": 0.40, "RPC": 0.41, "Identity": 0.41, "Fourth": 0.45}
+    even, uneven = (
+        board(shares, seeds=2, spread=dict.fromkeys(shares, 0.0) | {"Fourth": spread}) for spread in (0.0, 0.2)
+    )
+    found = [detectable(made, COLUMN, ("RPC", "Plain")).difference for made in (even, uneven)]
+    assert found[1] > 2 * found[0]
+    assert found[1] == pytest.approx(by_hand(uneven, ("RPC", "Plain")))
+
+
+def test_power_knows_no_smaller_spread_than_chance_in_single_samples():
+    """Trainings that have other images right, and as many of them by chance."""
+    rng, made = np.random.default_rng(0), board({"Plain": 0.40, "RPC": 0.41, "Identity": 0.41}, seeds=2)
+    runs = [replace(run, record=record(rng.permutation(N) < 0.4 * N, None)) for run in made.runs]
+    made = Board("b", made.spec, tuple(runs), "", "")
+    assert {one.record.metrics["robust_accuracy"].value for one in runs} == {0.4}
+    assert detectable(made, COLUMN).difference == pytest.approx(by_hand(made, ("Plain", "RPC", "Identity")))
+    assert detectable(made, COLUMN).difference > 0.05
+
+
+def by_hand(made, titles):
+    """The difference by the formula: pooled variance between trainings, or chance in samples where that is more."""
+    tables = {
+        row.title: np.array([cell[0].outcomes["broken_by"] == "" for cell in made.trainings(row.title, COLUMN)], float)
+        for row in made.spec.rows
+    }
+    between = np.mean([table.mean(1).var(ddof=1) for table in tables.values()])
+    chance = np.mean([np.var(table[0] - table[1], ddof=1) / 2 / N for table in tables.values()])  # two trainings each
+    order = [tables[title].mean(0) for title in made.ranked() if title in titles]
+    errors = [(one - other).std(ddof=1) / np.sqrt(N) for one, other in itertools.pairwise(order)]
+    return detectable_difference(2, np.sqrt(max(between, chance)), np.median(errors))
 
 
 def test_power_leaves_out_records_that_lack_the_metric():

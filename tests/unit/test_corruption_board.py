@@ -10,9 +10,11 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.pair import Pair
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.records.record import find_records, load_record
+from robustbench_kpca.report import rows
 from robustbench_kpca.report.board_spec import Evaluation
+from robustbench_kpca.report.difference import difference_between
 from robustbench_kpca.report.matching import load_board
-from robustbench_kpca.report.notes import samples
+from robustbench_kpca.report.notes import caption, ranking, samples
 from robustbench_kpca.report.render import html, markdown
 from robustbench_kpca.report.table import frame, without_numbers
 from robustbench_kpca.tasks.classification.pages import PAGES
@@ -111,6 +113,30 @@ def test_lower_is_better_and_the_reference_has_a_hundred(records, tmp_path):
     )
     assert board.estimate("vit_digits", aupr).n == 120
     assert samples(board).startswith("80 `digits` images (test) and 40 of `photos` in “AUPR”; ")
+
+
+def test_patches_of_two_photographs_compare_no_rows(records, tmp_path):
+    """There is a test over the patches, and the board makes none."""
+    board = board_of(records, tmp_path)
+    aupr = board.spec.column[-1]
+    assert rows.paired(board.metrics["AUPR"], aupr, *(board.trainings(name, aupr) for name in MODELS)) is not None
+    assert board.paired(*MODELS, aupr) is difference_between(board, *MODELS, aupr) is None
+    assert board.compared["AUPR"] == board.winners["AUPR"] == []
+    assert (
+        "Rows are not compared in “AUPR”: the images of no known class are patches of two photographs"
+        in caption(board, intervals=True)
+    )
+    assert "Rank: 1 +" in ranking(board)
+    sorted_by = board_of(records, tmp_path, BOARD.replace('rank_by = "mCE"', 'rank_by = "AUPR"'))
+    assert set(sorted_by.ranks.values()) == {None}
+    assert sorted_by.ranked() == sorted(MODELS, key=lambda name: -sorted_by.estimate(name, aupr).value)
+    assert list(frame(sorted_by)["#"]) == ["–", "–"]
+    assert ranking(sorted_by).startswith("No rank: rows are sorted by their value in the column “AUPR”")
+    asked = '\n[[question]]\nsubject = "vit_digits"\nbaseline = "vit_digits_adv"\nablation = "vit_digits_adv"\n'
+    with pytest.raises(
+        BadInputError, match="question about 'AUPR'; expected a column in which rows are compared: mCE"
+    ):
+        board_of(records, tmp_path, BOARD + asked + 'column = "AUPR"\n')
 
 
 def test_a_reference_without_record_leaves_its_column_empty(records, tmp_path):
