@@ -426,13 +426,13 @@ def test_what_a_row_costs(two_turns, tmp_path, few_resamples):
 def test_a_cell_of_the_board_of_cifar10_is_remade_by_its_command(tmp_path, few_resamples, monkeypatch):
     """At the embedded scale, on few images, of the models that need no training."""
     monkeypatch.chdir(tmp_path)
-    words = ["reproduce", "cifar10", "--scale", "embedded", "--table", "5", "--trained", "--limit", "6"]
+    words = ["reproduce", "cifar10", "--scale", "embedded", "--table", "5b", "--trained", "--limit", "6"]
     assert main([*words, "-o", "out", "--audit", "none", "-q"]) == 0
-    shown = commands(Path("out/table-5/index.html"))
+    shown = commands(Path("out/table-5b/index.html"))
     command = next(one for one in shown if "rpc_symvit_digits_adv" in one and "teo2024-corrected-pgd" in one)
     assert main([*shlex.split(command)[1:], "--out", "again", "-q"]) == 0
     again = load_record(find_records("again")[0])
-    board = json.loads(Path("out/table-5/board.json").read_text())
+    board = json.loads(Path("out/table-5b/board.json").read_text())
     row = next(one for one in board["rows"] if one["model"] == "RPC-SymViT, first layer, adversarial")
     cell = next(one for one in row["cells"] if one is not None and one["column"] == "PGD, corrected")
     assert again.metrics["robust_accuracy"].value == cell["value"]

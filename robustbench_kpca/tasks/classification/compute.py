@@ -137,7 +137,7 @@ class Classification(Compute[Samples]):
     def flags(self, outcomes: Outcomes) -> list[str]:
         """Return remarks, also on images that were misclassified in a gradient pass but not when confirmed."""
         retracted = int((outcomes["retracted"] > 0).sum())
-        own = f"{retracted} samples were misclassified in a gradient pass but not in a plain forward pass"
+        own = f"{retracted} samples were misclassified in a gradient pass but not in a plain pass, which decides"
         return ([own] if retracted else []) + super().flags(outcomes)
 
 
