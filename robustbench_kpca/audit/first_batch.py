@@ -16,6 +16,7 @@ from robustbench_kpca.audit.preflight import (
     beside_others,
     leaks,
     mixed,
+    probabilities,
     unrepeatable,
 )
 from robustbench_kpca.errors import EvaluationError
@@ -40,7 +41,7 @@ class FirstBatch:
         return cls(images, _kept(logits), runner.batch_size, _versions(runner.model))
 
     def preflight(self, runner: Runner, allow: Collection[str], *, causal: bool = False) -> list[Finding]:
-        """Check what every evaluation needs: a pass can be repeated, and an image does not depend on its batch.
+        """Check what every evaluation needs: logits, passes that can be repeated, and images apart from their batch.
 
         Costs two passes over the batch. Limits and names are those of `audit.preflight`. `causal`: also that no place
         depends on later ones.
@@ -49,7 +50,7 @@ class FirstBatch:
             BadInputError: a failed check that is not allowed, or an unknown name in `allow`.
 
         """
-        findings = []
+        findings = [found] if (found := probabilities(self.logits)) is not None else []
         if (change := self._change(runner, self.images)) > REPEATED:
             findings.append(unrepeatable(change))
         elif runner.draws == 1:  # else other images get different noise

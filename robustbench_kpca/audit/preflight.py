@@ -97,7 +97,7 @@ def inspect(runner: Runner, images: Images, labels: Labels, *, causal: bool = Fa
     found = [
         _stochastic(runner, images, logits, spread),
         _batch(runner, images, logits, spread),
-        _probabilities(logits),
+        probabilities(logits),
         _offset(logits, spread),
         _vanishing(logits, labels),
     ]
@@ -156,14 +156,15 @@ def mixed(change: float) -> Finding:
     )
 
 
-def _probabilities(logits: Logits) -> Finding | None:
+def probabilities(logits: Logits) -> Finding | None:
+    """Return the finding that the outputs are probabilities; None where they are not."""
     inside = bool(((logits >= 0) & (logits <= 1)).all())
     total = logits.sum(1)
     if not inside or not torch.allclose(total, torch.ones_like(total), atol=1e-5):
         return None
     return Finding(
         "probabilities",
-        "its outputs are probabilities (in [0, 1], sum 1), so cross-entropy would apply a second softmax",
+        "its outputs are probabilities (in [0, 1], sum 1), so a second softmax would be applied to them",
         "return logits",
     )
 

@@ -66,10 +66,11 @@ def best_device() -> str:
 
 
 def say_flags(audit: "Audit", *, quiet: bool, kept: bool = False) -> None:
-    """Print the names of the flags of an audit, or "no flags"."""
-    flags = ", ".join(check.name for check in audit.flags) or "no flags"
+    """Print the flags of an audit, and its running time."""
+    from robustbench_kpca.records.audit_versions import summary
+
     how = "kept" if kept else f"{audit.seconds:.1f} s"
-    _console.note(f"{audit.subject.model}  {audit.plan.level} audit  {flags}  ({how})", quiet=quiet)
+    _console.note(f"{audit.subject.model}  {audit.plan.level} audit  {summary(audit)}  ({how})", quiet=quiet)
 
 
 def given_options(command: Callable[..., Any], arguments: Mapping[str, Any]) -> list[str]:

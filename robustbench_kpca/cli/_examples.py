@@ -8,7 +8,7 @@ EXAMPLES = {
     "eval": (
         "rbk eval -m symvit_digits -p clean -p pgd20-linf-2_255 -o runs",
         "rbk eval -m symvit_digits -p pgd20-linf-1_255 --curve 1/255,2/255,4/255 -o runs",
-        "rbk eval -m my_model.py:build --data photos/ -p autoattack-linf-8_255 --processes 8 -o runs",
+        "rbk eval -m my_model.py:build --data my_photos/ -p autoattack-linf-8_255 --processes 8 -o runs",
     ),
     "sweep": (
         "rbk sweep -m rpc_symvit_digits --set lam=0.5,1,2,4 -p clean -o runs",
@@ -18,11 +18,11 @@ EXAMPLES = {
     "audit": (
         "rbk audit symvit_digits_adv",
         "rbk audit symvit_digits_adv --quick",
-        "rbk audit my_model.py:build --data photos/ --eps 4/255 -o runs",
+        "rbk audit my_model.py:build --data my_photos/ --eps 4/255 -o runs",
     ),
     "diagnose": (
         "rbk diagnose rpc_symvit_digits --images 20 -o diagnosis",
-        "rbk diagnose timm:deit_tiny_patch16_224 --checkpoint deit_tiny.safetensors --data photos/ -o diagnosis",
+        "rbk diagnose timm:deit_tiny_patch16_224 --checkpoint deit_tiny.safetensors --data my_photos/ -o diagnosis",
         "rbk diagnose --compare one --compare other -o both",
     ),
     "check": (
@@ -51,9 +51,9 @@ EXAMPLES = {
         "rbk train rpc_symvit_tiny --data imagenet -o runs --resume",
     ),
     "corrupt": (
-        "rbk corrupt photos/ photos-c/",
-        "rbk corrupt photos/ photos-c/ --corruption fog --corruption snow",
-        "rbk corrupt photos/ photos-c/ --corruption fog --severity 3",
+        "rbk corrupt my_photos/ my_photos-c/",
+        "rbk corrupt my_photos/ my_photos-c/ --corruption fog --corruption snow",
+        "rbk corrupt my_photos/ my_photos-c/ --corruption fog --severity 3",
     ),
     "status": ("rbk status runs", "rbk status runs --json"),
     "clean": ("rbk clean runs --dry-run", "rbk clean runs", "rbk clean runs --all"),

@@ -64,10 +64,11 @@ def _command(record: "Record") -> str:
 
 def _audit(record: "Record") -> str:
     """Say which audit the record holds, and its flags."""
+    from robustbench_kpca.records.audit_versions import summary
+
     if record.audit is None:
         return "none"
-    flags = ", ".join(check.name for check in record.audit.flags) or "no flags"
-    return f"{record.audit.plan.level}, {len(record.audit.checks)} checks: {flags}"
+    return f"{record.audit.plan.level}, {len(record.audit.checks)} checks: {summary(record.audit)}"
 
 
 def _pictures(scenario: "Scenario") -> list[tuple[str, str]]:

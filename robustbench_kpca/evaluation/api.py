@@ -23,7 +23,7 @@ from robustbench_kpca.evaluation.options import STALL_MINUTES, RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, runner_for
 from robustbench_kpca.inference.acceleration import Acceleration, accelerated
 from robustbench_kpca.inference.input_space import InputSpace
-from robustbench_kpca.inference.runner import device_for, frozen
+from robustbench_kpca.inference.runner import device_for, frozen, require_module
 from robustbench_kpca.models.source import class_names_of
 from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.loading import along_curve
@@ -303,6 +303,7 @@ def attack(
     label, scenario = prepare(protocol, overrides)
     if not isinstance(scenario, Attack):
         raise BadInputError(f"protocol '{label}' is not an attack", fix="see: rbk list attacks, rbk list protocols")
+    require_module(model)
     data = as_dataset(images, labels)
     task_named(data.task).compute.require_data(data, scenario)
     decided: dict[int, Sample] = {}

@@ -22,7 +22,7 @@ from robustbench_kpca.evaluation.shard_folder import JOURNAL, State, discard, lo
 from robustbench_kpca.files import require_writable, sha256, write_atomic
 from robustbench_kpca.inference.environment import environment
 from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.inference.runner import Runner, device_for
+from robustbench_kpca.inference.runner import Runner, device_for, require_module
 from robustbench_kpca.lock import Lock, locked
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.models.source import class_names_of, is_differentiable
@@ -56,7 +56,13 @@ class NamedModel:
 
     @classmethod
     def of(cls, model: nn.Module, name: str | None, source: str = "python") -> "NamedModel":
-        """Name a model after its class if no name is given."""
+        """Name a model after its class if no name is given.
+
+        Raises:
+            BadInputError: it is no `torch.nn.Module`.
+
+        """
+        require_module(model)
         return cls(model, name or type(model).__name__, source)
 
 

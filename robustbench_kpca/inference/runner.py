@@ -89,6 +89,17 @@ def is_stochastic(model: nn.Module) -> bool:
     return any(getattr(module, "stochastic", False) for module in model.modules())
 
 
+def require_module(model: object) -> None:
+    """Refuse anything but a `torch.nn.Module`, such as a function that calls one.
+
+    Raises:
+        BadInputError: it is none.
+
+    """
+    if not isinstance(model, nn.Module):
+        raise BadInputError(f"a model of type {type(model).__name__}", expected="a torch.nn.Module")
+
+
 def device_for(model: nn.Module, device: str | None) -> torch.device:
     """Return the given device or, if it is None, the device of the model.
 

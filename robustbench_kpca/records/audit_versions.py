@@ -51,6 +51,13 @@ def samples_allowed(n: int) -> int:
     return max(3, math.ceil(0.05 * n)) - 1
 
 
+def summary(audit: Audit) -> str:
+    """Name the flags of an audit; of 1 or 2 samples without one, say that no check of them could have one."""
+    found = ", ".join(check.name for check in audit.flags)
+    few = audit.plan.images <= samples_allowed(audit.plan.images)
+    return found or ("too few images to flag anything" if few else "no flags")
+
+
 def slopes_allowed(n: int) -> int:
     """Return for how many of `n` samples the gradient may predict the margin wrongly: kinks make some of them."""
     return max(3, math.ceil(0.25 * n)) - 1

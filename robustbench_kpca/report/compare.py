@@ -43,7 +43,10 @@ class Rule:
             raise BadInputError(
                 f"rule '{text}'", expected=f"{metric.name}:{worse}{match['points']}{metric.unit.points}"
             )
-        return cls(metric.name, float(match["points"]) / metric.unit.scale)
+        drop = float(match["points"]) / metric.unit.scale
+        if metric.share and drop >= 1:
+            raise BadInputError(f"rule '{text}', which nothing can fail", expected="a change below 100pp")
+        return cls(metric.name, drop)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ def against_limit(record: Record, limit: float, metric: str | None = None) -> Fi
         metric: its name; None: the one that stands for the record.
 
     Raises:
-        BadInputError: the record does not have the metric, or its interval is of resamples of one sample.
+        BadInputError: the record does not have the metric, its interval is of resamples of one sample, or the limit of
+            a share is not in [0, 1].
 
     """
     name = metric or leading(record.metrics)
@@ -39,6 +40,8 @@ def against_limit(record: Record, limit: float, metric: str | None = None) -> Fi
     kind, found = metric_for(name), record.metrics[name]
     if found.n < 2 and found.low == found.high:
         raise BadInputError(f"{name} of {found.n} sample has no interval", fix="evaluate more samples")
+    if kind.share and not 0 <= limit <= 1:
+        raise BadInputError(f"a limit of {limit:g} for {name}", expected="0 to 1: 0.4 is 40 %")
     lower = kind.lower_is_better
     passed = found.low <= limit if lower else found.high >= limit
     met = found.value <= limit if lower else found.value >= limit

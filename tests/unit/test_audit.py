@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.models import bundled
 from robustbench_kpca.models.mixing import rpc_layers
 from robustbench_kpca.records.audit import Audit, Check, audit_path, load_audit
+from robustbench_kpca.records.audit_versions import summary
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.tasks import task_named
 
@@ -305,6 +307,15 @@ def test_an_rpc_model_is_compared_with_smoother_copies_of_itself(data):
 def test_a_flag_must_follow_from_its_numbers(tmp_path):
     with pytest.raises(BadInputError, match="flag"):
         Check(name="n", values={"a": 2}, limit=1, flag=False, saw="", why="")
+
+
+@pytest.mark.parametrize(
+    ("images", "flags", "said"),
+    [(2, (), "too few images to flag anything"), (3, (), "no flags"), (2, ("one", "two"), "one, two")],
+)
+def test_an_audit_of_too_few_images_does_not_say_that_nothing_is_wrong(images, flags, said):
+    found = SimpleNamespace(flags=[SimpleNamespace(name=name) for name in flags], plan=SimpleNamespace(images=images))
+    assert summary(found) == said
 
 
 @pytest.mark.parametrize(("n", "allowed"), [(1, 2), (32, 2), (60, 2), (64, 3), (100, 4), (1000, 49)])

@@ -130,6 +130,7 @@ def test_other_images_or_protocols_are_not_like(linear, data):
         ("robust_accuracy:2pp", "METRIC:-POINTSpp"),
         ("robust_accuracy:-2", "METRIC:-POINTSpp"),
         ("robust_acuracy:-2pp", "did you mean 'robust_accuracy'"),
+        ("robust_accuracy:-100pp", "which nothing can fail; expected a change below 100pp"),
     ],
 )
 def test_bad_rules(text, message):

@@ -122,9 +122,8 @@ def test_patches_of_two_photographs_compare_no_rows(records, tmp_path):
     assert rows.paired(board.metrics["AUPR"], aupr, *(board.trainings(name, aupr) for name in MODELS)) is not None
     assert board.paired(*MODELS, aupr) is difference_between(board, *MODELS, aupr) is None
     assert board.compared["AUPR"] == board.winners["AUPR"] == []
-    assert (
-        "Rows are not compared in “AUPR”: the images of no known class are patches of two photographs"
-        in caption(board, intervals=True)
+    assert "Rows are not compared in “AUPR”: the images of no known class are patches of two photographs" in caption(
+        board, intervals=True
     )
     assert "Rank: 1 +" in ranking(board)
     sorted_by = board_of(records, tmp_path, BOARD.replace('rank_by = "mCE"', 'rank_by = "AUPR"'))
@@ -133,9 +132,7 @@ def test_patches_of_two_photographs_compare_no_rows(records, tmp_path):
     assert list(frame(sorted_by)["#"]) == ["–", "–"]
     assert ranking(sorted_by).startswith("No rank: rows are sorted by their value in the column “AUPR”")
     asked = '\n[[question]]\nsubject = "vit_digits"\nbaseline = "vit_digits_adv"\nablation = "vit_digits_adv"\n'
-    with pytest.raises(
-        BadInputError, match="question about 'AUPR'; expected a column in which rows are compared: mCE"
-    ):
+    with pytest.raises(BadInputError, match="question about 'AUPR'; expected a column in which rows are compared: mCE"):
         board_of(records, tmp_path, BOARD + asked + 'column = "AUPR"\n')
 
 

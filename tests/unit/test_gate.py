@@ -49,6 +49,12 @@ def test_a_limit_fails_only_beyond_the_interval():
         against_limit(one, 0.5, "ece")
 
 
+@pytest.mark.parametrize("limit", [80, 1.01, -0.1])
+def test_a_limit_of_a_share_is_between_0_and_1(limit):
+    with pytest.raises(BadInputError, match=r"for robust_accuracy; expected 0 to 1: 0\.4 is 40 %"):
+        against_limit(record("vit_digits_adv"), limit)
+
+
 def test_a_pass_says_where_its_value_lies():
     one = record("vit_digits_adv")  # 60 of 64
     high = proportion(60, 64).high

@@ -77,6 +77,22 @@ def test_clean_accuracy_needs_no_preflight(batch):
     assert evaluate(model, *batch, protocol="clean", audit=False).flags == ()
 
 
+def test_probabilities_are_refused_without_an_attack_too(batch):
+    """Their calibration errors and energies would be those of a second softmax."""
+    model = Wrapped(load_model("vit_digits"), FAULTS["probabilities"][1])
+    with pytest.raises(BadInputError, match="--allow probabilities"):
+        evaluate(model, *batch, protocol="clean")
+    (flag,) = evaluate(model, *batch, protocol="clean", allow=["probabilities"]).flags
+    assert flag.startswith("preflight, allowed: probabilities")
+
+
+def test_a_function_is_no_model(batch):
+    model = load_model("vit_digits")
+    for call in (evaluate, attack):
+        with pytest.raises(BadInputError, match=r"a model of type function; expected a torch\.nn\.Module"):
+            call(lambda images: model(images), *batch, protocol="fgsm-linf-8_255")
+
+
 def test_every_check_is_tried():
     assert {*FAULTS, "future"} == set(CHECKS)  # of texts, which are shown in test_language.py
 
