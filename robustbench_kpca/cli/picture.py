@@ -128,12 +128,14 @@ def segmentation(
 ) -> None:
     """Draw images, their masks, and the predictions of a model, clean and corrupted."""
     from robustbench_kpca.cli._evaluating import split_settings
+    from robustbench_kpca.corruptions import require_profile
     from robustbench_kpca.data.load import load_data
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.files import write_atomic
     from robustbench_kpca.inference.corrupted import frost_of
     from robustbench_kpca.models.loading import load_model
     from robustbench_kpca.protocols.loading import to_draw
+    from robustbench_kpca.protocols.scenario import Corruption
     from robustbench_kpca.report.pictures import render
     from robustbench_kpca.strict import parse_assignments
     from robustbench_kpca.tasks import task_named
@@ -147,6 +149,8 @@ def segmentation(
         raise BadInputError(f"--set {odd}", expected="--corruption and --severity, which select the drawn corruption")
     label, asked = prepare(protocol, overrides)
     scenario = to_draw(label, asked, None if corruption is None else (corruption, severity))
+    if isinstance(scenario, Corruption):
+        require_profile(str(corruption), scenario.profile)
     pictures = frost_of(scenario, frost)
     samples = load_data(data, split, images)
     network = load_model(model, checkpoint, untrained=untrained, **options)

@@ -39,7 +39,7 @@ def load_model(
             `module.path:factory` or `file.py:factory`, a callable that returns a module; its code is run.
         checkpoint: safetensors or torch file with the weights, or `hf-hub:OWNER/NAME`; names and shapes must fit. No
             code in it is run.
-        untrained: allow an architecture without weights.
+        untrained: allow an architecture without weights; it has the same ones each time, drawn with seed 0.
         ema: load the averaged weights of a checkpoint that holds both.
         resize_positions: resample a position embedding of another image size; see `load_strictly`.
         **options: passed to the architecture or the factory.
@@ -52,6 +52,8 @@ def load_model(
     if name.endswith(".onnx") and not colon:
         prefix, colon, rest = "onnx", ":", name
     with torch.random.fork_rng():  # initial weights are random; the caller's generator stays as it is
+        if untrained:
+            torch.manual_seed(0)
         if colon and prefix in SOURCES.names():
             model: nn.Module = SOURCES.get(prefix).build(rest, checkpoint is None and not untrained, dict(options))
         elif colon:

@@ -143,6 +143,13 @@ def test_an_architecture_without_weights_must_be_asked_for():
     assert load_model("vit_digits", untrained=True).training is False
 
 
+def test_an_untrained_model_has_the_same_weights_each_time():
+    before = torch.get_rng_state()
+    one, other = (load_model("vit_digits", untrained=True).state_dict() for _ in range(2))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
