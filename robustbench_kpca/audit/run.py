@@ -17,7 +17,7 @@ from robustbench_kpca.audit.model_identity import subject_of
 from robustbench_kpca.audit.preflight import preflight
 from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.environment import revision, version
+from robustbench_kpca.inference.environment import PACKAGE, revision, version
 from robustbench_kpca.inference.runner import Runner, device_for, is_stochastic
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.models.mixing import rpc_layers
@@ -109,7 +109,7 @@ def audit(
     if runner is not None and allow is not None:
         preflight(runner, x[:size], y[:size], allow, causal=compute.causal)
     subject = subject_of(runner, model, name, chosen, compute.first_inputs(model, chosen, None, size).to(where))
-    code = version("robustbench-kpca"), revision()
+    code = version(PACKAGE), revision()
     for one in plans.values():
         kept = None if out is None or fresh else _kept(out, subject, one)
         if kept is not None and (kept.version, kept.revision) == code:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cached_property
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,13 @@ class ConsoleReporter:
         self.start, self.quiet = start, quiet
         self.begun = datetime.now(UTC).isoformat(timespec="seconds")
 
+    @cached_property
+    def code(self) -> str:
+        """The version of this package and its revision."""
+        from robustbench_kpca.inference.environment import PACKAGE, revision, version
+
+        return _code(version(PACKAGE), revision())
+
     def announce(self, text: str) -> None:
         """Print a remark."""
         _console.note(text, quiet=self.quiet)
@@ -33,7 +41,10 @@ class ConsoleReporter:
         say_flags(audit, quiet=self.quiet, kept=kept)
 
     def recorded(self, record: "Record") -> None:
-        """Print the metrics of a record, its running time ("kept" if it existed before), and its flags."""
+        """Print the metrics of a record, its running time ("kept" if it existed before), and its flags.
+
+        Of a kept record, say if it was made by other code: nobody knows here whether that would give other numbers.
+        """
         from robustbench_kpca.metrics import metric_for
         from robustbench_kpca.report.agreement import agreement_of_record, in_short
         from robustbench_kpca.tasks import task_named
@@ -43,6 +54,8 @@ class ConsoleReporter:
         how = "kept" if record.created < self.begun else f"{record.seconds:.1f} s"
         spec = record.spec
         _console.note(f"{spec.model.name}  {spec.protocol.name}  {numbers}  ({how})", quiet=self.quiet)
+        if how == "kept" and (then := _code_of(record)) != self.code:
+            _console.note(f"  made by {then}, this is {self.code}; --fresh makes it again", quiet=self.quiet)
         for flag in record.flags:
             _console.note(f"  {flag}", quiet=self.quiet)
         agreement = agreement_of_record(record)
@@ -71,6 +84,19 @@ def say_flags(audit: "Audit", *, quiet: bool, kept: bool = False) -> None:
 
     how = "kept" if kept else f"{audit.seconds:.1f} s"
     _console.note(f"{audit.subject.model}  {audit.plan.level} audit  {summary(audit)}  ({how})", quiet=quiet)
+
+
+def _code_of(record: "Record") -> str:
+    from robustbench_kpca.inference.environment import PACKAGE
+
+    return _code(record.environment.packages.get(PACKAGE, "unknown"), record.environment.revision)
+
+
+def _code(version: str, revision: str | None) -> str:
+    """Name a version, with the commit of a checkout and `+` for changes that are not committed."""
+    if revision is None:
+        return f"version {version}"
+    return f"version {version}, revision {revision[:8]}{'+' if revision.endswith('+') else ''}"
 
 
 def given_options(command: Callable[..., Any], arguments: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,8 @@ import torch
 from robustbench_kpca.inference.acceleration import compiled_as, float32_products
 from robustbench_kpca.records.record import Environment
 
-PACKAGES = ("robustbench-kpca", "torch", "triton", "torchvision", "timm", "numpy", "scipy", "opencv-python-headless")
+PACKAGE = "robustbench-kpca"
+PACKAGES = (PACKAGE, "torch", "triton", "torchvision", "timm", "numpy", "scipy", "opencv-python-headless")
 FOREIGN = ("torchattacks", "pyautoattack", "foolbox")  # libraries whose attacks a protocol can use
 _CHECKOUT = Path(__file__).parents[2]
 _CPUINFO = Path("/proc/cpuinfo")

@@ -242,6 +242,18 @@ def test_eval_show_leaderboard_and_plan(tmp_path, capsys):
     assert "--data digits --split test --seed 0 --out runs --protocol clean" in several
 
 
+def test_a_kept_record_of_other_code_is_named(monkeypatch, capsys):
+    """Nobody knows whether that code gives the same numbers."""
+    for revision, said in (("a" * 40, ""), ("a" * 40, ""), ("b" * 40 + "+", "revision aaaaaaaa, this is")):
+        monkeypatch.setattr("robustbench_kpca.inference.environment.revision", lambda: revision)  # noqa: B023
+        time.sleep(1)  # a record is kept if it was begun in an earlier second
+        assert rbk(*EVAL, "--limit", "4") == 0
+        shown = capsys.readouterr().err
+        assert ("--fresh makes it again" in shown) == bool(said)
+        assert said in shown
+    assert "revision bbbbbbbb+;" in shown
+
+
 def test_a_record_of_an_older_schema_is_planned_again(tmp_path, capsys):
     for model in ("vit_digits", "symvit_digits"):
         assert rbk("eval", "-m", model, "-p", "clean", "--limit", "20", "-o", "runs", "-q") == 0

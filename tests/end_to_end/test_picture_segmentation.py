@@ -144,6 +144,7 @@ def test_a_png_of_images_of_several_sizes(tmp_path, capsys):
     [
         (["-o", "x.jpg"], ".html"),
         (["--corruption", "mist"], "'mist'"),
+        (["-p", "shapes-c", "--corruption", "word_swap"], "no profile 'imagecorruptions'"),
         (["--data", "shape"], "did you mean 'shapes'"),
         (["--data", "shapes", "--split", "test"], "'test'"),
         (["--set", "eps=1"], "'eps'"),
