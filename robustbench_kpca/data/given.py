@@ -181,11 +181,11 @@ def _numbers(labels: Any, images: int) -> list[int]:
 
 def _pictures(images: Tensor | NDArray[Any]) -> Image:
     if isinstance(images, Tensor):
-        return images.detach().cpu().to(torch.float32 if images.dtype == torch.float64 else images.dtype)
+        return images.detach().cpu()
     if images.dtype == np.uint8 and images.ndim == 4 and images.shape[3] == 3:
         return images
     if images.dtype in (np.float32, np.float64) and images.ndim == 4:
-        return torch.from_numpy(np.ascontiguousarray(images, dtype=np.float32))
+        return torch.from_numpy(np.ascontiguousarray(images))
     raise BadInputError(
         f"an array of {images.dtype} and shape {images.shape}",
         expected="uint8 (batch, height, width, 3), or floats (batch, channels, height, width) in [0, 1]",

@@ -30,8 +30,7 @@ def test_a_name_and_several_protocols(digits):
     clean, attacked = evaluate("vit_digits", few, protocol=["clean", "fgsm-linf-8_255"], audit=False)
     assert [clean.spec.protocol.name, attacked.spec.protocol.name] == ["clean", "fgsm-linf-8_255"]
     assert clean.spec.model.name == clean.spec.model.source == "vit_digits"
-    pictures = (floats, array, floats.numpy(), floats.double(), floats.double().numpy())  # double: as x / 255 is
-    for images, given in zip(pictures, (labels, labels.numpy(), labels.tolist(), labels, labels), strict=True):
+    for images, given in ((floats, labels), (array, labels.numpy()), (floats.numpy(), labels.tolist())):
         record = evaluate("vit_digits", images, given, protocol="clean")
         assert record.outcomes["prediction"].tolist() == clean.outcomes["prediction"].tolist()
         assert record.spec.model.probe_sha256 == clean.spec.model.probe_sha256
