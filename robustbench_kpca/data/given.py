@@ -53,7 +53,7 @@ def as_dataset(
         return _from_hub(images, name, view or View(), classes)
     if isinstance(images, TorchDataset) and labels is None and hasattr(images, "__getitem__"):
         numbers = _labels_of(images)
-        titles = getattr(images, "classes", None)
+        titles = None if _changes_labels(images) else getattr(images, "classes", None)
         names = [str(one) for one in titles] if isinstance(titles, (list, tuple)) else None
         return ItemSamples(images, numbers, name=name, classes=classes, names=names, view=view or View())
     if not isinstance(images, (Tensor, np.ndarray)) and labels is None and isinstance(images, Iterable):
@@ -156,14 +156,19 @@ def _from_hub(table: Any, name: str, view: View, classes: int | None) -> ItemSam
 
 
 def _labels_of(items: Any) -> list[int]:
-    """Return the labels of a torch data set: its `targets`, or else those of all items."""
-    targets = getattr(items, "targets", None)
+    """Return the labels of a torch data set: its `targets` if its items have just these, or else those of all items."""
+    targets = None if _changes_labels(items) else getattr(items, "targets", None)
     if isinstance(targets, (list, tuple, Tensor, np.ndarray)) and len(targets) == len(items):
         return _numbers(targets, len(items))
     try:
         return _numbers([int(items[index][1]) for index in range(len(items))], len(items))
     except (TypeError, ValueError, IndexError, KeyError) as error:
         raise BadInputError(f"the data set failed ({error})", expected="items of (image, integer label)") from None
+
+
+def _changes_labels(items: Any) -> bool:
+    """Whether a torch data set shows other labels than its `targets`: by torchvision's `target_transform`."""
+    return getattr(items, "target_transform", None) is not None
 
 
 def _numbers(labels: Any, images: int) -> list[int]:

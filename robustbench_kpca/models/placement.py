@@ -59,7 +59,7 @@ def _block_indices(layers: Any, depth: int) -> list[int]:
 
 
 def _with_weights_of(old: Any, attention: str, options: dict[str, Any]) -> nn.Module:
-    """Build another attention of the same shape, with the parameters of the old one that fit.
+    """Build another attention of the same shape, mode and precision, with the parameters of the old one that fit.
 
     So variants of a model have the same initial weights. Where the old one has Q, K and V and the new one K and V, the
     rows of K and V are kept.
@@ -84,7 +84,7 @@ def _with_weights_of(old: Any, attention: str, options: dict[str, Any]) -> nn.Mo
             state[name] = value[len(value) // 3 :]
     fitting = {name: value for name, value in state.items() if name in own and own[name].shape == value.shape}
     new.load_state_dict(fitting, strict=False)  # other parameters keep their initial values
-    return new
+    return new.to(old.proj.weight).train(old.training)
 
 
 def _dropout(attention: Any, name: str) -> float:

@@ -74,6 +74,16 @@ def test_torchs_data_sets(kind):
     assert data.digest() == as_dataset(Items(kind), view=View(8, 1.0)).digest()
 
 
+def test_labels_are_those_of_the_items_where_they_are_transformed():
+    """As torchvision's sets do: `targets` are the labels before, and the names are theirs."""
+    items = Items("tensor")
+    items.targets, items.target_transform = [label + 1 for label in LABELS], lambda label: label - 1
+    data = as_dataset(items)
+    assert (data.labels, data.class_names) == (LABELS, None)
+    items.target_transform = None
+    assert as_dataset(items, classes=4).labels == [label + 1 for label in LABELS]
+
+
 def test_a_subset_of_torch_has_no_names():
     data = as_dataset(torch.utils.data.Subset(Items("tensor"), [1, 2]))
     assert data.labels == [1, 2]

@@ -28,6 +28,15 @@ def test_every_attention_in_chosen_layers(model, name):
         assert torch.equal(kept, before["blocks.0.attn.qkv.weight"][-len(kept) :])
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_what_is_placed_has_the_mode_and_precision_of_the_old(model, training):
+    place(model.double().train(training), "rpc", "first", attn_drop=0.5)
+    assert {part.training for part in model.modules()} == {training}
+    assert {value.dtype for value in model.parameters()} == {torch.float64}
+    images = torch.rand(2, 3, 32, 32, dtype=torch.float64)
+    assert torch.equal(model(images), model(images)) is not training
+
+
 def test_bad_places(model):
     with pytest.raises(BadInputError, match="blocks"):
         place(torch.nn.Linear(2, 2), "rpc")

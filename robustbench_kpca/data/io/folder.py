@@ -234,4 +234,4 @@ def _in_order(names: list[str], root: Path) -> dict[str, int]:
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
     parts = re.split(r"(\d+)", name.lower())
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]
