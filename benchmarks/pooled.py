@@ -12,6 +12,7 @@ import argparse
 from pathlib import Path
 
 from robustbench_kpca.metrics import metric_for
+from robustbench_kpca.metrics.shared.power import ALPHA
 from robustbench_kpca.records.record import Record, find_records, load_record
 from robustbench_kpca.report import rows
 from robustbench_kpca.report.answers import COMPARISONS
@@ -49,7 +50,7 @@ def main() -> None:
         print(" and ".join(map(str, folders)))
         first, *others = (trainings(folders, one, asked.protocol, asked.samples) for one in asked.recipes)
         for name, other in zip(asked.recipes[1:], others, strict=True):
-            gap = difference(metric, column, first, other, 1 - 0.05 / COMPARISONS)
+            gap = difference(metric, column, first, other, 1 - ALPHA / COMPARISONS)
             test = rows.paired(metric, column, first, other)
             if gap is None or test is None:
                 print(f"  {asked.recipes[0]} - {name}: too few trainings ({len(first)} and {len(other)})")

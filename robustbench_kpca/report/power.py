@@ -54,9 +54,8 @@ def detectable(
         return None
     every = {title: found for title in board.ranked() if (found := _scored(board, metric, column, title))}
     several = {title: found for title, found in every.items() if len(found) > 1}
-    compared = (
-        several if len(several) > 1 or titles else {title: found for title, found in every.items() if len(found) == 1}
-    )
+    single = {title: found for title, found in every.items() if len(found) == 1}
+    compared = several if len(several) > 1 or titles else single
     chosen = [found for title, found in compared.items() if title in (titles or compared)]
     if len(chosen) < 2:
         return None
