@@ -108,19 +108,24 @@ class Attack(Protocol):
     keys are required: `x`, the current proposal, and `finished`, true once the budget is used up.
     """
 
-    def most_passes(self, classes: int) -> tuple[int, int] | None:
-        """Return forward and backward passes per restart of a sample that is never misclassified.
-
-        It is the most that a sample can cost; None where that is not known.
-        """
-        ...
-
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Return the initial state for clean images `x` with labels `y`; `keys` are the samples' random streams."""
         ...
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Advance every sample by one iteration; return a new state and do not modify the old one."""
+        ...
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """What an attack adds whose cost is known before it runs; without it nothing is estimated."""
+
+    def most_passes(self, classes: int) -> tuple[int, int] | None:
+        """Return forward and backward passes per restart of a sample that is never misclassified.
+
+        It is the most that a sample can cost; None where that is not known.
+        """
         ...
 
 

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from robustbench_kpca.attack_loop.engine import build_attack
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
+from robustbench_kpca.types import Attack as Algorithm
+from robustbench_kpca.types import Bounded
 
 ROWS = 32
 REPEATS = 3
@@ -37,6 +39,11 @@ class Speed:
         return passes.forwards * self.forward + passes.backwards * self.backward
 
 
+def passes_of(attack: Algorithm, classes: int) -> tuple[int, int] | None:
+    """Return the most forward and backward passes of a restart of an attack; None where it does not say."""
+    return attack.most_passes(classes) if isinstance(attack, Bounded) else None
+
+
 def most_passes(scenario: Scenario, classes: int, *, graded: bool = False) -> Passes | None:
     """Return the passes of a sample that no attack breaks, the clean one included; None where that is not known.
 
@@ -49,7 +56,7 @@ def most_passes(scenario: Scenario, classes: int, *, graded: bool = False) -> Pa
         return Passes(1, 0).times(scenario.draws)
     forwards, backwards = 1 + (len(scenario.stage) if graded else scenario.policy == "strongest"), 0
     for stage in scenario.stage:
-        most = build_attack(stage).most_passes(classes)
+        most = passes_of(build_attack(stage), classes)
         if most is None:
             return None
         forwards += stage.restarts * most[0]

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from robustbench_kpca.attack_loop.cost import passes_of
 from robustbench_kpca.attack_loop.engine import build_attack
 from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.audit.model_identity import require_subject
@@ -267,6 +268,8 @@ class Trial:
 def require_gradients(model: nn.Module, scenario: Scenario) -> None:
     """Refuse attacks by gradients on a model that has none, such as an ONNX file.
 
+    An attack that does not say what it costs is tried: its first gradient ends it.
+
     Raises:
         BadInputError: such an attack.
 
@@ -274,8 +277,8 @@ def require_gradients(model: nn.Module, scenario: Scenario) -> None:
     if is_differentiable(model) or not isinstance(scenario, Attack):
         return
     for stage in scenario.stage:
-        passes = build_attack(stage).most_passes(2)
-        if passes is None or passes[1]:
+        passes = passes_of(build_attack(stage), 2)
+        if passes is not None and passes[1]:
             raise BadInputError(
                 f"attack '{stage.attack}' of protocol '{scenario.title}' needs gradients, but this model has none",
                 expected="an attack by queries alone",

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 
+from robustbench_kpca.attack_loop.cost import passes_of
 from robustbench_kpca.attack_loop.engine import Engine
 from robustbench_kpca.attack_loop.forecast import Forecast, StageCost
 from robustbench_kpca.attack_loop.pool import Sample
@@ -127,7 +128,7 @@ def _stages(engine: Engine, classes: int) -> list[StageCost]:
     """Return what every stage can cost; nothing where one does not say."""
     found = []
     for pool in engine.pools:
-        most = pool.attack.most_passes(classes)
+        most = passes_of(pool.attack, classes)
         if most is None:
             return []
         runs = getattr(pool.attack, "targets", 1) if isinstance(pool.attack, SeparateRuns) else 1

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from robustbench_kpca.attack_loop.cost import Passes, Speed, most_passes, speed
+from robustbench_kpca.attack_loop.cost import Passes, Speed, most_passes, passes_of, speed
 from robustbench_kpca.attack_loop.engine import build_attack
 from robustbench_kpca.attack_loop.forecast import BACKWARD
 from robustbench_kpca.data.base import Dataset
@@ -172,11 +172,11 @@ def _withstood(record: Record, wanted: Attack) -> float:
 
 def _follows_gradients(attack: Attack) -> bool:
     """Whether the first attack of a protocol makes backward passes."""
-    most = build_attack(attack.stage[0]).most_passes(2) if attack.stage else None
+    most = passes_of(build_attack(attack.stage[0]), 2) if attack.stage else None
     return most is not None and most[1] > 0
 
 
 def _attack_passes(recipe: Recipe, classes: int) -> Passes:
     assert recipe.adversarial is not None
     stage = Stage(attack=recipe.adversarial.attack, restarts=1, **recipe.adversarial.options)
-    return Passes(*(build_attack(stage).most_passes(classes) or (0, 0)))
+    return Passes(*(passes_of(build_attack(stage), classes) or (0, 0)))

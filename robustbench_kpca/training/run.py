@@ -13,6 +13,7 @@ from timm.optim import create_optimizer_v2
 from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 
+from robustbench_kpca.attack_loop.cost import passes_of
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.training.adversarial import attack_of
@@ -67,7 +68,7 @@ class Run:
         if not getattr(attack, "one_label", True) and not self.source.task.compute.success.graded:
             raise BadInputError(f"attack '{settings.attack}' on images of one label", expected="such as pgd")
         climbed = "trades_beta" if settings.trades_beta is not None else "[mixup]" if self.recipe.mixup else ""
-        passes = attack.most_passes(2)
+        passes = passes_of(attack, 2)
         if climbed and passes is not None and not passes[1]:
             raise BadInputError(f"attack '{settings.attack}' with {climbed}", expected="an attack by gradients")
 
