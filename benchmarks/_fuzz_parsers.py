@@ -23,7 +23,6 @@ from robustbench_kpca.data.io.labelling import read_table
 from robustbench_kpca.data.io.reading import read_rgb
 from robustbench_kpca.data.io.text_table import read_texts
 from robustbench_kpca.data.io.ts_file import read_ts
-from robustbench_kpca.data.request import View
 from robustbench_kpca.files import sha256
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.models.checkpoint import read_state
@@ -131,7 +130,7 @@ def _tables(folder: Path) -> list[Parser]:
         Parser("texts .csv", at(folder / "t.csv", read_texts), [commas], 30_000),
         Parser("time series .ts", at(folder / "X_TRAIN.ts", read_ts), [series], 20_000),
         Parser("classes.csv of masks", at(folder / "classes.csv", read_table), [classes], 20_000),
-        Parser("labels.csv", at(labelled / "labels.csv", lambda path: Folder(path.parent, View(32))),
+        Parser("labels.csv", at(labelled / "labels.csv", lambda path: Folder(path.parent)),
                [labels], 10_000),
         Parser("manifest.csv", at(held / manifest.TABLE, lambda path: manifest.read_table(path.parent)),
                [made], 20_000),

@@ -26,7 +26,7 @@ import torch
 from _shared import header
 from tabulate import tabulate
 
-from robustbench_kpca import load_data, load_model
+from robustbench_kpca import load_model
 from robustbench_kpca.diagnostics import tables
 from robustbench_kpca.diagnostics.chance import chance_levels
 from robustbench_kpca.diagnostics.claims import CLAIMS
@@ -34,9 +34,9 @@ from robustbench_kpca.diagnostics.diagnosis import Diagnosis
 from robustbench_kpca.diagnostics.power import power_curve
 from robustbench_kpca.diagnostics.run import diagnose
 from robustbench_kpca.diagnostics.sources import ImageSource
+from robustbench_kpca.evaluation.requests import DataRequest
 from robustbench_kpca.inference.environment import environment
 from robustbench_kpca.models.bundle import bundled as bundled_models
-from robustbench_kpca.models.loading import input_view
 
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
 BY_LAYER = ("linear_cka", "kernel_cka", "subspace_overlap", "matching_cosine")
@@ -45,7 +45,7 @@ BY_LAYER_OF_LOSS = ("projection_error", "log10_phi", "log10_h", "log10_ratio", "
 
 def measured(name: str, data: str, images: int, claims: list[str] | None) -> Diagnosis:
     model = load_model(name)
-    samples = load_data(data, limit=images, view=input_view(model)).in_order()
+    samples = DataRequest(data, limit=images).load_for(model).in_order()
     return diagnose(model, ImageSource(samples), environment(torch.device("cpu")), name=name, claims=claims)
 
 

@@ -16,12 +16,10 @@ import torch
 from _shared import header
 from tabulate import tabulate
 
-from robustbench_kpca.data.load import load_data
-from robustbench_kpca.data.request import View
 from robustbench_kpca.evaluation.forward_only import show_all
+from robustbench_kpca.evaluation.requests import DataRequest
 from robustbench_kpca.inference.runner import Runner, frozen
 from robustbench_kpca.models import load_model
-from robustbench_kpca.models.loading import input_view
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import cells_of
 from robustbench_kpca.tasks import task_named
@@ -47,8 +45,7 @@ def main() -> None:
     asked = parser.parse_args()
     print(header())
     model = load_model(asked.model, asked.checkpoint)
-    view: View = input_view(model)
-    data = load_data(asked.data, limit=asked.limit, view=view).in_order()
+    data = DataRequest(asked.data, limit=asked.limit).load_for(model).in_order()
     protocol = load_scenario(asked.protocol)[1]
     compute, cores = task_named(data.task).compute, len(os.sched_getaffinity(0))
     rows = range(len(cells_of(protocol)) * len(data))
@@ -59,7 +56,7 @@ def main() -> None:
 
     def classify() -> int:
         runner = Runner(model, asked.batch_size, torch.device("cpu"))
-        images = torch.rand(asked.batch_size, 3, view.size, view.size)
+        images = torch.rand(asked.batch_size, 3, *data.size(0))
         with frozen(model):
             for _ in range(batches):
                 runner.logits(images)

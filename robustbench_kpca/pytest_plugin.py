@@ -114,12 +114,13 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def _evaluate(model: Any, data: Any, protocol: str, limit: int | None, options: dict[str, Any]) -> "Record":
-    from robustbench_kpca import evaluate, load_data, load_model
-    from robustbench_kpca.models.loading import input_view
+    from robustbench_kpca import evaluate, load_model
+    from robustbench_kpca.evaluation.requests import DataRequest
 
     name = options.pop("name", model if isinstance(model, str) else None)
     network = load_model(model) if isinstance(model, str) else model
     if isinstance(data, str):
-        data = load_data(data, limit=limit, view=input_view(network))
+        sizes = {key: options.pop(key, None) for key in ("size", "crop")}
+        data = DataRequest(data, limit=limit, **sizes).load_for(network)
     given = data if isinstance(data, tuple) else (data,)
     return evaluate(network, *given, protocol=protocol, name=name, **({"audit": False} | options))

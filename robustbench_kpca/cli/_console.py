@@ -119,6 +119,6 @@ def show_json_list(items: Iterable[Any]) -> None:
 
 
 def note(text: str, *, quiet: bool = False) -> None:
-    """Print a remark on stderr."""
-    if not quiet:
+    """Print a remark on stderr, if there is one."""
+    if text and not quiet:
         err.print(Text(printable(text)))

@@ -25,6 +25,8 @@ class Asked:
     data: str
     split: str | None
     images: int
+    size: int | None
+    crop: float | None
     protocol: str
     claims: list[str] | None
     layers: list[int] | None
@@ -71,15 +73,17 @@ def _name_and_split(data: str, split: str | None) -> tuple[str, str]:
     return loaded.name, loaded.split
 
 
-def measured(request: "ModelRequest", asked: Asked, progress: "Callable[[str], Progress]") -> "Diagnosis":
-    """Load a model and its data, and measure."""
+def measured(
+    request: "ModelRequest", asked: Asked, progress: "Callable[[str], Progress]", *, quiet: bool
+) -> "Diagnosis":
+    """Load a model and its data, say how pictures are shown, and measure."""
     import torch
 
     from robustbench_kpca.diagnostics.diagnosis import BLOCK
     from robustbench_kpca.diagnostics.run import diagnose
     from robustbench_kpca.inference.environment import environment
 
-    network, procedure = _load(request, asked)
+    network, procedure = _load(request, asked, quiet=quiet)
     where = asked.device or best_device()
     return diagnose(
         network, procedure, environment(torch.device(where)), name=request.label, origin=request.source,
@@ -96,14 +100,14 @@ def written(done: "Diagnosis", out: Path, *, quiet: bool) -> None:
         _console.note(str(path), quiet=quiet)
 
 
-def _load(request: "ModelRequest", asked: Asked) -> "tuple[Any, Procedure]":
+def _load(request: "ModelRequest", asked: Asked, *, quiet: bool) -> "tuple[Any, Procedure]":
     from robustbench_kpca.data.load import load_data
     from robustbench_kpca.data.samples import Samples
     from robustbench_kpca.data.text import Text
     from robustbench_kpca.diagnostics import procedures
     from robustbench_kpca.diagnostics.encoders import load_text_model
     from robustbench_kpca.diagnostics.sources import ImageSource, WindowSource
-    from robustbench_kpca.models.loading import input_view
+    from robustbench_kpca.evaluation.requests import DataRequest, how_shown
     from robustbench_kpca.registry import unknown_name
     from robustbench_kpca.types import LanguageModel
 
@@ -118,12 +122,14 @@ def _load(request: "ModelRequest", asked: Asked) -> "tuple[Any, Procedure]":
     if isinstance(network, LanguageModel) and not literal:
         text = Text.require(load_data(asked.data, asked.split))
         return network, procedures.corrected(WindowSource(text, network.window, asked.images), claims)
-    view = input_view(network)
+    pictures = DataRequest(asked.data, asked.split, None if literal else asked.images, size=asked.size, crop=asked.crop)
     if literal:
-        every = Samples.require(load_data(asked.data, asked.split, view=procedures.study_view(view.size)))
+        every = Samples.require(pictures.load(procedures.study_view(network)))
         found = procedures.study_of_images(every, claims, most=asked.images, seed=asked.seed)
+        _console.note(how_shown(every), quiet=quiet)
         return procedures.normalise_as_study(network), found
-    samples = Samples.require(load_data(asked.data, asked.split, asked.images, view=view))
+    samples = Samples.require(pictures.load_for(network))
+    _console.note(how_shown(samples), quiet=quiet)
     return network, procedures.corrected(ImageSource(samples.in_order()), claims)
 
 

@@ -58,8 +58,16 @@ Size = Annotated[
     typer.Option(
         min=1,
         show_default=False,
-        help="Side in pixels at which the model is shown pictures: others are resized, and the record says how. By "
-        "default the model's own; pictures in memory of another size are then refused.",
+        help="Side in pixels to which pictures are resized, without cropping (published files keep the crop of their "
+        "protocol). By default as the model states, or else as they are. The record says what was done.",
+    ),
+]
+Crop = Annotated[
+    float | None,
+    typer.Option(
+        show_default=False,
+        help="Share of a picture that is kept, such as 0.875: its short side is resized to size / crop, and the centre "
+        "cropped. By default as the model states, and with --size nothing is cropped.",
     ),
 ]
 Split = Annotated[

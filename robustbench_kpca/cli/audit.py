@@ -10,6 +10,7 @@ from robustbench_kpca.cli._evaluating import best_device, say_flags, split_setti
 from robustbench_kpca.cli._options import (
     MODEL,
     Checkpoint,
+    Crop,
     Data,
     Device,
     Ema,
@@ -33,6 +34,7 @@ def audit(
         ),
     ] = None,
     size: Size = None,
+    crop: Crop = None,
     eps: Annotated[str, typer.Option(help="Radius of the L-infinity ball, in pixel values of [0, 1].")] = "8/255",
     images: Annotated[
         int | None,
@@ -75,7 +77,7 @@ def audit(
     """Run checks that pass if attacks on the model are effective; exit 1 if a check is flagged."""
     from robustbench_kpca.audit.run import audit as ask
     from robustbench_kpca.errors import BadInputError
-    from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
+    from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, how_shown
     from robustbench_kpca.files import require_writable
     from robustbench_kpca.models.loading import load_model
     from robustbench_kpca.strict import parse_assignments
@@ -85,7 +87,8 @@ def audit(
         raise BadInputError(f"'{next(iter(others))}' cannot be set", expected="model.KEY=VALUE")
     request = ModelRequest(model, checkpoint, ema, resize_positions, untrained, name, options)
     loaded = request.load()
-    samples = DataRequest(data, split, size=size).of([model]).load_for(loaded)
+    samples = DataRequest(data, split, size=size, crop=crop).of([model]).load_for(loaded)
+    _console.note(how_shown(samples), quiet=quiet or json)
     if out is not None:
         require_writable(out)
     announced: list[str] = []

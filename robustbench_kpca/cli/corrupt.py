@@ -76,11 +76,13 @@ def corrupt(
     size: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Resize and crop images to this side in pixels first (ImageNet-C: 224); by default not."
+            min=1,
+            help="Resize images to this side in pixels first, without cropping; by default not. ImageNet-C: --size 224 "
+            "--crop 0.875.",
         ),
     ] = None,
     crop: Annotated[
-        float | None, typer.Option(help="With --size: resize the short side to size / crop; by default 0.875.")
+        float | None, typer.Option(help="With --size: resize the short side to size / crop, and crop the centre.")
     ] = None,
     interpolation: Annotated[
         str | None, typer.Option(help="With --size: interpolation; by default bilinear, as in ImageNet-C.")
@@ -208,7 +210,7 @@ def _view(size: int | None, crop: float | None, interpolation: str | None) -> "V
         if crop is not None or interpolation is not None:
             raise BadInputError("--crop or --interpolation without --size", fix="add --size")
         return None
-    return View(size, View.crop if crop is None else crop, interpolation or "bilinear")
+    return View(size, crop, interpolation or "bilinear")
 
 
 def _parameters(

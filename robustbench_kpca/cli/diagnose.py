@@ -11,6 +11,7 @@ from robustbench_kpca.cli._diagnosing import TEXT, Asked, measured, numbers, wri
 from robustbench_kpca.cli._evaluating import given_options, refuse_others, split_settings
 from robustbench_kpca.cli._options import (
     Checkpoint,
+    Crop,
     Device,
     Ema,
     Json,
@@ -18,6 +19,7 @@ from robustbench_kpca.cli._options import (
     Quiet,
     ResizePositions,
     Seed,
+    Size,
     Split,
     Untrained,
 )
@@ -49,6 +51,8 @@ def diagnose(
     images: Annotated[
         int, typer.Option(min=1, help="Number of images or windows of words (evenly spread over the set), or of texts.")
     ] = 100,
+    size: Size = None,
+    crop: Crop = None,
     protocol: Annotated[
         str,
         typer.Option(
@@ -112,7 +116,7 @@ def diagnose(
     from robustbench_kpca.errors import BadInputError
 
     asked = Asked(
-        data, split, images, protocol, claim or None, numbers(layers), numbers(heads), block, seed, device
+        data, split, images, size, crop, protocol, claim or None, numbers(layers), numbers(heads), block, seed, device
     )  # fmt: skip
     given = given_options(diagnose, arguments)
     if models is not None:
@@ -147,7 +151,7 @@ def diagnose(
         return
     request = ModelRequest(model, checkpoint, ema, resize_positions, untrained, name, options)
     with _console.progress(quiet=quiet) as start:
-        done = measured(request, asked, start)
+        done = measured(request, asked, start, quiet=quiet)
     if out is not None:
         written(done, out, quiet=quiet)
     if json:
@@ -190,7 +194,7 @@ def _measure_all(
             wanted = replace(asked, data=texts) if one.reads_texts and texts is not None else asked
             try:
                 if not made or not wanted.of_these_data(folder, request):
-                    written(measured(request, wanted, start), folder, quiet=quiet)
+                    written(measured(request, wanted, start, quiet=quiet), folder, quiet=quiet)
             except BadInputError as error:
                 missing[one.name] = " ".join(str(error).split())
     shown = [out / one.name for one in models.model if one.name not in missing]

@@ -15,6 +15,7 @@ from robustbench_kpca.cli._options import (
     BadImages,
     Checkpoint,
     Compile,
+    Crop,
     Data,
     Device,
     Ema,
@@ -88,6 +89,7 @@ def evaluate(
         BadImages, typer.Option(help="What to do with unreadable images: fail, or skip them and flag the record.")
     ] = BadImages.fail,
     size: Size = None,
+    crop: Crop = None,
     cache: Annotated[
         Path | None, typer.Option(help="Folder for decoded images, so that each is decoded once; by default none.")
     ] = None,
@@ -172,7 +174,7 @@ def evaluate(
         "torchrun" if rank is not None else executor,
         stall_minutes,
     )
-    request = DataRequest(data, split, limit, against, subset, bad_images.value, cache, size)
+    request = DataRequest(data, split, limit, against, subset, bad_images.value, cache, size, crop)
     loggers = open_loggers(log)
     records = carry_out(make_plan(jobs, request, options, audit=audited.level), quiet=quiet or json)
     for record in records:

@@ -8,6 +8,7 @@ import typer
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import (
     Checkpoint,
+    Crop,
     Data,
     Ema,
     Frost,
@@ -15,6 +16,7 @@ from robustbench_kpca.cli._options import (
     ResizePositions,
     Seed,
     Settings,
+    Size,
     Split,
     Untrained,
 )
@@ -32,6 +34,8 @@ def adversarial(
     ] = "pgd20-linf-8_255",
     data: Data = None,
     split: Split = None,
+    size: Size = None,
+    crop: Crop = None,
     checkpoint: Checkpoint = None,
     ema: Ema = False,
     resize_positions: ResizePositions = False,
@@ -45,13 +49,14 @@ def adversarial(
 
     from robustbench_kpca.data.samples import Samples
     from robustbench_kpca.evaluation.api import attack
-    from robustbench_kpca.evaluation.requests import DataRequest
+    from robustbench_kpca.evaluation.requests import DataRequest, how_shown
     from robustbench_kpca.files import write_atomic
     from robustbench_kpca.models.loading import load_model
     from robustbench_kpca.report.pictures import grid
 
     network = load_model(model, checkpoint, ema=ema, resize_positions=resize_positions)
-    samples = Samples.require(DataRequest(data, split, images).of([model]).load_for(network))
+    samples = Samples.require(DataRequest(data, split, images, size=size, crop=crop).of([model]).load_for(network))
+    _console.note(how_shown(samples), quiet=False)
     clean, labels = samples.tensors()
     result = attack(network, clean, labels, protocol, seed=seed)
     with torch.no_grad():

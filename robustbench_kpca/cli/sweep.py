@@ -12,6 +12,7 @@ from robustbench_kpca.cli._options import (
     Audited,
     AuditLevel,
     Checkpoint,
+    Crop,
     Data,
     Device,
     Ema,
@@ -21,6 +22,7 @@ from robustbench_kpca.cli._options import (
     Presets,
     Quiet,
     Seed,
+    Size,
     Split,
     Untrained,
 )
@@ -47,6 +49,8 @@ def sweep(
     ],
     data: Data = None,
     split: Split = None,
+    size: Size = None,
+    crop: Crop = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for records, sweep.md and sweep.csv.")] = Path(
         "runs"
     ),
@@ -76,7 +80,7 @@ def sweep(
 
     protocols = list(dict.fromkeys(name.strip() for names in protocol for name in names.split(",")))
     chosen = combinations(set_)
-    request = DataRequest(data, split, limit).of([model])
+    request = DataRequest(data, split, limit, size=size, crop=crop).of([model])
     jobs = [
         Job(ModelRequest(model, checkpoint, ema, untrained=untrained, options=options), protocols) for options in chosen
     ]
@@ -87,6 +91,8 @@ def sweep(
     words += ["--data", str(request.data), *([] if split is None else ["--split", split]), "--seed", str(seed)]
     words += [] if checkpoint is None else ["--checkpoint", checkpoint, *(["--ema"] if ema else [])]
     words += ["--untrained"] if untrained else []
+    words += [] if size is None else ["--size", str(size)]
+    words += [] if crop is None else ["--crop", str(crop)]
     words += [] if limit is None else ["--limit", str(limit)]
     words += [] if audited is AuditLevel.full else ["--audit", audited.value]
     words += [] if batch_size is None else ["--batch-size", str(batch_size)]

@@ -11,6 +11,7 @@ from robustbench_kpca.cli._options import (
     Allow,
     BatchSize,
     Checkpoint,
+    Crop,
     Device,
     Ema,
     Json,
@@ -20,6 +21,7 @@ from robustbench_kpca.cli._options import (
     ResizePositions,
     Seed,
     Settings,
+    Size,
     Split,
     Untrained,
     Workers,
@@ -64,6 +66,8 @@ def verify(
         ),
     ] = None,
     split: Split = None,
+    size: Size = None,
+    crop: Crop = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for both records; by default none.")] = None,
     checkpoint: Checkpoint = None,
     ema: Ema = False,
@@ -91,7 +95,7 @@ def verify(
     """
     arguments = locals()
     from robustbench_kpca.errors import BadInputError
-    from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
+    from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, how_shown
     from robustbench_kpca.strict import parse_assignments
     from robustbench_kpca.verification.pictures import corruption_protocol
     from robustbench_kpca.verification.run import verify as compare
@@ -107,7 +111,8 @@ def verify(
         raise BadInputError("an attack without a model", expected="rbk verify MODEL -p PROTOCOL")
     request = ModelRequest(model, checkpoint, ema, resize_positions, untrained, name, options)
     network = request.load()
-    samples = DataRequest(data, split, limit).of([model]).load_for(network)
+    samples = DataRequest(data, split, limit, size=size, crop=crop).of([model]).load_for(network)
+    _console.note(how_shown(samples), quiet=quiet or json)
     with _console.progress(quiet=quiet or json) as start:
         found = compare(
             network, samples, protocol=protocol, reference=reference, out=out, overrides=overrides, seed=seed,

@@ -34,6 +34,7 @@ class Dataset(ABC):
         task: the task of these images, such as `classification`; every kind of data set defines its own.
         form: what a sample is: a picture, a signal, tokens or words.
         class_names: names of the classes, in their order; None if unknown.
+        raw: whether pictures have the sizes that they were stored in, so that a model's view says how they are shown.
         resized: the rule by which pictures are resized and cropped; empty if they are shown as they are.
         skipped: items that were left out because their files cannot be used.
         entropy: the entropy rate of the source of a text in nats a word, where it is known.
@@ -48,6 +49,7 @@ class Dataset(ABC):
     task: ClassVar[str]
     form: Form = PICTURES
     class_names: tuple[str, ...] | None = None
+    raw: bool = False
     resized: str = ""
     skipped: tuple[str, ...] = ()
     expected: int | None = None
@@ -162,7 +164,7 @@ class Part(Dataset):
         ids, strata = [whole.ids[i] for i in self.indices], [whole.strata[i] for i in self.indices]
         Dataset.__init__(self, whole.name, whole.split, ids, whole.classes, strata)
         self.form, self.class_names = whole.form, whole.class_names
-        self.resized, self.skipped, self.notes = whole.resized, whole.skipped, whole.notes
+        self.raw, self.resized, self.skipped, self.notes = whole.raw, whole.resized, whole.skipped, whole.notes
         self.expected = whole.expected if len(self) == len(whole) else None
 
     def image(self, index: int) -> Any:

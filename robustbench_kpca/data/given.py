@@ -13,14 +13,11 @@ from torch.utils.data import Dataset as TorchDataset
 
 from robustbench_kpca.data.base import Dataset, Image, array_fingerprint
 from robustbench_kpca.data.load import load_data
-from robustbench_kpca.data.request import View
 from robustbench_kpca.data.samples import ArraySamples, Samples
 from robustbench_kpca.errors import BadInputError
 
 
-def as_dataset(
-    images: Any, labels: Any = None, *, name: str = "images", classes: int | None = None, view: View | None = None
-) -> Dataset:
+def as_dataset(images: Any, labels: Any = None, *, name: str = "images", classes: int | None = None) -> Dataset:
     """Convert the arguments of a call to a data set.
 
     Args:
@@ -32,7 +29,6 @@ def as_dataset(
         labels: one integer label per image, if `images` is a tensor or array.
         name: name of a data set made from these. Its ids are "0", "1", ... in the given order.
         classes: number of classes, where the labels do not have all of them.
-        view: how Pillow images are resized and cropped; default: as for DeiT.
 
     Raises:
         BadInputError: images or labels of another type or shape, or as in `load_data`.
@@ -47,15 +43,15 @@ def as_dataset(
     if isinstance(images, Dataset):
         return images
     if isinstance(images, str):
-        return load_data(images, view=view or View())
+        return load_data(images)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", name)
     if type(images).__module__.startswith("datasets.") and labels is None:
-        return _from_hub(images, name, view or View(), classes)
+        return _from_hub(images, name, classes)
     if isinstance(images, TorchDataset) and labels is None and hasattr(images, "__getitem__"):
         numbers = _labels_of(images)
         titles = None if _changes_labels(images) else getattr(images, "classes", None)
         names = [str(one) for one in titles] if isinstance(titles, (list, tuple)) else None
-        return ItemSamples(images, numbers, name=name, classes=classes, names=names, view=view or View())
+        return ItemSamples(images, numbers, name=name, classes=classes, names=names)
     if not isinstance(images, (Tensor, np.ndarray)) and labels is None and isinstance(images, Iterable):
         images, labels = _gather(images)
     if not isinstance(images, (Tensor, np.ndarray)) or labels is None:
@@ -83,26 +79,24 @@ class ItemSamples(Samples):
         name: name of the set.
         classes: number of classes; None: that of the names, or else counted.
         names: of the classes, None if unknown.
-        view: how Pillow images are resized and cropped.
 
     """
 
     def __init__(
-        self, items: Any, labels: Sequence[int], *, name: str, classes: int | None, names: Sequence[str] | None,
-        view: View,
+        self, items: Any, labels: Sequence[int], *, name: str, classes: int | None, names: Sequence[str] | None
     ) -> None:  # fmt: skip
         number = classes or (len(names) if names else _counted(labels))
         super().__init__(name, "all", [str(i) for i in range(len(labels))], labels, number)
-        self.items, self.view = items, view
+        self.items = items
         self.class_names = tuple(names) if names and len(names) == number else None
         self.counted = classes is None and not names
-        self.resized = view.how if isinstance(self._item(0), Pillow.Image) else ""
+        self.raw = isinstance(self._item(0), Pillow.Image)
 
     def image(self, index: int) -> Image:
         """Image number `index`."""
         item = self._item(index)
         if isinstance(item, Pillow.Image):
-            return np.array(self.view.apply(item.convert("RGB")))
+            return np.array(item.convert("RGB"))
         if isinstance(item, Tensor) and item.is_floating_point() and item.ndim == 3:
             return item.detach().cpu()
         if isinstance(item, np.ndarray) and item.dtype == np.uint8 and item.ndim == 3 and item.shape[2] == 3:
@@ -134,7 +128,7 @@ class _Column:
         return self.table[index][self.column]
 
 
-def _from_hub(table: Any, name: str, view: View, classes: int | None) -> ItemSamples:
+def _from_hub(table: Any, name: str, classes: int | None) -> ItemSamples:
     """Read a Hugging Face data set: its column of images, and the first of its columns of labels."""
     features: Any = getattr(table, "features", None)
     if not isinstance(features, dict) or not hasattr(table, "num_rows") or isinstance(table.num_rows, dict):
@@ -152,7 +146,7 @@ def _from_hub(table: Any, name: str, view: View, classes: int | None) -> ItemSam
     feature = features[labelled[0]]
     names = list(feature.names) if kinds[labelled[0]] == "ClassLabel" else None
     labels = [int(label) for label in table[labelled[0]]]
-    return ItemSamples(_Column(table, pictures[0]), labels, name=name, classes=classes, names=names, view=view)
+    return ItemSamples(_Column(table, pictures[0]), labels, name=name, classes=classes, names=names)
 
 
 def _labels_of(items: Any) -> list[int]:

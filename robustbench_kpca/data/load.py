@@ -7,7 +7,8 @@ from robustbench_kpca.data import DATASETS
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.imagenet_classes import COLLECTIONS, imagenet_classes
 from robustbench_kpca.data.io.folder import Folder
-from robustbench_kpca.data.request import BadImages, Request, View
+from robustbench_kpca.data.relabelled import Resized
+from robustbench_kpca.data.request import DEIT, BadImages, Request, View
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.registry import unknown_name
@@ -17,7 +18,7 @@ def load_data(
     source: str,
     split: str | None = None,
     limit: int | None = None,
-    view: View = View(),  # noqa: B008
+    view: View | None = None,
     bad_images: BadImages = "fail",
 ) -> Dataset:
     """Load a data set by name, or a folder of images.
@@ -27,11 +28,12 @@ def load_data(
             (`imagenet-a:/data/imagenet-a`, `masks:town`); or the path of a folder of images (one sub-folder per class,
             or a `labels.csv`). Without `:FOLDER`, a set that is not bundled is searched in the folder RBK_DATA.
         split: split of the set; default: the evaluation split, `test` or `val`. Of a folder of images, `imagenet-a`,
-            `imagenet-r`, `imagenet-o` and `imagenet-100` are its images of the classes of those collections; other
-            splits are ignored.
+            `imagenet-r`, `imagenet-o` and `imagenet-100` are its images of the classes of those collections.
         limit: number of images to keep, evenly spread over the set and its labels; default: all.
-        view: how image files are resized and cropped; see `input_view` of `models.loading`. Images with masks are not
-            resized. Stored corruptions are not resized either; they are refused if their size differs from the view's.
+        view: how image files are resized and cropped. By default those of published sets as for DeiT (224 of 256), and
+            those of a folder not at all. Published sets are always cropped, by default with DeiT's crop. Images with
+            masks are not resized. Stored corruptions are not resized either; they are refused if their size differs
+            from the view's.
         bad_images: what to do with unreadable image files: `fail` at the first one, or `skip` them (see
             `Dataset.skipped`); `skip` decodes every file first.
 
@@ -43,13 +45,14 @@ def load_data(
             below 1.
 
     """
-    name, colon, folder = source.partition(":")
-    request = Request(folder, split, view, bad_images)
-    if name in DATASETS.names() and (folder or not colon):
-        data: Dataset = DATASETS.get(name)(request)
+    name, _, folder = source.partition(":")
+    data: Dataset
+    if is_published(source):
+        request = Request(folder, split, DEIT if view is None else view.of_published, bad_images)
+        data = DATASETS.get(name)(request)
     elif source and Path(source).is_dir():
-        data = Folder(Path(source), view, bad_images)
-        data = _of_collection(data, split) if split in COLLECTIONS[1:] else data
+        images = _part(Folder(Path(source), bad_images), split)
+        data = images if view is None else Resized(images, view)
     else:
         raise unknown_name(
             "data set", name if folder else source, DATASETS.names(), "(or give an existing folder, or NAME:FOLDER)"
@@ -57,8 +60,12 @@ def load_data(
     return data if limit is None else data.spread(limit)
 
 
-def _of_collection(data: Samples, split: str) -> Samples:
-    """Return the images of the classes of a collection; the labels of the folder must be ImageNet-1K indices."""
+def _part(data: Folder, split: str | None) -> Samples:
+    """Return a folder, or its images of the classes of a collection; its labels must then be ImageNet-1K indices."""
+    if split in (None, data.split):
+        return data
+    if split not in COLLECTIONS[1:]:
+        raise BadInputError(f"the folder {data.root} has no split '{split}'", fix="give the folder of the split itself")
     if data.class_names is not None or not 0 < data.classes <= len(imagenet_classes("all")):
         raise BadInputError(
             f"split '{split}' of the folder {data.name}",
@@ -71,6 +78,12 @@ def _of_collection(data: Samples, split: str) -> Samples:
     part = data.take(kept)
     part.split = split
     return part
+
+
+def is_published(source: str) -> bool:
+    """Tell whether a source is a data set of the package, and not a folder of images."""
+    name, colon, folder = source.partition(":")
+    return name in DATASETS.names() and bool(folder or not colon)
 
 
 def kind_of(source: str) -> type[Dataset]:

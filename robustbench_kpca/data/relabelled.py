@@ -7,27 +7,27 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 from torch import Tensor
 
-from robustbench_kpca.data.base import Part
 from robustbench_kpca.data.request import View
-from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.data.samples import Samples, SamplesPart
 from robustbench_kpca.errors import BadInputError
 
 
-class Relabelled(Part, Samples):
+class Relabelled(SamplesPart):
     """The same samples; label i is now `numbers[i]`, one of `classes` classes. The digest is that of the new labels."""
 
     def __init__(self, whole: Samples, numbers: Mapping[int, int], classes: int, names: Sequence[str] | None) -> None:
         super().__init__(whole, range(len(whole)))
         self.strata = [numbers[label] for label in whole.labels]
         self.classes, self.class_names, self.held = classes, None if names is None else tuple(names), None
+        self.counted = False
 
 
-class Resized(Part, Samples):
+class Resized(SamplesPart):
     """The same pictures, each resized and cropped by a `View`. The view is part of the digest."""
 
     def __init__(self, whole: Samples, view: View) -> None:
         super().__init__(whole, range(len(whole)))
-        self.view, self.resized = view, view.how
+        self.view, self.resized, self.raw = view, view.how, False
 
     def image(self, index: int) -> NDArray[np.uint8]:
         """Picture number `index`, resized."""
@@ -36,7 +36,10 @@ class Resized(Part, Samples):
             raise BadInputError(
                 f"pictures of data '{self.name}' are tensors, which are not resized", fix="give them at this size"
             )
-        return np.array(self.view.apply(Pillow.fromarray(image)))
+        try:
+            return np.array(self.view.apply(Pillow.fromarray(image)))
+        except BadInputError as error:
+            raise BadInputError(f"picture {self.ids[index]} cannot be used ({error})", fix="remove it") from None
 
     def size(self, index: int) -> tuple[int, int]:  # noqa: ARG002 (all pictures have one size)
         """Return height and width of the view."""

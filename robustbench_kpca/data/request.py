@@ -1,7 +1,7 @@
 """The request for a data set: folder, split, how to resize images, and what to do with unreadable files."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from PIL import Image as Pillow
@@ -15,19 +15,20 @@ BadImages = Literal["fail", "skip"]
 
 @dataclass(frozen=True)
 class View:
-    """How an image file becomes the input of a model: resize the short side to size / crop, crop the centre to size.
+    """How a picture becomes the input of a model: resized, and cropped where a crop is stated.
 
-    The default is that of DeiT's evaluation (256 and 224 px). Models must be evaluated with the view of their
-    publication: timm's configurations differ in `crop`, which changes the accuracy by 1 or 2 percentage points. Sizes
-    and corners are rounded as in torchvision's Resize and CenterCrop, so the pixels are equal.
+    With a crop, the short side is resized to size / crop, and the centre is cropped to size. Sizes and corners are
+    rounded as in torchvision's Resize and CenterCrop, so the pixels are equal. Without one, both sides are resized to
+    size, whatever the aspect ratio, and nothing is cropped. Models must be evaluated with the view of their
+    publication: timm's configurations differ in `crop`, which changes the accuracy by 1 or 2 percentage points.
 
     Raises:
         BadInputError: a size below 1, a crop outside (0, 1], an interpolation unknown to Pillow.
 
     """
 
-    size: int = 224
-    crop: float = 0.875
+    size: int
+    crop: float | None = None
     interpolation: str = "bicubic"
     squash: bool = False
     """Resize both sides to size / crop, whatever the aspect ratio, before the centre is cropped."""
@@ -35,9 +36,9 @@ class View:
     """Whose corner of the crop: torchvision rounds half a pixel to even, transformers rounds it down."""
 
     def __post_init__(self) -> None:
-        if self.size < 1 or not 0 < self.crop <= 1:
+        if self.size < 1 or not 0 < (1 if self.crop is None else self.crop) <= 1:
             raise BadInputError(
-                f"a view of size {self.size} and crop {self.crop:g}", expected="size >= 1 and 0 < crop <= 1"
+                f"a view of size {self.size} and crop {self.crop}", expected="size >= 1 and 0 < crop <= 1"
             )
         known = [name.lower() for name in Pillow.Resampling.__members__]
         if self.interpolation.lower() not in known:
@@ -54,18 +55,21 @@ class View:
             crop = size / (short_side + 0.5)
         return cls(size, crop, interpolation, library=library)
 
-    def at(self, size: int) -> "View":
-        """Return the view for another size."""
-        return replace(self, size=size)
+    @property
+    def of_published(self) -> "View":
+        """The same with DeiT's crop, unless another is stated: published sets are cropped."""
+        return replace(self, crop=DEIT.crop) if self.crop is None else self
 
     @property
     def short_side(self) -> int:
         """Length to which the short side is resized, in pixels."""
-        return int(self.size / self.crop)
+        return int(self.size / (self.crop or 1))
 
     @property
     def how(self) -> str:
         """The resizing in words; part of the digest of image files."""
+        if self.crop is None:
+            return f"{self.interpolation} {self.size} x {self.size}, not cropped"
         if self.squash:
             of = "" if self.short_side == self.size else f" of {self.short_side}"
             return f"{self.interpolation} {self.size}{of}, squashed"
@@ -73,7 +77,7 @@ class View:
 
     def apply(self, image: Pillow.Image) -> Pillow.Image:
         """Resize and crop an image."""
-        short, long = (1, 1) if self.squash else sorted(image.size)
+        short, long = (1, 1) if self.squash or self.crop is None else sorted(image.size)
         stretched = int(self.short_side * long / short)
         if self.short_side * stretched > pixel_limit():
             raise BadInputError(f"an image of {image.width} x {image.height}", expected="a less extreme aspect ratio")
@@ -84,6 +88,10 @@ class View:
         return image.crop((left, top, left + self.size, top + self.size))
 
 
+DEIT = View(224, 0.875)
+"""Of DeiT's evaluation: how published sets are shown where the model states nothing."""
+
+
 @dataclass(frozen=True)
 class Request:
     """The argument of `load` of every data set.
@@ -91,7 +99,8 @@ class Request:
     Attributes:
         folder: folder of the files; empty if none is given.
         split: split of the set; None: the default of the set.
-        view: how image files are resized and cropped. Sets of fixed image size, and images with masks, ignore it.
+        view: how the image files of a published set are resized and cropped. Sets of fixed image size, and images with
+            masks, ignore it.
         bad_images: what to do with unreadable files.
 
     Raises:
@@ -101,7 +110,7 @@ class Request:
 
     folder: str = ""
     split: str | None = None
-    view: View = field(default_factory=View)
+    view: View = DEIT
     bad_images: BadImages = "fail"
 
     def __post_init__(self) -> None:

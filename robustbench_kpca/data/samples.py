@@ -12,7 +12,7 @@ from robustbench_kpca.data.forms import PICTURES, Form
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.types import Images, Labels
 
-__all__ = ["ArraySamples", "Image", "Samples", "array_fingerprint", "to_pixels", "to_tensor"]
+__all__ = ["ArraySamples", "Image", "Samples", "SamplesPart", "array_fingerprint", "to_pixels", "to_tensor"]
 
 Self = TypeVar("Self", bound="Samples")
 
@@ -77,7 +77,7 @@ class Samples(Dataset):
 
     def take(self: Self, indices: Sequence[int]) -> Self:
         """Return the samples at `indices`, in that order."""
-        return cast("Self", _SamplesPart(self, indices))
+        return cast("Self", SamplesPart(self, indices))
 
     def digest_rows(self, prints: Sequence[str]) -> list[str]:
         """Return id, label and fingerprint of every image."""
@@ -89,7 +89,9 @@ class Samples(Dataset):
         return images, torch.tensor(self.labels, dtype=torch.int64)
 
 
-class _SamplesPart(Part, Samples):
+class SamplesPart(Part, Samples):
+    """Selected samples of another set; what is known of its classes is kept."""
+
     def __init__(self, whole: Samples, indices: Sequence[int]) -> None:
         super().__init__(whole, indices)
         self.known_classes, self.counted, self.held = whole.known_classes, whole.counted, whole.held

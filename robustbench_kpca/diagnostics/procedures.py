@@ -18,6 +18,7 @@ from robustbench_kpca.diagnostics.claims import CLAIMS, Claim
 from robustbench_kpca.diagnostics.saritas2025 import IMAGES, STUDY, TEXTS
 from robustbench_kpca.diagnostics.sources import MOST_TOKENS, ImageSource, Source, TextSource
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.models.source import stated_view
 
 CORRECTED, SARITAS = "corrected", "saritas2025"
 NAMES = (CORRECTED, SARITAS)
@@ -83,9 +84,10 @@ def study_of_texts(texts: TextSource, claims: Sequence[str] | None = None) -> Pr
     return _study(numbers, by_number)
 
 
-def study_view(size: int) -> View:
-    """Return the study's resizing: squashed to a square by bilinear interpolation, nothing cropped."""
-    return View(size, crop=1.0, interpolation="bilinear", squash=True)
+def study_view(model: nn.Module) -> View | None:
+    """Return the study's resizing to the size that a model states: squashed by bilinear interpolation, not cropped."""
+    stated = stated_view(model)
+    return None if stated is None else View(stated.size, crop=1.0, interpolation="bilinear", squash=True)
 
 
 def normalise_as_study(model: nn.Module) -> nn.Module:

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.diagnostics.claims import CLAIMS
 from robustbench_kpca.diagnostics.diagnosis import BLOCK, Measured
@@ -19,10 +18,10 @@ from robustbench_kpca.diagnostics.sources import ImageSource
 from robustbench_kpca.diagnostics.taps import find_taps
 from robustbench_kpca.diagnostics.totals import Totals, block_orders
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.requests import DataRequest
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_state
-from robustbench_kpca.models.loading import input_view
 
 _EPOCH = re.compile(r"(?P<name>.+)\.epoch-(?P<epoch>\d+)\.safetensors")
 
@@ -76,8 +75,8 @@ def _config(path: Path) -> dict[str, Any]:
 
 
 def _sources(model: torch.nn.Module, data: str, splits: Sequence[str | None], images: int) -> list[ImageSource]:
-    view = input_view(model)
-    found = [ImageSource(Samples.require(load_data(data, split, images, view=view)).in_order()) for split in splits]
+    loaded = [DataRequest(data, split, images).load_for(model) for split in splits]
+    found = [ImageSource(Samples.require(part).in_order()) for part in loaded]
     digests = [source.info().digest for source in found]
     if len(set(digests)) < len(digests):
         raise BadInputError(f"two of the splits {', '.join(str(split) for split in splits)} have the same images")

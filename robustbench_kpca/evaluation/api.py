@@ -17,7 +17,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.attacked import attack_all
 from robustbench_kpca.evaluation.command import call
 from robustbench_kpca.evaluation.engines import engine_for
-from robustbench_kpca.evaluation.given import data_for, named_model
+from robustbench_kpca.evaluation.given import data_for, data_for_all, named_model
 from robustbench_kpca.evaluation.measure import measure_attack, measure_together
 from robustbench_kpca.evaluation.options import STALL_MINUTES, RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, runner_for
@@ -74,6 +74,7 @@ def evaluate(
     protocol: str | list[str] | tuple[str, ...],
     classes: int | None = None,
     size: int | None = None,
+    crop: float | None = None,
     seed: int = 0,
     batch_size: int | None = None,
     workers: int | None = None,
@@ -107,7 +108,10 @@ def evaluate(
         labels: one integer per image, if `images` is a tensor or array.
         protocol: name of a preset (`rbk list protocols`) or path of a TOML file; or a list of these.
         classes: number of classes of the images, where their labels do not have all of them.
-        size: side in pixels at which the model is shown pictures; others are resized, and the record says how.
+        size: side in pixels to which pictures are resized, without cropping. By default pictures of a folder or of a
+            collection are as a named model, or `describe`, states it, or else as they are; arrays always as they are.
+        crop: such as 0.875: the short side is resized to size / crop, and the centre cropped. The record says how
+            pictures were resized and cropped (`spec.data.resized`).
         seed: see `RunOptions`.
         batch_size: see `RunOptions`.
         workers: see `RunOptions`.
@@ -160,13 +164,13 @@ def evaluate(
     if isinstance(audit, Audit) and not any(isinstance(scenario, Attack) for *_, scenario in prepared):
         raise BadInputError(f"an audit for protocol '{prepared[0][1]}', which is no attack", fix="leave it out")
     named = named_model(model, name, source)
-    data = data_for(model, named.model, images, labels, classes, size)
+    data = data_for(model, named.model, images, labels, classes, size, crop)
     records: list[Record] = []
     with ExitStack() as stack:
         backend = stack.enter_context(engine_for(options))
         stack.enter_context(accelerated([named.model], options.acceleration))
         for one, label, scenario in prepared:
-            command = _called(named, data, one, options, overrides)
+            command = _called(named, data, one, options, {"size": size, "crop": crop, **overrides})
             if not isinstance(scenario, Attack):
                 records += measure_together([named], data, label, scenario, options, progress, [command], backend)
                 continue
@@ -236,18 +240,18 @@ def evaluate_together(
     )
     came_from = sources or {}
     named = [NamedModel(model, name, came_from.get(name, "python")) for name, model in models.items()]
-    data = as_dataset(images, labels).in_order()
+    data = data_for_all(models.values(), images, labels)
     commands = [_called(one, data, protocol, options, overrides) for one in named]
     with accelerated(models.values(), options.acceleration):
         return measure_together(named, data, label, scenario, options, progress, commands)
 
 
 def _called(
-    named: NamedModel, data: Dataset, protocol: str, options: RunOptions, overrides: Mapping[str, Override]
+    named: NamedModel, data: Dataset, protocol: str, options: RunOptions, others: Mapping[str, Any]
 ) -> tuple[str]:
     """Return the call from Python in short."""
     sizes = {"seed": options.seed, "batch_size": options.batch_size, "allow": options.allow}
-    return call(named.name, f"{data.name} {data.split}, {len(data)} samples", protocol, **sizes, **overrides)
+    return call(named.name, f"{data.name} {data.split}, {len(data)} samples", protocol, **sizes, **others)
 
 
 def evaluate_curve(

@@ -29,11 +29,11 @@ _MODEL, _DATA, _RUN = (
     },
     {
         "data": "--data", "split": "--split", "limit": "--limit", "against": "--against", "subset": "--subset",
-        "bad_images": "--bad-images", "size": "--size",
+        "bad_images": "--bad-images", "size": "--size", "crop": "--crop",
     },
     {"seed": "--seed", "batch_size": "--batch-size", "device": "--device", "frost_folder": "--frost"},
 )  # fmt: skip
-_KINDS = {"limit": int, "subset": int, "size": int, "seed": int, "batch_size": int, "frost_folder": Path}
+_KINDS = {"limit": int, "subset": int, "size": int, "crop": float, "seed": int, "batch_size": int, "frost_folder": Path}
 _FLAGS = ("ema", "resize_positions", "untrained")
 
 

@@ -14,6 +14,7 @@ from robustbench_kpca.evaluation.engines import engine_for
 from robustbench_kpca.evaluation.measure import audit_for, measure_attack, measure_each
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import AttackModel, AuditModel, Measure, Plan
+from robustbench_kpca.evaluation.requests import how_shown
 from robustbench_kpca.evaluation.trial import NamedModel, require_gradients
 from robustbench_kpca.files import require_writable
 from robustbench_kpca.inference.acceleration import accelerated
@@ -127,8 +128,8 @@ def _run(
 
 def _say(named: NamedModel, data: Dataset, reporter: Reporter) -> None:
     """Say how pictures are resized, and how classes are matched unless they are just counted alike."""
-    if data.resized:
-        reporter.announce(f"{named.name}: pictures of {data.name} are resized: {data.resized}")
+    if shown := how_shown(data):
+        reporter.announce(f"{named.name}: {shown}")
     classes = stated_classes(named.model)
     if classes is not None:
         how = ""

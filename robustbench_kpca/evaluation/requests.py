@@ -9,9 +9,9 @@ from torch import nn
 
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.io.cache import cached
-from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.load import is_published, load_data
 from robustbench_kpca.data.pair import Pair
-from robustbench_kpca.data.request import View
+from robustbench_kpca.data.request import DEIT, View
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.data.subset import published_subset
 from robustbench_kpca.errors import BadInputError
@@ -72,6 +72,13 @@ class ModelRequest:
         return Path(self.checkpoint).name if suffix else Path(self.checkpoint).stem
 
 
+def how_shown(data: Dataset) -> str:
+    """Say how stored pictures are shown; empty for other data."""
+    if data.resized:
+        return f"pictures of {data.name} are resized: {data.resized}"
+    return f"pictures of {data.name} are shown as they are: {'{1} x {0}'.format(*data.size(0))}" if data.raw else ""
+
+
 @dataclass(frozen=True)
 class DataRequest:
     """The requested samples.
@@ -84,7 +91,9 @@ class DataRequest:
         subset: 5000: the ImageNet validation images that RobustBench uses.
         bad_images: see `data.load.load_data`.
         cache: folder that stores decoded images.
-        size: side in pixels at which models are shown pictures; None: as each model states.
+        size: side in pixels at which models are shown pictures; None: as each model states, or as they are.
+        crop: the short side is resized to size / crop, and the centre cropped; None: as the model states, but nothing
+            is cropped where `size` is given. Published sets are always cropped.
 
     """
 
@@ -96,6 +105,7 @@ class DataRequest:
     bad_images: Literal["fail", "skip"] = "fail"
     cache: Path | None = None
     size: int | None = None
+    crop: float | None = None
 
     def of(self, models: Iterable[str]) -> "DataRequest":
         """Return the request with the data set of the models' own family where none is named.
@@ -118,35 +128,54 @@ class DataRequest:
         """Load the samples as a model takes them.
 
         Raises:
-            BadInputError: as in `load`, or pictures of another size than the model's, and no `size` is given.
+            BadInputError: as in `load`.
 
         """
-        stated = stated_view(model)
-        view = stated or View()
-        view = view if self.size is None else view.at(self.size)
-        return self.load(view, progress, fit=stated is not None or self.size is not None)
+        return self.load(stated_view(model), progress)
 
-    def load(self, view: View, progress: Progress | None = None, *, fit: bool = False) -> Dataset:
-        """Load the samples, image files resized and cropped by `view`; `fit`: refuse other pictures of another size.
+    def load(self, stated: View | None, progress: Progress | None = None) -> Dataset:
+        """Load the samples for models that state this view, or none.
 
         Raises:
-            BadInputError: the data cannot be loaded, or two options contradict each other.
+            BadInputError: the data cannot be loaded, two options contradict each other, or pictures have several sizes
+                or another one than the model takes, and no `size` is given.
 
         """
         if self.subset is not None and self.limit is not None:
             raise BadInputError(f"--subset {self.subset} with --limit {self.limit}", expected="only one of them")
         assert self.data is not None, "DataRequest.of"
-        data = self._load(self.data, self.split, view, fit=fit)
+        data = self._load(self.data, self.split, stated)
         if self.subset is not None:
             data = published_subset(Samples.require(data), self.subset)
         if self.against is not None:
             known = Samples.require(data)
-            data = Pair(known, Samples.require(self._load(self.against, None, view, fit=fit)))
+            data = Pair(known, Samples.require(self._load(self.against, None, stated)))
         return data if self.cache is None else cached(Samples.require(data), self.cache, progress)
 
-    def _load(self, source: str, split: str | None, view: View, *, fit: bool) -> Dataset:
-        data = load_data(source, split, self.limit, view, self.bad_images)
-        if not fit:
-            return data
-        found: Dataset = task_named(data.task).compute.at_size(data, view, asked=self.size is not None)
+    def fitted(self, data: Dataset, stated: View | None) -> Dataset:
+        """Return data with pictures as `size` and `crop` say, or else as a model states it.
+
+        Raises:
+            BadInputError: see `Compute.at_size`; a crop without a size.
+
+        """
+        view = self._view(stated)
+        found: Dataset = task_named(data.task).compute.at_size(data, view, asked=self._asked)
         return found
+
+    @property
+    def _asked(self) -> bool:
+        return self.size is not None or self.crop is not None
+
+    def _view(self, stated: View | None) -> View | None:
+        if not self._asked:
+            return stated
+        if stated is None and self.size is None:
+            raise BadInputError(f"crop {self.crop} without a size, and the model states none", fix="add --size N")
+        like = stated or DEIT
+        return replace(like, size=self.size or like.size, crop=self.crop)
+
+    def _load(self, source: str, split: str | None, stated: View | None) -> Dataset:
+        view = self._view(stated) if is_published(source) else None
+        data = self.fitted(load_data(source, split, view=view, bad_images=self.bad_images), stated)
+        return data if self.limit is None else data.spread(self.limit)

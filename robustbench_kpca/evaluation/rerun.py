@@ -11,9 +11,9 @@ from torch import nn
 
 from robustbench_kpca.audit.preflight import CHECKS
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.command import parse
+from robustbench_kpca.evaluation.given import data_for
 from robustbench_kpca.evaluation.measure import measure_attack, measure_together
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.trial import NamedModel, Trial
@@ -145,7 +145,7 @@ def _asked(
         model, source = asked.load(), command.model.source
     named = NamedModel(model, spec.model.name, source)
     if images is not None:
-        data = as_dataset(images, labels)
+        data = data_for(model, model, images, labels)
     else:
         assert command is not None
         data = command.data.load_for(model)

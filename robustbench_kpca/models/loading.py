@@ -7,14 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError, UnknownNameError
 from robustbench_kpca.models import factory
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.models.bundle import bundled, read_header
 from robustbench_kpca.models.checkpoint import load_strictly, read_state
 from robustbench_kpca.models.families import ARCHITECTURES, data_of
-from robustbench_kpca.models.source import stated_view
 from robustbench_kpca.models.sources import SOURCES
 from robustbench_kpca.registry import unknown_name
 
@@ -121,8 +119,3 @@ def _offers(prefix: str, name: str) -> bool:
         return bool(SOURCES.get(prefix).has(name))
     except BadInputError:  # its library is not installed
         return False
-
-
-def input_view(model: nn.Module) -> View:
-    """Return how image files are resized and cropped for a model: as it states, or as timm's configuration, or DeiT."""
-    return stated_view(model) or View()

@@ -75,8 +75,8 @@ def stated_view(model: nn.Module) -> View | None:
             f"timm's crop_mode = '{mode}' for this model", expected="center or squash",
             fix="say how its pictures are made: describe(model, View(...))",
         )  # fmt: skip
-    crop, interpolation = settings.get("crop_pct") or View.crop, settings.get("interpolation") or View.interpolation
-    return View(side, crop, interpolation, squash=mode == "squash")
+    interpolation = settings.get("interpolation") or View.interpolation
+    return View(side, settings.get("crop_pct"), interpolation, squash=mode == "squash")
 
 
 def class_names_of(model: nn.Module) -> tuple[str, ...] | None:

@@ -16,9 +16,10 @@ from robustbench_kpca.attack_loop.cost import Passes, Speed, most_passes, passes
 from robustbench_kpca.attack_loop.engine import build_attack
 from robustbench_kpca.attack_loop.forecast import BACKWARD
 from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.data.request import DEIT
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.inference.environment import place
-from robustbench_kpca.models.loading import input_view
+from robustbench_kpca.models.source import stated_view
 from robustbench_kpca.protocols.scenario import Attack, Stage
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.curves import epochs_in
@@ -141,7 +142,7 @@ class Estimator:
         key = _architecture(request)
         if key not in self._speeds:
             model = ModelRequest(request.model, untrained=True, options=request.options).load()
-            side = input_view(model).size
+            side = (stated_view(model) or DEIT).size
             self._speeds[key] = speed(model, data.form.tensor(data.image(0))[:, :side, :side], self.device), side
         return self._speeds[key]
 

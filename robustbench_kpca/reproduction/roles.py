@@ -8,7 +8,6 @@ from typing import Any
 
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.load import load_data
-from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.files import from_here, name_with_seed
@@ -249,7 +248,7 @@ class Roles:
         if self.scale == "embedded" and data not in ours:
             return NO_STAND_IN
         try:
-            return load_data(self.source(data), split, view=View())
+            return load_data(self.source(data), split)
         except BadInputError as error:
             return str(error)
 

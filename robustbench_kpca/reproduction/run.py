@@ -19,7 +19,6 @@ from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import Job, make_plan
 from robustbench_kpca.evaluation.requests import DataRequest
 from robustbench_kpca.inference.environment import environment, revision
-from robustbench_kpca.models.loading import input_view
 from robustbench_kpca.progress import spell
 from robustbench_kpca.records.audit import Level
 from robustbench_kpca.reproduction.estimate import Estimator, epochs_done
@@ -204,13 +203,13 @@ def _evaluate(steps: Sequence[Evaluate], roles: Roles, settings: Settings, repor
 
 def _diagnose(step: Diagnose, roles: Roles, settings: Settings, reporter: Reporter) -> None:
     network, request = step.model.request.load(), step.model.request
-    data, view = roles.source(step.data), input_view(network)
+    data = roles.source(step.data)
     if step.literal:
-        samples = Samples.require(DataRequest(data, step.splits[0]).load(study_view(view.size)))
+        samples = Samples.require(DataRequest(data, step.splits[0]).load(study_view(network)))
         normalise_as_study(network)
         source = study_of_images(samples, step.claims, most=step.images)
     else:
-        samples = Samples.require(DataRequest(data, step.splits[0], step.images).load(view))
+        samples = Samples.require(DataRequest(data, step.splits[0], step.images).load_for(network))
         source = corrected(ImageSource(samples.in_order()), step.claims)
     done = diagnose(
         network, source, environment(torch.device(settings.device)), name=step.name, origin=request.source,

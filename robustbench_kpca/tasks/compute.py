@@ -70,13 +70,17 @@ class Compute(ABC, Generic[Data]):
         """
         return data, ""
 
-    def at_size(self, data: Data, view: View, *, asked: bool) -> Data:  # noqa: ARG002
-        """Return the data at the size that a model takes; `asked`: the user named this size.
+    def at_size(self, data: Data, view: View | None, *, asked: bool) -> Data:  # noqa: ARG002
+        """Return the data as a model takes them; `view`: None if it states none; `asked`: the user named size or crop.
 
         Raises:
-            BadInputError: the pictures have another size, and nobody asked for resizing.
+            BadInputError: the pictures have another size, and nobody asked for resizing; or the task resizes nothing.
 
         """
+        if asked:
+            raise BadInputError(
+                f"a size or crop for data '{data.name}' ({data.task}), which are not resized", fix="leave it out"
+            )
         return data
 
     @abstractmethod

@@ -126,7 +126,7 @@ def test_the_result_loads_again(source):
 
 
 def test_images_are_resized_first_on_request(source, tmp_path):
-    assert rbk(source, "dst", *SOME, "--size", "16", "--format", "png") == 0
+    assert rbk(source, "dst", *SOME, "--size", "16", "--crop", "0.875", "--format", "png") == 0
     with Image.open(next((tmp_path / "dst" / "contrast").rglob("*.png"))) as image:
         assert image.size == (16, 16)
     assert json.loads((tmp_path / "dst" / "manifest.json").read_text())["view"] == {

@@ -168,33 +168,6 @@ def test_segmentation_attacks_on_classifiers_are_refused():
         evaluate(Hue(10), "digits", protocol="segpgd20-linf-8_255", audit=False)
 
 
-# --- sizes ---
-
-
-def test_pictures_in_memory_are_resized_only_where_a_size_is_asked_for(monkeypatch):
-    from robustbench_kpca.models.source import describe
-
-    seen = []
-    model = describe(Hue(10), View(48, 0.875, "bilinear"))
-    model.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape[-1]))
-    with pytest.raises(BadInputError, match=r"32 x 32, but the model takes 48 x 48; add --size 48 .* --size 32"):
-        evaluate(model, "digits", protocol="clean")
-    shown = evaluate(model, "digits", protocol="clean", size=48)
-    assert set(seen) == {48}
-    assert shown.spec.data.resized == "bilinear 48 of 48, as torchvision"
-    seen.clear()
-    asis = evaluate(model, "digits", protocol="clean", size=32)
-    assert set(seen) == {32}
-    assert asis.spec.data.resized is None
-    assert asis.spec.data.digest == load_data("digits").digest() != shown.spec.data.digest
-
-
-def test_records_name_the_rule_by_which_files_are_resized(tmp_path):
-    data = load_data(folder(tmp_path / "pets", {"cat": 0, "dog": 1}, size=20), view=View(8, 0.875))
-    record = evaluate(Hue(2), data.take([0, 1]), protocol="clean")
-    assert record.spec.data.resized == "bicubic 8 of 9, as torchvision"
-
-
 # --- folders ---
 
 

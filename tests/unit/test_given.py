@@ -8,7 +8,6 @@ from PIL import Image
 from robustbench_kpca import evaluate, load_data
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.given import as_dataset
-from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError
 
 RNG = np.random.default_rng(0)
@@ -65,13 +64,13 @@ class Items(torch.utils.data.Dataset):
 
 @pytest.mark.parametrize("kind", ["pillow", "tensor", "array"])
 def test_torchs_data_sets(kind):
-    data = as_dataset(Items(kind), view=View(8, 1.0))
+    data = as_dataset(Items(kind))
     images, labels = data.tensors()
     assert torch.allclose(images, torch.from_numpy(PIXELS).permute(0, 3, 1, 2).float() / 255)
     assert labels.tolist() == LABELS
     assert data.class_names == ("a", "b", "c")
-    assert data.resized == ("bicubic 8 of 8, as torchvision" if kind == "pillow" else "")
-    assert data.digest() == as_dataset(Items(kind), view=View(8, 1.0)).digest()
+    assert data.raw == (kind == "pillow")
+    assert data.digest() == as_dataset(Items(kind)).digest()
 
 
 def test_labels_are_those_of_the_items_where_they_are_transformed():
@@ -96,7 +95,7 @@ def test_hugging_faces_data_sets():
     table = datasets.Dataset.from_dict(
         {"image": [Image.fromarray(one) for one in PIXELS], "label": LABELS}, features=features
     )
-    data = as_dataset(table, view=View(8, 1.0))
+    data = as_dataset(table)
     assert np.array_equal(data.image(4), PIXELS[4])
     assert (data.labels, data.class_names) == (LABELS, ("a", "b", "c"))
     with pytest.raises(BadInputError, match="one of images and one of labels"):

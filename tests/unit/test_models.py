@@ -12,7 +12,8 @@ from robustbench_kpca.audit.future_leak import future_leak
 from robustbench_kpca.errors import BadInputError, UnknownNameError
 from robustbench_kpca.models import ARCHITECTURES, register_with_timm
 from robustbench_kpca.models.bundle import read_header
-from robustbench_kpca.models.loading import bundled, input_view
+from robustbench_kpca.models.loading import bundled
+from robustbench_kpca.models.source import stated_view
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_the_api_example(fork):
     model = create_model("rpc_symvit_tiny_patch16_224", iterations=4, lam=4.0, layers="first", num_classes=5, depth=2)
     assert model(torch.zeros(1, 3, 224, 224)).shape == (1, 5)
     assert [type(block.attn).__name__ for block in model.blocks] == ["RPCAttention", "SymmetricAttention"]
-    assert input_view(model).size == 224
+    assert stated_view(model).size == 224
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_foreign_models_that_fail(name, message):
 def test_timm_models_are_normalised_by_their_own_constants(images):
     model = load_model("timm:vit_tiny_patch16_224", untrained=True)
     assert torch.equal(model.pixel_mean.flatten(), torch.tensor([0.5, 0.5, 0.5]))
-    assert input_view(model).size == 224
+    assert stated_view(model).size == 224
 
 
 def test_bundled_models_are_small_and_say_where_they_come_from():

@@ -11,8 +11,8 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models import ARCHITECTURES
 from robustbench_kpca.models.checkpoint import load_strictly
 from robustbench_kpca.models.families import task_of
-from robustbench_kpca.models.loading import input_view
 from robustbench_kpca.models.mixing import rpc_layers
+from robustbench_kpca.models.source import stated_view
 
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 2, "num_classes": 5}
 
@@ -239,7 +239,7 @@ def test_every_segmenter_answers_and_is_built_again(fork, name, decoder):
     assert logits.shape == (2, 5, 9, 40)
     assert not model.training
     assert task_of(name) == "segmentation"
-    assert input_view(model).size == 32
+    assert stated_view(model).size == 32
     assert create_model(**model.config).state_dict().keys() == model.state_dict().keys()
     most = 151_000 if "symvit" in name else 170_000  # Q, too
     assert sum(p.numel() for p in create_model(name).parameters()) <= most

@@ -14,7 +14,6 @@ from torch import nn
 
 from robustbench_kpca import load_model
 from robustbench_kpca.errors import BadInputError, UnknownNameError
-from robustbench_kpca.models.loading import input_view
 from robustbench_kpca.models.source import class_names_of, stated_view
 from robustbench_kpca.models.sources import SOURCES
 
@@ -213,7 +212,7 @@ def torchvision_cache(monkeypatch, tmp_path):
 def test_a_torchvision_model_with_its_own_transforms(torchvision_cache, picture):
     weights, net, file = torchvision_cache
     model, transform = load_model("torchvision:shufflenet_v2_x0_5"), weights.transforms()
-    x = torch.from_numpy(np.array(input_view(model).apply(picture))).permute(2, 0, 1)[None].float() / 255
+    x = torch.from_numpy(np.array(stated_view(model).apply(picture))).permute(2, 0, 1)[None].float() / 255
     with torch.no_grad():
         assert torch.allclose(model(x), net(transform(picture)[None]), atol=1e-4)
     assert class_names_of(model) == tuple(weights.meta["categories"])
@@ -293,7 +292,7 @@ def test_an_onnx_file_answers_as_the_network(onnx_file, prefix):
         scaled = load_model(f"onnx:{path}", mean=0.5, std=[0.2, 0.3, 0.4])
         shown = (x - 0.5) / torch.tensor([0.2, 0.3, 0.4]).view(3, 1, 1)
         assert torch.allclose(scaled(x), net(shown), atol=1e-5)
-    assert input_view(model).size == 8
+    assert stated_view(model).size == 8
 
 
 def test_onnx_files_that_cannot_be_used(onnx_file, tmp_path):

@@ -29,6 +29,7 @@ from robustbench_kpca.data.samples import ArraySamples
 from robustbench_kpca.data.sets import photos
 from robustbench_kpca.data.subset import published_subset
 from robustbench_kpca.errors import BadInputError, UnknownNameError
+from robustbench_kpca.evaluation.requests import DataRequest
 from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA
 
 VIEW = View(8)
@@ -205,6 +206,15 @@ def test_validation_images_in_class_folders(validation):
     )  # fmt: skip
     assert samples.ids == load_data(f"imagenet:{validation}", "val", view=VIEW).ids
     assert samples.labels == [WNIDS.index(name.partition("/")[0]) for name in samples.ids]
+
+
+def test_published_sets_keep_their_crop_unless_another_is_asked_for(validation):
+    asked = [({}, "224 of 256"), ({"size": 16}, "16 of 18"), ({"size": 16, "crop": 0.5}, "16 of 32")]
+    for how, resized in asked:
+        data = DataRequest(f"imagenet:{validation}", limit=2, **how).load(None)
+        assert data.resized == f"bicubic {resized}, as torchvision"
+    stated = DataRequest(f"imagenet:{validation}", limit=2).load(View(8, 0.5))
+    assert stated.resized == "bicubic 8 of 16, as torchvision"
 
 
 def test_a_hundred_classes_are_numbered_in_sorted_order(validation, tmp_path):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from robustbench_kpca.data.imagenet_classes import imagenet_indices, imagenet_wnids
 from robustbench_kpca.data.io.own_name import own_name
-from robustbench_kpca.data.io.reading import image_files, no_images, read_rgb, sub_folders, unreadable
+from robustbench_kpca.data.io.reading import image_files, image_size, no_images, read_rgb, sub_folders, unreadable
 from robustbench_kpca.data.request import BadImages, View
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError
@@ -32,7 +32,7 @@ class ImageFiles(Samples):
         classes: see `Samples`.
         name: name of the set.
         split: split of the set.
-        view: how images are resized and cropped.
+        view: how images are resized and cropped; None: not at all (see `Samples.raw`).
         ids: one per file; default: the relative paths.
         stored: whether the files already have the input size of the model: they are neither resized nor cropped, and
             refused if their size differs from the view's.
@@ -49,7 +49,7 @@ class ImageFiles(Samples):
         *,
         name: str,
         split: str,
-        view: View,
+        view: View | None,
         ids: Sequence[str] | None = None,
         stored: bool = False,
         bad_images: BadImages = "fail",
@@ -64,37 +64,41 @@ class ImageFiles(Samples):
         names = files if ids is None else ids
         super().__init__(name, split, [names[i] for i in kept], [labels[i] for i in kept], classes)
         self.skipped = tuple(names[i] for i in sorted(bad))
-        self.root, self.view, self.stored = root, view, stored
-        self.resized = "" if stored else view.how
+        self.root, self.view, self.stored, self.raw = root, view, stored, view is None
+        self.resized = "" if view is None or stored else view.how
         self.files = [files[i] for i in kept]
 
     def image(self, index: int) -> NDArray[np.uint8]:
         """Decode one image."""
         path = self.root / self.files[index]
         image = read_rgb(path)
+        if self.view is None:
+            return np.array(image)
         if self.stored:
             require_size(path, image.size, self.view)
-        else:
-            try:
-                image = self.view.apply(image)
-            except BadInputError as error:
-                raise BadInputError(f"image {path} cannot be used ({error})", fix="remove it") from None
-        return np.array(image)
+            return np.array(image)
+        try:
+            return np.array(self.view.apply(image))
+        except BadInputError as error:
+            raise BadInputError(f"image {path} cannot be used ({error})", fix="remove it") from None
 
-    def size(self, index: int) -> tuple[int, int]:  # noqa: ARG002 (all images have one size)
-        """Return height and width of the view."""
-        return self.view.size, self.view.size
+    def size(self, index: int) -> tuple[int, int]:
+        """Return height and width: those of the view, or else of the file."""
+        if self.view is not None:
+            return self.view.size, self.view.size
+        width, height = image_size(self.root / self.files[index])
+        return height, width
 
     def fingerprint(self, index: int) -> str:
         """Return the hash of the file and the parameters of resizing."""
         digest = sha256(read_file(self.root / self.files[index], "image"))
-        if self.stored:
-            return f"{digest} as stored"
-        return f"{digest} {self.view.how}"
+        if self.view is None:
+            return digest
+        return f"{digest} {'as stored' if self.stored else self.view.how}"
 
 
 class Folder(ImageFiles):
-    """Images of a folder as RGB, resized and cropped by a `View`.
+    """Images of a folder as RGB, of the sizes that they are stored in.
 
     Sub-folders are classes in sorted order. If all names are ImageNet-1K WordNet ids, labels are the ImageNet indices,
     so that a few of the 1,000 classes can be evaluated. With a `labels.csv`, labels are numbers of the model's classes,
@@ -102,7 +106,7 @@ class Folder(ImageFiles):
     is a split of its parent.
     """
 
-    def __init__(self, root: Path, view: View, bad_images: BadImages = "fail") -> None:
+    def __init__(self, root: Path, bad_images: BadImages = "fail") -> None:
         table = root / "labels.csv"
         found = _from_table(table) if table.is_file() else _from_subfolders(root)
         whole, part = root.resolve(), "all"
@@ -110,9 +114,8 @@ class Folder(ImageFiles):
             whole, part = whole.parent, whole.name
         name = own_name(whole)
         super().__init__(
-            root, found.files, found.labels, found.classes, name=name, split=part, view=view,
-            bad_images=bad_images,
-        )  # fmt: skip
+            root, found.files, found.labels, found.classes, name=name, split=part, view=None, bad_images=bad_images
+        )
         self.class_names, self.held, self.counted = found.names, found.held, found.counted
 
 

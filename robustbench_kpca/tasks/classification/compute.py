@@ -69,8 +69,8 @@ class Classification(Compute[Samples]):
         """Match by name, by WordNet id or by number: see `match_classes`."""
         return match_classes(data, classes, names)
 
-    def at_size(self, data: Samples, view: View, *, asked: bool) -> Samples:
-        """Resize pictures of another size than the model's only if asked: see `at_size`."""
+    def at_size(self, data: Samples, view: View | None, *, asked: bool) -> Samples:
+        """Resize pictures of a folder, and others if asked: see `at_size`."""
         return at_size(data, view, asked=asked)
 
     def presentation(self, model: nn.Module, *, attacked: bool) -> Presentation:  # noqa: ARG002

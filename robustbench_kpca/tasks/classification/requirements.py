@@ -1,7 +1,5 @@
 """Check that images and protocol are compatible; otherwise the evaluation would give meaningless numbers."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from robustbench_kpca.data.cells import CellSamples
@@ -26,25 +24,60 @@ def first_cell(samples: Samples, protocol: Scenario | None) -> Samples:
     return samples
 
 
-def at_size(samples: Samples, view: View, *, asked: bool) -> Samples:
-    """Return pictures at the size of a view; files are resized when they are read, others only if asked.
+def at_size(samples: Samples, view: View | None, *, asked: bool) -> Samples:
+    """Return pictures as a view has them. Pictures that all have its size already are shown as they are.
+
+    Args:
+        samples: pictures of a folder or of a collection are resized by any view, those in memory only if asked.
+        view: None: the model states none, and nobody asked.
+        asked: whether the user named size or crop.
 
     Raises:
-        BadInputError: pictures of another size, and nobody asked for resizing; stored corruptions.
+        BadInputError: pictures of several sizes without a view; pictures in memory of another size, and nobody asked;
+            a size for stored corruptions, or for samples that are no pictures.
 
     """
+    if asked and (not samples.form.box or isinstance(samples, CellSamples)):
+        met = "stored corruptions" if samples.form.box else samples.form.name
+        raise BadInputError(f"a size or crop for data '{samples.name}', which are {met}", fix="leave it out")
+    if asked and view is not None and samples.resized not in ("", view.of_published.how):
+        raise BadInputError(
+            f"a size or crop for data '{samples.name}', which are resized: {samples.resized}",
+            fix="load them without a view",
+        )
     if not samples.form.box or samples.resized or isinstance(samples, CellSamples):
         return samples
-    height, width = samples.size(0)
-    if (height, width) == (view.size, view.size):
+    if view is None:
+        _require_one_size(samples)
         return samples
-    if not asked:
+    fits = samples.size(0) == (view.size, view.size) and (not samples.raw or _odd(samples) is None)
+    if fits and (not asked or view.crop is None):
+        return samples
+    if not asked and not samples.raw:
+        height, width = samples.size(0)
         raise BadInputError(
             f"data '{samples.name}' has pictures of {width} x {height}, but the model takes {view.size} x {view.size}",
             fix=f"add --size {view.size} to resize them ({view.interpolation}), or --size {width} to show them as "
             "they are",
         )
-    return Resized(samples, replace(view, crop=1.0))
+    return Resized(samples, view)
+
+
+def _require_one_size(samples: Samples) -> None:
+    odd = _odd(samples) if samples.raw else None
+    if odd is not None:
+        sizes = " and ".join("{1} x {0}".format(*samples.size(index)) for index in (0, odd))
+        raise BadInputError(
+            f"data '{samples.name}' has pictures of several sizes ({sizes}), and the model states none",
+            fix="add --size N to resize each to N x N, or --size N --crop 0.875 to resize its short side to N / 0.875 "
+            "and crop the centre",
+        )
+
+
+def _odd(samples: Samples) -> int | None:
+    """Return the index of the first picture of another size than that of picture 0."""
+    first = samples.size(0)
+    return next((index for index in range(1, len(samples)) if samples.size(index) != first), None)
 
 
 def require_images(samples: Samples, protocol: Scenario) -> None:
