@@ -241,7 +241,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert main(["audit", "fakes:fake", *planted, "--data", "shapes", "--images", "4", "-q"]) == 1
     assert "gradients" in capsys.readouterr().out
     for wrong, said in (
-        (["audit", "symvit_shapes", "--data", "digits", "--size", "64"], "every pixel"),
+        (["audit", "symvit_shapes", "--data", "digits", "--size", "64", "-q"], "every pixel"),
         (["audit", "vit_digits", "--data", "shapes"], "64 x 64 pixels"),
         (["audit", "symvit_shapes", "--data", "shapes", "--split", "odd"], "odd"),
         (["audit", "symvit_shapes", "--data", "masks:nowhere"], "nowhere"),
