@@ -6,11 +6,12 @@ Whatever takes long calls a `Progress`. A `Line` puts what it was told into word
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 HEARTBEAT = 60.0  # seconds between two lines where no terminal shows a bar
 
 
+@runtime_checkable
 class Progress(Protocol):
     """Called with what is done and what there is to do, in samples or steps."""
 

@@ -4,7 +4,7 @@ pytest loads it wherever this package is installed, so it imports nothing heavy 
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pytest
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _LINES = pytest.StashKey[list[str]]()
 
 
+@runtime_checkable
 class AssertRobust(Protocol):
     """What the fixture `assert_robust` is."""
 

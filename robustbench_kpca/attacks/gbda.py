@@ -18,7 +18,7 @@ from robustbench_kpca.attacks.shared.ball import require_norm, require_untargete
 from robustbench_kpca.attacks.shared.draws import uniforms
 from robustbench_kpca.attacks.shared.losses import cross_entropy
 from robustbench_kpca.attacks.shared.rows import choose
-from robustbench_kpca.attacks.shared.words import distributions, fixed, gains
+from robustbench_kpca.attacks.shared.words import Distributions, distributions, fixed, gains
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.scenario import Count
 from robustbench_kpca.protocols.threat import Threat
@@ -149,7 +149,7 @@ def _text(soft: Weights, choices: Choices) -> Images:
     return choices.gather(2, soft.argmax(2, keepdim=True))[..., 0][:, None, None].to(soft.dtype)
 
 
-def _best(gain: Images, clean: Images, count: int) -> Choices:
+def _best(gain: Distributions, clean: Images, count: int) -> Choices:
     """Return the clean word and the `count` words of largest gain at every place; the clean word where none is left."""
     gain = gain.masked_fill(fixed(clean), -torch.inf).scatter_(1, clean.long(), -torch.inf)
     gain[:, END_OF_LINE] = -torch.inf

@@ -113,7 +113,9 @@ class Square:
 
 
 @lru_cache(maxsize=16)
-def _sides(p: float, height: int, width: int, linf: bool, device: torch.device) -> tuple[Labels, Labels]:
+def _sides(
+    p: float, height: int, width: int, linf: bool, device: torch.device
+) -> tuple[Int64[Tensor, " halving"], Int64[Tensor, " side"]]:
     """Return the queries after which p is halved, and the sides of the windows before, between and after these."""
     after = torch.tensor(_HALVED_AFTER, device=device)
     halvings = torch.arange(len(after) + 1, device=device).double()

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import nn
 
@@ -66,6 +66,7 @@ class Task:
     smaller: Outcomes | None = None
 
 
+@runtime_checkable
 class Backend(Protocol):
     """Makes outcomes in other processes; they are those of a plain run in this process, byte for byte."""
 

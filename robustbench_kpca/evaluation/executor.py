@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
@@ -25,6 +25,7 @@ from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks import task_named
 
 
+@runtime_checkable
 class Reporter(Protocol):
     """Callbacks that show the progress of a plan to the user."""
 

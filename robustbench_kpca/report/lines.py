@@ -3,9 +3,10 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from robustbench_kpca.metrics import PERCENT, Unit
 from robustbench_kpca.records.estimate import Estimate
@@ -140,7 +141,7 @@ def _draw(panel: "Axes", curve: Curve, unit: Unit, colour: str) -> None:
     panel.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
-def _numbers(curve: Iterable[Estimate | None], name: str, unit: Unit) -> np.ndarray[Any, Any]:
+def _numbers(curve: Iterable[Estimate | None], name: str, unit: Unit) -> NDArray[np.float64]:
     return np.array([math.nan if one is None else unit.scale * float(getattr(one, name)) for one in curve])
 
 

@@ -3,7 +3,7 @@
 The verdict is computed, never written down: see `evidence.py` and `verdicts.py`.
 """
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
@@ -25,7 +25,7 @@ class _Source(BaseModel):
     board: str = ""
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check(self) -> "_Source":
         if bool(self.item) == bool(self.board) or (self.pack and self.board):
             raise ValueError("evidence has either an `item`, with or without a `pack`, or a `board`")
         return self
@@ -54,7 +54,7 @@ class Claimed(_Source):
     most: float | None = None
 
     @model_validator(mode="after")
-    def _check_range(self) -> Self:
+    def _check_range(self) -> "Claimed":
         if bool(self.statistic) == (self.least is None and self.most is None):
             raise ValueError("a `statistic` needs `least` or `most`, and these need a `statistic`")
         return self
@@ -69,7 +69,7 @@ class Followed(_Source):
     rises: tuple[str, ...] = ()
 
     @model_validator(mode="after")
-    def _check_statistics(self) -> Self:
+    def _check_statistics(self) -> "Followed":
         if not self.falls + self.rises:
             raise ValueError("neither `falls` nor `rises` names a statistic")
         return self
@@ -104,7 +104,7 @@ class Statement(BaseModel):
         return [one for block in blocks for one in _of_each_model(block)]
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check(self) -> "Statement":
         if bool(self.evidence) == bool(self.open):
             raise ValueError("a statement has either [[statement.evidence]], or `open`, which says why there is none")
         return self

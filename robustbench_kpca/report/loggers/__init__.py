@@ -5,7 +5,7 @@ A logger is named as `KIND:TARGET`, such as `mlflow:sqlite:///runs.db`. Its libr
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.records.collection import audited, facts
@@ -13,6 +13,7 @@ from robustbench_kpca.records.record import Record
 from robustbench_kpca.registry import Family
 
 
+@runtime_checkable
 class Logger(Protocol):
     """What a module of this folder defines as `LOGGER`, a class; it is opened with the target.
 
