@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 from robustbench_kpca.attack_loop.query import Tally
@@ -27,7 +28,7 @@ class Layout:
 
     sample: Labels
     ahead: Labels
-    first: Labels
+    first: Int64[Tensor, " sample"]
 
     @staticmethod
     @lru_cache(maxsize=8)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
+from jaxtyping import Bool
+from torch import Tensor
 
 from robustbench_kpca.attack_loop.pool import Pool, Run, Sample
 from robustbench_kpca.attack_loop.query import COUNTS
@@ -54,7 +56,7 @@ class LaterRuns:
         self.pool.later.clear()
         self.pool.keep(torch.tensor([isinstance(one, Sample) for one in self.pool.active]))
 
-    def settle(self, before: State, stopped: Mask) -> Mask:
+    def settle(self, before: State, stopped: Mask) -> Bool[Tensor, " kept"]:
         """Put aside the runs that are over, and let samples go on with theirs; return `stopped` of the rows that stay.
 
         Args:

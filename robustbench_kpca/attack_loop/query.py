@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
 from torch import Tensor, nn
 
 from robustbench_kpca.attack_loop.checks import Checks
@@ -48,7 +48,7 @@ class Tally:
         return Tally(totals, broken)
 
 
-Rows = Labels | slice
+Rows = Int64[Tensor, " row"] | slice
 ALL = slice(None)
 
 
@@ -265,7 +265,7 @@ class _Rows:
         return self.whole.module_of(self.index)
 
 
-def _add(total: Labels, rows: Rows, number: int | Mask) -> None:
+def _add(total: Labels, rows: Rows, number: int | Bool[Tensor, " row"]) -> None:
     if isinstance(rows, slice):
         total += number
     else:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 from robustbench_kpca.protocols.scenario import Attack as AttackProtocol
@@ -41,7 +42,7 @@ class Success(ABC):
         rows = (self.join([answer]) for answer in (prediction, target))
         return bool(self.reached(*rows, targeted=targeted))
 
-    def rank(self, logits: Logits, labels: Labels) -> Labels:  # noqa: ARG002
+    def rank(self, logits: Logits, labels: Labels) -> Int64[Tensor, " batch"]:  # noqa: ARG002
         """Return per sample the number of classes ranked above its label; 0 where a sample has many labels."""
         return torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
 

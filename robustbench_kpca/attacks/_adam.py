@@ -3,15 +3,19 @@
 Kingma & Ba (2015), "Adam: A Method for Stochastic Optimization", arXiv:1412.6980, algorithm 1, with its defaults.
 """
 
+from jaxtyping import Float, Int64
+from torch import Tensor
+
 from robustbench_kpca.attacks.shared.ball import per_sample
-from robustbench_kpca.types import Images, Labels
+
+Values = Float[Tensor, "batch *shape"]
 
 _KEEP_MEAN, _KEEP_SQUARE, _FLOOR = 0.9, 0.999, 1e-8
 
 
 def adam(
-    gradient: Images, mean: Images, square: Images, steps: Labels, learning_rate: float
-) -> tuple[Images, Images, Images]:
+    gradient: Values, mean: Values, square: Values, steps: Int64[Tensor, " batch"], learning_rate: float
+) -> tuple[Values, Values, Values]:
     """Return the update to subtract, and the new running means of the gradient and of its square.
 
     m <- 0.9 m + 0.1 g, v <- 0.999 v + 0.001 g^2, then lr (m / (1 - 0.9^t)) / (sqrt(v / (1 - 0.999^t)) + 1e-8), where

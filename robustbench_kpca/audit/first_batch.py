@@ -6,7 +6,8 @@ These passes are not counted as passes of the evaluation.
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from robustbench_kpca.audit.preflight import (
     BATCH_MATES,
@@ -95,7 +96,7 @@ class FirstBatch:
         return float((now - before).abs().amax()) / spread
 
 
-def _kept(logits: Logits) -> Logits:
+def _kept(logits: Logits) -> Float[Tensor, "first class *place"]:
     """Copy the logits of the first images; those that are NaN or infinite are refused elsewhere."""
     return logits[:_ROWS].cpu().nan_to_num(0.0, 1.0, -1.0)
 

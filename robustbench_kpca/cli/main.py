@@ -58,10 +58,11 @@ app = typer.Typer(
 )
 
 
-def _say_version(asked: bool) -> None:
+def _say_version(asked: bool) -> bool:
     if asked:
         print(f"robustbench-kpca {metadata.version('robustbench-kpca')}")
         raise typer.Exit
+    return asked
 
 
 @app.callback()

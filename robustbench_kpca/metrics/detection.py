@@ -77,15 +77,13 @@ class Ranking:
         """
         found, _, mistaken, _ = self._counts(weights)
         precision = np.divide(found, found + mistaken, out=np.zeros_like(found), where=found > 0)
-        area: Values = (np.diff(found, prepend=0.0) * precision).sum(-1) / found[..., -1]
-        return area
+        return np.asarray((np.diff(found, prepend=0.0) * precision).sum(-1) / found[..., -1])
 
     def auroc(self, weights: Weights = None) -> Values:
         """Probability that an OOD image scores higher than another, ties counting half; in [0, 1], chance is 0.5."""
         found, above, mistaken, inside = self._counts(weights)
         below = inside[..., None] - (above + mistaken) / 2
-        pairs: Values = (np.diff(found, prepend=0.0) * below).sum(-1) / (found[..., -1] * inside)
-        return pairs
+        return np.asarray((np.diff(found, prepend=0.0) * below).sum(-1) / (found[..., -1] * inside))
 
     def fpr_at_tpr(self, tpr: float = 0.95, weights: Weights = None) -> Values:
         """Share of in-distribution images taken for OOD at the threshold that finds `tpr` of the OOD images.
@@ -100,12 +98,12 @@ class Ranking:
         lowest = np.where(first, mistaken, np.roll(above, -1, axis=-1))
         distance = np.where(full & ~first, np.inf, np.abs(found / found[..., -1:] - tpr))
         nearest = found.shape[-1] - 1 - np.argmin(distance[..., ::-1], axis=-1)
-        return np.take_along_axis(lowest, nearest[..., None], axis=-1)[..., 0] / inside
+        return np.asarray(np.take_along_axis(lowest, nearest[..., None], axis=-1)[..., 0] / inside)
 
     def chance(self, weights: Weights = None) -> Values:
         """Average precision of guessing: the share of OOD images."""
         found, _, _, inside = self._counts(weights)
-        return found[..., -1] / (found[..., -1] + inside)
+        return np.asarray(found[..., -1] / (found[..., -1] + inside))
 
     def _counts(self, weights: Weights) -> tuple[Values, Values, Values, Values]:
         """Count OOD images down to each place, others above and down to each, shape (..., k), and all others, (...)."""

@@ -1,6 +1,7 @@
 """A block of a decoder, and the positions of its words."""
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from robustbench_kpca.attention.symmetric import Tokens
@@ -29,7 +30,7 @@ class DecoderBlock(nn.Module):
             nn.Linear(dim, hidden), act, nn.Dropout(dropout), nn.Linear(hidden, dim), nn.Dropout(dropout)
         )
 
-    def forward(self, x: Tokens, *, last: bool = False) -> Tokens:
+    def forward(self, x: Tokens, *, last: bool = False) -> Float[Tensor, "batch shown dim"]:
         """Map tokens to tokens, or to the last of them: only that one goes through the perceptron."""
         x = x + self.attn(self.norm1(x) if self.pre else x, is_causal=True)
         x = x[:, -1:] if last else x

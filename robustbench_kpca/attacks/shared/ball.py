@@ -51,7 +51,7 @@ def into_box(x: Images, threat: Threat) -> Images:
     return x.clamp(0, 1) if threat.clip else x
 
 
-def per_sample(values: Shaped[Tensor, " batch"], like: Images) -> Tensor:
+def per_sample(values: Shaped[Tensor, " batch"], like: Tensor) -> Tensor:
     """Reshape one value per sample so that it broadcasts against images."""
     return values.view(-1, *[1] * (like.ndim - 1))
 

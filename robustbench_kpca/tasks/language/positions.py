@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from robustbench_kpca.attack_loop.query import check_clean
 from robustbench_kpca.data.text import Stream, Text
@@ -19,7 +20,7 @@ from robustbench_kpca.records.outcomes import Column, Outcomes
 from robustbench_kpca.records.table import Table
 from robustbench_kpca.tasks.language.windows import windows_of
 from robustbench_kpca.tasks.results import ModelResults
-from robustbench_kpca.types import Images, Labels, Logits, PerSample
+from robustbench_kpca.types import Images, Labels, Logits
 
 Shown = tuple[Stream, NDArray[np.bool_]]
 """A text as a model is shown it, and which of its words a corruption put there; both of shape (words,)."""
@@ -42,7 +43,7 @@ LAST_PLACE = replace(
 )  # fmt: skip
 
 
-def surprise(logits: Logits, words: Labels) -> PerSample:
+def surprise(logits: Logits, words: Labels) -> Float[Tensor, "batch 1 place"]:
     """Return -log p(word) in nats, shape (batch, 1, places).
 
     Args:

@@ -38,7 +38,7 @@ from robustbench_kpca.tasks.segmentation.counts import PixelResults, windowing_o
 from robustbench_kpca.tasks.segmentation.drawing import draw_scenes
 from robustbench_kpca.tasks.segmentation.success import FewerRight
 from robustbench_kpca.tasks.segmentation.training import SegmentationTraining
-from robustbench_kpca.types import Images
+from robustbench_kpca.types import Images, Logits
 
 Picture = tuple[int, Pixels, Mask]
 
@@ -154,7 +154,7 @@ class Segmentation(Compute[Scenes]):
 COMPUTE = Segmentation()
 
 
-def _show_windows(window: int, model: nn.Module, x: Images) -> Images:
+def _show_windows(window: int, model: nn.Module, x: Images) -> Logits:
     return through_windows(model, x, window)
 
 
