@@ -28,11 +28,16 @@ if not torch.cuda.is_available():  # then Triton's kernels are interpreted; it a
 
 
 def pytest_collection_modifyitems(items):
-    """Skip, and say so, what needs a CUDA device where there is none."""
+    """Skip, and say so, what needs a CUDA device where there is none, and wrong types where these are checked."""
+    reasons = {}
     if not torch.cuda.is_available():
-        for item in items:
-            if item.get_closest_marker("cuda"):
-                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+        reasons["cuda"] = "needs a CUDA device"
+    if os.environ.get("RBK_TYPECHECK") == "1":
+        reasons["untyped"] = "passes what annotations forbid"
+    for item in items:
+        for mark, reason in reasons.items():
+            if item.get_closest_marker(mark):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 class Linear(nn.Module):

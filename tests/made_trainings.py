@@ -3,8 +3,10 @@
 from types import SimpleNamespace
 
 import numpy as np
+from stand_ins import posing_as
 
 from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.record import Record
 
 N = 60
 
@@ -16,4 +18,5 @@ def training(metric, seed, right):
     columns |= {"prediction": (rng.random(N) > right).astype(np.int64), "confidence": rng.random(N)}
     outcomes = Outcomes("classification", "clean", columns)
     file = SimpleNamespace(sha256=outcomes.digest())
-    return [SimpleNamespace(outcomes=outcomes, metrics={metric.name: metric.estimate(outcomes)}, outcomes_file=file)]
+    metrics = {metric.name: metric.estimate(outcomes)}
+    return [posing_as(Record, outcomes=outcomes, metrics=metrics, outcomes_file=file)]

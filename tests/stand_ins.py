@@ -1,8 +1,9 @@
-"""Few images under the name of many, and audits of a step or two."""
+"""Few images under the name of many, audits of a step or two, and objects that pose as others."""
 
 import importlib
 from contextlib import contextmanager
 from functools import wraps
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,3 +36,8 @@ def short_audits(tasks=None):
                 few = {key: 2 for key in ("steps", "queries", "samples", "restarts") if key in given}
                 patch.setitem(attacks, name, (protocol, given | few))
         yield
+
+
+def posing_as(kind, /, **attributes):
+    """Return an object of these attributes alone that checks of types take for one of `kind`."""
+    return type(kind.__name__, (SimpleNamespace,), {"__class__": property(lambda self: kind)})(**attributes)

@@ -17,6 +17,7 @@ from robustbench_kpca.attack_loop.query import Tally
 from robustbench_kpca.attacks.shared.rows import choose, none
 from robustbench_kpca.types import Labels, Mask, State
 
+Rows: TypeAlias = Int64[Tensor, " sample"]
 WORST = ("loop.worst", "loop.margin", "loop.prediction", "loop.rank")
 Spread: TypeAlias = dict[str, tuple[Tensor, Tensor]]
 """Name -> an entry of the samples' states, and the same for every row."""
@@ -28,7 +29,7 @@ class Layout:
 
     sample: Labels
     ahead: Labels
-    first: Int64[Tensor, " sample"]
+    first: Rows
 
     @staticmethod
     @lru_cache(maxsize=8)
@@ -56,7 +57,7 @@ class Layout:
         known |= {key: (state[key], rows) for key, rows in copied.items() if key not in WORST}
         return copied | {"loop.worst": torch.empty_like(copied["loop.clean"])}
 
-    def last(self, over: Mask) -> Labels:
+    def last(self, over: Mask) -> Rows:
         """Return the last row of every sample that counts: its first one that is `over`, else its last."""
         rows = torch.arange(len(over), device=over.device)
         end = torch.cat([self.first[1:], rows.new_tensor([len(over)])]) - 1
@@ -91,7 +92,7 @@ class Layout:
             kept |= {key: choose(better, after[key].index_select(0, best), before[key]) for key in WORST}
         return own | kept, tally.summed(self.sample, counts, len(last))
 
-    def _lowest(self, margins: Tensor) -> Labels:
+    def _lowest(self, margins: Tensor) -> Rows:
         """Return the first row of lowest margin of every sample."""
         rows = torch.arange(len(margins), device=margins.device)
         least = margins.new_full(self.first.shape, torch.inf).scatter_reduce(0, self.sample, margins, "amin")

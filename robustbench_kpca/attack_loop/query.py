@@ -28,7 +28,7 @@ class Worst:
     images: Images
     margin: PerSample
     prediction: Labels
-    rank: Labels
+    rank: Int64[Tensor, " batch"]
 
 
 COUNTS = ("forwards", "backwards", "nonfinite", "zero_gradients")

@@ -32,7 +32,7 @@ class FirstBatch:
     """The first inputs of a model, and the logits of the first of them."""
 
     images: Images
-    logits: Logits
+    logits: Float[Tensor, "first class *place"]
     batch_size: int
     versions: dict[str, int]
 

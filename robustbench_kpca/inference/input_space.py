@@ -40,14 +40,14 @@ class InputSpace:
         """Map pixels to this space."""
         return pixels if self.mean is None else (pixels - self.mean.to(pixels)) / self._std(pixels)
 
-    def leave(self, x: Images) -> Images:
-        """Map this space to pixels."""
+    def leave(self, x: Float[Tensor, "*batch channel height width"]) -> Float[Tensor, "*batch channel height width"]:
+        """Map this space to pixels: a batch, or one image."""
         return x if self.mean is None else x * self._std(x) + self.mean.to(x)
 
     def pull_back(self, gradient: Images) -> Images:
         """Turn a gradient with respect to pixels into one with respect to this space."""
         return gradient if self.mean is None else gradient * self._std(gradient)
 
-    def _std(self, like: Images) -> Tensor:
+    def _std(self, like: Tensor) -> Tensor:
         assert self.std is not None
         return self.std.to(like)

@@ -225,7 +225,7 @@ def initialise(module: nn.Module, draw: Callable[[Tensor], Tensor] = truncated_n
 
 def resample_positions(
     positions: Tokens, grid: Sequence[int], *, prefix: int, mode: str = "bicubic", antialias: bool = True
-) -> Tokens:
+) -> Float[Tensor, "1 place dim"]:
     """Interpolate a position embedding, (1, prefix + n * n, C), to (height, width) patches; the prefix is kept.
 
     Touvron et al. (2019), "Fixing the train-test resolution discrepancy", arXiv:1906.06423, interpolate so.

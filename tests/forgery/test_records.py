@@ -16,6 +16,7 @@ from robustbench_kpca.data.known import KNOWN
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import measure
+from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.audit import load_audit
 from robustbench_kpca.records.audit_versions import fault
@@ -260,9 +261,9 @@ def test_other_images_are_not_the_bundled_ones(pattern, tmp_path):
 
 def test_a_set_has_no_more_samples_than_it_has(tmp_path):
     (path,) = BOARDS.glob("shapes/records/symvit_shapes__*__segmentation__*.record.json")
-    record = load_record(path)
-    assert known_data(of_data(record, n=201), None) == "201 samples of shapes (val), which has 200"
-    assert known_data(record, None) is None, "of a part nothing is known"
+    record, (_, scenario) = load_record(path), load_scenario("segmentation")
+    assert known_data(of_data(record, n=201), scenario) == "201 samples of shapes (val), which has 200"
+    assert known_data(record, scenario) is None, "of a part nothing is known"
 
 
 def test_images_of_another_name_are_anybodys(tmp_path):

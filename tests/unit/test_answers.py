@@ -9,12 +9,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy import stats
+from stand_ins import posing_as
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.shared.power import detectable_difference
+from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.record import find_records
+from robustbench_kpca.records.record import Record, find_records
 from robustbench_kpca.report.answers import answer, answers
 from robustbench_kpca.report.board import Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
@@ -51,7 +53,8 @@ COLUMN = Column(title="PGD", protocol="pgd20-linf-1_255", metric="robust_accurac
 
 def audit(*flags, level="full"):
     checks = [SimpleNamespace(name=name) for name in flags]
-    return SimpleNamespace(flags=checks, checks=checks, plan=SimpleNamespace(level=level, images=64, eps=8 / 255))
+    plan = SimpleNamespace(level=level, images=64, eps=8 / 255)
+    return posing_as(Audit, flags=checks, checks=checks, plan=plan)
 
 
 def record(right, found):
@@ -60,8 +63,8 @@ def record(right, found):
     columns |= {"broken_by": np.where(right, "", "pgd").astype(object)}
     outcomes = Outcomes("classification", "attack", columns)
     metric = metric_for("robust_accuracy")
-    return SimpleNamespace(
-        kind="attack", audit=found, outcomes=outcomes, metrics={metric.name: metric.estimate(outcomes)},
+    return posing_as(
+        Record, kind="attack", audit=found, outcomes=outcomes, metrics={metric.name: metric.estimate(outcomes)},
         outcomes_file=SimpleNamespace(sha256=outcomes.digest()),
         spec=SimpleNamespace(data=SimpleNamespace(name="d", task="classification", n=N, known=None)),
     )  # fmt: skip

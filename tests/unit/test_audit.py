@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fakes import BASES, Fake, fake, refusal
-from stand_ins import short_audits
+from stand_ins import posing_as, short_audits
 from torch import nn
 
 from robustbench_kpca import attack, evaluate, load_data, load_model, load_record
@@ -314,7 +314,8 @@ def test_a_flag_must_follow_from_its_numbers(tmp_path):
     [(2, (), "too few images to flag anything"), (3, (), "no flags"), (2, ("one", "two"), "one, two")],
 )
 def test_an_audit_of_too_few_images_does_not_say_that_nothing_is_wrong(images, flags, said):
-    found = SimpleNamespace(flags=[SimpleNamespace(name=name) for name in flags], plan=SimpleNamespace(images=images))
+    named = [SimpleNamespace(name=name) for name in flags]
+    found = posing_as(Audit, flags=named, plan=SimpleNamespace(images=images))
     assert summary(found) == said
 
 

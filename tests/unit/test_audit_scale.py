@@ -54,7 +54,7 @@ def test_the_scale_is_that_of_the_gaps():
     assert scale_of(torch.tensor([0.0, 0.0])) == scale_of(torch.tensor([float("nan")])) == 1
     per_pixel = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(0))
     assert gaps(per_pixel).shape == (2,)
-    shown = divided(ANY_LOGITS, 2.0).show(torch.nn.Identity(), logits)
+    shown = divided(ANY_LOGITS, 2.0).show(torch.nn.Flatten(), logits[:, :, None, None])
     assert torch.equal(shown, logits / 2)
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from robustbench_kpca.evaluation import measure
 from robustbench_kpca.evaluation.attacked import attack_all
-from robustbench_kpca.evaluation.backend import IncompleteError
-from robustbench_kpca.evaluation.executor import _execute
+from robustbench_kpca.evaluation.backend import Backend, IncompleteError
+from robustbench_kpca.evaluation.executor import Reporter, _execute
 from robustbench_kpca.evaluation.forward_only import show_all
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import Job, make_plan
@@ -22,7 +22,7 @@ from robustbench_kpca.tasks import task_named
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
-class Reports:
+class Reports(Reporter):
     """Notes what a user would be told."""
 
     def __init__(self):
@@ -38,7 +38,7 @@ class Reports:
         self.records.append((record.spec.model.name, record.spec.protocol.name))
 
 
-class Here:
+class Here(Backend):
     """A `Backend` that makes outcomes in this process, but those that `fails` says."""
 
     def __init__(self, fails=lambda trial: False):

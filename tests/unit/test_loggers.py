@@ -10,7 +10,7 @@ from stand_ins import few_digits
 from robustbench_kpca import load_record
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError, EvaluationError, UnknownNameError
-from robustbench_kpca.report.loggers import LOGGERS, Loggers, numbers, open_loggers
+from robustbench_kpca.report.loggers import LOGGERS, Logger, Loggers, numbers, open_loggers
 
 FOLDER = Path(__file__).parents[2] / "leaderboards" / "digits-attacks" / "records"
 CURVE = [{"loss": 2.0, "val_accuracy": 0.5}, {"loss": 1.0, "val_accuracy": 0.75}]
@@ -162,8 +162,11 @@ def test_a_logger_that_cannot_be_opened_is_one_line(tmp_path, monkeypatch):
 
 
 def test_a_tracker_that_fails_later_ends_in_one_line(record):
-    class Failing:
+    class Failing(Logger):
         failures = (ConnectionError,)
+
+        def __init__(self):
+            pass
 
         def record(self, record):
             raise ConnectionError("gone\nmore")

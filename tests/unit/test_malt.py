@@ -104,5 +104,6 @@ def test_the_probability_margin():
 @pytest.mark.parametrize("threat", [Threat("l1", 1.0), Threat("linf", 0.1, targeted=True)])
 def test_it_is_malt_that_refuses(threat):
     x = torch.zeros(1, 1, 2, 2)
+    labels = torch.zeros(1, dtype=torch.int64)
     with pytest.raises(BadInputError, match=r"attack 'malt' (in l1|with a target)"):
-        MALT(targets=1, candidates=1, **HOW).start(x, torch.zeros(1), threat, torch.zeros(1))
+        MALT(targets=1, candidates=1, **HOW).start(x, labels, threat, labels)

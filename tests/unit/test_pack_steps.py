@@ -10,16 +10,17 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from stand_ins import few_digits
+from stand_ins import few_digits, posing_as
 
 from robustbench_kpca.attack_loop.cost import most_passes
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.diagnostics.epochs import Course, Trajectory
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.executor import Reporter
 from robustbench_kpca.inference.environment import place
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import board_path, pack_path
-from robustbench_kpca.records.record import DataInfo
+from robustbench_kpca.records.record import DataInfo, Record
 from robustbench_kpca.report.commands import command, together
 from robustbench_kpca.report.explain import explain
 from robustbench_kpca.report.matching import name_of
@@ -91,9 +92,9 @@ samples = "val"
 splits = ["train", "test"]
 images = 4
 """
-QUIET = SimpleNamespace(
-    start=lambda title: lambda *news, **more: None, announce=lambda text: None, audited=lambda audit, kept: None,
-    recorded=lambda record: None,
+QUIET = posing_as(
+    Reporter, start=lambda title: lambda *news, **more: None, announce=lambda text: None,
+    audited=lambda audit, kept: None, recorded=lambda record: None,
 )  # fmt: skip
 
 
@@ -200,7 +201,7 @@ def slow(monkeypatch):
     def news(*_, **__):
         now[0] += 0.6
 
-    return SimpleNamespace(**vars(QUIET) | {"start": lambda title: news})
+    return posing_as(Reporter, **vars(QUIET) | {"start": lambda title: news})
 
 
 def test_a_training_stops_at_the_end_of_the_budget_and_goes_on(pack, tmp_path, few_resamples, slow):
@@ -231,8 +232,8 @@ def test_a_training_whose_weights_were_given_is_not_followed(pack, tmp_path):
 def record_of(name, forwards, backwards, seconds, data="digits", kind="attack", where=None):
     device, processor = where or place(torch.device("cpu"))
     spec = SimpleNamespace(model=SimpleNamespace(name=name), data=SimpleNamespace(name=data))
-    return SimpleNamespace(
-        kind=kind, spec=spec, passes=SimpleNamespace(forwards=forwards, backwards=backwards), seconds=seconds,
+    return posing_as(
+        Record, kind=kind, spec=spec, passes=SimpleNamespace(forwards=forwards, backwards=backwards), seconds=seconds,
         environment=SimpleNamespace(device=device, processor=processor),
     )  # fmt: skip
 

@@ -6,13 +6,15 @@ from types import SimpleNamespace
 import pytest
 from board_pages import commands
 from safetensors.torch import load_file
+from stand_ins import posing_as
 
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.executor import Reporter
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.scenario import Ood, Shift
-from robustbench_kpca.records.record import find_records, load_record
+from robustbench_kpca.records.record import Record, find_records, load_record
 from robustbench_kpca.report.board_spec import Evaluation
 from robustbench_kpca.reproduction.estimate import Estimator
 from robustbench_kpca.reproduction.pack import Open, Table, load_pack
@@ -352,7 +354,7 @@ def test_a_training_of_a_pack_goes_on_from_its_last_epoch(two_turns, tmp_path, m
     step = next(one for one in plan(items, roles) if isinstance(one.step, Train))
     weights = roles.weights(step.step.training)
 
-    class Stops:
+    class Stops(Reporter):
         def start(self, title):
             def told(done, total, **news):
                 if news["stage"] == "epoch 2/2":
@@ -367,7 +369,7 @@ def test_a_training_of_a_pack_goes_on_from_its_last_epoch(two_turns, tmp_path, m
     assert spent.epochs == 1
     left = Estimator(roles, "cpu").seconds(step.step)
     assert left == pytest.approx(spent.seconds), "one epoch of two is left, as long as the first"
-    quiet = SimpleNamespace(start=lambda title: lambda *news, **more: None)
+    quiet = posing_as(Reporter, start=lambda title: lambda *news, **more: None)
     assert run([step], roles, Settings(), quiet)[0].state == "done"
     assert read_spent(weights).epochs == 2
     whole = Roles(roles.name, roles.pack, "embedded", tmp_path / "whole", {}, {})
@@ -444,7 +446,7 @@ def recorded(kind, metric, high, name="m", **resolved):
     usual = {"norm": "linf", "space": "pixel", "clip": True, "labels": "true", "policy": "stop_at_first"}
     protocol = SimpleNamespace(resolved=usual | resolved)
     spec = SimpleNamespace(model=SimpleNamespace(name=name), data=SimpleNamespace(name="digits"), protocol=protocol)
-    return SimpleNamespace(kind=kind, spec=spec, metrics={metric: SimpleNamespace(high=high)})
+    return posing_as(Record, kind=kind, spec=spec, metrics={metric: SimpleNamespace(high=high)})
 
 
 @pytest.mark.parametrize(
@@ -487,10 +489,9 @@ def unbroken(protocol, records):
 
 def estimator_of(records):
     models = [SimpleNamespace(name=name) for name in ("m", "m-s1")]
-    return Estimator(SimpleNamespace(records=lambda: records, models=lambda arm: models), "cpu")
+    return Estimator(posing_as(Roles, records=lambda: records, models=lambda arm: models), "cpu")
 
 
 def attack_step(protocol):
-    return SimpleNamespace(
-        model=SimpleNamespace(name="m", arm="arm"), evaluation=Evaluation(protocol, "digits", "test", eps="4/255")
-    )
+    model = SimpleNamespace(name="m", arm="arm")
+    return posing_as(Evaluate, model=model, evaluation=Evaluation(protocol, "digits", "test", eps="4/255"))

@@ -37,7 +37,7 @@ def test_it_is_found_four_times_in_five(k, spread, error):
     found = []
     for _ in range(800):
         first, second = rng.normal(0, spread, k), rng.normal(difference, spread, k) + rng.normal(0, error)
-        found.append(recipes_differ(first, second, error) < 0.05)
+        found.append(recipes_differ(first.tolist(), second.tolist(), error) < 0.05)
     assert np.mean(found) == pytest.approx(0.8, abs=0.045)
 
 

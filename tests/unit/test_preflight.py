@@ -86,6 +86,7 @@ def test_probabilities_are_refused_without_an_attack_too(batch):
     assert flag.startswith("preflight, allowed: probabilities")
 
 
+@pytest.mark.untyped
 def test_a_function_is_no_model(batch):
     model = load_model("vit_digits")
     for call in (evaluate, attack):

@@ -44,7 +44,7 @@ def test_the_usual_mistakes_give_other_numbers():
     sign_forgotten = Ranking.of(-scores, ood).average_precision()
     order_swapped = Ranking.of(scores, ~ood).average_precision()
     known_positive = Ranking.of(-scores, ~ood).average_precision()
-    assert len({round(value, 2) for value in (right, sign_forgotten, order_swapped, known_positive)}) == 4
+    assert len({round(float(value), 2) for value in (right, sign_forgotten, order_swapped, known_positive)}) == 4
     assert sign_forgotten < 0.2 < right < order_swapped < known_positive
     assert known_positive > 0.85  # plausible, and of another question: chance is 0.8
     assert Ranking.of(-scores, ood).auroc() == pytest.approx(1 - Ranking.of(scores, ood).auroc(), abs=1e-12)

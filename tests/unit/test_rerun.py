@@ -54,6 +54,7 @@ COMMANDS = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.untyped  # checks of types draw random numbers, which strategies may not
 @given(COMMANDS)
 def test_what_is_written_can_be_read(command):
     assert parse(command.words()) == command

@@ -1,15 +1,15 @@
 """The test between two rows of several trainings, against its parts computed here."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from made_trainings import N, training
+from stand_ins import posing_as
 
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.shared.bootstrap import paired_difference
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.trainings import recipes_differ
 from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.rows import estimate, paired
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("few_resamples")
 def older():
     """A record whose table lacks the columns of the metric, so that the record lacks the metric."""
     samples = np.array([f"s{i}" for i in range(N)], object)
-    return [SimpleNamespace(outcomes=Outcomes("classification", "clean", {"sample": samples}), metrics={})]
+    return [posing_as(Record, outcomes=Outcomes("classification", "clean", {"sample": samples}), metrics={})]
 
 
 @pytest.mark.parametrize("name", ["clean_accuracy", "ece"])
@@ -50,7 +50,8 @@ def test_two_recipes_are_compared_over_trainings_and_samples(name):
 def test_the_interval_of_a_share_stays_in_its_range(name, low, high):
     """A ratio, such as mCE, can be above 1. Half width: 12.7 (t of 1 degree) times 0.15, the standard error."""
     cells = [
-        [SimpleNamespace(metrics={name: Estimate(value, value - 1e-9, value + 1e-9, N, "")})] for value in (0.35, 0.65)
+        [posing_as(Record, metrics={name: Estimate(value, value - 1e-9, value + 1e-9, N, "")})]
+        for value in (0.35, 0.65)
     ]
     found = estimate(metric_for(name), Column(title="c", protocol="p", metric=name), cells)
     assert (found.low, found.high) == pytest.approx((low, high), abs=0.01)

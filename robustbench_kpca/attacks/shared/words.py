@@ -26,8 +26,10 @@ def fixed(words: Images) -> Bool[Tensor, "batch 1 1 place"]:
     return words == END_OF_LINE
 
 
-def changed(words: Images, clean: Images) -> Bool[Tensor, "batch 1 1 place"]:
-    """Tell which words were replaced."""
+def changed(
+    words: Float[Tensor, "*batch 1 1 place"], clean: Float[Tensor, "*batch 1 1 place"]
+) -> Bool[Tensor, "*batch 1 1 place"]:
+    """Tell which words were replaced, in a batch or in one text."""
     return words != clean
 
 

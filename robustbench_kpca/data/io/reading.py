@@ -7,8 +7,8 @@ import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from PIL import Image as Pillow
@@ -49,7 +49,7 @@ def pixel_limit() -> int:
 
 
 @contextmanager
-def open_image(source: Path | BinaryIO, name: str | None = None, what: str = "image") -> Iterator[Pillow.Image]:
+def open_image(source: Path | BufferedIOBase, name: str | None = None, what: str = "image") -> Iterator[Pillow.Image]:
     """Open an image for decoding, in the `with` statement, after a look at what kind of file it is and at its size.
 
     Args:
