@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from robustbench_kpca.code_digest import of_object, of_own
 from robustbench_kpca.errors import BadInputError, UnknownNameError
 
 _MOST = 4
@@ -62,6 +63,10 @@ class Family:
     separator: str = "_"
     added: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    def __contains__(self, name: str) -> bool:
+        modules = _modules(self.package, folders=self.folders)
+        return name in self.added or any(name == one.replace("_", self.separator) for one in modules)
+
     def names(self) -> list[str]:
         """Return the names of all members, sorted, without importing them."""
         modules = _modules(self.package, folders=self.folders)
@@ -87,9 +92,18 @@ class Family:
         """
         if name in self.added:
             return self.added[name]
-        if name not in self.names():
+        if name not in self:
             raise unknown_name(self.kind, name, self.names())
         return getattr(importlib.import_module(self._module(name)), self.member)
+
+    def code(self, name: str) -> str:
+        """Return the digest of a member's code: of its file, and of what that imports from its room or its folder.
+
+        It is "" for an added member whose code cannot be read.
+        """
+        if name in self.added:
+            return of_object(self.added[name])
+        return of_own(self._module(name), self.package.split(".")[1])
 
     def summary(self, name: str) -> str:
         """Return the first line of the module's docstring without importing it; for an added member, of its own."""

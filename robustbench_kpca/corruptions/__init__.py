@@ -7,7 +7,6 @@ The corruptions of signals, of tokens and of the words of a running text are in 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -80,15 +79,22 @@ def corrupt_one(image: NDArray[Any], cell: Cell, sample: str, stream: RandomStat
     return exact
 
 
-@cache
 def corruption_for(name: str) -> Any:
     """Return the corruption called `name`, of any form of data; `imagecorruptions:NAME`: the library's."""
-    if name.startswith(PREFIX):
-        return library_corruption(name)
-    family = next((family for family in ALL if name in family.names()), None)
+    return library_corruption(name) if name.startswith(PREFIX) else family_of(name).get(name)
+
+
+def family_of(name: str) -> Family:
+    """Return the family of corruptions that has this name.
+
+    Raises:
+        UnknownNameError: there is none; the message suggests the closest name.
+
+    """
+    family = next((family for family in ALL if name in family), None)
     if family is None:
         raise unknown_name("corruption", name, [known for family in ALL for known in family.names()])
-    return family.get(name)
+    return family
 
 
 def require_profile(name: str, profile: str) -> None:
@@ -100,7 +106,7 @@ def require_profile(name: str, profile: str) -> None:
 
 def require_of_images(name: str, profile: str) -> None:
     """Refuse an unknown corruption, one of other data than images, or a profile that it does not have."""
-    family = next((family for family in ALL[1:] if name in family.names()), None)
+    family = next((family for family in ALL[1:] if name in family), None)
     if family is not None:
         raise BadInputError(
             f"'{name}' is a {family.kind}", expected="a corruption of images",

@@ -1,7 +1,7 @@
 """Interface `Backend`: makes the outcomes of a trial elsewhere than in this process, such as in others."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from torch import nn
@@ -44,6 +44,7 @@ class Work:
         options: of the run.
         spec: the record's; the other process must find the same weights and the same answers to the first batch.
         folder: where the journals of its shards are, for a worker that sees it.
+        algorithms: versions of our algorithms; the other process must have the same.
         surroundings: the environment that the record states, where workers may run on other machines; they refuse to
             work in another one. None: all of them are on this machine.
 
@@ -55,6 +56,7 @@ class Work:
     options: RunOptions
     spec: Spec
     folder: str
+    algorithms: Mapping[str, str] = field(default_factory=dict)
     surroundings: Environment | None = None
 
 

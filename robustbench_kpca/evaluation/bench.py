@@ -12,6 +12,7 @@ from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.errors import BenchmarkError, EvaluationError
 from robustbench_kpca.evaluation.attacked import attack_all
 from robustbench_kpca.evaluation.backend import Task, Work
+from robustbench_kpca.evaluation.code import algorithms, code_from_outside
 from robustbench_kpca.evaluation.forward_only import show_all
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.evaluation.shards import Made, to_bytes
@@ -76,6 +77,7 @@ class Bench:
         self.frost = frost_of(work.scenario, work.options.frost_folder)
         where = device_for(model, work.options.device)
         _require_alike(work, where)
+        _require_same_code(work, model)
         self.runner = runner_for(model, data, work.scenario, spec.batch_size, where)
         first = self.compute.first_inputs(model, data, work.scenario, spec.batch_size)
         logits = self.runner.logits(first.to(where))
@@ -157,7 +159,10 @@ class Hand:
         except BenchmarkError as error:
             return "refused", error
         except Exception as error:  # noqa: BLE001 (unpickling the user's model can raise anything)
-            return "refused", EvaluationError(f"a process cannot load what it should evaluate ({_in_short(error)})")
+            return "refused", EvaluationError(
+                f"a process cannot load what it should evaluate ({_in_short(error)})",
+                fix="name the model as FILE.py:FACTORY, or evaluate it in one process",
+            )
         return None
 
     def make(self, task: Task, progress: Progress | None = None) -> Answer | None:
@@ -182,6 +187,19 @@ def _require_alike(work: Work, where: Any) -> None:
                 f"a worker has {name} {_short(found)}, and the first process {_short(expected)}",
                 expected="machines of one kind with the same packages and the same code",
             )
+
+
+def _require_same_code(work: Work, model: nn.Module) -> None:
+    """Refuse to evaluate with other code than that which the record names, such as a file that was edited meanwhile."""
+    ours = code_from_outside(model, work.data.task, work.scenario) | algorithms(work.scenario)
+    theirs = {**work.spec.code, **work.algorithms}
+    other = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+    if other:
+        raise EvaluationError(
+            f"the code of {other[0]} is another one in another process",
+            expected="the same files in all processes, unchanged while they run",
+            fix="run the same command again",
+        )
 
 
 def _short(value: Any) -> str:

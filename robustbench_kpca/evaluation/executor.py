@@ -174,7 +174,7 @@ def _measure(
             [models[number] for number in numbers], data[numbers[0]], step.label, step.scenario, options,
             reporter.start(f"{shown}  {step.protocol}"),
             [Command(plan.models[number], plan.data, step.protocol, step.overrides, options) for number in numbers],
-            backend,
+            backend, reporter.announce,
         )  # fmt: skip
         yield from zip(numbers, made, strict=True)
 
@@ -213,7 +213,7 @@ def _attack(
                 smaller=record if record and record.spec.protocol.digest == below else None,
                 progress=reporter.start(f"{named.name}  {step.protocol}"),
                 command=Command(plan.models[step.model], plan.data, step.protocol, overrides, plan.options, level),
-                backend=backend,
+                backend=backend, announce=reporter.announce,
             )  # fmt: skip
         except IncompleteError as error:
             failed = True

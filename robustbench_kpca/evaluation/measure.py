@@ -1,6 +1,7 @@
 """Evaluate loaded models under resolved protocols: attack one model, or run several models on the same samples."""
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Sequence
 
@@ -10,6 +11,7 @@ from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.attacked import attack_all
 from robustbench_kpca.evaluation.backend import Backend, IncompleteError
+from robustbench_kpca.evaluation.code import algorithms, differing
 from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.forward_only import show_all
 from robustbench_kpca.evaluation.kept import Keeper
@@ -32,6 +34,9 @@ from robustbench_kpca.tasks.prepare import try_cells
 from robustbench_kpca.tasks.results import ModelResults
 from robustbench_kpca.types import Images, Labels
 
+Announce = Callable[[str], None]
+_LOG = logging.getLogger(__name__)
+
 
 def measure_attack(
     named: NamedModel,
@@ -45,10 +50,11 @@ def measure_attack(
     progress: Progress | None = None,
     command: Command | tuple[str] | None = None,
     backend: Backend | None = None,
+    announce: Announce = _LOG.info,
 ) -> Record:
     """Attack one model; return its record. Arguments as in `evaluate`; `data` must be sorted (`Dataset.in_order`).
 
-    With a `backend`, other processes make the outcomes.
+    With a `backend`, other processes make the outcomes. `announce` is told why a record is made again.
     """
     if isinstance(audit, str) and not is_differentiable(named.model):
         audit = None
@@ -58,6 +64,7 @@ def measure_attack(
             return finished
         audit = audit_for(named, data, options, audit)
     trial = Trial.begin(named, data, label, scenario, options, audit, command)
+    _say_outdated([trial], announce)
     if trial.finished is not None:
         return trial.finished
     known = None if smaller is None else _smaller_outcomes(trial.spec, scenario, smaller)
@@ -89,6 +96,14 @@ def measure_attack(
         notes += trial.check_again(options.allow)
         images = None if keeper is None else keeper.result()
         return trial.finish(outcomes, time.perf_counter() - started, len(data), notes, smaller, images)
+
+
+def _say_outdated(trials: Sequence[Trial], announce: Announce) -> None:
+    """Say which records are made again since code of the package has changed."""
+    for trial in trials:
+        if trial.outdated:
+            changed = ", ".join(trial.outdated)
+            announce(f"{trial.spec.model.name}  {trial.spec.protocol.name}  made again: other code of {changed}")
 
 
 def _slower(trial: Trial, scenario: Attack, x: Images, labels: Labels) -> str:
@@ -173,12 +188,14 @@ def measure_each(
     progress: Progress | None = None,
     commands: Sequence[Command | tuple[str] | None] = (),
     backend: Backend | None = None,
+    announce: Announce = _LOG.info,
 ) -> list[Record | IncompleteError]:
     """As `measure_together`, but return an error in the place of a record that is incomplete."""
     trials = [
         Trial.begin(named, data, label, scenario, options, None, command)
         for named, command in zip(models, commands or [None] * len(models), strict=True)
     ]
+    _say_outdated(trials, announce)
     made: dict[int, Record | IncompleteError] = {}
     for together in _alike([trial for trial in trials if trial.finished is None]):
         found = _measure(together, options, progress, backend)
@@ -282,6 +299,10 @@ def _smaller_outcomes(spec: Spec, scenario: Attack, smaller: Record) -> Outcomes
         raise BadInputError(
             f"{smaller.spec.stem()} is not the same evaluation at the next smaller budget",
             fix="use the same model, images, seed and batch size, or omit `smaller`",
+        )
+    if other := differing(smaller.algorithms, algorithms(scenario)):
+        raise BadInputError(
+            f"{smaller.spec.stem()} was made by other code of {other[0]}", fix="evaluate it again, or omit `smaller`"
         )
     columns = task_named(spec.data.task).table(scenario.kind).columns
     if smaller.outcomes_file.columns != columns:

@@ -152,14 +152,14 @@ class Sharded(ABC, Generic[W]):
         progress: Progress | None,
     ) -> tuple[Outcomes, Made]:
         spec, ids, cells = trial.spec, trial.data.ids, cells_of(trial.scenario)
-        key = sha256((spec.digest() + trial.surroundings.model_dump_json()).encode())
+        key = sha256(trial.key.encode())
         passes = None if isinstance(trial.scenario, Attack) else len(cells)
         shards = plan_shards(ids, key, shard_size(len(ids), spec.batch_size, passes))
         folder = folder_of(out, spec.stem(), key)
         state = replace(trial.state(len(shards)), attempt=next_attempt(folder))
         work = Work(
             trial.request or trial.runner.model, trial.data, trial.scenario, options, spec, str(folder.resolve()),
-            trial.surroundings if self.several_machines else None,
+            trial.algorithms, trial.surroundings if self.several_machines else None,
         )  # fmt: skip
         make_folder(folder)
         run = ShardRun(folder, shards, state, len(cells), progress, lock)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,11 +15,13 @@ from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.audit.model_identity import require_subject
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.evaluation.code import algorithms, code_from_outside, differing, require_readable
 from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.model_info import model_info
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.evaluation.shard_folder import JOURNAL, State, discard, lock_of, tidy
+from robustbench_kpca.evaluation.stored import renewed, stored_record
 from robustbench_kpca.files import require_writable, sha256, write_atomic
 from robustbench_kpca.inference.environment import environment
 from robustbench_kpca.inference.journal import Journal
@@ -29,19 +31,16 @@ from robustbench_kpca.metrics import measure
 from robustbench_kpca.models.source import class_names_of, is_differentiable
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit
-from robustbench_kpca.records.images import KeptImages, load_images
+from robustbench_kpca.records.images import KeptImages
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import (
-    SUFFIX,
     DataInfo,
     Environment,
-    NewerSchemaError,
     OutcomesFile,
     Passes,
     ProtocolInfo,
     Record,
     Spec,
-    load_record,
 )
 from robustbench_kpca.tasks import task_named
 
@@ -69,7 +68,10 @@ class NamedModel:
 
 @dataclass
 class Trial:
-    """One evaluation; `finished` is the existing record of exactly this specification, or None."""
+    """One evaluation; `finished` is the existing record of exactly this specification, or None.
+
+    `outdated`: what of an existing record was made by other versions of our algorithms, so that it is made again.
+    """
 
     runner: Runner
     data: Dataset
@@ -83,6 +85,8 @@ class Trial:
     first: FirstBatch
     command: tuple[str, ...] = ()
     request: ModelRequest | None = None
+    algorithms: dict[str, str] = field(default_factory=dict)
+    outdated: tuple[str, ...] = ()
 
     @classmethod
     def begin(
@@ -115,36 +119,63 @@ class Trial:
         logits = runner.logits(first.to(where))
         again = FirstBatch.of(runner, first, logits)
         data, matched = task.compute.match_classes(data, logits.shape[1], class_names_of(model))
+        code = code_from_outside(model, data.task, scenario)
+        if out is not None:
+            require_readable(code)
         spec = Spec(
             model=model_info(model, named.name, named.source, logits),
             data=_data_info(data, matched),
             protocol=ProtocolInfo(name=label, digest=scenario.digest(), resolved=scenario.model_dump(mode="json")),
             seed=options.seed,
             batch_size=size,
+            code=code,
         )
         if audit is not None:
             require_subject(audit, runner, data)
         words = command.at_batch_size(size).words() if isinstance(command, Command) else command or ()
         trial = cls(
-            runner, data, scenario, spec, environment(where), audit, out, None, None, again, words, named.request
+            runner,
+            data,
+            scenario,
+            spec,
+            environment(where),
+            audit,
+            out,
+            None,
+            None,
+            again,
+            words,
+            named.request,
+            algorithms(scenario),
         )
         if out is not None:
             if trial.look(options) is not None:
                 tidy(out, spec.stem())
             else:
                 kept = "images" * bool(trial.images(options))
-                key = sha256((spec.digest() + trial.surroundings.model_dump_json() + kept).encode())
-                trial.journal = Journal(out / f".{spec.stem()}{JOURNAL}", key)
+                trial.journal = Journal(out / f".{spec.stem()}{JOURNAL}", sha256((trial.key + kept).encode()))
         return trial
+
+    @property
+    def key(self) -> str:
+        """All that determines what is unfinished: the specification, the versions of our code, and the environment."""
+        return f"{self.spec.digest()} {sorted(self.algorithms.items())} {self.surroundings.model_dump_json()}"
 
     def images(self, options: RunOptions) -> int:
         """Return the number of samples whose images are to be kept."""
         return min(options.keep_adversarial, len(self.data)) if isinstance(self.scenario, Attack) else 0
 
     def look(self, options: RunOptions) -> Record | None:
-        """Look for the finished record of exactly this specification, unless it is to be made afresh."""
-        if self.out is not None and not options.fresh:
-            self.finished = self._find(self.out, self.images(options))
+        """Look for the finished record of exactly this specification, unless it is to be made afresh.
+
+        One that other versions of our algorithms made is made again; an older one, which names no versions, is kept.
+        """
+        if self.out is None or options.fresh:
+            return self.finished
+        record = stored_record(self.out, self.spec, self.scenario, self.images(options))
+        self.outdated = () if record is None else differing(record.algorithms, self.algorithms)
+        if record is not None:
+            self.finished = None if self.outdated else renewed(record, self.scenario, self.audit, self.out)
         return self.finished
 
     @contextmanager
@@ -222,6 +253,7 @@ class Trial:
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=round(seconds + (self.journal.earlier if self.journal else 0.0), 3),
             command=self.command,
+            algorithms=self.algorithms,
         ).attach(outcomes)
         record = record if self.audit is None else record.audited(self.audit)
         if self.out is not None:
@@ -234,34 +266,6 @@ class Trial:
             discard(self.out, self.spec.stem())
         if self.journal is not None:
             self.journal.remove()
-        return record
-
-    def _find(self, out: Path, kept: int) -> Record | None:
-        """Return the stored record of this specification, with the given audit, or None if there is no valid one.
-
-        A quick audit does not replace a full one.
-        A record whose table lacks a column of today is evaluated again; so is one with the images of fewer than `kept`
-        samples.
-        """
-        path = out / f"{self.spec.stem()}{SUFFIX}"
-        if not path.is_file():
-            return None
-        try:
-            record = load_record(path)
-            images = () if not kept or record.images_file is None else load_images(out, record.images_file).samples
-        except NewerSchemaError:
-            raise
-        except BadInputError:  # damaged: evaluate again
-            return None
-        if len(images) < kept:
-            return None
-        current = task_named(self.data.task).table(self.scenario.kind).columns
-        if record.spec.digest() != self.spec.digest() or record.outcomes_file.columns != current:
-            return None
-        better = record.audit is not None and self.audit is not None and not self.audit.serves(record.audit.plan.level)
-        if self.audit is not None and record.audit != self.audit and not better:
-            record = record.audited(self.audit)
-            record.save(out)
         return record
 
 

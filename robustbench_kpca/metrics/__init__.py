@@ -29,9 +29,10 @@ TABLES = Family("table of metrics", __name__, "METRICS")
 
 @dataclass
 class Catalogue:
-    """All metrics by name."""
+    """All metrics by name; `added` are from outside the package."""
 
     kind: str = "metric"
+    added: set[str] = field(default_factory=set)
     _members: dict[str, Metric] = field(default_factory=dict)
     _read: bool = False
 
@@ -45,6 +46,7 @@ class Catalogue:
         if self._known().get(metric.name, metric) != metric:
             raise BadInputError(f"metric '{metric.name}' is there already", fix="choose another name")
         self._members[metric.name] = metric
+        self.added.add(metric.name)
         return metric
 
     def names(self) -> list[str]:

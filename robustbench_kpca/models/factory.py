@@ -1,72 +1,64 @@
 """Models made by a function of the user: `module:factory`, or `file.py:factory`. The function's code is run."""
 
 import importlib
-import importlib.util
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from torch import nn
 
+from robustbench_kpca.code_digest import is_installed, of_file
 from robustbench_kpca.errors import BadInputError, BenchmarkError
+from robustbench_kpca.models.local_modules import load_file, searched
+
+_CODE = "factory_code"
 
 
 def build(name: str, options: dict[str, Any]) -> nn.Module:
-    """Call the factory `name` with `options`; modules are searched in the current folder, too.
+    """Call the factory `name` with `options`; modules are searched in the folder of its file, or in the current one.
 
     Raises:
         BadInputError: it cannot be imported, fails, or returns no module.
 
     """
     place, _, attribute = name.rpartition(":")
-    try:
-        with _importing(Path(place).resolve().parent if _is_file(place) else Path.cwd()):
-            factory = getattr(_module(place), attribute)
-    except BenchmarkError:
-        raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001 (foreign code)
-        raise BadInputError(
-            f"model factory '{name}' cannot be imported ({type(error).__name__}: {error})",
-            fix="check the path" if _is_file(place) else "check PYTHONPATH, or name the file: FILE.py:FACTORY",
-        ) from None
-    try:
-        model = factory(**options)
-    except BenchmarkError:
-        raise
-    except (Exception, SystemExit) as error:  # foreign code
-        raise BadInputError(f"model factory '{name}' failed ({type(error).__name__}: {error})") from error
+    file = Path(place).resolve() if place.endswith(".py") else None
+    if file is not None and not file.is_file():
+        raise BadInputError(f"there is no file {place}", fix="check the path")
+    with searched(Path.cwd()) if file is None else searched(file.parent, leave=False):
+        module, factory = _find(name, place, file, attribute)
+        code = _code(module)
+        try:
+            model = factory(**options)
+        except (BenchmarkError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # foreign code
+            raise BadInputError(f"model factory '{name}' failed ({type(error).__name__}: {error})") from error
     if not isinstance(model, nn.Module):
         raise BadInputError(f"model factory '{name}' returned {type(model).__name__}", expected="a torch.nn.Module")
+    vars(model)[_CODE] = code
     return model
 
 
-def _is_file(place: str) -> bool:
-    return place.endswith(".py")
+def code_of_factory(model: nn.Module) -> str:
+    """Return the digest of the code of the factory that made a model; "" where there is none, or it is installed."""
+    return str(vars(model).get(_CODE, ""))
 
 
-def _module(place: str) -> ModuleType:
-    if not _is_file(place):
-        return importlib.import_module(place)
-    path = Path(place).resolve()
-    if not path.is_file():
-        raise BadInputError(f"there is no file {place}", fix="check the path")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@contextmanager
-def _importing(folder: Path) -> Iterator[None]:
-    """Search a folder for modules, after all others."""
-    added = str(folder)
-    sys.path.append(added)
+def _find(name: str, place: str, file: Path | None, attribute: str) -> tuple[ModuleType, Any]:
     try:
-        yield
-    finally:
-        sys.path.remove(added)
+        module = importlib.import_module(place) if file is None else load_file(file)
+        return module, getattr(module, attribute)
+    except (BenchmarkError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001 (foreign code)
+        raise BadInputError(
+            f"model factory '{name}' cannot be imported ({type(error).__name__}: {error})",
+            fix="check PYTHONPATH, or name the file: FILE.py:FACTORY" if file is None else "check the path",
+        ) from None
+
+
+def _code(module: ModuleType) -> str:
+    """Return the digest of the code of a module as it was loaded; "" if a package has it, whose version is recorded."""
+    file = getattr(module, "__file__", None)
+    return "" if file is None or is_installed(Path(file).resolve()) else of_file(Path(file))

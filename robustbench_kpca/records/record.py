@@ -107,7 +107,11 @@ class ProtocolInfo(BaseModel):
 
 
 class Spec(BaseModel):
-    """Everything that determines the outcomes on one machine."""
+    """Everything that determines the outcomes on one machine.
+
+    `code` is of what comes from outside the package: what it is, such as `attack my-attack` -> digest of its source. It
+    is part of the digest of the specification where there is any.
+    """
 
     model_config = STRICT
     model: ModelInfo
@@ -115,12 +119,12 @@ class Spec(BaseModel):
     protocol: ProtocolInfo
     seed: int
     batch_size: int
+    code: dict[str, str] = {}
 
     def digest(self) -> str:
         """SHA-256 over the whole specification, but for how the data are described."""
-        content = self.model_dump(
-            mode="json", exclude={"data": {"class_names", "task", "matched", "resized", "entropy"}}
-        )
+        described = {"class_names", "task", "matched", "resized", "entropy"}
+        content = self.model_dump(mode="json", exclude={"data": described} | ({} if self.code else {"code": True}))
         return sha256(json.dumps(content, sort_keys=True).encode())
 
     def stem(self) -> str:
@@ -196,6 +200,8 @@ class Record(BaseModel):
     beside it holds adversarial images, where some were kept.
     `command` remakes it: the words of an `rbk eval` command, or the call from Python, in short, as a single item; older
     records have none.
+    `algorithms` are versions of the attacks or corruptions of the package that made it, and of the attack loop: name ->
+    digest of the code. A record of other versions than today's is made again; older records have none.
     """
 
     model_config = STRICT
@@ -210,6 +216,7 @@ class Record(BaseModel):
     created: str
     seconds: float
     command: tuple[str, ...] = ()
+    algorithms: dict[str, str] = {}
     audit: Audit | None = None
     images_file: ImagesFile | None = None
     _outcomes: Outcomes | None = PrivateAttr(default=None)

@@ -1,15 +1,29 @@
 """Members of families that a program adds from a file of its own, and what a record says of their code."""
 
 import importlib
+import json
+import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
-from robustbench_kpca import evaluate
+from robustbench_kpca import evaluate, load_model
 from robustbench_kpca.attack_loop.cost import most_passes
 from robustbench_kpca.attacks import ATTACKS
+from robustbench_kpca.corruptions import CORRUPTIONS
+from robustbench_kpca.data.given import as_dataset
+from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.evaluation.backend import Work
+from robustbench_kpca.evaluation.bench import Bench
+from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.trial import NamedModel, Trial
+from robustbench_kpca.metrics import METRICS, PERCENT, Mean
 from robustbench_kpca.protocols.loading import load_scenario
+from robustbench_kpca.records.record import find_records, load_record
 
 ATTACK = '''
 """One step up."""
@@ -49,6 +63,9 @@ below = []
 attack = "one-step"
 restarts = 1
 """
+
+
+GREYS = torch.linspace(0, 1, 192).view(4, 3, 4, 4)
 
 
 @pytest.fixture
@@ -92,3 +109,217 @@ def test_an_attack_that_does_not_say_what_it_costs_is_run_and_not_estimated(atta
     assert told[-1][:2] == (6, 6)
     assert not any("left" in news or "passes" in news for _, _, news in told)
     assert most_passes(load_scenario(str(tmp_path / "one-step.toml"))[1], 2) is None
+
+
+def robust(record):
+    return record.metrics["robust_accuracy"].value
+
+
+def test_another_code_of_an_added_attack_makes_a_new_record(attacked, tmp_path):
+    weak = ATTACK.replace("STRENGTH = 1.0", "STRENGTH = 0.1")
+    assert robust(attacked(weak)) == 1
+    assert robust(attacked(ATTACK)) == 0
+    assert len(find_records(tmp_path / "runs")) == 2
+    assert robust(attacked(weak)) == 1  # the first is still there
+    said = attacked(ATTACK).spec
+    assert list(said.code) == ["attack one-step", "model"]
+    assert "attack one-step" not in attacked(ATTACK).algorithms
+
+
+def test_comments_docstrings_and_layout_of_an_added_attack_make_none(attacked, tmp_path):
+    first = attacked(ATTACK)
+    again = attacked(
+        "# mine\n" + ATTACK.replace("Move every pixel up.", "Up!").replace("# the box", "# it").replace('", ', '",\n  ')
+    )
+    assert again.created == first.created
+    assert len(find_records(tmp_path / "runs")) == 1
+
+
+def test_a_module_beside_an_added_attack_counts_too(attacked, module):
+    text = ATTACK.replace("STRENGTH = 1.0", "from strengths import STRENGTH")
+    module("strengths", "STRENGTH = 0.1")
+    assert robust(attacked(text)) == 1
+    module("strengths", "STRENGTH = 1.0")
+    assert robust(attacked(text)) == 0
+
+
+def test_code_that_was_edited_but_not_loaded_again_does_not_count(attacked, tmp_path, linear):
+    first = attacked(ATTACK)
+    (tmp_path / "my_attack.py").write_text(ATTACK.replace("STRENGTH = 1.0", "STRENGTH = 0.1"))
+    model, protocol = linear(torch.ones(48), -24.0).eval(), str(tmp_path / "one-step.toml")
+    again = evaluate(model, torch.full((2, 3, 4, 4), 0.5), [0, 1], protocol=protocol, audit=False)
+    assert again.spec.code["attack one-step"] == first.spec.code["attack one-step"]
+
+
+def test_an_attack_whose_code_cannot_be_read_is_run_but_not_recorded(attacked, tmp_path, monkeypatch, linear):
+    scope = {"__name__": "nowhere"}
+    exec(ATTACK, scope)
+    monkeypatch.setitem(ATTACKS.added, "one-step", scope["OneStep"])
+    ask = partial(
+        evaluate, linear(torch.ones(48), -30.0).eval(), torch.full((2, 3, 4, 4), 0.5), [0, 0], audit=False,
+        protocol=str(tmp_path / "one-step.toml"),
+    )  # fmt: skip
+    assert robust(ask()) == 1
+    with pytest.raises(BadInputError, match="code of attack one-step cannot be read"):
+        ask(out=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+CORRUPTION = """
+class Darker:
+    parameters = {"imagecorruptions": (1, 2, 3, 4, 5)}
+
+    def fast(self, image, parameter, rng):
+        return image - image // FACTOR
+
+MEMBER = Darker()
+"""
+GRID = """
+kind = "corruption"
+title = "Darker"
+citations = []
+draws = 1
+profile = "imagecorruptions"
+mode = "fast"
+storage = "none"
+frost = "generated"
+clean = false
+reference = "none"
+corruptions = ["darker"]
+severities = [1]
+"""
+
+
+def test_another_code_of_an_added_corruption_makes_a_new_record(module, tmp_path, monkeypatch, linear):
+    (tmp_path / "darker.toml").write_text(GRID)
+    x, model = np.full((4, 8, 8, 3), 200, np.uint8), linear(torch.ones(192), -192 * 0.5).eval()
+    found = []
+    for factor in (1, 10):
+        member = module("my_corruption", CORRUPTION.replace("FACTOR", str(factor))).MEMBER
+        monkeypatch.setitem(CORRUPTIONS.added, "darker", member)
+        found.append(evaluate(model, x, [1] * 4, protocol=str(tmp_path / "darker.toml"), out=tmp_path / "runs"))
+    assert [one.metrics["corruption_accuracy"].value for one in found] == [0, 1]
+    assert found[0].spec.code["corruption darker"] != found[1].spec.code["corruption darker"]
+
+
+def test_added_metrics_of_a_kept_record_are_computed_again(metrics_of_a_test, tmp_path, linear):
+    ask = partial(
+        evaluate, linear(torch.ones(48), -24.0).eval(), GREYS, [0, 0, 1, 1], protocol="clean", out=tmp_path
+    )  # fmt: skip
+    first = ask()
+    for value in (0.25, 0.75):
+        METRICS._members.pop("mine", None)
+        scores = partial(_constant, value)
+        METRICS.add(Mean(name="mine", title="", task="classification", kinds=("clean",), unit=PERCENT, scores=scores))
+        again = ask()
+        assert again.created == first.created
+        assert again.metrics["mine"].value == value
+        assert load_record(find_records(tmp_path)[0]).metrics == again.metrics
+    assert first.metrics.items() < again.metrics.items()
+
+
+def _constant(value, outcomes):
+    from robustbench_kpca.metrics import Scores
+
+    return Scores(outcomes["sample"], np.full(len(outcomes), value))
+
+
+FACTORY = """
+import torch
+from layers import Layer
+
+def make():
+    return Layer()
+"""
+LAYER = """
+import torch
+
+class Layer(torch.nn.Module):
+    def forward(self, x):
+        score = 10 * (x - 0.5).mean((1, 2, 3))
+        return torch.stack([score.detach() if HIDDEN else score, torch.zeros_like(score) + 0 * x.mean()], 1)
+"""
+
+
+def test_code_of_a_model_that_shows_only_in_its_gradients_makes_a_new_record(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(FACTORY)
+    x, y = torch.full((4, 3, 8, 8), 0.505), [0] * 4
+    found = []
+    for hidden in (True, False):
+        (tmp_path / "layers.py").write_text(f"HIDDEN = {hidden}" + LAYER)
+        ask = {"protocol": "pgd20-linf-8_255", "audit": False, "out": tmp_path / "runs"}
+        found.append(evaluate(load_model("mine.py:make"), x, y, **ask))
+    probes = {one.spec.model.probe_sha256 for one in found}
+    assert len(probes) == 1
+    assert found[0].spec.digest() != found[1].spec.digest()
+    assert [robust(one) for one in found] == [1, 0]
+
+
+def test_a_record_of_an_older_version_of_our_code_is_made_again(tmp_path, linear, caplog):
+    caplog.set_level("INFO")
+    ask = partial(
+        evaluate, linear(torch.ones(48), -24.0).eval(), GREYS, [0, 0, 1, 1], protocol="fgsm-linf-8_255",
+        audit=False, out=tmp_path,
+    )  # fmt: skip
+    first = ask()
+    assert sorted(first.algorithms) == ["attack fgsm", "attack loop"]
+    assert ask().created == first.created
+    (path,) = find_records(tmp_path)
+    content = json.loads(path.read_text())
+    for before, made_again in (({}, False), (first.algorithms | {"attack fgsm": "0" * 16}, True)):
+        path.write_text(json.dumps(content | {"algorithms": before, "created": "2026-01-01T00:00:00+00:00"}))
+        assert (ask().created != "2026-01-01T00:00:00+00:00") == made_again
+    assert "made again: other code of attack fgsm" in caplog.text
+    assert load_record(path).algorithms == first.algorithms
+
+
+SCRIPT = (
+    ATTACK
+    + """
+import sys
+from robustbench_kpca import evaluate
+from robustbench_kpca.attacks import ATTACKS
+
+ATTACKS.add("one-step", OneStep)
+
+if __name__ == "__main__":
+    record = evaluate("vit_digits", protocol="one-step.toml", audit=False, out="runs", **eval(sys.argv[1]))
+    print(record.spec.stem(), record.outcomes.digest())
+"""
+)
+
+
+@pytest.mark.slow
+def test_processes_that_a_script_starts_find_the_code_that_it_adds(tmp_path):
+    (tmp_path / "one-step.toml").write_text(PROTOCOL)
+    (tmp_path / "script.py").write_text(SCRIPT)
+
+    def said(how):
+        command = [sys.executable, "script.py", repr(how)]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    assert said({"processes": 2}) == said({"fresh": True})
+    (tmp_path / "script.py").write_text(SCRIPT.replace("print(", "print(1, "))
+    assert said({"processes": 2}) == "1 " + said({}).removeprefix("1 ")
+    assert len(find_records(tmp_path / "runs")) == 1
+
+
+@pytest.mark.parametrize("change", ["attack one-step", "attack loop"])
+def test_a_worker_with_other_code_refuses(change, module, tmp_path, monkeypatch, linear):
+    (tmp_path / "one-step.toml").write_text(PROTOCOL)
+    monkeypatch.setitem(ATTACKS.added, "one-step", module("my_attack", ATTACK).OneStep)
+    scenario = load_scenario(str(tmp_path / "one-step.toml"))[1]
+    named, data = (
+        NamedModel.of(linear(torch.ones(48), -24.0).eval(), "m"),
+        as_dataset(torch.full((2, 3, 4, 4), 0.5), [0, 1]),
+    )
+    trial = Trial.begin(named, data.in_order(), "one-step", scenario, RunOptions())
+    work = Work(named.model, trial.data, scenario, RunOptions(), trial.spec, str(tmp_path), trial.algorithms)
+    assert Bench(work, named.model).work is work
+    if change in trial.algorithms:
+        work = replace(work, algorithms={**trial.algorithms, change: "0"})
+    else:
+        work = replace(work, spec=trial.spec.model_copy(update={"code": {**trial.spec.code, change: "0"}}))
+    with pytest.raises(EvaluationError, match=f"code of {change} is another one"):
+        Bench(work, named.model)

@@ -407,6 +407,7 @@ def make():
     [
         ("", "sys.exit(0)", 2, "factory 'leaving.py:make' failed (SystemExit: 0)"),
         ("sys.exit(0)", "pass", 2, "factory 'leaving.py:make' cannot be imported (SystemExit: 0)"),
+        ("class Own(BaseException): pass", "raise Own('mine')", 2, "factory 'leaving.py:make' failed (Own: mine)"),
         ("", "raise KeyboardInterrupt", 3, "interrupted"),
         ("", "import torch; m = torch.nn.Identity(); m.modules = sys.exit; return m", 3, "(SystemExit)"),
     ],

@@ -28,11 +28,9 @@ def not_loaded():
     names = [name for name in sys.modules if name.partition(".")[0] == _library._COPY]
     before = {name: sys.modules.pop(name) for name in names}
     _library._library.cache_clear()
-    corruption_for.cache_clear()
     yield
     sys.modules.update(before)
     _library._library.cache_clear()
-    corruption_for.cache_clear()
 
 
 @pytest.mark.parametrize("name", sorted({*NAMES} - {*OTHER_DRAWS}))

@@ -331,6 +331,55 @@ def test_a_factory_in_a_file_or_in_the_current_folder(fork, tmp_path, monkeypatc
         sys.modules.pop(loaded, None)
 
 
+NEIGHBOUR = """
+import importlib
+from dataclasses import dataclass
+import torch
+import helpers
+from parts.sizes import WIDTH
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        import late
+        return torch.full((len(x), WIDTH), float(helpers.VALUE + late.VALUE))
+
+def make():
+    assert importlib.import_module("by_name").VALUE == helpers.VALUE
+    return Net()
+"""
+
+
+def test_each_file_has_the_helpers_of_its_own_folder(tmp_path, images, monkeypatch):
+    known = dict(sys.modules)
+    (tmp_path / "helpers.py").write_text("raise AssertionError('another one')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # as `python -m` does
+    for value, folder in ((1, tmp_path / "a"), (2, tmp_path / "b")):
+        (folder / "parts").mkdir(parents=True)
+        (folder / "model.py").write_text(NEIGHBOUR)
+        (folder / "parts" / "sizes.py").write_text("from . import width\nWIDTH = width.WIDTH")
+        (folder / "parts" / "width.py").write_text("import helpers\nWIDTH = 3 + helpers.VALUE")
+        for name, number in (("helpers", value), ("by_name", value), ("late", 10 * value)):
+            (folder / f"{name}.py").write_text(f"VALUE = {number}")
+    first, second, again = (load_model(f"{name}/model.py:make") for name in "aba")
+    assert [model(images).shape[1] for model in (first, second, again)] == [4, 5, 4]
+    assert [float(model(images)[0, 0]) for model in (first, second, again)] == [11, 22, 11]
+    left = {name for name in sys.modules.keys() - known.keys() if "_folder_" not in name}
+    assert not left & {"model", "helpers", "parts", "parts.sizes", "late", "by_name"}
+
+
+def test_a_helper_that_changes_is_loaded_again(tmp_path, images, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = "import torch, helpers\ndef make():\n    return helpers.Net()"
+    (tmp_path / "model.py").write_text(text)
+    found = []
+    for number in (1, 2):  # a file of the same size, in the same second
+        net = f"def forward(self, x):\n        return x.flatten(1)[:, :2] * {number}"
+        (tmp_path / "helpers.py").write_text(f"import torch\nclass Net(torch.nn.Module):\n    {net}")
+        found.append(load_model("model.py:make")(images))
+    assert torch.equal(2 * found[0], found[1])
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -1,0 +1,93 @@
+"""The code that decides outcomes: of what comes from outside the package, and versions of our own algorithms.
+
+The first is part of a record's specification. The second stands beside it: a record of an older version is made again.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from torch import nn
+
+from robustbench_kpca.attacks import ATTACKS
+from robustbench_kpca.attacks.foreign import LIBRARIES
+from robustbench_kpca.code_digest import is_foreign, of_object, of_own
+from robustbench_kpca.corruptions import PREFIX, family_of
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.inference.environment import version
+from robustbench_kpca.models.factory import code_of_factory
+from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
+from robustbench_kpca.registry import Family
+from robustbench_kpca.tasks import TASKS, task_named
+
+MODEL = "model"
+_LIBRARY = "robustbench_kpca.corruptions._library"
+_SHARED = ("randomness.py",)
+
+
+def code_from_outside(model: nn.Module, task: str, scenario: Scenario) -> dict[str, str]:
+    """Return the digest of the code of the model, the task, attacks and corruptions, of those that are not ours.
+
+    It is "" where the code cannot be read, and a model of such code is not named: its weights and answers identify it.
+    """
+    found = {f"{family.kind} {name}": family.code(name) for family, name in _members(scenario) if name in family.added}
+    if task in TASKS.added:
+        compute = task_named(task).compute
+        found[f"task {task}"] = "".join(of_object(part) for part in (compute, compute.success))
+    own = code_of_model(model)
+    return found | ({MODEL: own} if own else {})
+
+
+def code_of_model(model: nn.Module) -> str:
+    """Return the digest of the code of a model: of its factory, and of classes that no installed package has."""
+    kinds = {type(module) for module in model.modules()}
+    parts = {code_of_factory(model), *(of_object(kind) for kind in kinds if is_foreign(kind))} - {""}
+    return "+".join(sorted(parts))
+
+
+def algorithms(scenario: Scenario) -> dict[str, str]:
+    """Return the version of each algorithm of the package that a protocol uses: a digest of its code."""
+    found = {
+        f"{family.kind} {name}": family.code(name) for family, name in _members(scenario) if name not in family.added
+    }
+    found |= dict(_of_libraries(scenario))
+    if isinstance(scenario, Attack):
+        found["attack loop"] = of_own("robustbench_kpca.attack_loop.engine", "attack_loop", "inference", *_SHARED)
+    return found
+
+
+def _members(scenario: Scenario) -> Iterator[tuple[Family, str]]:
+    """Yield the attacks or corruptions of a protocol, but for those of libraries."""
+    if isinstance(scenario, Attack):
+        yield from ((ATTACKS, stage.attack) for stage in scenario.stage if ":" not in stage.attack)
+    elif isinstance(scenario, Corruption) and scenario.mode != "stored":
+        yield from ((family_of(name), name) for name in scenario.names if not name.startswith(PREFIX))
+
+
+def _of_libraries(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    """Yield the attacks and corruptions of other libraries: their versions, and our code that calls them."""
+    if isinstance(scenario, Attack):
+        for name in {stage.attack for stage in scenario.stage if ":" in stage.attack}:
+            library = name.partition(":")[0]
+            yield f"attack {name}", f"{version(library)} {of_own(LIBRARIES[library].__name__, 'attacks')}"
+    elif isinstance(scenario, Corruption):
+        for name in scenario.names:
+            if name.startswith(PREFIX):
+                yield f"corruption {name}", f"{version(PREFIX[:-1])} {of_own(_LIBRARY, 'corruptions')}"
+
+
+def differing(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the algorithms whose versions differ; none where the record is older than such versions."""
+    return tuple(sorted(name for name in now if before and before.get(name) != now[name]))
+
+
+def require_readable(code: Mapping[str, str]) -> None:
+    """Refuse to write a record of code from outside that cannot be read, since a change of it would not show.
+
+    Raises:
+        BadInputError: such code.
+
+    """
+    for name, digest in code.items():
+        if not digest:
+            raise BadInputError(
+                f"the code of {name} cannot be read, so no record of it can be kept", fix="define it in a file"
+            )
