@@ -101,7 +101,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self,
         fullname: str,
-        path: Sequence[str] | None,
+        path: Any,
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
         folder = _folders.get(fullname.partition(".")[0])
