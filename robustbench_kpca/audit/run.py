@@ -21,7 +21,7 @@ from robustbench_kpca.inference.environment import PACKAGE, revision, version
 from robustbench_kpca.inference.runner import Runner, device_for, is_stochastic
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.models.mixing import rpc_layers
-from robustbench_kpca.models.source import class_names_of, is_differentiable, stated_classes, stated_view
+from robustbench_kpca.models.source import class_names_of, is_differentiable, require_words, stated_classes, stated_view
 from robustbench_kpca.progress import Progress, spell
 from robustbench_kpca.protocols.threat import Threat, parse_fraction
 from robustbench_kpca.records.audit import Audit, Check, Level, Plan, Subject, audit_path, load_audit
@@ -80,6 +80,7 @@ def audit(
         raise BadInputError("an audit of a model without gradients", expected="a model in torch")
     data = as_dataset(images, labels)
     task = task_named(data.task)
+    require_words(model, data)
     data = task.compute.at_size(data, stated_view(model) if data.raw else None, asked=False)
     compute, chosen = task.compute, task.compute.audited(data, limit)
     size = compute.batch_size(model, chosen, None) if batch_size is None else batch_size

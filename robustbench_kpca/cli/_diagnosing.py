@@ -108,6 +108,7 @@ def _load(request: "ModelRequest", asked: Asked, *, quiet: bool) -> "tuple[Any, 
     from robustbench_kpca.diagnostics.encoders import load_text_model
     from robustbench_kpca.diagnostics.sources import ImageSource, WindowSource
     from robustbench_kpca.evaluation.requests import DataRequest, how_shown
+    from robustbench_kpca.models.source import require_words
     from robustbench_kpca.registry import unknown_name
     from robustbench_kpca.types import LanguageModel
 
@@ -121,6 +122,7 @@ def _load(request: "ModelRequest", asked: Asked, *, quiet: bool) -> "tuple[Any, 
     network = request.load()
     if isinstance(network, LanguageModel) and not literal:
         text = Text.require(load_data(asked.data, asked.split))
+        require_words(network, text)
         return network, procedures.corrected(WindowSource(text, network.window, asked.images), claims)
     pictures = DataRequest(asked.data, asked.split, None if literal else asked.images, size=asked.size, crop=asked.crop)
     if literal:

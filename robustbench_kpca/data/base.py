@@ -37,6 +37,7 @@ class Dataset(ABC):
         raw: whether pictures have the sizes that they were stored in, so that a model's view says how they are shown.
         resized: the rule by which pictures are resized and cropped; empty if they are shown as they are.
         skipped: items that were left out because their files cannot be used.
+        vocabulary_sha256: digest of the words that tokens are the numbers of; None for other data.
         entropy: the entropy rate of the source of a text in nats a word, where it is known.
         expected: number of items of the published set; None if unknown, or if only a part is loaded.
         notes: what else a record should say of the data.
@@ -55,6 +56,7 @@ class Dataset(ABC):
     expected: int | None = None
     notes: tuple[str, ...] = ()
     entropy: float | None = None
+    vocabulary_sha256: str | None = None
 
     def __init__(
         self, name: str, split: str, ids: Sequence[str], classes: int, strata: Sequence[int] | None = None
@@ -164,6 +166,7 @@ class Part(Dataset):
         ids, strata = [whole.ids[i] for i in self.indices], [whole.strata[i] for i in self.indices]
         Dataset.__init__(self, whole.name, whole.split, ids, whole.classes, strata)
         self.form, self.class_names = whole.form, whole.class_names
+        self.vocabulary_sha256 = whole.vocabulary_sha256
         self.raw, self.resized, self.skipped, self.notes = whole.raw, whole.resized, whole.skipped, whole.notes
         self.expected = whole.expected if len(self) == len(whole) else None
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from robustbench_kpca.data.base import Dataset, Part, array_fingerprint
 from robustbench_kpca.data.forms import WORDS
-from robustbench_kpca.data.vocabulary import Vocabulary
+from robustbench_kpca.data.vocabulary import Vocabulary, digest_of
 from robustbench_kpca.errors import BadInputError
 
 Stream = NDArray[np.int32]
@@ -66,7 +66,7 @@ class Text(Dataset):
         blocks = -(-(len(stream) - 1) // block)
         super().__init__(name, split, [f"{index:07d}" for index in range(blocks)], len(vocabulary))
         self.stream, self.vocabulary = stream.astype(np.int32, copy=False), vocabulary
-        self.block, self.entropy = block, entropy
+        self.block, self.entropy, self.vocabulary_sha256 = block, entropy, digest_of(vocabulary.words)
         found = np.maximum(np.arange(len(stream)) - 1, 0) // block if articles is None else articles
         self.articles = found.astype(np.int32, copy=False)
 
@@ -107,3 +107,8 @@ class _TextPart(Part, Text):
 
     def span(self, index: int) -> tuple[int, int]:
         return self.whole.span(self.indices[index])
+
+    def digest_rows(self, prints: Sequence[str]) -> list[str]:
+        """Return also the whole text: words before a block are read, though they are not scored."""
+        rows, whole = super().digest_rows(prints), len(self) == -(-(len(self.stream) - 1) // self.block)
+        return rows if whole else [*rows, array_fingerprint(self.stream)]

@@ -1,5 +1,6 @@
 """A vocabulary: the words of a language model in their order, the end of a line first."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -10,6 +11,11 @@ from robustbench_kpca.protocols.words import UNKNOWN_WORD as UNKNOWN_WORD
 from robustbench_kpca.types import END_OF_LINE
 
 END = "<eos>"
+
+
+def digest_of(words: Iterable[str]) -> str:
+    """Return a digest of words in the order of their numbers."""
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()
 
 
 class Vocabulary:

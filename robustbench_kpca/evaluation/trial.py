@@ -28,7 +28,7 @@ from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner, device_for, require_module
 from robustbench_kpca.lock import Lock, locked
 from robustbench_kpca.metrics import measure
-from robustbench_kpca.models.source import class_names_of, is_differentiable
+from robustbench_kpca.models.source import class_names_of, is_differentiable, require_words
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.images import KeptImages
@@ -110,6 +110,7 @@ class Trial:
         task.table(scenario.kind)
         task.compute.require_data(data, scenario)
         require_gradients(model, scenario)
+        require_words(model, data)
         size = task.compute.batch_size(model, data, scenario) if options.batch_size is None else options.batch_size
         where = device_for(model, options.device)
         if out is not None:

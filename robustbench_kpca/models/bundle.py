@@ -5,12 +5,20 @@ from pathlib import Path
 
 from robustbench_kpca.errors import BadInputError
 
+VOCABULARY = "vocabulary_sha256"
+"""Entry of the header of weights: the digest of the words that tokens were the numbers of."""
 WEIGHTS = Path(__file__).parent / "weights"
 
 
 def bundled() -> dict[str, Path]:
     """Return name -> weights of every trained model in the package."""
     return {path.stem: path for path in sorted(WEIGHTS.glob("*.safetensors"))}
+
+
+def vocabulary_of(checkpoint: Path | str) -> str | None:
+    """Return the digest of the words that weights were trained with, None where their file does not say it."""
+    path = Path(checkpoint)
+    return read_header(path).get(VOCABULARY) if path.suffix == ".safetensors" and path.is_file() else None
 
 
 def read_header(path: Path) -> dict[str, str]:

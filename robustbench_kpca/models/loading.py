@@ -10,7 +10,7 @@ from torch import nn
 from robustbench_kpca.errors import BadInputError, UnknownNameError
 from robustbench_kpca.models import factory
 from robustbench_kpca.models.build import create_model
-from robustbench_kpca.models.bundle import bundled, read_header
+from robustbench_kpca.models.bundle import bundled, read_header, vocabulary_of
 from robustbench_kpca.models.checkpoint import load_strictly, read_state
 from robustbench_kpca.models.families import ARCHITECTURES, data_of
 from robustbench_kpca.models.sources import SOURCES
@@ -61,6 +61,7 @@ def load_model(
     if checkpoint is not None:
         state = read_state(checkpoint, ema=ema)
         load_strictly(model, state, f"checkpoint {checkpoint}", resize_positions=resize_positions)
+        model.vocabulary_sha256 = vocabulary_of(checkpoint)  # type: ignore[assignment] # see `describe`
     elif ema or resize_positions:
         option = "--ema" if ema else "--resize-positions"
         raise BadInputError(f"{option} without a checkpoint", fix=f"add --checkpoint FILE, or remove {option}")

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError
 
@@ -89,6 +90,22 @@ def stated_classes(model: nn.Module) -> int | None:
     """Return the number of a model's classes as it states it, None if it does not."""
     names, number = class_names_of(model), getattr(model, "num_classes", None)
     return len(names) if names else number if isinstance(number, int) and number > 0 else None
+
+
+def require_words(model: nn.Module, data: Dataset) -> None:
+    """Refuse a model whose weights were trained with other words under the same numbers.
+
+    Raises:
+        BadInputError: weights and data state different vocabularies.
+
+    """
+    trained, given = getattr(model, "vocabulary_sha256", None), data.vocabulary_sha256
+    if isinstance(trained, str) and given is not None and trained != given:
+        raise BadInputError(
+            f"the model was trained with another vocabulary than data '{data.name}' has",
+            expected="the words that its weights were trained with",
+            fix="give the data with the training part of that training",
+        )
 
 
 def is_differentiable(model: nn.Module) -> bool:

@@ -227,6 +227,8 @@ def _open(name: str, root: Path | None, part: str, seed: int, chosen: dict[str, 
         )  # fmt: skip
     except (RuntimeError, AssertionError, ValueError, ImportError, OSError, KeyError) as error:
         brief = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        if brief.startswith("invalid literal for int()"):  # of timm's order of names
+            brief = f"a name with a digit such as ², {brief.rpartition(' ')[2]}"
         where = "--data and images.classes" if chosen else "--data"
         raise BadInputError(f"data '{name}' of {root} cannot be opened ({brief})", fix=f"check {where}") from None
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from robustbench_kpca.attack_loop.cost import passes_of
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.models.build import create_model
+from robustbench_kpca.models.bundle import VOCABULARY
 from robustbench_kpca.training.adversarial import attack_of
 from robustbench_kpca.training.generators import epoch_seed, seed_generators
 from robustbench_kpca.training.ledger import Epoch, Ledger
@@ -228,7 +229,9 @@ class Run:
         if last != [machine] or not ledger.machines:
             ledger.machines.append(machine)
         if not ledger.history:
+            words = self.source.vocabulary_sha256
             ledger.provenance = self.start.header() | {"recipe_sha256": self.recipe.digest(self.start.origin)}
+            ledger.provenance |= {VOCABULARY: words} if words else {}
             for note in self.start.notes:
                 self._note(note)
 

@@ -51,6 +51,7 @@ class Source(ABC):
     Attributes:
         reads: the kind of data that batches are made of; it says the task, too.
         length: images of one epoch, over all processes; 0 if unknown.
+        vocabulary_sha256: see `Dataset`.
 
     Raises:
         BadInputError: the processes cannot share the batches evenly.
@@ -59,6 +60,7 @@ class Source(ABC):
 
     reads: ClassVar[type[Dataset]]
     length: int
+    vocabulary_sha256: str | None = None
 
     def __init__(self, recipe: Recipe, folder: Path | None, accelerator: Accelerator) -> None:  # noqa: ARG002
         self.recipe, self.accelerator = recipe, accelerator
@@ -118,7 +120,7 @@ class InMemory(Source):
                 f"max_shift, hflip, [mixup] or [adversarial] for {samples.form.name}", expected="none of them",
                 fix="remove them from the recipe; they are for images",
             )  # fmt: skip
-        self.ids, self.length = samples.ids, len(samples)
+        self.ids, self.length, self.vocabulary_sha256 = samples.ids, len(samples), samples.vocabulary_sha256
         self.pixels, self.labels = self._on_device(samples)
         self._held_out: dict[str, tuple[Tensor, Labels]] = {}  # read once, used after every epoch
 

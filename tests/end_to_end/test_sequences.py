@@ -70,6 +70,22 @@ def test_a_problem_from_files(tmp_path, capsys):
     assert "length" in capsys.readouterr().err
 
 
+def test_a_classifier_of_texts_is_refused_other_words_under_the_same_numbers(tmp_path, capsys):
+    for name, first, second in (("mine", "good film", "bad film"), ("theirs", "bad film", "good film")):
+        (tmp_path / name).mkdir()
+        rows = "".join(f"{text}\t{label}\n" for text, label in ((first, 1), (f"{second} {second}", 0)))
+        for part in ("train", "val", "test"):
+            (tmp_path / name / f"{part}.tsv").write_text(f"text\tlabel\n{rows}")
+    small = {"vocabulary": 6, "length": 128, "depth": 1, "embed_dim": 8, "num_heads": 1}
+    options = [f"model_options.{key}={value}" for key, value in small.items()]
+    weights = trained(tmp_path, "softmax_texts", f"data=texts:{tmp_path / 'mine'}", *options)
+    model = [part for key, value in small.items() for part in ("--set", f"model.{key}={value}")]
+    asked = ["eval", "-m", "softmax_seq_texts", "--checkpoint", weights, "-p", "clean", "-o", str(tmp_path), *model]
+    assert main([*asked, "--data", f"texts:{tmp_path / 'mine'}"]) == 0
+    assert main([*asked, "--data", f"texts:{tmp_path / 'theirs'}"]) == 2
+    assert "another vocabulary than data 'texts-theirs'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("change", ["max_shift=1", "hflip=0.5"])
 def test_what_is_for_images_is_refused_in_training(tmp_path, capsys, change):
     assert main(["train", "softmax_listops", "-o", str(tmp_path), "--set", f"data={LISTS}", "--set", change]) == 2

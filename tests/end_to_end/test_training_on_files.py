@@ -230,6 +230,12 @@ def _one_class(folder):
     return folder
 
 
+def _superscript(folder):
+    for part in ("train", "val"):
+        (folder / part / "bee").rename(folder / part / "²")
+    return folder
+
+
 def _other_classes(folder):
     (folder / "val" / "bee").rename(folder / "val" / "cat")
     return folder
@@ -243,6 +249,7 @@ def _other_classes(folder):
         (_no_validation, [], "train and val"),
         (_one_class, [], "1 class"),
         (_other_classes, [], "different classes"),
+        (_superscript, [], "a name with a digit such as ²"),
         (lambda folder: folder, ["model_options.num_classes=1"], "1 classes"),
         (lambda folder: folder, ["batch_size=64"], "24 training images"),
         (lambda folder: folder, ["images.interpolation=cubist"], "[images]"),

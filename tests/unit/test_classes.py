@@ -197,6 +197,9 @@ def test_tables_of_numbers_and_of_names(tmp_path):
     (tmp_path / "labels.csv").write_text("file, label\n0.png, dog\n1.png, cat\n2.png, dog\n")
     data = load_data(str(tmp_path), view=VIEW)
     assert (data.labels, data.class_names, data.classes) == ([1, 0, 1], ("cat", "dog"), 2)
+    (tmp_path / "labels.csv").write_text("file,label\n0.png,class10\n1.png,Class2\n2.png,class1\n")
+    data = load_data(str(tmp_path))
+    assert (data.labels, data.class_names) == ([2, 1, 0], ("class1", "Class2", "class10")), "in natural order"
     (tmp_path / "labels.csv").write_text(f"file,label\n0.png,{GOLDFISH}\n1.png,{TENCH}\n")
     assert load_data(str(tmp_path), view=VIEW).labels == [1, 0]
     (tmp_path / "labels.csv").write_text("file,label\n0.png,5\n1.png,2\n")

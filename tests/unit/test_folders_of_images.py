@@ -198,7 +198,9 @@ def test_classes_without_a_certain_order_are_refused(tmp_path, names):
         load_data(str(tree(tmp_path / "t", names, 1)))
 
 
-@pytest.mark.parametrize("names", [("0", "1", "2"), ("01", "02", "10"), ("cat", "dog")])
+@pytest.mark.parametrize(
+    "names", [("0", "1", "2"), ("01", "02", "10"), ("cat", "dog"), ("1", "²", "³"), ("n0144076²",)]
+)
 def test_classes_with_a_certain_order(tmp_path, names):
     samples = load_data(str(tree(tmp_path / "t", names, 1)))
     assert [(name.partition("/")[0], label) for name, label in zip(samples.ids, samples.labels, strict=True)] == [

@@ -12,6 +12,7 @@ from robustbench_kpca import evaluate as evaluate_under
 from robustbench_kpca import load_data
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.data.sets import grammar
+from robustbench_kpca.data.text import Text
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.protocols.scenario import Clean
@@ -113,6 +114,19 @@ def test_blocks_do_not_depend_on_each_other(lm, model):
     assert {name: column[kept].tolist() for name, column in whole.columns.items()} == {
         name: column.tolist() for name, column in rows.columns.items()
     }
+
+
+def test_the_digest_of_a_part_covers_the_words_before_it():
+    """Windows are longer than a block, so far earlier words are read, too."""
+    stream, words = text().stream, text().vocabulary
+    other = stream.copy()
+    other[0] = (other[0] + 1) % len(words)
+    one, two = (Text("text", "all", numbers, words, block=4) for numbers in (stream, other))
+    last = len(one) - 1
+    assert one.fingerprint(last) == two.fingerprint(last)
+    assert one.take([last]).digest() != two.take([last]).digest()
+    assert one.take([0, last]).take([1]).digest() == one.take([last]).digest()
+    assert one.take(range(len(one))).digest() == one.digest()
 
 
 def test_several_models_share_the_text(tmp_path):

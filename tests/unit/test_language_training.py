@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 from torch import nn
 
-from robustbench_kpca import load_data, load_model
+from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.sets import grammar
 from robustbench_kpca.data.text import Text
@@ -216,6 +216,10 @@ def test_the_command_trains_and_says_the_perplexity(tmp_path, capsys, parts, sma
     assert "perplexity" in (tmp_path / "small.csv").read_text().splitlines()[0]
     model = load_model("rpc_lm_tiny", tmp_path / "small.safetensors", vocab_size=7, window=6, embed_dim=8, hidden=8)
     assert model(torch.zeros(1, 1, 1, 6)).shape == (1, 7, 1, 6)
+    assert evaluate(model, parts["val"], protocol="clean").spec.data.classes == 7
+    other = Text("grammar", "val", parts["val"].stream, Vocabulary([END, *"bacdef"]))
+    with pytest.raises(BadInputError, match="another vocabulary"):
+        evaluate(model, other, protocol="clean")
 
 
 def test_scores_are_shown_as_what_they_are():

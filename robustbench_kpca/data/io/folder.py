@@ -1,7 +1,6 @@
 """Read a folder of images: one sub-folder per class, or a `labels.csv` with columns `file` and `label`."""
 
 import csv
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.data.imagenet_classes import imagenet_indices, imagenet_wnids
+from robustbench_kpca.data.io.natural import natural
 from robustbench_kpca.data.io.own_name import own_name
 from robustbench_kpca.data.io.reading import image_files, image_size, no_images, read_rgb, sub_folders, unreadable
 from robustbench_kpca.data.request import BadImages, View
@@ -100,10 +100,10 @@ class ImageFiles(Samples):
 class Folder(ImageFiles):
     """Images of a folder as RGB, of the sizes that they are stored in.
 
-    Sub-folders are classes in sorted order. If all names are ImageNet-1K WordNet ids, labels are the ImageNet indices,
-    so that a few of the 1,000 classes can be evaluated. With a `labels.csv`, labels are numbers of the model's classes,
-    or names. Images without class folders and without table are of unknown classes. A folder `train`, `val` or `test`
-    is a split of its parent.
+    Sub-folders are classes, in the order that torchvision and timm agree on. If all names are ImageNet-1K WordNet ids,
+    labels are the ImageNet indices, so that a few of the 1,000 classes can be evaluated. With a `labels.csv`, labels
+    are numbers of the model's classes, or names, in natural order. Images without class folders and without table are
+    of unknown classes. A folder `train`, `val` or `test` is a split of its parent.
     """
 
     def __init__(self, root: Path, bad_images: BadImages = "fail") -> None:
@@ -168,7 +168,7 @@ def _from_table(table: Path) -> _Found:
             f"line {numeric} of {table} has the label {given[numeric - 2]}, other lines have names",
             expected="numbers from 0 in every line, or names in every line",
         )
-    names = tuple(sorted(set(given)))
+    names = tuple(sorted(set(given), key=natural))
     index = imagenet_indices(names) or {name: number for number, name in enumerate(names)}
     return _named(files, [index[name] for name in given], names, index)
 
@@ -224,7 +224,7 @@ def _named(files: list[str], labels: list[int], names: tuple[str, ...], index: M
 
 def _in_order(names: list[str], root: Path) -> dict[str, int]:
     """Assign numbers to classes; refuse names whose text order (torchvision) and natural order (timm) differ."""
-    for first, second in zip(names, sorted(names, key=_natural), strict=True):
+    for first, second in zip(names, sorted(names, key=natural), strict=True):
         if first != second:
             raise BadInputError(
                 f"class folders '{first}' and '{second}' of {root} have an ambiguous order: as text '{first}' comes "
@@ -233,8 +233,3 @@ def _in_order(names: list[str], root: Path) -> dict[str, int]:
                 f"{root}",
             )
     return {name: number for number, name in enumerate(names)}
-
-
-def _natural(name: str) -> list[tuple[int, int, str]]:
-    parts = re.split(r"(\d+)", name.lower())
-    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]

@@ -13,10 +13,12 @@ from pathlib import Path
 import torch
 
 from robustbench_kpca.data.forms import TOKENS
+from robustbench_kpca.data.io.natural import natural
 from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.io.text_table import read_texts
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
+from robustbench_kpca.data.vocabulary import digest_of
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.types import UNKNOWN
 
@@ -36,7 +38,7 @@ def load(request: Request) -> ArraySamples:
     root = stored_folder("texts", request.folder)
     train = read_texts(_table(root, "train"))
     rows = train if split == "train" else read_texts(_table(root, split))
-    classes, numbers = sorted({label for _, label in train}), vocabulary([text for text, _ in train])
+    classes, numbers = sorted({label for _, label in train}, key=natural), vocabulary([text for text, _ in train])
     odd = next((label for _, label in rows if label not in classes), None)
     if odd is not None:
         raise BadInputError(
@@ -46,11 +48,13 @@ def load(request: Request) -> ArraySamples:
     for row, (text, _) in zip(tokens, rows, strict=True):
         found = [numbers.get(word, UNKNOWN) for word in words_of(text)[:LENGTH]]
         row[0, 0, : len(found)] = torch.tensor(found)
-    return ArraySamples(
+    samples = ArraySamples(
         tokens, [classes.index(label) for _, label in rows], name=f"texts-{re.sub(r'[^A-Za-z0-9.-]+', '-', root.name)}",
         split=split, classes=len(classes), class_names=classes, form=TOKENS,
         ids=[f"{split}/{index:06d}" for index in range(len(rows))],
     )  # fmt: skip
+    samples.vocabulary_sha256 = digest_of(numbers)
+    return samples
 
 
 def words_of(text: str) -> list[str]:
