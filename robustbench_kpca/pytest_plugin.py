@@ -24,7 +24,7 @@ class AssertRobust(Protocol):
         self,
         model: "str | nn.Module",
         data: Any,
-        protocol: str,
+        protocol: str | Path,
         *,
         at_least: float | None = None,
         baseline: Path | str | None = None,
@@ -70,7 +70,7 @@ def assert_robust(request: pytest.FixtureRequest) -> AssertRobust:
     def check(
         model: "str | nn.Module",
         data: Any,
-        protocol: str,
+        protocol: str | Path,
         *,
         at_least: float | None = None,
         baseline: Path | str | None = None,
@@ -114,7 +114,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
             terminalreporter.write_line(line)
 
 
-def _evaluate(model: Any, data: Any, protocol: str, limit: int | None, options: dict[str, Any]) -> "Record":
+def _evaluate(model: Any, data: Any, protocol: str | Path, limit: int | None, options: dict[str, Any]) -> "Record":
     from robustbench_kpca import evaluate, load_model
     from robustbench_kpca.evaluation.requests import DataRequest
 

@@ -36,6 +36,8 @@ from robustbench_kpca.tasks.compute import BATCH_SIZE, first_batch
 from robustbench_kpca.tasks.prepare import prepare
 from robustbench_kpca.types import Images, Labels, Mask
 
+Protocols = list[str] | list[Path] | list[str | Path] | tuple[str | Path, ...]
+
 
 @dataclass(frozen=True)
 class AttackResult:
@@ -60,18 +62,18 @@ class AttackResult:
 
 @overload
 def evaluate(
-    model: nn.Module | str, images: Any = None, labels: Any = None, *, protocol: str, **how: Any
+    model: nn.Module | str, images: Any = None, labels: Any = None, *, protocol: str | Path, **how: Any
 ) -> Record: ...
 @overload
 def evaluate(
-    model: nn.Module | str, images: Any = None, labels: Any = None, *, protocol: list[str] | tuple[str, ...], **how: Any
+    model: nn.Module | str, images: Any = None, labels: Any = None, *, protocol: Protocols, **how: Any
 ) -> list[Record]: ...
 def evaluate(
     model: nn.Module | str,
     images: Any = None,
     labels: Any = None,
     *,
-    protocol: str | list[str] | tuple[str, ...],
+    protocol: str | Path | Protocols,
     classes: int | None = None,
     size: int | None = None,
     crop: float | None = None,
@@ -159,7 +161,10 @@ def evaluate(
         executor,
         stall_minutes,
     )
-    asked = [protocol] if isinstance(protocol, str) else list(protocol)
+    several = isinstance(protocol, (list, tuple))
+    asked: Sequence[str | Path] = protocol if isinstance(protocol, (list, tuple)) else [protocol]
+    if not asked:
+        raise BadInputError("no protocol", expected="the name of one, or several", fix="see: rbk list protocols")
     prepared = [(one, *prepare(one, overrides)) for one in asked]
     if isinstance(audit, Audit) and not any(isinstance(scenario, Attack) for *_, scenario in prepared):
         raise BadInputError(f"an audit for protocol '{prepared[0][1]}', which is no attack", fix="leave it out")
@@ -181,7 +186,7 @@ def evaluate(
             )  # fmt: skip
             records.append(made)
             audit = made.audit or audit
-    return records[0] if isinstance(protocol, str) else records
+    return records if several else records[0]
 
 
 def evaluate_together(
@@ -189,7 +194,7 @@ def evaluate_together(
     images: Any,
     labels: Any = None,
     *,
-    protocol: str,
+    protocol: str | Path,
     seed: int = 0,
     batch_size: int | None = None,
     workers: int | None = None,
@@ -247,11 +252,11 @@ def evaluate_together(
 
 
 def _called(
-    named: NamedModel, data: Dataset, protocol: str, options: RunOptions, others: Mapping[str, Any]
+    named: NamedModel, data: Dataset, protocol: str | Path, options: RunOptions, others: Mapping[str, Any]
 ) -> tuple[str]:
     """Return the call from Python in short."""
     sizes = {"seed": options.seed, "batch_size": options.batch_size, "allow": options.allow}
-    return call(named.name, f"{data.name} {data.split}, {len(data)} samples", protocol, **sizes, **others)
+    return call(named.name, f"{data.name} {data.split}, {len(data)} samples", str(protocol), **sizes, **others)
 
 
 def evaluate_curve(
@@ -259,7 +264,7 @@ def evaluate_curve(
     images: Any,
     labels: Any = None,
     *,
-    protocol: str,
+    protocol: str | Path,
     eps: Sequence[str | float],
     independent: bool = False,
     **how: Any,
@@ -295,7 +300,7 @@ def attack(
     model: nn.Module,
     images: Images,
     labels: Labels,
-    protocol: str,
+    protocol: str | Path,
     *,
     seed: int = 0,
     batch_size: int = BATCH_SIZE,

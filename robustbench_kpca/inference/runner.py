@@ -267,6 +267,8 @@ class Runner:
         except (Exception, SystemExit) as error:  # the user's code can raise anything
             if _out_of_memory(error):
                 raise
+            if isinstance(error, RuntimeError):
+                _require_one_precision(self.model, x)
             what = f"the model failed on images of shape {tuple(x.shape)} and {x.dtype}"
             raise _failure(what, error, "check that the model accepts such images") from error
         self.presentation.require(logits, x)
@@ -345,6 +347,18 @@ def _joined(count: int, parts: Iterable[Tensor]) -> Tensor:
         joined[done : done + len(part)] = part
         done += len(part)
     return joined
+
+
+def _require_one_precision(model: nn.Module, x: Images) -> None:
+    """Refuse images of another precision than the weights."""
+    weights = next((value.dtype for value in model.parameters() if value.is_floating_point()), x.dtype)
+    if weights != x.dtype:
+        named = [str(dtype).removeprefix("torch.") for dtype in (x.dtype, weights)]
+        raise BadInputError(
+            f"images of {named[0]} for a model with weights of {named[1]}",
+            expected="one precision",
+            fix="convert one of them to float32, such as model.float() or images.astype('float32')",
+        ) from None
 
 
 def _failure(what: str, error: BaseException, fix: str) -> BenchmarkError:

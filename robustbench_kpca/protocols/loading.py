@@ -1,6 +1,7 @@
 """Load protocols by name or file, set fields in them, and derive the protocols of a curve over eps."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from robustbench_kpca.errors import BadInputError
@@ -12,7 +13,7 @@ from robustbench_kpca.strict import did_you_mean
 _TABLES = ("stage", "grid")
 
 
-def load_scenario(protocol: str, overrides: dict[str, Override] | None = None) -> tuple[str, Scenario]:
+def load_scenario(protocol: str | Path, overrides: dict[str, Override] | None = None) -> tuple[str, Scenario]:
     """Load a protocol by name or TOML path and override fields; return its label and the parsed protocol.
 
     An override replaces a field of the protocol (`eps`) or of its tables: `steps` in every stage that has it,

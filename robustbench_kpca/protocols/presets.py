@@ -39,16 +39,17 @@ def protocols() -> dict[str, Path]:
     return dict(sorted((find("attacks") | find("corruptions")).items()))
 
 
-def load_protocol(name: str) -> tuple[str, dict[str, Any]]:
-    """Return the name and the TOML content of a protocol, given its name or the path of a `.toml` file.
+def load_protocol(name: str | Path) -> tuple[str, dict[str, Any]]:
+    """Return the name and the TOML content of a protocol, given its name, or a `Path` or the path of a `.toml` file.
 
     Raises:
         UnknownNameError: there is no such preset; the message suggests the closest name.
-        BadInputError: the file cannot be read.
+        BadInputError: the file cannot be read; something else is given.
 
     """
-    name = str(name)
-    if name.endswith(".toml"):
+    if not isinstance(name, str | Path):
+        raise BadInputError(f"protocol {str(name)[:40]}", expected="the name of a protocol, or a TOML file")
+    if isinstance(name, Path) or name.endswith(".toml"):
         return Path(name).stem, load_toml(Path(name))
     known = protocols()
     if name not in known:

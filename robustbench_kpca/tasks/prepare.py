@@ -1,6 +1,7 @@
 """Check a protocol before the evaluation starts: all its attacks, corruptions and options must exist and be valid."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 
@@ -13,7 +14,7 @@ from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Sc
 from robustbench_kpca.tasks import task_named
 
 
-def prepare(protocol: str, overrides: Mapping[str, Override]) -> tuple[str, Scenario]:
+def prepare(protocol: str | Path, overrides: Mapping[str, Override]) -> tuple[str, Scenario]:
     """Load and check a protocol; return its label and the parsed protocol.
 
     Raises:

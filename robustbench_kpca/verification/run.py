@@ -82,7 +82,7 @@ def verify(
     images: Any,
     labels: Any = None,
     *,
-    protocol: str,
+    protocol: str | Path,
     reference: str | None = None,
     out: Path | str | None = None,
     overrides: dict[str, Override] | None = None,

@@ -5,10 +5,11 @@ import pytest
 import torch
 from PIL import Image
 
-from robustbench_kpca import evaluate, load_data
+from robustbench_kpca import attack, evaluate, load_data, load_model
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols import presets
 
 RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
@@ -33,6 +34,54 @@ def test_a_name_and_several_protocols(digits):
         record = evaluate("vit_digits", images, given, protocol="clean")
         assert record.outcomes["prediction"].tolist() == clean.outcomes["prediction"].tolist()
         assert record.spec.model.probe_sha256 == clean.spec.model.probe_sha256
+
+
+def test_a_path_is_a_protocol_in_a_file(digits, tmp_path, capsys):
+    few, floats, _, labels = digits
+    (tmp_path / "mine.toml").write_bytes(presets.protocols()["fgsm-linf-8_255"].read_bytes())
+    (tmp_path / "mine").write_bytes((tmp_path / "mine.toml").read_bytes())
+    model, path = load_model("vit_digits"), tmp_path / "mine.toml"
+    one = evaluate(model, few, protocol=path, audit=False)
+    (other,) = evaluate(model, few, protocol=[tmp_path / "mine"], audit=False)
+    assert one.spec.protocol == other.spec.protocol
+    assert one.spec.protocol.name == "mine"
+    assert attack(model, floats, labels, path).broken.tolist() == (one.outcomes["broken_by"] != "").tolist()
+    assert str(path) in one.command[0]
+    words = ["-m", "vit_digits", "--limit", "8", "--audit", "none", "-o", str(tmp_path)]
+    assert main(["eval", *words, "-p", str(path), "--json"]) == 0
+    assert one.spec.protocol.digest in capsys.readouterr().out
+
+
+@pytest.mark.untyped
+@pytest.mark.parametrize("protocol", [5, None, b"clean", [5], [], {"kind": "clean"}])
+def test_what_is_no_protocol_is_refused_in_one_line(protocol, digits):
+    with pytest.raises(BadInputError, match="protocol") as caught:
+        evaluate("vit_digits", digits[0], protocol=protocol)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 160
+
+
+@pytest.mark.usefixtures("fork")
+def test_two_precisions_work_or_are_refused_in_our_words(digits):
+    _, floats, _, labels = digits
+    plain, double = (torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 10)).eval() for _ in range(2))
+    double.load_state_dict(plain.state_dict())
+    double.double()
+    array, asked = floats.numpy().astype(np.float64), {"protocol": "fgsm-linf-8_255", "audit": False}
+    single = evaluate(plain, floats, labels, **asked)
+    for images in (array, floats.double()):
+        record = evaluate(double, images, labels, **asked)
+        assert record.outcomes["prediction"].tolist() == single.outcomes["prediction"].tolist()
+        with pytest.raises(
+            BadInputError, match=r"images of float64 for a model with weights of float32.*one precision"
+        ):
+            evaluate(plain, images, labels, **asked)
+        with pytest.raises(BadInputError, match="images of float64"):
+            attack(plain, torch.as_tensor(images), labels, "fgsm-linf-8_255")
+    with pytest.raises(BadInputError, match="images of float32 for a model with weights of float64"):
+        evaluate(double, floats, labels, **asked)
+    with pytest.raises(BadInputError, match="weights of bfloat16"):
+        evaluate(plain.bfloat16(), floats, labels, **asked)
 
 
 def test_a_named_model_brings_its_data():
