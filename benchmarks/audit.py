@@ -5,8 +5,11 @@ error rates with Wilson's 95 % intervals, for a full audit and for a quick one (
 The whole list takes about twenty minutes of one core, with few images and few queries for the black boxes.
 
     RBK_DATA=FOLDER python benchmarks/audit.py [--images 16] [--only TEXT] [--eps 2/255]
+    RBK_DATA=FOLDER python benchmarks/audit.py --stairs --images 64
 
-`RBK_DATA` names the folder with `peers.py`, which defines CIFAR-10 networks of others; without it they are left out.
+The second line asks `stairs` alone, of every honest network at hand, and of soft stairs of several heights and
+steepnesses; two minutes. `RBK_DATA` names the folder with `peers.py`, which defines networks of others on CIFAR-10 and
+ImageNet; without it, they and the networks of the board cifar10 are left out.
 """
 
 import argparse
@@ -23,12 +26,19 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from small_eps_fakes import BASE, FAKES, HONEST, PEERS, peers
+from fakes import Fake
+from safetensors import safe_open
+from small_eps_fakes import BASE, FAKES, HONEST, PEERS, peers, stairs
 
 from robustbench_kpca import attack, load_data, load_model
+from robustbench_kpca.audit.context import AuditContext
 from robustbench_kpca.audit.preflight import CHECKS
 from robustbench_kpca.audit.run import audit
+from robustbench_kpca.audit.stairs import stairs as asked_for_stairs
 from robustbench_kpca.errors import BenchmarkError
+from robustbench_kpca.inference.runner import Runner, is_stochastic
+from robustbench_kpca.models import bundled
+from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.records.audit_versions import CHECKS as LISTS
 from robustbench_kpca.records.audit_versions import LATEST, samples_allowed
 from robustbench_kpca.records.estimate import proportion
@@ -103,11 +113,15 @@ def main() -> None:
     """Measure what is not yet in `--out`, then print the tables."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--images", type=int, default=16)
+    asked.add_argument("--stairs", action="store_true")
     asked.add_argument("--only", default="")
     asked.add_argument("--eps", choices=EPS, action="append")
     asked.add_argument("--out", type=Path, default=Path("audit-measured.jsonl"))
     options = asked.parse_args()
     torch.set_num_threads(1)
+    if options.stairs:
+        report_stairs(options.images)
+        return
     attacks: Any = task_named("classification").compute.audit.attacks
     for name, few in FEWER.items():
         attacks[name] = (attacks[name][0], {**attacks[name][1], **few})
@@ -123,6 +137,75 @@ def main() -> None:
                 file.write(json.dumps(row) + "\n")
             print(f"{kind}  {name}  {eps}  {row['claim']} ({row['truth']})  {', '.join(row['flags'])}", flush=True)
     report(kept, options.images)
+
+
+LEVELS, STEEP = (4, 8, 16, 32), (5, 10, 20, 40, 80, 160, 320)
+TRAININGS = Path(__file__).parents[1] / "leaderboards" / "cifar10" / "trainings"
+
+
+def honest_networks(count: int) -> Iterator[tuple[str, nn.Module, Any]]:
+    """Yield name, network and images with labels of every honest network at hand."""
+    digits = task_named("classification").compute.audited(load_data("digits"), count).tensors()
+    for name in (name for name in bundled() if "digits" in name):
+        yield name, load_model(name), digits
+    for name, make in HONEST.items():
+        if name not in bundled():
+            yield name, make(), digits
+    others = peers()
+    if others is None:
+        return
+    images, labels = others.cifar10("test_lossless")
+    some = torch.linspace(0, len(labels) - 1, count).long()
+    for name in PEERS:
+        yield name, getattr(others, name)(), (images[some], labels[some])
+    for file in sorted(TRAININGS.glob("*/*.safetensors")):
+        yield file.stem, trained(file), (images[some], labels[some])
+    yield "deit_tiny", others.deit_tiny(), others.imagenet(n=count)
+
+
+def trained(file: Path) -> nn.Module:
+    """Load a network of the board cifar10."""
+    with safe_open(file, "pt") as opened:
+        config = json.loads(opened.metadata()["config"])
+    name, fixed = config.pop("name"), ("img_size", "patch_size", "num_classes")
+    return load_model(name, checkpoint=file, **{key: value for key, value in config.items() if key not in fixed})
+
+
+def turned(model: nn.Module, images: Tensor, labels: Tensor) -> tuple[int, bool]:
+    """Ask `stairs` of a model: on how many images the gradient turns, and whether that is a flag."""
+    runner, threat = Runner(model, min(len(labels), 64), torch.device("cpu")), Threat("linf", 8 / 255)
+    check = asked_for_stairs(
+        AuditContext(task_named("classification"), model, runner, images, labels, "8/255", threat, 0)
+    )
+    return int(check.values.get("turned", 0)), check.flag
+
+
+def report_stairs(count: int) -> None:
+    """Print how many honest networks `stairs` flags, and how many images turn on soft stairs."""
+    print(header(("torch", "robustbench-kpca")), f"{count} images", sep="; ", flush=True)
+    rows = []
+    for name, model, given in honest_networks(count):
+        if not is_stochastic(model):
+            found, flag = turned(model, *given)
+            rows.append({"name": name, "turned": found, "of": len(given[1]), "flag": flag})
+            print(f"honest  {name}  {found} of {len(given[1])}{'  FLAG' * flag}", flush=True)
+    print(f"honest networks flagged: {rate(rows, lambda row: row['flag'])}; images turned: "
+          f"{sum(row['turned'] for row in rows)} of {sum(row['of'] for row in rows)}, at most "
+          f"{max(row['turned'] for row in rows)} of a network")  # fmt: skip
+    bases = {name: (model, given) for name, model, given in honest_networks(count) if name in SOFTENED}
+    table = []
+    for levels in LEVELS:
+        cells = []
+        for steep in STEEP:
+            found = [turned(Fake(model, **stairs(levels, steep)), *given) for model, given in bases.values()]
+            cells.append(f"{sum(flag for _, flag in found)} of {len(found)}")
+        table.append([levels, *cells])
+    print(tabulate(table, headers=["levels", *(f"steepness {steep}" for steep in STEEP)], tablefmt="github"))
+
+
+SOFTENED = ("vit_digits", "rpc_symvit_digits", "symvit_digits_adv", "cifar10_robust", "cifar10_vit_d64",
+            "symvit_cifar_fast-s1", "rpc_symvit_cifar_fast_adv-s1")  # fmt: skip
+"""The networks on which soft stairs are planted."""
 
 
 def report(rows: list[dict[str, Any]], count: int) -> None:

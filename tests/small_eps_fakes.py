@@ -19,14 +19,19 @@ from robustbench_kpca import load_model
 BASE = "vit_digits"
 
 
-def soft_quantise(levels: int):
-    """Round the images by steep sigmoids: nearly flat between the steps, but nowhere exactly."""
+def stairs(levels: float, steep: float, leak: float = 0.0):
+    """Round the images by sigmoids, or by tanh at half the steepness; add `leak` times the images."""
 
     def before(x):
         u = x * (levels - 1)
-        return (u.floor() + torch.sigmoid(40 * (u - u.floor() - 0.5)) + 1e-3 * u) / (levels - 1)
+        return (u.floor() + torch.sigmoid(steep * (u - u.floor() - 0.5)) + leak * u) / (levels - 1)
 
     return {"before": before}
+
+
+def soft_quantise(levels: int):
+    """Round the images by steep sigmoids: nearly flat between the steps, but nowhere exactly."""
+    return stairs(levels, 40, 1e-3)
 
 
 def leaky_quantise(levels: int):

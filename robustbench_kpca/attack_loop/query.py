@@ -286,9 +286,18 @@ def check_clean(logits: Tensor, labels: Tensor) -> None:
             expected=f"labels from 0 to {logits.shape[1] - 1}",
             fix="check that the model was trained on the classes of these data",
         )
-    if not torch.isfinite(logits).all():
-        bad = int((~torch.isfinite(logits)).flatten(1).any(1).sum())
+    require_finite(torch.isfinite(logits).flatten(1).all(1))
+
+
+def require_finite(finite: Mask) -> None:
+    """Refuse a model with NaN or infinite logits on clean images; `finite` tells which images have none.
+
+    Raises:
+        BadInputError: some of them have.
+
+    """
+    if not bool(finite.all()):
         raise BadInputError(
-            f"the model returned NaN or infinite logits on {bad} of {len(logits)} clean images",
+            f"the model returned NaN or infinite logits on {int((~finite).sum())} of {len(finite)} clean images",
             fix="check its weights",
         )

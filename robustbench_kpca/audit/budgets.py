@@ -1,13 +1,40 @@
 """Resolve the attacks of an audit to protocols; each task lists its attacks (`tasks.audit_plan`)."""
 
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.scenario import Attack, Override
-from robustbench_kpca.protocols.threat import parse_fraction
+from robustbench_kpca.protocols.threat import parse_fraction, spell_eps
 from robustbench_kpca.records.audit import Budget, Level
 from robustbench_kpca.tasks.audit_plan import AuditPlan, OfEps
 from robustbench_kpca.tasks.prepare import prepare
 
+EPS = "8/255"
+"""The eps of an audit for no protocol, and for one that attacks within another ball than an L-infinity one."""
 QUICK = ("fgsm", "pgd", "huge-eps")
 """The attacks of a quick audit."""
+
+
+def eps_of(protocol: Attack) -> str | float:
+    """Return the eps of an audit for a protocol: its own; where smaller budgets are attacked first, the smallest."""
+    if protocol.norm != "linf":
+        return EPS
+    eps = min((*protocol.below, protocol.eps))
+    text = spell_eps(eps)
+    return text if parse_fraction(text) == eps else eps
+
+
+def eps_for(protocol: str | None) -> str | float:
+    """Return the eps of an audit for a protocol, by its name or file; `EPS` without one.
+
+    Raises:
+        BadInputError: the protocol is unknown, or no attack.
+
+    """
+    if protocol is None:
+        return EPS
+    label, scenario = prepare(protocol, {})
+    if not isinstance(scenario, Attack):
+        raise BadInputError(f"protocol '{label}' is not an attack", fix="see: rbk list protocols")
+    return eps_of(scenario)
 
 
 def attacks_of(plan: AuditPlan, level: Level) -> list[str]:

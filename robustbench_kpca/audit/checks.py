@@ -33,11 +33,14 @@ from robustbench_kpca.audit.limits import (
     slopes_allowed,
 )
 from robustbench_kpca.audit.preflight import BATCH_MATES, LOST, inspect
+from robustbench_kpca.audit.stairs import stairs
 from robustbench_kpca.records.audit import Check
 from robustbench_kpca.records.audit_versions import CHECKS as CHECKS_OF
 from robustbench_kpca.records.audit_versions import LATEST, WITHOUT_ATTACKS
 from robustbench_kpca.tasks.audit_plan import SLACK
 from robustbench_kpca.types import Images, Mask
+
+MOST = 1e30  # in place of an infinite or missing change of logits
 
 
 def preflight(context: AuditContext) -> Check:
@@ -140,7 +143,8 @@ def neighbours(context: AuditContext) -> Check:
         "order": context.runner.logits(images.flip(0)).flip(0),
         "company": torch.cat([context.runner.logits(part) for part in images.split(half)]),
     }
-    values = {what: min(float((other - logits).abs().amax()) / spread, 1e30) for what, other in again.items()}
+    changes = {what: float((other - logits).abs().amax()) / spread for what, other in again.items()}
+    values = {what: change if change < MOST else MOST for what, change in changes.items()}  # NaN, too
     return answer(
         "neighbours", values, BATCH_MATES,
         f"with other images in the batch the logits change by up to {max(values.values()):.1e} of their spread",
@@ -186,6 +190,7 @@ CHECKS: dict[str, Callable[[AuditContext], Check]] = {
     "gradients": gradients,
     "slope": slope,
     "reach": reach,
+    "stairs": stairs,
     "ascent": ascent,
     "surrogate": surrogate,
     "smoothed": smoothed,

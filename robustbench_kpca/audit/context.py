@@ -21,6 +21,7 @@ from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.randomness import sample_key
 from robustbench_kpca.records.audit import Level
+from robustbench_kpca.tasks.audit_plan import OWN_LOGITS
 from robustbench_kpca.tasks.task import Task
 from robustbench_kpca.types import IGNORE, Images, Keys, Labels, Logits, Mask, PerSample
 
@@ -58,8 +59,8 @@ class AuditContext:
     attacked. If an attack raises an exception, it counts as if it changed nothing, and the exception is stored in
     `failures`, which the check `runs` flags.
 
-    `runner` shows the model's own logits, which preflight judges; `shown` shows them divided by `scale`, which attacks
-    and gradients see.
+    `runner` shows the model's own logits, which preflight judges and the attacks `OWN_LOGITS` see; `shown` shows them
+    divided by `scale`, which all other attacks and gradients see.
     """
 
     task: Task
@@ -122,7 +123,7 @@ class AuditContext:
         """Run one attack; return the fraction of labels that stay correct, per sample."""
         found: dict[int, Sample] = {}
         numbers, size = list(range(len(labels))), self.shown.batch_size
-        runner = _runner_like(self.shown, self.model)
+        runner = _runner_like(self.runner if name in OWN_LOGITS else self.shown, self.model)
         ids = [str(number) for number in numbers]
         sink = partial(_keep, found)
         engine = Engine(runner, self._scenario(name), self.success, ids, self.seed, sink)

@@ -12,6 +12,7 @@ from robustbench_kpca.audit.limits import (
     SLOPE_DIRECTIONS,
     SMOOTHED_DRAWS,
     SMOOTHED_STEPS,
+    STAIRS_SHIFTS,
 )
 from robustbench_kpca.inference.runner import Runner, frozen
 from robustbench_kpca.progress import Progress
@@ -19,8 +20,8 @@ from robustbench_kpca.tasks.audit_plan import AuditPlan
 from robustbench_kpca.types import Images, Logits, PerSample
 
 # Of every sample: for checks that run no attack, and for the pictures of the smoother copy
-_REACH = len(REACH_RADII)
-_BESIDE = Passes(2 * SLOPE_DIRECTIONS + _REACH * (2 * REACH_DIRECTIONS + 2) + 15, 6 + _REACH)
+_REACH, _STAIRS = len(REACH_RADII), 1 + len(STAIRS_SHIFTS)
+_BESIDE = Passes(2 * SLOPE_DIRECTIONS + _REACH * (2 * REACH_DIRECTIONS + 2) + _STAIRS + 15, 6 + _REACH + _STAIRS)
 _SMOOTHED = Passes(SMOOTHED_DRAWS * SMOOTHED_STEPS + 1, SMOOTHED_DRAWS * SMOOTHED_STEPS)
 
 

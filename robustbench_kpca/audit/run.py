@@ -8,9 +8,10 @@ from typing import Any
 
 from torch import nn
 
-from robustbench_kpca.audit.budgets import resolved
+from robustbench_kpca.attack_loop.query import require_finite
+from robustbench_kpca.audit.budgets import EPS, resolved
 from robustbench_kpca.audit.checks import run_checks
-from robustbench_kpca.audit.context import AuditContext
+from robustbench_kpca.audit.context import AuditContext, all_finite
 from robustbench_kpca.audit.limits import limits
 from robustbench_kpca.audit.meter import Meter, costs, speed_of
 from robustbench_kpca.audit.model_identity import subject_of
@@ -26,8 +27,6 @@ from robustbench_kpca.progress import Progress, spell
 from robustbench_kpca.protocols.threat import Threat, parse_fraction
 from robustbench_kpca.records.audit import Audit, Check, Level, Plan, Subject, audit_path, load_audit
 from robustbench_kpca.tasks import task_named
-
-EPS = "8/255"
 
 
 def audit(
@@ -123,6 +122,7 @@ def audit(
     else:
         before = _state(model)
         context = AuditContext(task, model, runner, x, y, eps, Threat("linf", plan.eps), seed, sibling, level)
+        require_finite(context.per_batch(x, y, all_finite))
         context.meter = _metered(context, size, announce, progress)
         checks = [*run_checks(context), _untouched(before, _state(model))]
     done = Audit(

@@ -79,11 +79,13 @@ def best_device() -> str:
 
 
 def say_flags(audit: "Audit", *, quiet: bool, kept: bool = False) -> None:
-    """Print the flags of an audit, and its running time."""
+    """Print the flags of an audit, the ball of its attacks, and its running time."""
+    from robustbench_kpca.protocols.threat import Threat
     from robustbench_kpca.records.audit_versions import summary
 
     how = "kept" if kept else f"{audit.seconds:.1f} s"
-    _console.note(f"{audit.subject.model}  {audit.plan.level} audit  {summary(audit)}  ({how})", quiet=quiet)
+    ball = Threat(audit.plan.norm, audit.plan.eps)
+    _console.note(f"{audit.subject.model}  {audit.plan.level} audit  {ball}  {summary(audit)}  ({how})", quiet=quiet)
 
 
 def _code_of(record: "Record") -> str:

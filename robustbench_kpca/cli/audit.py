@@ -35,7 +35,17 @@ def audit(
     ] = None,
     size: Size = None,
     crop: Crop = None,
-    eps: Annotated[str, typer.Option(help="Radius of the L-infinity ball, in pixel values of [0, 1].")] = "8/255",
+    protocol: Annotated[
+        str | None,
+        typer.Option("--protocol", "-p", help="Attack protocol that the audit is for: it is made at its eps."),
+    ] = None,
+    eps: Annotated[
+        str | None,
+        typer.Option(
+            help="Radius of the L-infinity ball, in pixel values of [0, 1]; by default that of --protocol, else 8/255.",
+            show_default=False,
+        ),
+    ] = None,
     images: Annotated[
         int | None,
         typer.Option(
@@ -75,6 +85,7 @@ def audit(
     quiet: Quiet = False,
 ) -> int:
     """Run checks that pass if attacks on the model are effective; exit 1 if a check is flagged."""
+    from robustbench_kpca.audit.budgets import eps_for
     from robustbench_kpca.audit.run import audit as ask
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, how_shown
@@ -85,6 +96,9 @@ def audit(
     options, others = split_settings(parse_assignments(set_))
     if others:
         raise BadInputError(f"'{next(iter(others))}' cannot be set", expected="model.KEY=VALUE")
+    if protocol is not None and eps is not None:
+        raise BadInputError(f"--eps {eps} and --protocol {protocol}", expected="one of them")
+    radius = eps_for(protocol) if eps is None else eps
     request = ModelRequest(model, checkpoint, ema, resize_positions, untrained, name, options)
     loaded = request.load()
     samples = DataRequest(data, split, size=size, crop=crop).of([model]).load_for(loaded)
@@ -99,7 +113,7 @@ def audit(
 
     with _console.progress(quiet=quiet or json) as start:
         done = ask(
-            loaded, samples, eps=eps, limit=images, seed=seed, batch_size=batch_size,
+            loaded, samples, eps=radius, limit=images, seed=seed, batch_size=batch_size,
             device=device or best_device(), name=request.label,
             sibling=None if sibling is None else load_model(sibling), sibling_name=sibling, out=out,
             level="quick" if quick else "full", announce=announce, progress=start(f"{request.label}  audit"),

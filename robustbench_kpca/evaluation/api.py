@@ -1,5 +1,6 @@
 """The functions `evaluate` and `attack`, for any module that maps images in [0, 1] to logits."""
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_kpca.attack_loop.pool import Sample
+from robustbench_kpca.audit.budgets import eps_of
 from robustbench_kpca.audit.preflight import preflight
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.given import as_dataset
@@ -36,6 +38,7 @@ from robustbench_kpca.tasks.compute import BATCH_SIZE, first_batch
 from robustbench_kpca.tasks.prepare import prepare
 from robustbench_kpca.types import Images, Labels, Mask
 
+_LOG = logging.getLogger("robustbench_kpca")
 Protocols = list[str] | list[Path] | list[str | Path] | tuple[str | Path, ...]
 
 
@@ -130,7 +133,8 @@ def evaluate(
         name: name of the model in the record; default: its own, or the name of its class.
         source: where the model came from, for the record.
         audit: the audit for the records of attacks: True or `"full"` makes one first, as `rbk eval` does (about a
-            minute), `"quick"` one of fewer checks; False omits it; or pass an existing audit (`audit.run.audit`).
+            minute, for each eps of the protocols), `"quick"` one of fewer checks; False omits it; or pass an existing
+            audit (`audit.run.audit`).
         keep_adversarial: see `RunOptions`; it needs `out`.
         smaller: the record of the same evaluation at the next smaller budget of `below`; it is then not repeated.
         progress: called with the numbers of samples done and of all and, by name, what else is known
@@ -170,6 +174,8 @@ def evaluate(
         raise BadInputError(f"an audit for protocol '{prepared[0][1]}', which is no attack", fix="leave it out")
     named = named_model(model, name, source)
     data = data_for(model, named.model, images, labels, classes, size, crop)
+    asked_audit: Audit | Level | None = "full" if audit is True else audit or None
+    audits: dict[str | float, Audit] = {}
     records: list[Record] = []
     with ExitStack() as stack:
         backend = stack.enter_context(engine_for(options))
@@ -181,11 +187,12 @@ def evaluate(
                 continue
             made = measure_attack(
                 named, data, label, scenario, options, smaller=smaller, progress=progress, command=command,
-                backend=backend,
-                audit="full" if audit is True else audit or None,
+                backend=backend, audit=audits.get(eps := eps_of(scenario), asked_audit),
             )  # fmt: skip
             records.append(made)
-            audit = made.audit or audit
+            if made.audit is not None and isinstance(asked_audit, str):
+                audits[eps] = made.audit
+    _warn(records)
     return records if several else records[0]
 
 
@@ -248,7 +255,16 @@ def evaluate_together(
     data = data_for_all(models.values(), images, labels)
     commands = [_called(one, data, protocol, options, overrides) for one in named]
     with accelerated(models.values(), options.acceleration):
-        return measure_together(named, data, label, scenario, options, progress, commands)
+        records = measure_together(named, data, label, scenario, options, progress, commands)
+    _warn(records)
+    return records
+
+
+def _warn(records: Sequence[Record]) -> None:
+    """Log the flags of records, which the command prints."""
+    for record in records:
+        for flag in record.flags:
+            _LOG.warning("%s, %s: %s", record.spec.model.name, record.spec.protocol.name, flag)
 
 
 def _called(
@@ -290,8 +306,8 @@ def evaluate_curve(
     for overrides in along_curve({parse_fraction(value): value for value in eps}.values(), independent=independent):
         smaller = records[-1] if records and not independent else None
         settings: dict[str, Any] = {"smaller": smaller, **overrides, **how}
-        if records and records[0].audit is not None:
-            settings["audit"] = records[0].audit  # one for all budgets
+        if records and records[0].audit is not None and not independent:
+            settings["audit"] = records[0].audit  # one for all budgets: `audit.budgets.eps_of`
         records.append(evaluate(model, images, labels, protocol=protocol, **settings))
     return records
 

@@ -1,10 +1,11 @@
 """Execute a plan: run its steps one after the other, in this process or with the help of others."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
+from robustbench_kpca.audit.budgets import eps_of
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError
@@ -20,7 +21,7 @@ from robustbench_kpca.files import require_writable
 from robustbench_kpca.inference.acceleration import accelerated
 from robustbench_kpca.models.source import class_names_of, is_differentiable, stated_classes, stated_view
 from robustbench_kpca.progress import Progress
-from robustbench_kpca.records.audit import Audit, Level
+from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks import task_named
 
@@ -101,20 +102,20 @@ def _execute(plan: Plan, reporter: Reporter, backend: Backend | None) -> list[Re
 def _run(
     plan: Plan, models: list[NamedModel], data: list[Dataset], reporter: Reporter, backend: Backend | None
 ) -> list[Record]:
-    audits: dict[int, Audit] = {}
+    audits: dict[tuple[int, str | float], Audit] = {}
     records: dict[tuple[int, str], list[Record]] = {}
     incomplete: list[IncompleteError] = []
     for step in plan.steps:
         match step:
             case Measure():
                 made = _measure(step, plan, models, data, reporter, backend)
-            case AuditModel(number, level):
-                if not is_differentiable(models[number].model):
-                    continue
-                audits[number] = _audit(level, plan, models[number], data[number], reporter)
+            case AuditModel(number, _, eps):
+                if is_differentiable(models[number].model):
+                    audits[number, eps] = _audit(step, plan, models[number], data[number], reporter)
                 continue
             case AttackModel(number):
-                made = _attack(step, plan, models[number], data[number], audits.get(number), reporter, backend)
+                own = {eps: audit for (other, eps), audit in audits.items() if other == number}
+                made = _attack(step, plan, models[number], data[number], own, reporter, backend)
         for number, found in made:
             if isinstance(found, IncompleteError):
                 reporter.announce(str(found))
@@ -179,14 +180,15 @@ def _measure(
         yield from zip(numbers, made, strict=True)
 
 
-def _audit(level: Level, plan: Plan, named: NamedModel, data: Dataset, reporter: Reporter) -> Audit:
+def _audit(step: AuditModel, plan: Plan, named: NamedModel, data: Dataset, reporter: Reporter) -> Audit:
     announced: list[str] = []
 
     def announce(text: str) -> None:
         announced.append(text)
         reporter.announce(f"{named.name}  {text}")
 
-    audit = audit_for(named, data, plan.options, level, announce, reporter.start(f"{named.name}  audit"))
+    progress = reporter.start(f"{named.name}  audit")
+    audit = audit_for(named, data, plan.options, step.level, step.eps, announce, progress)
     reporter.audited(audit, kept=not announced)
     return audit
 
@@ -196,14 +198,19 @@ def _attack(
     plan: Plan,
     named: NamedModel,
     data: Dataset,
-    audit: Audit | None,
+    audits: Mapping[str | float, Audit],
     reporter: Reporter,
     backend: Backend | None,
 ) -> Iterator[tuple[int, Record | IncompleteError]]:
-    """Attack at each budget. After one that is incomplete, those that would start from its record are left out."""
+    """Attack at each budget. After one that is incomplete, those that would start from its record are left out.
+
+    `audits` are those of the model, by eps.
+    """
     record: Record | None = None
-    level, failed = None if audit is None else audit.plan.level, False
+    failed = False
     for label, scenario, overrides in step.budgets:
+        audit = audits.get(eps_of(scenario))
+        level = None if audit is None else audit.plan.level
         if failed and scenario.below:
             continue
         below = scenario.smaller().digest() if scenario.below else ""

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
+from robustbench_kpca.audit.budgets import eps_of
 from robustbench_kpca.audit.preflight import as_flags, preflight
 from robustbench_kpca.audit.run import audit as audit_model
 from robustbench_kpca.data.base import Dataset
@@ -25,6 +26,7 @@ from robustbench_kpca.inference.runner import frozen
 from robustbench_kpca.models.source import is_differentiable
 from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Attack, Scenario
+from robustbench_kpca.protocols.threat import parse_fraction
 from robustbench_kpca.records.audit import Audit, Level
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record, Spec
@@ -60,9 +62,10 @@ def measure_attack(
         audit = None
     if isinstance(audit, str):
         finished = Trial.begin(named, data, label, scenario, options).finished
-        if finished is not None and finished.audit is not None and finished.audit.serves(audit):
+        eps = eps_of(scenario)
+        if finished is not None and finished.audit is not None and finished.audit.serves(audit, parse_fraction(eps)):
             return finished
-        audit = audit_for(named, data, options, audit)
+        audit = audit_for(named, data, options, audit, eps)
     trial = Trial.begin(named, data, label, scenario, options, audit, command)
     _say_outdated([trial], announce)
     if trial.finished is not None:
@@ -143,13 +146,15 @@ def audit_for(
     data: Dataset,
     options: RunOptions,
     level: Level,
+    eps: str | float,
     announce: Callable[[str], None] | None = None,
     progress: Progress | None = None,
 ) -> Audit:
-    """Audit a model for its attack records on these data; an existing audit in the output folder is used again."""
+    """Audit a model at the eps of its attack records; an existing audit in the output folder is used again."""
     return audit_model(
-        named.model, data, seed=options.seed, batch_size=options.batch_size, device=options.device, name=named.name,
-        allow=options.allow, out=options.out, fresh=options.fresh, level=level, announce=announce, progress=progress,
+        named.model, data, eps=eps, seed=options.seed, batch_size=options.batch_size, device=options.device,
+        name=named.name, allow=options.allow, out=options.out, fresh=options.fresh, level=level,
+        announce=announce, progress=progress,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from robustbench_kpca.audit.budgets import eps_of
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
@@ -64,10 +65,11 @@ class AttackModel:
 
 @dataclass(frozen=True)
 class AuditModel:
-    """A step: audit one model; its attack records will contain the audit."""
+    """A step: audit one model at one eps; its records of attacks for which that is the eps will contain the audit."""
 
     model: int
     level: Level
+    eps: str | float
 
 
 Step = Measure | AuditModel | AttackModel
@@ -100,7 +102,7 @@ def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, au
         jobs: one per model.
         data: the data of all models.
         options: the options of all steps.
-        audit: how thoroughly each model is audited before its first attack; None: not at all.
+        audit: how thoroughly each model is audited before its first attack at an eps; None: not at all.
 
     Raises:
         BadInputError: an unknown protocol or option; two models with the same name; a curve without an attack; a folder
@@ -163,16 +165,14 @@ def _uses(scenario: Scenario, options: RunOptions) -> bool:
 
 
 def _attacks(resolved: Resolved, *, audit: Level | None) -> list[Step]:
-    """Return the steps that audit and attack each model."""
+    """Return the steps that audit each model, once for each eps of its attacks, and attack it."""
     steps: list[Step] = []
-    seen: set[int] = set()
     for (number, protocol), evaluations in resolved.items():
         budgets = tuple((label, one, overrides) for label, one, overrides in evaluations if isinstance(one, Attack))
         if not budgets:
             continue
-        if audit is not None and number not in seen:
-            steps.append(AuditModel(number, audit))
-        seen.add(number)
+        audits = [] if audit is None else [AuditModel(number, audit, eps_of(scenario)) for _, scenario, _ in budgets]
+        steps += [one for one in dict.fromkeys(audits) if one not in steps]
         steps.append(AttackModel(number, protocol, budgets))
     return steps
 

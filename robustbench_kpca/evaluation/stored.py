@@ -44,7 +44,8 @@ def renewed(record: Record, scenario: Scenario, audit: Audit | None, out: Path) 
     added = measure(record.outcomes, scenario, METRICS.added) if METRICS.added else {}
     current = record.model_copy(update={"metrics": dict(sorted({**record.metrics, **added}.items()))})
     current = record if current.metrics == record.metrics else current
-    if audit is not None and (record.audit is None or audit.serves(record.audit.plan.level)):
+    levels = tuple(one and one.plan.level for one in (record.audit, audit))
+    if audit is not None and levels != ("full", "quick"):
         current = current if record.audit == audit else current.audited(audit)
     if current is not record:
         current.save(out)

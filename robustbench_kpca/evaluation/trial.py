@@ -235,8 +235,7 @@ class Trial:
 
         """
         attacked = isinstance(self.scenario, Attack)
-        notes = [*remarks]
-        notes += task_named(self.data.task).compute.flags(outcomes) if attacked else []
+        notes = [*remarks, *task_named(self.data.task).compute.flags(outcomes)]
         if attacked and not is_differentiable(self.runner.model):
             notes.append("not audited: the checks of an audit need gradients, which the model does not have")
         notes += [*_missing(self.data), *_halved(self.runner, self.spec.batch_size, smaller)]

@@ -88,6 +88,10 @@ class Threat:
         """Write eps as a fraction of 255 if it is one, except in L1: `linf 8/255`, but `l1 12` and `1.5 % of words`."""
         if self.norm == "words":
             return f"{100 * self.eps:g} % of words"
-        levels = self.eps * 255
-        near = self.norm != "l1" and self.eps <= 1 and abs(levels - round(levels)) < 1e-6
-        return f"{self.norm} {round(levels)}/255" if near else f"{self.norm} {self.eps:g}"
+        return f"{self.norm} {f'{self.eps:g}' if self.norm == 'l1' else spell_eps(self.eps)}"
+
+
+def spell_eps(eps: float) -> str:
+    """Write eps as a fraction of 255 if it is one, and at most 1: `8/255`, but `1.5` and `0.03`."""
+    levels = eps * 255
+    return f"{round(levels)}/255" if eps <= 1 and abs(levels - round(levels)) < 1e-6 else f"{eps:g}"

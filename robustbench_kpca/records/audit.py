@@ -93,7 +93,7 @@ class Audit(BaseModel):
     """
 
     model_config = STRICT
-    schema_version: Literal[1, 2] = 2
+    schema_version: Literal[1, 2, 3] = 3
     subject: Subject
     plan: Plan
     plan_digest: str
@@ -108,9 +108,9 @@ class Audit(BaseModel):
             raise BadInputError(f"the audit of '{self.subject.model}': its digest does not follow from its plan")
         return self
 
-    def serves(self, level: Level) -> bool:
-        """Whether this audit is enough where one of this level is asked for: a full one always is."""
-        return self.plan.level in ("full", level)
+    def serves(self, level: Level, eps: float) -> bool:
+        """Whether this audit is enough where one of this level is asked for at this eps: a full one is, there."""
+        return self.plan.level in ("full", level) and self.plan.eps == eps
 
     @property
     def flags(self) -> tuple[Check, ...]:

@@ -1,6 +1,7 @@
 """What an audit of each version holds: its checks by level, and its limits. Does not import torch.
 
-Version 2 shows logits on one scale and asks two questions more (`docs/decisions/0040`). Audits of version 1 stay valid.
+Version 2 shows logits on one scale and asks two questions more. Version 3 asks for soft stairs, and asks two of its
+attacks of the model's own logits (`docs/decisions/0040`). Audits of earlier versions stay valid.
 """
 
 import math
@@ -19,6 +20,7 @@ FIRST_QUICK = (
 CHECKS: Mapping[int, Mapping[Level, tuple[str, ...]]] = {
     1: {"full": FIRST, "quick": FIRST_QUICK},
     2: {"full": (*FIRST, "reach", "smoothed"), "quick": (*FIRST_QUICK, "reach")},
+    3: {"full": (*FIRST, "reach", "smoothed", "stairs"), "quick": (*FIRST_QUICK, "reach", "stairs")},
 }
 """Version -> level -> the names of its checks, in any order."""
 WITHOUT_ATTACKS = ("preflight", "neighbours", "runs", "untouched")
@@ -28,17 +30,19 @@ _LIMITS_1: Mapping[str, float] = {
     "slope_step": 1 / 16, "slope_directions": 16, "slope_error": 0.5, "flat": 1e-3, "same_direction": 0.9999,
     "batch_logits": 1e-4, "repeated_logits": 1e-6, "rounding": 1e-3, "lost_losses": 0.5,
 }  # fmt: skip
+_LIMITS_2: Mapping[str, float] = {
+    **_LIMITS_1, "gap": 5.0, "gap_high": 15.0, "reach_factor": 4.0, "reach_directions": 8, "smoothed_steps": 10,
+    "smoothed_draws": 4, "smoothed_noise": 4.0,
+}  # fmt: skip
 LIMITS: Mapping[int, Mapping[str, float]] = {
     1: _LIMITS_1,
-    2: {
-        **_LIMITS_1, "gap": 5.0, "gap_high": 15.0, "reach_factor": 4.0, "reach_directions": 8, "smoothed_steps": 10,
-        "smoothed_draws": 4, "smoothed_noise": 4.0,
-    },
-}  # fmt: skip
+    2: _LIMITS_2,
+    3: {**_LIMITS_2, "stairs_shift": 4 / 255, "stairs_cosine": 0.8},
+}
 """Version -> name -> the limit that every audit of that version has. A task may add limits of its own."""
 
-LATEST = 2
-_LIMIT_OF: Mapping[str, str] = {"slope": "slopes", "reach": "slopes", "neighbours": "batch_logits"}
+LATEST = 3
+_LIMIT_OF: Mapping[str, str] = {"slope": "slopes", "reach": "slopes", "stairs": "slopes", "neighbours": "batch_logits"}
 _NONE_ALLOWED = ("preflight", "finite", "runs", "untouched")
 
 

@@ -21,6 +21,7 @@ from robustbench_kpca.report.notes import caption, ranking, trainings, values_of
 from robustbench_kpca.report.plots import against_eps, clean_and_robust, clean_columns, eps_panels
 from robustbench_kpca.report.power import power_of
 from robustbench_kpca.report.table import (
+    audit_balls,
     audit_lines,
     audit_summary,
     heading,
@@ -52,7 +53,8 @@ def html(board: Board, folder: Path | None = None, downloads: Sequence[str] = ()
         caption=unmarked(" ".join(filter(None, notes))), ranking=ranking(board),
         values=values_of(board),
         columns=[_head(board, column) for column in board.columns], downloads=downloads,
-        audit=audit_lines(board), audited=audit_summary(board), remarks=board.remarks, single=single_trainings(board),
+        audit=audit_lines(board), audited=audit_summary(board), balls=audit_balls(board), remarks=board.remarks,
+        single=single_trainings(board),
         single_heads=single_heads(board), scatter=clean_and_robust(board), scatter_caption=_scatter_caption(board),
         attacked=" and ".join(dict.fromkeys(panel.metric.title for panel in eps_panels(board).values())),
         figures=against_eps(board), curves_note=_CURVES, corruptions=corruption_figures(board), scale=scale(),

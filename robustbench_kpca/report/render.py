@@ -17,7 +17,7 @@ from robustbench_kpca.report.markdown import code, plain, prose
 from robustbench_kpca.report.notes import caption, ranking, trainings, without
 from robustbench_kpca.report.numbers import csv_text, json_text
 from robustbench_kpca.report.power import power_of
-from robustbench_kpca.report.table import audit_lines, audit_summary, frame, single_heads, single_trainings
+from robustbench_kpca.report.table import audit_balls, audit_lines, audit_summary, frame, single_heads, single_trainings
 
 CSV, JSON = "board.csv", "board.json"
 README, PAGE = "README.md", "index.html"
@@ -97,7 +97,8 @@ def _item(line: str) -> str:
 def _audit_section(board: Board) -> list[str]:
     found = audit_lines(board)
     lines = [f"- {mark} {plain(models)}: {plain(text)}" for mark, models, text in found]
-    return ["## Audit", "", *(lines or [audit_summary(board)]), ""]
+    balls = audit_balls(board)
+    return ["## Audit", "", *(lines or [audit_summary(board)]), "", *([plain(balls), ""] if balls else [])]
 
 
 def _flag_lines(board: Board) -> list[str]:

@@ -1,10 +1,12 @@
 """The table of a board: what stands in its rows and cells."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
 
 from robustbench_kpca.metrics import Unit, common_unit, metric_for
+from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column, Row
@@ -148,6 +150,31 @@ def audit_lines(board: Board) -> list[tuple[str, str, str]]:
         if without := [title for title, found in partly.items() if found == some]:
             lines.append((UNAUDITED, ", ".join(without), text))
     return lines
+
+
+def audit_balls(board: Board) -> str:
+    """Say which attacks are within another ball than the audits of their models; "" where there are none."""
+    found: dict[str, dict[str, dict[str, None]]] = {}
+    for column in board.columns:
+        records = [one for row in board.spec.rows for several in board.trainings(row.title, column) for one in several]
+        for record in records:
+            if record.audit is not None and record.audit.plan.attacks:
+                audited = str(Threat(record.audit.plan.norm, record.audit.plan.eps))
+                attacked = _ball(record.spec.protocol.resolved)
+                if attacked != audited:
+                    found.setdefault(audited, {}).setdefault(attacked, {})[f"“{column.title}”"] = None
+    return " ".join(
+        f"Audits are within {audited}, but attacks of {_listed(balls)}." for audited, balls in found.items()
+    )
+
+
+def _listed(balls: Mapping[str, Iterable[str]]) -> str:
+    return "; of ".join(f"{', '.join(titles)} within {ball}" for ball, titles in balls.items())
+
+
+def _ball(protocol: Mapping[str, Any]) -> str:
+    ball, space = Threat(protocol["norm"], protocol["eps"], clip=protocol["clip"]), protocol["space"]
+    return str(ball) if space == "pixel" else f"{ball} in {space} space"
 
 
 def audit_summary(board: Board) -> str:

@@ -26,6 +26,7 @@ HUGE_EPS = 0.5  # in L-infinity: the ball contains the plain grey image, so ever
 SHARED_ATTACKS: Attacks = {
     "fgsm": ("fgsm-linf-8_255", {}),
     "pgd": ("pgd20-linf-8_255", {"steps": 20}),
+    "own-logits": ("pgd20-linf-8_255", {"steps": 20}),
     "pgd-doubled": ("pgd20-linf-8_255", {"steps": 40}),
     "apgd": ("apgd-ce-linf-8_255", {"steps": 20}),
     "apgd-doubled": ("apgd-ce-linf-8_255", {"steps": 40}),
@@ -40,6 +41,9 @@ All but `huge-eps` use the eps of the audit. `huge-eps` and `order` start at the
 start alone could break a sample, and random numbers could depend on the order of the samples.
 """
 
+OWN_LOGITS = ("own-logits", "huge-eps")
+"""Attacks that see the model's own logits, as those of a protocol do. All others see logits on one scale."""
+
 SHARED_WHITE_BOX = ("pgd", "pgd-doubled", "apgd", "apgd-doubled", "apgd-dlr")
 """Those of them that use gradients, at full budget."""
 
@@ -51,7 +55,7 @@ class AuditPlan:
     Attributes:
         samples: default number of samples.
         attacks: name -> (protocol, overridden fields).
-        strongest: gradient attacks that must break every sample that any gradient attack breaks.
+        strongest: attacks by gradients that must break every sample that any of `white_box` breaks.
         white_box: attacks that use gradients, at full budget.
         black_box: attacks that use no gradients.
         left_out: a remark on attacks that do not apply to this task; "" if all apply.

@@ -150,8 +150,10 @@ class Compute(ABC, Generic[Data]):
         """Combine a sample's rows of this attack with those at the smaller budgets; counts of passes are added."""
 
     def flags(self, outcomes: Outcomes) -> list[str]:
-        """Return remarks on the outcomes of an attack, for the record."""
-        found = []
+        """Return remarks on outcomes, for the record; here on those of an attack."""
+        found: list[str] = []
+        if outcomes.kind != "attack":
+            return found
         if zero := int((outcomes["zero_gradients"] > 0).sum()):
             found.append(f"{zero} samples met a gradient that was zero everywhere: possible gradient masking")
         if nonfinite := int((outcomes["nonfinite"] > 0).sum()):

@@ -6,13 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fakes import BASES, Fake, fake, refusal
+from fakes import BASES, FAKES, Fake, fake, refusal
 from stand_ins import posing_as, short_audits
 from torch import nn
 
 from robustbench_kpca import attack, evaluate, load_data, load_model, load_record
 from robustbench_kpca.audit import preflight as preflighting
 from robustbench_kpca.audit import run as auditing
+from robustbench_kpca.audit.checks import CHECKS
+from robustbench_kpca.audit.context import AuditContext
 from robustbench_kpca.audit.limits import samples_allowed
 from robustbench_kpca.audit.model_identity import subject_of
 from robustbench_kpca.audit.run import audit
@@ -21,6 +23,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.models import bundled
 from robustbench_kpca.models.mixing import rpc_layers
+from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.records.audit import Audit, Check, audit_path, load_audit
 from robustbench_kpca.records.audit_versions import summary
 from robustbench_kpca.records.record import find_records
@@ -29,6 +32,7 @@ from robustbench_kpca.tasks import task_named
 ADVERSARIAL = sorted(name for name in bundled() if name.endswith("_adv"))
 PLAIN = sorted(name for name in bundled() if name.endswith("_digits"))
 pytestmark = pytest.mark.usefixtures("few_resamples")
+LINF = Threat("linf", 8 / 255)
 PREFLIGHT = {"scale": "vanishing-loss", "noise": "stochastic", "batch": "batch"}  # who refuses these kinds
 FLAGGED = [(base, kind, strength) for base in BASES for kind in ("block", "nan", "quantise") for strength in range(3)]
 FLAGGED += [(BASES[0], kind, strength) for kind in ("saturate", "shatter", "straight-through") for strength in range(3)]
@@ -79,6 +83,29 @@ def test_fakes_that_the_audit_flags(base, kind, strength, data):
     model = fake(base, kind, strength)
     assert refusal(model, *data.tensors()) == ""
     assert flags(audit(model, data, batch_size=24)) != []
+
+
+TELLING = {
+    "batch": "preflight",
+    "block": "slope",
+    "nan": "finite",
+    "noise": "preflight",
+    "quantise": "gradients",
+    "saturate": "other-loss",
+    "scale": "preflight",
+    "shatter": "slope",
+    "straight-through": "slope",
+}
+"""Kind of fake -> a check that flags it."""
+
+
+@pytest.mark.parametrize("kind", sorted(FAKES))
+@pytest.mark.usefixtures("cheap")
+def test_each_kind_of_fake_is_flagged(kind, data):
+    few = data.take(range(12))
+    level = "full" if kind == "saturate" else "quick"  # only a comparison of attacks sees it
+    done = audit(fake(BASES[0], kind, 1), few, batch_size=len(few), level=level)
+    assert TELLING[kind] in flags(done)
 
 
 @pytest.mark.slow
@@ -148,6 +175,35 @@ def test_a_model_that_changes_under_attack_is_flagged(data):
     done = audit(Counter(), data)
     assert "untouched" in flags(done)
     assert next(check for check in done.flags if check.name == "untouched").values == {"parameters and buffers": 1}
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_an_audit_of_a_model_without_finite_answers_is_refused_in_one_line(bad, data):
+    """Also where the first batch is finite."""
+
+    class Broken(Flat):
+        def forward(self, x):
+            return torch.where((x[:, 0, 0] == last).all(1)[:, None], bad, super().forward(x))
+
+    images, labels = data.tensors()
+    last = images[-1, 0, 0]
+    images[:-1, 0, 0, 0] = 1 - last[0]
+    with pytest.raises(BadInputError, match=r"^the model returned NaN or infinite logits on 1 of 24 clean images; "):
+        audit(Broken(), images, labels, batch_size=8)
+
+
+def test_logits_that_are_nan_in_other_company_are_an_infinite_change(data):
+    class Lonely(Flat):
+        def forward(self, x):
+            return super().forward(x) * (1 if bool((x[0] != x[-1]).any()) else float("nan"))
+
+    images, labels = (part[:8] for part in data.tensors())
+    model, task = Lonely(), task_named("classification")
+    context = AuditContext(task, model, Runner(model, 8, torch.device("cpu")), images, labels, "8/255", LINF, 0)
+    context.runner.batch_size = 1
+    check = CHECKS["neighbours"](context)
+    assert check.flag
+    assert max(check.values.values()) == 1e30
 
 
 @pytest.mark.usefixtures("tiny")

@@ -22,10 +22,10 @@ def data():
 
 
 def values(model, data, eps="2/255"):
-    """The checks of a quick audit but for those that count what is rounded to the bit."""
+    """The checks of a quick audit, but for those on the own logits and those that count what is rounded to the bit."""
     with short_audits(["classification"]):
         done = audit(model, data, eps=eps, batch_size=COUNT, level="quick")
-    return {one.name: one.values for one in done.checks if one.name not in ("neighbours",)}
+    return {one.name: one.values for one in done.checks if one.name not in ("huge-eps", "neighbours")}
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,32 @@ def test_a_nearly_flat_quantiser_is_flagged_at_small_eps(eps, least, data):
     assert "reach" in {one.name for one in done.flags}
 
 
-@pytest.mark.parametrize("name", ["gradient times 1e-12", "gradient turned around", "JPEG-like rounding", "k winners"])
+UNSEEN = {"sigmoid of the logits"}  # hides nothing at 2/255
+TELLING = {
+    "soft quantiser, 16 levels": {"stairs"},
+    "soft quantiser, 8 levels": {"stairs"},
+    "gradient of other pixels": {"slope"},
+    "upper rows stopped": {"slope"},
+    "logits times 1e4": {"preflight"},
+    "distilled: logits times 40": {"preflight"},
+    "hard votes averaged": {"gradients", "slope"},
+    "shattered": {"reach", "stairs"},
+}
+"""Fake -> checks that flag it; others are flagged by slope and reach."""
+
+
+@pytest.mark.parametrize("name", [name for name in FAKES if name not in UNSEEN])
 def test_fakes_are_flagged_at_small_eps(name, data):
     with short_audits(["classification"]):
         done = audit(FAKES[name](load_model("vit_digits")), data, eps="2/255", batch_size=COUNT, level="quick")
-    assert {"slope", "reach"} <= {one.name for one in done.flags}
+    assert TELLING.get(name, {"slope", "reach"}) <= {one.name for one in done.flags}
+
+
+@pytest.mark.parametrize("factor", [1 / 128, 1, 2])
+def test_own_logits_of_any_scale_break_at_a_huge_eps(factor, data):
+    plain = Fake(load_model("symvit_digits_adv"), after=lambda z, x: factor * z)
+    done = audit(plain, data, eps="2/255", batch_size=COUNT, level="quick")
+    assert next(one for one in done.checks if one.name == "huge-eps").values == {"standing": 0}
 
 
 def test_the_gradient_of_a_linear_model_says_what_happens_at_any_eps(linear):

@@ -27,6 +27,7 @@ from robustbench_kpca.tasks.audit_plan import SHARED_ATTACKS, SHARED_WHITE_BOX, 
 from robustbench_kpca.tasks.classification import TASK
 from robustbench_kpca.tasks.classification.answers import Answers
 from robustbench_kpca.tasks.classification.classes import match_classes
+from robustbench_kpca.tasks.classification.odd_answers import odd_answers
 from robustbench_kpca.tasks.classification.requirements import at_size, first_cell, require_images
 from robustbench_kpca.tasks.classification.success import Misclassified
 from robustbench_kpca.tasks.classification.training import ClassificationTraining
@@ -54,7 +55,7 @@ class Classification(Compute[Samples]):
             "spsa": ("spsa-linf-8_255", {"steps": 10, "samples": 32, "delta": OfEps(1 / 4), "lr": OfEps(1 / 4)}),
             "order": SHARED_ATTACKS["order"],
         },
-        strongest=("pgd-doubled", "apgd-doubled"),
+        strongest=("pgd-doubled", "apgd-doubled", "own-logits"),
         white_box=SHARED_WHITE_BOX,
         black_box=("noise", "square", "spsa"),
         left_out="",
@@ -135,10 +136,10 @@ class Classification(Compute[Samples]):
         return [rows[0] | {name: rows[0][name] + smaller[0][name] for name in COUNTS}]
 
     def flags(self, outcomes: Outcomes) -> list[str]:
-        """Return remarks, also on images that were misclassified in a gradient pass but not when confirmed."""
-        retracted = int((outcomes["retracted"] > 0).sum())
+        """Return remarks, also on odd answers, and on images that were misclassified in a gradient pass alone."""
+        retracted = int((outcomes["retracted"] > 0).sum()) if outcomes.kind == "attack" else 0
         own = f"{retracted} samples were misclassified in a gradient pass but not in a plain pass, which decides"
-        return ([own] if retracted else []) + super().flags(outcomes)
+        return [*odd_answers(outcomes), *([own] if retracted else []), *super().flags(outcomes)]
 
 
 COMPUTE = Classification()

@@ -50,9 +50,9 @@ class Segmentation(Compute[Scenes]):
     training = SegmentationTraining()
     audit = AuditPlan(
         samples=16,  # few, because every attack uses its whole budget on every sample
-        attacks={**SHARED_ATTACKS, "segpgd": ("segpgd20-linf-8_255", {"steps": 40})},
+        attacks={**SHARED_ATTACKS, **dict.fromkeys(("segpgd", "own-logits"), ("segpgd20-linf-8_255", {"steps": 40}))},
         # Plain cross-entropy is weaker than SegPGD on honest segmenters (Gu et al. 2022, arXiv:2207.12391).
-        strongest=("segpgd",),
+        strongest=("segpgd", "own-logits"),
         white_box=(*SHARED_WHITE_BOX, "segpgd"),
         black_box=("noise",),
         left_out="Square and SPSA do not apply to labels per pixel",
