@@ -12,7 +12,9 @@ from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
 from robustbench_kpca.data.base import Dataset, Image, array_fingerprint
+from robustbench_kpca.data.io.reading import to_rgb
 from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.relabelled import Relabelled
 from robustbench_kpca.data.samples import ArraySamples, Samples
 from robustbench_kpca.errors import BadInputError
 
@@ -40,10 +42,8 @@ def as_dataset(images: Any, labels: Any = None, *, name: str = "images", classes
             expected="images as a tensor or array, with their labels",
             fix="the field `labels` of a protocol can be set in a TOML file",
         )
-    if isinstance(images, Dataset):
-        return images
-    if isinstance(images, str):
-        return load_data(images)
+    if isinstance(images, Dataset | str):
+        return with_classes(load_data(images) if isinstance(images, str) else images, classes)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", name)
     if type(images).__module__.startswith("datasets.") and labels is None:
         return _from_hub(images, name, classes)
@@ -61,6 +61,7 @@ def as_dataset(images: Any, labels: Any = None, *, name: str = "images", classes
         )
     if images.ndim != 4:
         raise BadInputError(f"images of shape {tuple(images.shape)}", expected="(batch, channels, height, width)")
+    _require_channels_first(images)
     numbers = _numbers(labels, len(images))
     ids = [str(i) for i in range(len(numbers))]
     made = ArraySamples(
@@ -70,8 +71,24 @@ def as_dataset(images: Any, labels: Any = None, *, name: str = "images", classes
     return made
 
 
+def with_classes(data: Dataset, classes: int | None) -> Dataset:
+    """Return data whose number of classes was only counted, with the number that the user states.
+
+    Raises:
+        BadInputError: the data have another number of classes, or more.
+
+    """
+    if classes is None or classes == data.classes:
+        return data
+    if not (isinstance(data, Samples) and data.counted and data.classes <= classes):
+        raise BadInputError(f"classes = {classes} for data '{data.name}', which has {data.classes}", fix="leave it out")
+    return Relabelled(data, {label: label for label in data.labels}, classes, None)
+
+
 class ItemSamples(Samples):
-    """The items of an indexed collection, read on access: `items[i]` is an image, or begins with one.
+    """The items of an indexed collection, read on access: `items[i]` is an image, or begins with image and label.
+
+    An item must be the same at every reading, and its label must be that of `labels`; else it is refused when read.
 
     Args:
         items: the collection.
@@ -87,17 +104,34 @@ class ItemSamples(Samples):
     ) -> None:  # fmt: skip
         number = classes or (len(names) if names else _counted(labels))
         super().__init__(name, "all", [str(i) for i in range(len(labels))], labels, number)
-        self.items = items
+        self.items, self.prints = items, dict[int, str]()
         self.class_names = tuple(names) if names and len(names) == number else None
         self.counted = classes is None and not names
         self.raw = isinstance(self._item(0), Pillow.Image)
 
     def image(self, index: int) -> Image:
         """Image number `index`."""
+        image = self._read(index)
+        digest = array_fingerprint(image.numpy() if isinstance(image, Tensor) else image)
+        if self.prints.setdefault(index, digest) != digest:
+            raise BadInputError(
+                f"image {index} of data '{self.name}' is another one at every reading",
+                expected="transforms without chance", fix="give the transforms of evaluation",
+            )  # fmt: skip
+        return image
+
+    def fingerprint(self, index: int) -> str:
+        """Hash of the values."""
+        if index not in self.prints:
+            self.image(index)
+        return self.prints[index]
+
+    def _read(self, index: int) -> Image:
         item = self._item(index)
         if isinstance(item, Pillow.Image):
-            return np.array(item.convert("RGB"))
+            return np.array(to_rgb(item))
         if isinstance(item, Tensor) and item.is_floating_point() and item.ndim == 3:
+            _require_channels_first(item[None])
             return item.detach().cpu()
         if isinstance(item, np.ndarray) and item.dtype == np.uint8 and item.ndim == 3 and item.shape[2] == 3:
             return item
@@ -108,14 +142,24 @@ class ItemSamples(Samples):
             "Pillow image",
         )
 
-    def fingerprint(self, index: int) -> str:
-        """Hash of the values."""
-        image = self.image(index)
-        return array_fingerprint(image.numpy() if isinstance(image, Tensor) else image)
-
     def _item(self, index: int) -> Any:
         item = self.items[index]
-        return item[0] if isinstance(item, (tuple, list)) else item
+        if not isinstance(item, (tuple, list)):
+            return item
+        if len(item) > 1 and not _is(item[1], self.strata[index]):
+            raise BadInputError(
+                f"item {index} of data '{self.name}' has the label {str(item[1])[:40]}, its `targets` say "
+                f"{self.strata[index]}",
+                expected="equal labels",
+            )
+        return item[0]
+
+
+def _is(label: Any, number: int) -> bool:
+    try:
+        return int(label) == number
+    except (TypeError, ValueError, RuntimeError):  # no number, or several
+        return False
 
 
 class _Column:
@@ -129,7 +173,7 @@ class _Column:
 
 
 def _from_hub(table: Any, name: str, classes: int | None) -> ItemSamples:
-    """Read a Hugging Face data set: its column of images, and the first of its columns of labels."""
+    """Read a Hugging Face data set: its column of images and its column of labels."""
     features: Any = getattr(table, "features", None)
     if not isinstance(features, dict) or not hasattr(table, "num_rows") or isinstance(table.num_rows, dict):
         raise BadInputError(f"a {type(table).__name__}", expected='one split of a data set, such as data["test"]')
@@ -138,10 +182,11 @@ def _from_hub(table: Any, name: str, classes: int | None) -> ItemSamples:
     labelled = [column for column, kind in kinds.items() if kind == "ClassLabel"] or [
         column for column in ("label", "labels") if str(getattr(features.get(column), "dtype", "")).startswith("int")
     ]
-    if not pictures or not labelled:
+    if len(pictures) != 1 or len(labelled) != 1:
         raise BadInputError(
             f"a data set with the columns {', '.join(f'{c} ({k})' for c, k in kinds.items())}",
             expected="one of images and one of labels",
+            fix="keep these two: data.select_columns([...])",
         )
     feature = features[labelled[0]]
     names = list(feature.names) if kinds[labelled[0]] == "ClassLabel" else None
@@ -161,8 +206,11 @@ def _labels_of(items: Any) -> list[int]:
 
 
 def _changes_labels(items: Any) -> bool:
-    """Whether a torch data set shows other labels than its `targets`: by torchvision's `target_transform`."""
-    return getattr(items, "target_transform", None) is not None
+    """Whether a torch data set shows other labels than its `targets`: by torchvision's transforms of labels."""
+    joint = getattr(items, "transforms", None)  # torchvision's own holds that of labels
+    return any(
+        one is not None for one in (getattr(items, "target_transform", None), getattr(joint, "target_transform", joint))
+    )
 
 
 def _numbers(labels: Any, images: int) -> list[int]:
@@ -189,6 +237,16 @@ def _pictures(images: Tensor | NDArray[Any]) -> Image:
         f"an array of {images.dtype} and shape {images.shape}",
         expected="uint8 (batch, height, width, 3), or floats (batch, channels, height, width) in [0, 1]",
     )
+
+
+def _require_channels_first(images: Tensor | NDArray[Any]) -> None:
+    floats = images.is_floating_point() if isinstance(images, Tensor) else images.dtype.kind == "f"
+    if floats and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
+        raise BadInputError(
+            f"images of shape {tuple(images.shape)}",
+            expected="(batch, channels, height, width)",
+            fix="move the channels: images.transpose(0, 3, 1, 2), or permute(0, 3, 1, 2) of a tensor",
+        )
 
 
 def _counted(labels: Sequence[int]) -> int:

@@ -33,7 +33,9 @@ class Pair(Samples):
         ids = [f"in/{name}" for name in known.ids] + [f"out/{name}" for name in unknown.ids]
         labels = [0] * len(known) + [1] * len(unknown)
         super().__init__(f"{known.name}-against-{unknown.name}", known.split, ids, labels, 2)
-        self.resized = known.resized
+        resized = dict.fromkeys(f"{part.name}: {part.resized or 'as they are'}" for part in self.parts)
+        self.resized = known.resized if known.resized == unknown.resized else "; ".join(resized)
+        self.notes = known.notes + unknown.notes
         self.known_classes = tuple(sorted(set(known.labels)))
         self.skipped = tuple(f"in/{name}" for name in known.skipped) + tuple(f"out/{n}" for n in unknown.skipped)
         if known.expected is not None and unknown.expected is not None:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.data.given import as_dataset
+from robustbench_kpca.data.given import as_dataset, with_classes
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, how_shown
 from robustbench_kpca.evaluation.trial import NamedModel
@@ -49,7 +49,7 @@ def data_for(
         raise BadInputError("a model without data", expected="images, or the name of data", fix='give "digits"')
     request = DataRequest(images if isinstance(images, str) else None, size=size, crop=crop)
     if images is None or isinstance(images, str):
-        data = request.of([str(model)]).load_for(loaded)
+        data = with_classes(request.of([str(model)]).load_for(loaded), classes)
     else:
         data = as_dataset(images, labels, classes=classes)
         data = request.fitted(data, stated_view(loaded) if isinstance(model, str) or data.raw else None)

@@ -180,6 +180,8 @@ def test_segmentation_attacks_on_classifiers_are_refused():
         ("file,label\n0.png\n", "line 2 .* not complete"),
         ("file,label\n0.png,cat\n1.png,3\n", "line 3 .*label 3"),
         ("file,label\n../0.png,1\n", "paths inside"),
+        ("file,label\n0.png,3.0\n1.png,7.0\n", r"line 2 .*label 3\.0; expected whole numbers"),
+        ("file,label\n0.png,3\n./0.png,3\n", "2 ids, 1 of them different"),
         ("file,label\n7.png,1\n", "does not exist"),
     ],
 )

@@ -185,6 +185,25 @@ def test_foreign_and_hidden_files_are_no_images(tmp_path):
     assert image_files(root) == ["a/0.png", "a/1.png"]
 
 
+def test_what_of_a_folder_is_left_out_is_said(tmp_path):
+    root = tree(tmp_path / "t", ("a", "b"), 1)
+    (root / "c").mkdir()
+    (root / "a" / "1.tif").write_bytes(b"x")
+    data = load_data(str(root))
+    assert data.notes == ("1 pictures of t were left out: a/1.tif", "1 empty class folders of t were left out: c")
+    assert data.take([0]).notes == data.notes
+    (root / "labels.csv").write_text("file,label\n./a/0.png,cat\n")
+    data = load_data(str(root))
+    assert data.ids == ["a/0.png"]
+    assert data.notes == ("2 pictures of t were left out: a/1.tif; b/0.png",)
+
+
+@pytest.mark.parametrize("names", [("Train", "Val"), ("train", "valid")])
+def test_parts_are_no_classes(tmp_path, names):
+    with pytest.raises(BadInputError, match="contains the splits"):
+        load_data(str(tree(tmp_path / "t", names, 1)))
+
+
 def test_suffixes_in_capitals_and_deeper_folders_count(tmp_path):
     root = tree(tmp_path / "t", ("a",), 1)
     for name in ("x.JPEG", "y.Jpg", "deep/z.webp", "v.bmp"):

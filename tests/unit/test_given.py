@@ -128,8 +128,54 @@ def test_labels_are_those_of_the_items_where_they_are_transformed():
     items.targets, items.target_transform = [label + 1 for label in LABELS], lambda label: label - 1
     data = as_dataset(items)
     assert (data.labels, data.class_names) == (LABELS, None)
-    items.target_transform = None
-    assert as_dataset(items, classes=4).labels == [label + 1 for label in LABELS]
+    items.targets, items.target_transform = LABELS, None
+    assert as_dataset(items).class_names == ("a", "b", "c")
+
+
+def test_labels_of_a_joint_transform_are_those_of_the_items():
+    items = Items("tensor")
+    items.targets, items.transforms = [2] * 6, lambda image, label: (image, label)
+    assert as_dataset(items).labels == LABELS
+
+
+def test_an_item_with_another_label_than_its_target_is_refused():
+    items = Items("tensor")
+    items.targets = [*LABELS[:5], 0]
+    with pytest.raises(BadInputError, match=r"item 5 .*label 2, its `targets` say 0"):
+        as_dataset(items).digest()
+
+
+def test_a_collection_that_shows_another_picture_each_time_is_refused():
+    class Random(Items):
+        def __getitem__(self, index):
+            image, label = super().__getitem__(index)
+            return image * self.generator.random(), label
+
+    items = Random("tensor")
+    items.generator = np.random.default_rng(0)
+    with pytest.raises(BadInputError, match="another one at every reading"):
+        evaluate(torch.nn.Identity().eval(), items, protocol="clean")
+
+
+def test_sixteen_bits_of_a_pillow_image_are_scaled_not_cut_off():
+    class Deep(Items):
+        def __getitem__(self, index):
+            return Image.fromarray(np.full((8, 8), 257 * 40 * index, np.uint16)), LABELS[index]
+
+    assert [int(as_dataset(Deep("pillow")).image(index)[0, 0, 0]) for index in (1, 5)] == [40, 200]
+
+
+def test_classes_can_be_stated_where_they_were_only_counted(tmp_path):
+    (tmp_path / "labels.csv").write_text("file,label\n" + "".join(f"{i}.png,{LABELS[i]}\n" for i in range(6)))
+    for index in range(6):
+        Image.fromarray(PIXELS[index]).save(tmp_path / f"{index}.png")
+    counted = as_dataset(str(tmp_path))
+    stated = as_dataset(str(tmp_path), classes=10)
+    assert (counted.classes, stated.classes, stated.counted) == (3, 10, False)
+    assert stated.digest() == counted.digest()
+    for data, classes in ((counted, 2), ("digits", 20)):
+        with pytest.raises(BadInputError, match=f"classes = {classes}"):
+            as_dataset(data, classes=classes)
 
 
 def test_a_subset_of_torch_has_no_names():
@@ -149,6 +195,11 @@ def test_hugging_faces_data_sets():
     assert (data.labels, data.class_names) == (LABELS, ("a", "b", "c"))
     with pytest.raises(BadInputError, match="one of images and one of labels"):
         as_dataset(table.remove_columns("label"))
+    for column in ("image", "label"):  # which of two would be taken in silence
+        second = table.select_columns([column]).rename_column(column, "second")
+        twice = datasets.concatenate_datasets([table, second], axis=1)
+        with pytest.raises(BadInputError, match="one of images and one of labels"):
+            as_dataset(twice)
     with pytest.raises(BadInputError, match="one split"):
         as_dataset(datasets.DatasetDict({"test": table}))
 
@@ -160,6 +211,8 @@ def test_hugging_faces_data_sets():
         (PIXELS.transpose(0, 3, 1, 2), LABELS, "uint8"),
         (PIXELS, LABELS[:2], "one integer label"),
         (object(), None, "object"),
+        (PIXELS.astype(np.float32) / 255, LABELS, "move the channels"),
+        (torch.from_numpy(PIXELS).double() / 255, LABELS, "move the channels"),
         (torch.tensor(0.5), LABELS, "shape"),
         ([(torch.rand(2, 3, 8, 8), LABELS[:2]), (torch.rand(1, 3, 9, 9), LABELS[2:3])], None, "the loader failed"),
     ],

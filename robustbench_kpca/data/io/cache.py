@@ -58,7 +58,8 @@ class CachedSamples(Samples):
         super().__init__(source.name, source.split, source.ids, source.strata, source.classes)
         self.source, self.path = source, path
         self.skipped, self.expected, self.known_classes = source.skipped, source.expected, source.known_classes
-        self.class_names, self.resized = source.class_names, source.resized
+        self.class_names, self.raw, self.resized = source.class_names, source.raw, source.resized
+        self.notes = source.notes
         self.counted, self.held = source.counted, source.held
         self.rows = _rows(source)
         self.map: NDArray[np.uint8] | None = None

@@ -1,6 +1,7 @@
 """Read a folder of images: one sub-folder per class, or a `labels.csv` with columns `file` and `label`."""
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +12,24 @@ from numpy.typing import NDArray
 from robustbench_kpca.data.imagenet_classes import imagenet_indices, imagenet_wnids
 from robustbench_kpca.data.io.natural import natural
 from robustbench_kpca.data.io.own_name import own_name
-from robustbench_kpca.data.io.reading import image_files, image_size, no_images, read_rgb, sub_folders, unreadable
+from robustbench_kpca.data.io.reading import (
+    SUFFIXES,
+    image_files,
+    image_size,
+    no_images,
+    read_rgb,
+    sub_folders,
+    unreadable,
+)
 from robustbench_kpca.data.request import BadImages, View
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import read_file, sha256
 
-PARTS = {"train", "val", "validation", "test"}
+PARTS = {"train", "val", "valid", "validation", "test"}
+PICTURES = {".avif", ".gif", ".heic", ".jfif", ".tif", ".tiff"}
+"""Suffixes of pictures that are not read: a remark says how many were left out."""
+_FRACTION = re.compile(r"-?\d+\.\d*")
 LONGEST = 1024
 """Bytes of a file name or label in a `labels.csv`."""
 
@@ -117,6 +129,20 @@ class Folder(ImageFiles):
             root, found.files, found.labels, found.classes, name=name, split=part, view=None, bad_images=bad_images
         )
         self.class_names, self.held, self.counted = found.names, found.held, found.counted
+        self.notes = tuple(_left_out(root, found.files))
+
+
+def _left_out(root: Path, files: Sequence[str]) -> list[str]:
+    """Say what in a folder is not evaluated: pictures that are not listed or not read, and empty folders."""
+    others = set(image_files(root, SUFFIXES | PICTURES)) - set(files)
+    listed = (root / "labels.csv").is_file()
+    empty = set() if listed else set(sub_folders(root)) - {file.partition("/")[0] for file in files}
+    found = [(sorted(others), "pictures"), (sorted(empty), "empty class folders")]
+    return [f"{len(names)} {what} of {root.name} were left out: {_some(names)}" for names, what in found if names]
+
+
+def _some(names: Sequence[str]) -> str:
+    return "; ".join(names[:3]) + ("; ..." if len(names) > 3 else "")
 
 
 @dataclass(frozen=True)
@@ -158,7 +184,7 @@ def _from_table(table: Path) -> _Found:
         raise BadInputError(f"{table} has the columns {', '.join(heads) or '(none)'}", expected="file and label")
     for number, row in enumerate(rows, 2):
         _require_row(table, number, row["file"], row["label"])
-    files, given = [row["file"] for row in rows], [row["label"].strip() for row in rows]
+    files, given = [Path(row["file"]).as_posix() for row in rows], [row["label"].strip() for row in rows]
     if all(label.removeprefix("-").isdecimal() for label in given):
         labels = [int(label) for label in given]
         return _Found(files, labels, max([*labels, -1]) + 1, counted=True)
@@ -167,6 +193,11 @@ def _from_table(table: Path) -> _Found:
         raise BadInputError(
             f"line {numeric} of {table} has the label {given[numeric - 2]}, other lines have names",
             expected="numbers from 0 in every line, or names in every line",
+        )
+    fraction = next((number for number, label in enumerate(given, 2) if _FRACTION.fullmatch(label)), None)
+    if fraction is not None:
+        raise BadInputError(
+            f"line {fraction} of {table} has the label {given[fraction - 2]}", expected="whole numbers, or names"
         )
     names = tuple(sorted(set(given), key=natural))
     index = imagenet_indices(names) or {name: number for number, name in enumerate(names)}
@@ -193,7 +224,7 @@ def _require_row(table: Path, number: int, file: str | None, label: str | None) 
 
 def _from_subfolders(root: Path) -> _Found:
     names = sub_folders(root)
-    if names and set(names) <= PARTS:
+    if names and {name.lower() for name in names} <= PARTS:
         raise BadInputError(
             f"folder {root} contains the splits {', '.join(names)}", fix=f"give one: {root / names[-1]}"
         )

@@ -4,7 +4,7 @@ import os
 import struct
 import warnings
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from io import BufferedIOBase
@@ -92,7 +92,7 @@ def read_rgb(path: Path) -> Pillow.Image:
     """
     with open_image(path) as file:
         require_whole(file, path)
-        return _to_rgb(file)
+        return to_rgb(file)
 
 
 def require_whole(image: Pillow.Image, path: Path) -> None:
@@ -120,7 +120,8 @@ def image_size(path: Path) -> tuple[int, int]:
         return file.size
 
 
-def _to_rgb(image: Pillow.Image) -> Pillow.Image:
+def to_rgb(image: Pillow.Image) -> Pillow.Image:
+    """Return an image as 8-bit RGB, by the rules of `read_rgb`."""
     if image.mode.startswith("I"):
         levels = np.asarray(image).astype(np.int64).clip(0, 65535)
         image = Pillow.fromarray(((levels + 128) // 257).astype(np.uint8))
@@ -143,9 +144,9 @@ def unreadable(paths: Sequence[Path]) -> list[int]:
         return [position for position, bad in enumerate(pool.map(fails, paths)) if bad]
 
 
-def image_files(folder: Path) -> list[str]:
+def image_files(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[str]:
     """Return relative posix paths of all images below `folder`, sorted; hidden files and other suffixes are ignored."""
-    found = [path for path in _walk(folder) if Path(path).suffix.lower() in SUFFIXES]
+    found = [path for path in _walk(folder) if Path(path).suffix.lower() in suffixes]
     return sorted(found, key=lambda path: path.split("/"))
 
 
