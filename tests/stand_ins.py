@@ -1,4 +1,4 @@
-"""Few images under the name of many, audits of a step or two, and objects that pose as others."""
+"""Few images under the name of many, attacks and audits of few steps, and objects that pose as others."""
 
 import importlib
 from contextlib import contextmanager
@@ -8,21 +8,29 @@ from types import SimpleNamespace
 import pytest
 
 from robustbench_kpca.data import DATASETS
+from robustbench_kpca.protocols import presets
 from robustbench_kpca.tasks import TASKS, task_named
 
 
 @contextmanager
 def few_digits(count):
     """Let every part of the digits have only its first images."""
-    digits = importlib.import_module(f"{DATASETS.package}.digits")
-    load = digits.load
+    with few_of("digits", count):
+        yield
+
+
+@contextmanager
+def few_of(name, count):
+    """Let every part of a data set have only its first samples."""
+    module = importlib.import_module(f"{DATASETS.package}.{name}")
+    load = module.load
 
     @wraps(load)
     def few(*asked):
         return load(*asked).take(range(count))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(digits, "load", few)
+        patch.setattr(module, "load", few)
         yield
 
 
@@ -35,6 +43,22 @@ def short_audits(tasks=None):
             for name, (protocol, given) in list(attacks.items()):
                 few = {key: 2 for key in ("steps", "queries", "samples", "restarts") if key in given}
                 patch.setitem(attacks, name, (protocol, given | few))
+        yield
+
+
+@contextmanager
+def short_attacks(**most):
+    """Let stages of protocols have at most so many steps, queries and so on, where no attack is looked at."""
+    load = presets.load_protocol
+
+    def short(protocol):
+        name, data = load(protocol)
+        for stage in data.get("stage", ()):
+            stage |= {key: min(stage[key], value) for key, value in most.items() if key in stage}
+        return name, data
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(presets, "load_protocol", short)
         yield
 
 
