@@ -110,11 +110,7 @@ class Engine:
     def given(self, images: Images) -> Images:
         """Return the images that attacks start from: in the protocol's space, clipped if the protocol says so."""
         given = self.space.enter(images)
-        return given.clamp(0, 1) if self._clips else given
-
-    @property
-    def _clips(self) -> bool:
-        return self.scenario.clip and self.scenario.space == "normalised"
+        return given.clamp(0, 1) if self.scenario.cut_off else given
 
     def _enter_batch(self, indices: list[int], images: Images, labels: Labels) -> None:
         """Run the clean forward pass and queue the samples; with true labels, misclassified ones are not attacked."""
@@ -125,7 +121,7 @@ class Engine:
         check_budget(self.scenario, images)
         targets = targets_of(self.scenario, self.seed, [self.ids[index] for index in indices], logits, labels)
         predicted, given = logits.argmax(1), self.given(images)
-        if self._clips:
+        if self.scenario.cut_off:
             logits = self.runner.logits(self.space.leave(given).to(self.runner.device))
         prediction, margins = self.success.judge(logits, targets, self.threat.sign)
         ranks = self.success.rank(logits, labels).tolist()

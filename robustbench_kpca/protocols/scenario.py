@@ -160,6 +160,11 @@ class Attack(_Common):
     stage: tuple[Stage, ...]
 
     @property
+    def cut_off(self) -> bool:
+        """Whether normalised inputs are clipped before the attack starts; what this mends is attacked, too."""
+        return self.clip and self.space == "normalised"
+
+    @property
     def threat(self) -> Threat:
         """The ball that contains every proposed image, and whether the attack is targeted."""
         return Threat(self.norm, self.eps, clip=self.clip, targeted=self.target != "none")

@@ -333,6 +333,22 @@ def test_every_reader_refuses_in_one_line(command, tmp_path, capsys):
     assert "row " in line
 
 
+def test_what_was_wrong_and_is_right_when_cut_off_may_stand(tmp_path):
+    """Protocols that cut normalised inputs off at 0 and 1 attack such a sample; no other protocol does."""
+    literal, corrected = (
+        honest(f"teo2024/records/symvit_digits__digits-test__{name}-autoattack__*.record.json")
+        for name in ("teo2024", "teo2024-corrected")
+    )
+    paths = []
+    for record in (literal, corrected):
+        row = standing(record.outcomes)
+        wrong = changed("clean_prediction", row, (record.outcomes["label"][row] + 1) % 10)
+        paths.append(forge(record, tmp_path, wrong(record.outcomes)))
+    load_consistent(paths[0])
+    with pytest.raises(BadInputError, match="broken-fits"):
+        load_consistent(paths[1])
+
+
 def test_every_rule_is_explained():
     """docs/trust.md lists the rules of all tasks, and no other."""
     text = (BOARDS.parent / "docs" / "trust.md").read_text()

@@ -76,7 +76,10 @@ def broken_fits(record: Record, scenario: Scenario) -> str | None:
     found = found or first(outcomes, lost, f"it counts as broken: {stands}")
     if found is None and scenario.labels == "true":
         before = outcomes["clean_prediction"] != outcomes["label"]
-        found = first(outcomes, before != (by == CLEAN), "clean prediction {clean_prediction}, label {label}, "
+        odd = before != (by == CLEAN)
+        if scenario.cut_off:  # the cut-off image decides whether a sample is attacked, and it may be right
+            odd &= ~before
+        found = first(outcomes, odd, "clean prediction {clean_prediction}, label {label}, "
                       "broken by '{broken_by}'")  # fmt: skip
     return found
 
