@@ -5,11 +5,12 @@ error rates with Wilson's 95 % intervals, for a full audit and for a quick one (
 The whole list takes about twenty minutes of one core, with few images and few queries for the black boxes.
 
     RBK_DATA=FOLDER python benchmarks/audit.py [--images 16] [--only TEXT] [--eps 2/255]
-    RBK_DATA=FOLDER python benchmarks/audit.py --stairs --images 64
+    RBK_DATA=FOLDER python benchmarks/audit.py --check stairs --images 64
 
-The second line asks `stairs` alone, of every honest network at hand, and of soft stairs of several heights and
-steepnesses; two minutes. `RBK_DATA` names the folder with `peers.py`, which defines networks of others on CIFAR-10 and
-ImageNet; without it, they and the networks of the board cifar10 are left out.
+The second line asks one check alone, of every honest network at hand, at 8/255 or each `--eps`: two minutes for
+`stairs`, which is asked of soft stairs of several heights and steepnesses, too; half an hour for `other-loss`.
+`RBK_DATA` names the folder with `peers.py`, which defines networks of others on CIFAR-10 and ImageNet; without it, they
+and the networks of the board cifar10 are left out.
 """
 
 import argparse
@@ -31,20 +32,21 @@ from safetensors import safe_open
 from small_eps_fakes import BASE, FAKES, HONEST, PEERS, peers, stairs
 
 from robustbench_kpca import attack, load_data, load_model
+from robustbench_kpca.audit.checks import CHECKS as QUESTIONS
 from robustbench_kpca.audit.context import AuditContext
 from robustbench_kpca.audit.preflight import CHECKS
 from robustbench_kpca.audit.run import audit
-from robustbench_kpca.audit.stairs import stairs as asked_for_stairs
 from robustbench_kpca.errors import BenchmarkError
 from robustbench_kpca.inference.runner import Runner, is_stochastic
 from robustbench_kpca.models import bundled
-from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.protocols.threat import Threat, parse_fraction
 from robustbench_kpca.records.audit_versions import CHECKS as LISTS
 from robustbench_kpca.records.audit_versions import LATEST, samples_allowed
 from robustbench_kpca.records.estimate import proportion
 from robustbench_kpca.tasks import task_named
 
 EPS = ("2/255", "4/255", "8/255")
+SMALLEST = "1/255"  # for one check
 FEWER = {
     "square": {"queries": 100},
     "spsa": {"steps": 4, "samples": 16},
@@ -113,14 +115,15 @@ def main() -> None:
     """Measure what is not yet in `--out`, then print the tables."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--images", type=int, default=16)
-    asked.add_argument("--stairs", action="store_true")
+    asked.add_argument("--check", choices=QUESTIONS)
     asked.add_argument("--only", default="")
-    asked.add_argument("--eps", choices=EPS, action="append")
+    asked.add_argument("--eps", choices=(SMALLEST, *EPS), action="append")
     asked.add_argument("--out", type=Path, default=Path("audit-measured.jsonl"))
     options = asked.parse_args()
     torch.set_num_threads(1)
-    if options.stairs:
-        report_stairs(options.images)
+    if options.check:
+        for eps in options.eps or EPS[-1:]:
+            report_check(options.check, eps, options.images)
         return
     attacks: Any = task_named("classification").compute.audit.attacks
     for name, few in FEWER.items():
@@ -143,8 +146,8 @@ LEVELS, STEEP = (4, 8, 16, 32), (5, 10, 20, 40, 80, 160, 320)
 TRAININGS = Path(__file__).parents[1] / "leaderboards" / "cifar10" / "trainings"
 
 
-def honest_networks(count: int) -> Iterator[tuple[str, nn.Module, Any]]:
-    """Yield name, network and images with labels of every honest network at hand."""
+def honest_networks(count: int, *, small: bool) -> Iterator[tuple[str, nn.Module, Any]]:
+    """Yield name, network and images with labels of every honest network at hand, or of those of small pictures."""
     digits = task_named("classification").compute.audited(load_data("digits"), count).tensors()
     for name in (name for name in bundled() if "digits" in name):
         yield name, load_model(name), digits
@@ -160,7 +163,8 @@ def honest_networks(count: int) -> Iterator[tuple[str, nn.Module, Any]]:
         yield name, getattr(others, name)(), (images[some], labels[some])
     for file in sorted(TRAININGS.glob("*/*.safetensors")):
         yield file.stem, trained(file), (images[some], labels[some])
-    yield "deit_tiny", others.deit_tiny(), others.imagenet(n=count)
+    if not small:
+        yield "deit_tiny", others.deit_tiny(), others.imagenet(n=count)
 
 
 def trained(file: Path) -> nn.Module:
@@ -171,35 +175,38 @@ def trained(file: Path) -> nn.Module:
     return load_model(name, checkpoint=file, **{key: value for key, value in config.items() if key not in fixed})
 
 
-def turned(model: nn.Module, images: Tensor, labels: Tensor) -> tuple[int, bool]:
-    """Ask `stairs` of a model: on how many images the gradient turns, and whether that is a flag."""
-    runner, threat = Runner(model, min(len(labels), 64), torch.device("cpu")), Threat("linf", 8 / 255)
-    check = asked_for_stairs(
-        AuditContext(task_named("classification"), model, runner, images, labels, "8/255", threat, 0)
-    )
-    return int(check.values.get("turned", 0)), check.flag
+def ask(name: str, model: nn.Module, images: Tensor, labels: Tensor, eps: str) -> tuple[int, bool]:
+    """Ask one check of a model: its worst count of images, and whether that is a flag."""
+    runner, threat = Runner(model, min(len(labels), 64), torch.device("cpu")), Threat("linf", parse_fraction(eps))
+    context = AuditContext(task_named("classification"), model, runner, images, labels, eps, threat, 0)
+    check = QUESTIONS[name](context)
+    return int(max(check.values.values(), default=0)), check.flag
 
 
-def report_stairs(count: int) -> None:
-    """Print how many honest networks `stairs` flags, and how many images turn on soft stairs."""
-    print(header(("torch", "robustbench-kpca")), f"{count} images", sep="; ", flush=True)
+def report_check(name: str, eps: str, count: int) -> None:
+    """Print how many honest networks a check flags; of `stairs`, how many networks with soft stairs, too."""
+    print(header(("torch", "robustbench-kpca")), f"{name} at {eps}", f"{count} images", sep="; ", flush=True)
     rows = []
-    for name, model, given in honest_networks(count):
+    for network, model, given in honest_networks(count, small=name != "stairs"):
         if not is_stochastic(model):
-            found, flag = turned(model, *given)
-            rows.append({"name": name, "turned": found, "of": len(given[1]), "flag": flag})
-            print(f"honest  {name}  {found} of {len(given[1])}{'  FLAG' * flag}", flush=True)
-    print(f"honest networks flagged: {rate(rows, lambda row: row['flag'])}; images turned: "
-          f"{sum(row['turned'] for row in rows)} of {sum(row['of'] for row in rows)}, at most "
-          f"{max(row['turned'] for row in rows)} of a network")  # fmt: skip
-    bases = {name: (model, given) for name, model, given in honest_networks(count) if name in SOFTENED}
+            found, flag = ask(name, model, *given, eps)
+            rows.append({"name": network, "found": found, "of": len(given[1]), "flag": flag})
+            print(f"honest  {network}  {found} of {len(given[1])}{'  FLAG' * flag}", flush=True)
+    print(f"honest networks flagged: {rate(rows, lambda row: row['flag'])}; images counted: "
+          f"{sum(row['found'] for row in rows)} of {sum(row['of'] for row in rows)}, at most "
+          f"{max(row['found'] for row in rows)} of a network")  # fmt: skip
+    if name == "stairs":
+        report_soft_stairs(eps, count)
+
+
+def report_soft_stairs(eps: str, count: int) -> None:
+    """Print on how many networks soft stairs are flagged, by height and steepness."""
+    bases = [(model, given) for name, model, given in honest_networks(count, small=True) if name in SOFTENED]
     table = []
     for levels in LEVELS:
-        cells = []
-        for steep in STEEP:
-            found = [turned(Fake(model, **stairs(levels, steep)), *given) for model, given in bases.values()]
-            cells.append(f"{sum(flag for _, flag in found)} of {len(found)}")
-        table.append([levels, *cells])
+        softened = ([(Fake(model, **stairs(levels, steep)), given) for model, given in bases] for steep in STEEP)
+        found = [sum(ask("stairs", model, *given, eps)[1] for model, given in several) for several in softened]
+        table.append([levels, *(f"{flags} of {len(bases)}" for flags in found)])
     print(tabulate(table, headers=["levels", *(f"steepness {steep}" for steep in STEEP)], tablefmt="github"))
 
 
