@@ -37,7 +37,7 @@ FEW = ("fan_digits", "rpc_symvit_digits", "symvit_shapes", "vit_digits")
     [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in bundled() if "_lm_" not in name],
 )
 def test_every_bundled_model(name, capsys):
-    assert rbk(name, "--images", 10, "--json", "--quiet") == 0
+    assert rbk(name, "--images", 10, "--size", 32, "--json", "--quiet") == 0
     done = json.loads(capsys.readouterr().out)
     assert done["model"]["name"] == name
     assert done["data"]["n"] == done["protocol"]["images"] == 10
@@ -225,7 +225,7 @@ def test_memory_does_not_grow_with_the_images():
 
 def test_images_that_a_model_cannot_take(capsys):
     assert rbk("vit_tiny_patch16_224", "--untrained", "--data", "digits", "--images", 2, "-q") == 2
-    assert "images of 32 x 32 pixels; expected 224 x 224" in capsys.readouterr().err
+    assert "pictures of 32 x 32, but the model takes 224 x 224; add --size 224" in capsys.readouterr().err
 
 
 def test_a_comparison_can_be_read_by_machines(tmp_path, capsys):
