@@ -27,6 +27,7 @@ from _shared import header
 from tabulate import tabulate
 
 from robustbench_kpca import load_model
+from robustbench_kpca.data.request import DEIT
 from robustbench_kpca.diagnostics import tables
 from robustbench_kpca.diagnostics.chance import chance_levels
 from robustbench_kpca.diagnostics.claims import CLAIMS
@@ -37,6 +38,7 @@ from robustbench_kpca.diagnostics.sources import ImageSource
 from robustbench_kpca.evaluation.requests import DataRequest
 from robustbench_kpca.inference.environment import environment
 from robustbench_kpca.models.bundle import bundled as bundled_models
+from robustbench_kpca.models.source import stated_view
 
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
 BY_LAYER = ("linear_cka", "kernel_cka", "subspace_overlap", "matching_cosine")
@@ -45,7 +47,7 @@ BY_LAYER_OF_LOSS = ("projection_error", "log10_phi", "log10_h", "log10_ratio", "
 
 def measured(name: str, data: str, images: int, claims: list[str] | None) -> Diagnosis:
     model = load_model(name)
-    samples = DataRequest(data, limit=images).load_for(model).in_order()
+    samples = DataRequest(data, limit=images).load(stated_view(model) or DEIT).in_order()
     return diagnose(model, ImageSource(samples), environment(torch.device("cpu")), name=name, claims=claims)
 
 

@@ -182,7 +182,7 @@ def test_deit_tiny_on_photographs(monkeypatch, capsys):
     """Its value vectors are above chance and far from kernel PCA, as in 100 images; see benchmarks/diagnostics.py."""
     monkeypatch.syspath_prepend(str(RBK_DATA))
     claims = [part for claim in FOUR for part in ("--claim", claim)]
-    layers = ("--layers", "1,6,11", "--images", 10, *claims, "--json", "--quiet")
+    layers = ("--size", 224, "--crop", 0.875, "--layers", "1,6,11", "--images", 10, *claims, "--json", "--quiet")
     assert rbk("peers:deit_tiny", "--data", RBK_DATA / "imagenet_nips2017", *layers) == 0
     done = json.loads(capsys.readouterr().out)
     assert {done["claims"][claim]["outcome"] for claim in FOUR} == {"not supported"}
