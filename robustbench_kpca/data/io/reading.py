@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path
+from typing import IO, cast
 
 import numpy as np
 from PIL import Image as Pillow
@@ -66,7 +67,7 @@ def open_image(source: Path | BufferedIOBase, name: str | None = None, what: str
     if isinstance(source, Path):
         require_file(source, what)
     try:
-        with Pillow.open(source, formats=FORMATS) as image:
+        with Pillow.open(cast("Path | IO[bytes]", source), formats=FORMATS) as image:
             if image.width * image.height > limit:
                 raise Pillow.DecompressionBombError
             yield image
