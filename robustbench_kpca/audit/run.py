@@ -17,6 +17,7 @@ from robustbench_kpca.audit.meter import Meter, costs, speed_of
 from robustbench_kpca.audit.model_identity import subject_of
 from robustbench_kpca.audit.preflight import preflight
 from robustbench_kpca.data.given import as_dataset
+from robustbench_kpca.early_exit import no_early_exit
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.environment import PACKAGE, revision, version
 from robustbench_kpca.inference.runner import Runner, device_for, is_stochastic
@@ -29,6 +30,7 @@ from robustbench_kpca.records.audit import Audit, Check, Level, Plan, Subject, a
 from robustbench_kpca.tasks import task_named
 
 
+@no_early_exit()
 def audit(
     model: nn.Module,
     images: Any,

@@ -43,6 +43,7 @@ from robustbench_kpca.cli import (
     verify,
 )
 from robustbench_kpca.cli._examples import with_examples
+from robustbench_kpca.early_exit import refuse_early_exit
 from robustbench_kpca.errors import BenchmarkError, printable
 
 app = typer.Typer(
@@ -131,6 +132,7 @@ _INTERRUPTED = 130  # typer's exit code for Ctrl-C
 def run() -> None:
     """Entry point of `rbk` and `robustbench-kpca`."""
     _interruption.listen()
+    refuse_early_exit()  # to the end of the process: what runs at exit must not end it with another code
     sys.exit(main(sys.argv[1:]))
 
 
@@ -142,10 +144,6 @@ def main(arguments: list[str]) -> int:
         return _fail(str(error), error.exit_code)
     except typer.Abort:
         code = _INTERRUPTED
-    except SystemExit as error:
-        if _is_of_the_command_line(error):
-            raise
-        return _fail("code of a model or of data left the program (SystemExit); nothing was finished", 3)
     except Exception as error:  # noqa: BLE001
         if isinstance(error, OSError) and error.errno in _BAD_PATHS:
             return _fail(f"{str(error.filename)[:80]!r} cannot be used as a path ({error.strerror})", 2)
@@ -153,12 +151,16 @@ def main(arguments: list[str]) -> int:
             return _fail(f"{error.format_message()} (see: rbk --help)", 2)
         traceback.print_exc()  # a bug: its report needs the traceback
         return _fail("this is a bug of robustbench-kpca: please report the lines above", 3)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or _is_of_the_command_line(error):
+            raise
+        return _fail(f"code of a model or of data left the program ({type(error).__name__}); nothing was finished", 3)
     if code == _INTERRUPTED:
         return _fail(_interruption.said(arguments), _interruption.CODE)
     return code if isinstance(code, int) else 0
 
 
-def _is_of_the_command_line(error: SystemExit) -> bool:
+def _is_of_the_command_line(error: BaseException) -> bool:
     """Tell whether the command line left the program: a script for completion was printed, or a pipe was closed."""
     *_, (last, _) = traceback.walk_tb(error.__traceback__)
     return str(last.f_globals.get("__name__")).split(".")[0] in ("typer", "click", "rich")

@@ -15,6 +15,7 @@ from robustbench_kpca.audit.budgets import eps_of
 from robustbench_kpca.audit.preflight import preflight
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.given import as_dataset
+from robustbench_kpca.early_exit import no_early_exit
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.attacked import attack_all
 from robustbench_kpca.evaluation.command import call
@@ -71,6 +72,7 @@ def evaluate(
 def evaluate(
     model: nn.Module | str, images: Any = None, labels: Any = None, *, protocol: Protocols, **how: Any
 ) -> list[Record]: ...
+@no_early_exit()
 def evaluate(
     model: nn.Module | str,
     images: Any = None,
@@ -196,6 +198,7 @@ def evaluate(
     return records if several else records[0]
 
 
+@no_early_exit()
 def evaluate_together(
     models: Mapping[str, nn.Module],
     images: Any,
@@ -312,6 +315,7 @@ def evaluate_curve(
     return records
 
 
+@no_early_exit()
 def attack(
     model: nn.Module,
     images: Images,

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from robustbench_kpca.early_exit import no_early_exit
 from robustbench_kpca.evaluation.bench import GRACE, Hand, StoppableJournal
 
 _NEWS = 0.5  # seconds between two messages about progress
@@ -31,7 +32,7 @@ def serve(pipe: Connection, number: int, threads: int) -> None:
     if torch.cuda.is_available() and torch.cuda.device_count() > 1:  # "cuda" is then another device in each process
         torch.cuda.set_device(number % torch.cuda.device_count())
     hand = Hand()
-    with suppress(EOFError, OSError):  # the pipe is closed: there is nothing more to do
+    with no_early_exit(), suppress(EOFError, OSError):  # the pipe is closed: there is nothing more to do
         pipe.send(("ready", (socket.gethostname(), os.getpid())))
         while not StoppableJournal.stopping:
             kind, content = pipe.recv()

@@ -262,9 +262,9 @@ class Runner:
         try:
             with self._noise(x, draw), unharmed(shown):
                 logits: Tensor = self.presentation.show(self.model, shown)
-        except BenchmarkError:
+        except (BenchmarkError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:  # the user's code can raise anything
+        except BaseException as error:  # the user's code can raise anything
             if _out_of_memory(error):
                 raise
             if isinstance(error, RuntimeError):
@@ -286,7 +286,9 @@ class Runner:
     def _input_gradient(self, value: Tensor, x: Images, *, keep: bool = False) -> Images:
         try:
             (gradient,) = torch.autograd.grad(value, x, retain_graph=keep)
-        except (Exception, SystemExit) as error:  # a backward function of the user can raise anything, too
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a backward function of the user can raise anything, too
             if _out_of_memory(error):
                 raise
             raise _failure("the model cannot be differentiated", error, "make its operations differentiable") from error

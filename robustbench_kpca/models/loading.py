@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from robustbench_kpca.early_exit import no_early_exit
 from robustbench_kpca.errors import BadInputError, UnknownNameError
 from robustbench_kpca.models import factory
 from robustbench_kpca.models.build import create_model
@@ -20,6 +21,7 @@ DIGITS = tuple("0123456789")
 """The classes of bundled models of digits, so that no folder of ten other classes is taken for them."""
 
 
+@no_early_exit()
 def load_model(
     name: str,
     checkpoint: Path | str | None = None,

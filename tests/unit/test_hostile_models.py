@@ -1,6 +1,9 @@
 """Models that misbehave: each is refused in one line, or flagged in its record, or can do no harm."""
 
 import logging
+import os
+import shlex
+import subprocess
 import sys
 import time
 
@@ -10,6 +13,7 @@ from torch import nn
 
 from robustbench_kpca import evaluate, evaluate_together
 from robustbench_kpca.cli.main import main
+from robustbench_kpca.early_exit import no_early_exit
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
 from robustbench_kpca.inference import guard
 from robustbench_kpca.inference.runner import Runner
@@ -271,6 +275,30 @@ def leaves_under_attack(self, x, z):
     return z
 
 
+class Own(BaseException):
+    pass
+
+
+@hostile((BadInputError, r"the model failed .*\(Own: mine"))
+def raises_a_class_of_its_own(self, x, z):
+    raise Own("mine")
+
+
+class _OwnGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, z):  # noqa: ARG004
+        return z.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):  # noqa: ARG004
+        raise Own("mine")
+
+
+@hostile((BadInputError, r"cannot be differentiated \(Own"), ("pgd",))
+def raises_a_class_of_its_own_in_its_gradient(self, x, z):
+    return _OwnGradient.apply(z)
+
+
 @hostile(FAILED)
 def fails(self, x, z):
     raise ValueError("two\nlines")
@@ -419,6 +447,67 @@ def test_a_factory_that_leaves_is_an_error(outside, inside, code, said, tmp_path
     assert main(command.split()) == code
     *_, line = capsys.readouterr().err.splitlines()
     assert said in line
+
+
+LEAVING = """
+import atexit, ctypes, os, threading, torch
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        {inside}
+        return x.flatten(1)[:, :10]
+
+def make():
+    return Net()
+"""
+LEAVERS = {
+    "os._exit(0)": 2,
+    "import posix; posix._exit(256)": 2,
+    "os.execvp('true', ['true'])": 2,
+    "threading.Thread(target=os._exit, args=[0]).start()": 0,  # the thread ends, the run does not
+    "os.fork() or os._exit(0); os.wait()": 0,  # a process of its own
+    "os._exit(7)": 7,
+}
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # from Python 3.12
+@pytest.mark.parametrize("inside", LEAVERS)
+def test_a_model_that_ends_the_program_is_never_success(inside, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "leaving.py").write_text(LEAVING.format(inside=inside))
+    leave = os._exit
+    if not (child := os.fork()):  # what ends there does not end the tests
+        with no_early_exit():
+            leave(main(shlex.split("eval --model leaving.py:make --data digits --limit 4 --protocol clean --out runs")))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert (code, bool(list(tmp_path.glob("runs/*.record.json")))) == (LEAVERS[inside], LEAVERS[inside] == 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        ("from robustbench_kpca.cli.main import run; run()", 2),
+        ("import robustbench_kpca as rbk; rbk.evaluate('leaving.py:make', 'digits', protocol='clean')", 1),
+        ("import os, robustbench_kpca as rbk; rbk.load_model('leaving.py:make'); os._exit(0)", 0),  # its own program
+    ],
+)
+def test_a_program_that_a_model_ends_has_not_succeeded(call, code, tmp_path):
+    (tmp_path / "leaving.py").write_text(LEAVING.format(inside="atexit.register(os._exit, 0); os._exit(0)"))
+    words = shlex.split("eval --model leaving.py:make --data digits --limit 4 --protocol clean --out runs")
+    ended = subprocess.run([sys.executable, "-c", call, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == code
+    assert ("the model failed" in ended.stderr) == (code > 0)
+
+
+def test_a_class_of_its_own_that_is_raised_anywhere_is_one_line(monkeypatch, capsys):
+    def leaving(*words, **options):
+        raise Own("mine")
+
+    monkeypatch.setattr("robustbench_kpca.cli.main.app", leaving)
+    assert main(["list"]) == 3
+    assert capsys.readouterr().err == (
+        "rbk: error: code of a model or of data left the program (Own); nothing was finished\n"
+    )
 
 
 def test_a_pass_that_takes_much_longer_is_warned_of_once(caplog):

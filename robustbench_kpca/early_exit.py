@@ -1,0 +1,58 @@
+"""No code of a model ends the program as if it had succeeded: `os._exit(0)` and `os.execv` raise while a run lasts."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from threading import Lock
+from typing import Any
+
+_EXITS = ("_exit", "execv", "execve")  # all other functions of `os` that replace the process call these
+_PLACES = (os, sys.modules[os.name])  # the second has the functions themselves: `posix` or `nt`
+_REAL = {name: getattr(os, name) for name in _EXITS}
+_lock = Lock()
+_runs = 0  # that last; they can be in several threads
+
+
+@contextmanager
+def no_early_exit() -> Iterator[None]:
+    """Refuse an early exit while a run lasts; see `refuse_early_exit`."""
+    refuse_early_exit()
+    try:
+        yield
+    finally:
+        _allow_early_exit()
+
+
+def refuse_early_exit() -> None:
+    """Let `os._exit` with code 0, and what replaces the process, raise SystemExit in this process.
+
+    Other codes are seen by whoever started the process. A fork may end as it likes.
+    """
+    global _runs
+    with _lock:
+        _runs += 1
+        for name in _EXITS:
+            _set(name, partial(_leave, name, os.getpid()))
+
+
+def _allow_early_exit() -> None:
+    global _runs
+    with _lock:
+        _runs -= 1
+        for name in _EXITS if not _runs else ():
+            _set(name, _REAL[name])
+
+
+def _set(name: str, function: Any) -> None:
+    for place in _PLACES:
+        setattr(place, name, function)
+
+
+def _leave(name: str, owner: int, *what: Any, **named: Any) -> Any:
+    """Do what `os.NAME` does, unless it would end the run of the process `owner` as if that had succeeded."""
+    code = [*what, *named.values(), 0][0]
+    if os.getpid() != owner or (name == "_exit" and code % 256):
+        return _REAL[name](*what, **named)
+    raise SystemExit(f"os.{name}({code!r})")
