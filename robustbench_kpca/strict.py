@@ -4,6 +4,7 @@ Pydantic is imported by the first check: commands that only read TOML do without
 """
 
 import difflib
+import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -85,6 +86,25 @@ def parse_assignments(items: list[str]) -> dict[str, Any]:
         except RecursionError:
             raise BadInputError(f"'{key.strip()[:60]}=…' is nested too deeply", expected="a number or a word") from None
     return parsed
+
+
+def assignment(key: str, value: Any) -> str:
+    """Write KEY=VALUE so that `parse_assignments` reads the same: as plain text where that is enough, else as TOML."""
+    return f"{key}={_spelt(value)}"
+
+
+def _spelt(value: Any) -> str:
+    if isinstance(value, str):
+        return value if parse_assignments([f"key={value}"])["key"] == value else _quoted(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_quoted(one) if isinstance(one, str) else _spelt(one) for one in value)}]"
+    return repr(value)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 _MOST = 10_000

@@ -151,6 +151,14 @@ BatchSize = Annotated[int, typer.Option(min=1, help="Batch size of the model, in
 Checkpoint = Annotated[
     str | None, typer.Option(help="Weights for a single model: a safetensors or torch file, or hf-hub:OWNER/NAME.")
 ]
+RunCode = Annotated[
+    bool,
+    typer.Option(
+        "--run-code",
+        help="Run code that a record or board names, such as FILE.py:FACTORY. Read that code first: it can do all that "
+        "you can. Without it only models of the package, timm: and torchvision: are loaded, and safetensors.",
+    ),
+]
 Ema = Annotated[bool, typer.Option("--ema", help="Use the averaged (EMA) weights of the checkpoint.")]
 ResizePositions = Annotated[
     bool,

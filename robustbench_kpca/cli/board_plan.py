@@ -19,6 +19,7 @@ def plan(
 ) -> None:
     """List the missing runs of a board and the commands that make them."""
     from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca.models.outside_code import outside_code
     from robustbench_kpca.protocols.presets import ENVIRONMENT_VARIABLE, board_folder
     from robustbench_kpca.records.record import SUFFIX
     from robustbench_kpca.report.commands import command, together
@@ -40,6 +41,10 @@ def plan(
         _console.out.print(loaded.left_out)
     rows = [(run.model, run.evaluation.data, run.evaluation.protocol, run.state) for run in open_runs]
     _console.show_table("", ("Model", "Data", "Protocol", "State"), rows)
+    for model in (loaded.spec.described(name) for name in dict.fromkeys(run.model for run in open_runs)):
+        code = outside_code(model.source or model.name, model.options, model.checkpoint)
+        if code:
+            _console.note(f"before you run the command of {model.name}, read what the board names: {code}")
     folder = board_folder(board) / "records" if records is None else records
     for runs in together(loaded.spec, open_runs):
         _console.say(command(loaded.spec, runs, folder, os.environ.get(ENVIRONMENT_VARIABLE)))

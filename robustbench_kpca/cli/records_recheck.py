@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Checkpoint, Device, Ema, Quiet, ResizePositions
+from robustbench_kpca.cli._options import Checkpoint, Device, Ema, Quiet, ResizePositions, RunCode
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,6 +25,7 @@ def recheck(
     checkpoint: Checkpoint = None,
     ema: Ema = False,
     resize_positions: ResizePositions = False,
+    run_code: RunCode = False,
     device: Device = None,
     quiet: Quiet = False,
 ) -> int:
@@ -45,7 +46,7 @@ def recheck(
     odd = 0
     for folder, record in loaded:
         assert record.images_file is not None
-        network = _asked(record, model, checkpoint, ema=ema, resize_positions=resize_positions)
+        network = _asked(record, model, checkpoint, ema=ema, resize_positions=resize_positions, run_code=run_code)
         found = ask(record, load_images(folder, record.images_file), network, device)
         odd += len(found.differences)
         for line in found.differences:
@@ -57,15 +58,17 @@ def recheck(
 
 
 def _asked(
-    record: "Record", model: str | None, checkpoint: str | None, *, ema: bool, resize_positions: bool
+    record: "Record", model: str | None, checkpoint: str | None, *, ema: bool, resize_positions: bool, run_code: bool
 ) -> "nn.Module":
     """Load the model that is named; by default that of the record's command, else of the record's name."""
     from robustbench_kpca.evaluation.command import START, parse
+    from robustbench_kpca.evaluation.requests import ModelRequest
+    from robustbench_kpca.evaluation.stated import load_stated
     from robustbench_kpca.models.loading import load_model
 
-    if model is not None or record.command[:2] != START:
-        return load_model(model or record.spec.model.name, checkpoint, ema=ema, resize_positions=resize_positions)
-    request = parse(record.command).model
-    resized = resize_positions or request.resize_positions
-    weights = checkpoint or request.checkpoint
-    return replace(request, checkpoint=weights, ema=ema or request.ema, resize_positions=resized).load()
+    if model is not None:
+        return load_model(model, checkpoint, ema=ema, resize_positions=resize_positions)
+    name, has_command = record.spec.model.name, record.command[:2] == START
+    request = parse(record.command).model if has_command else ModelRequest(name)
+    request = replace(request, ema=ema or request.ema, resize_positions=resize_positions or request.resize_positions)
+    return load_stated(name, request, "the record", checkpoint=checkpoint, run_code=run_code)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Device, Json, Quiet, Workers
+from robustbench_kpca.cli._options import Device, Json, Quiet, RunCode, Workers
 
 SHOWN = 20  # differing rows that are printed; --json has all
 
@@ -35,6 +35,7 @@ def rerun(
             help="File with the weights, where it is not where the record's command has it.", show_default=False
         ),
     ] = None,
+    run_code: RunCode = False,
     workers: Workers = 0,
     device: Device = None,
     json: Json = False,
@@ -53,7 +54,8 @@ def rerun(
     with _console.progress(quiet=quiet or json) as start:
         done = remake(
             loaded, samples=samples, seed=seed, device=device, workers=workers, other_versions=other_versions,
-            checkpoint=checkpoint, progress=start(f"{loaded.spec.model.name}  {loaded.spec.protocol.name}"),
+            checkpoint=checkpoint, run_code=run_code,
+            progress=start(f"{loaded.spec.model.name}  {loaded.spec.protocol.name}"),
         )  # fmt: skip
     if json:
         _console.show_json(

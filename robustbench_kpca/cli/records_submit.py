@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Device, Quiet
+from robustbench_kpca.cli._options import Device, Quiet, RunCode
 
 
 def submit(
@@ -21,10 +21,13 @@ def submit(
         bool,
         typer.Option("--other-versions", help="Go on although packages or the processor differ; allow for rounding."),
     ] = False,
+    run_code: RunCode = False,
     device: Device = None,
     quiet: Quiet = False,
-) -> None:
+) -> int:
     """Write a folder of records to hand in; exit 2, and nothing is written, if a rule is broken or rows differ.
+
+    Exit 3 if a record could not be made again; it is handed in with the reason.
 
     It checks every rule of every record, evaluates a random choice of samples of each again, and writes the records,
     spot-check.json, SUBMISSION.md (what was checked, and the commands) and SHA256SUMS, which you can sign.
@@ -32,7 +35,7 @@ def submit(
     from robustbench_kpca.evaluation.spot_check import spot_check
     from robustbench_kpca.evaluation.submission import SUMS, require_new, write_submission
     from robustbench_kpca.records.record import Record, find_records
-    from robustbench_kpca.records.spot_check import Entry, SpotCheck, lines
+    from robustbench_kpca.records.spot_check import Entry, SpotCheck, exit_code, lines
     from robustbench_kpca.report.consistency import load_consistent
 
     records = [load_consistent(path) for path in find_records(folder)]
@@ -45,9 +48,9 @@ def submit(
     begun = SpotCheck(samples=samples, seed=secrets.randbelow(2**32) if seed is None else seed)
     done = spot_check(
         [(record, ()) for record in records], begun, save=lambda _: None, told=told, device=device,
-        other_versions=other_versions,
+        other_versions=other_versions, run_code=run_code,
     )  # fmt: skip
     files = write_submission(records, done, to)
-    for line in lines(done, records):
-        _console.out.print(line, markup=False)
-    _console.out.print(f"{to}: {len(files)} files; {SUMS} is what to sign", markup=False)
+    _console.say("\n".join(lines(done, records)))
+    _console.say(f"{to}: {len(files)} files; {SUMS} is what to sign")
+    return exit_code(done, begun, records)

@@ -4,7 +4,6 @@ One table lists the options in both directions, so that what is written can be r
 words.
 """
 
-import json
 import os
 from argparse import ArgumentError, ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
@@ -19,9 +18,11 @@ from robustbench_kpca.inference.acceleration import Acceleration
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.scenario import Override
 from robustbench_kpca.records.audit import Level
-from robustbench_kpca.strict import parse_assignments
+from robustbench_kpca.strict import assignment, parse_assignments
 
 START = ("rbk", "eval")
+MOST = 2_000
+"""Words of a command."""
 _MODEL, _DATA, _RUN = (
     {
         "model": "--model", "checkpoint": "--checkpoint", "ema": "--ema", "resize_positions": "--resize-positions",
@@ -74,7 +75,7 @@ class Command:
         how = self.options.acceleration
         found += [*(["--compile", how.compile] if how.compile else []), *(["--tf32"] if how.tf32 else [])]
         found += ["--protocol", str(self.protocol)]
-        found += [word for key, value in settings.items() for word in ("--set", f"{key}={_spelt(value)}")]
+        found += [word for key, value in settings.items() for word in ("--set", assignment(key, value))]
         found += [word for name in self.options.allow for word in ("--allow", name)]
         found += [] if self.audit == "full" else ["--audit", self.audit or "none"]
         return (*found, *(["--presets", self.presets] if self.presets else []))
@@ -93,6 +94,8 @@ def parse(words: Sequence[str]) -> Command:
     """
     if tuple(words[: len(START)]) != START:
         raise BadInputError("the record does not say which command made it", fix="evaluate again with rbk eval")
+    if len(words) > MOST:  # the parser's time is quadratic
+        raise BadInputError(f"the command of the record has {len(words):,} words", expected=f"at most {MOST:,}")
     parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for name, option in (_MODEL | _DATA | _RUN).items():
         if name in _FLAGS:
@@ -135,21 +138,6 @@ def _command(found: Namespace) -> Command:
 
 def _given(found: Namespace, table: Mapping[str, str]) -> dict[str, Any]:
     return {name: getattr(found, name) for name in table if getattr(found, name) is not None}
-
-
-def _spelt(value: Any) -> str:
-    """Write a value so that `--set` reads the same: as plain text where that is enough, else as TOML."""
-    if isinstance(value, str):
-        return value if parse_assignments([f"key={value}"])["key"] == value else _quoted(value)
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_quoted(one) if isinstance(one, str) else _spelt(one) for one in value)}]"
-    return repr(value)
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def call(model: str, data: str, protocol: str, **arguments: Any) -> tuple[str]:

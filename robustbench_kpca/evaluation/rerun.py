@@ -12,10 +12,11 @@ from torch import nn
 from robustbench_kpca.audit.preflight import CHECKS
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.command import parse
+from robustbench_kpca.evaluation.command import Command, parse
 from robustbench_kpca.evaluation.given import data_for
 from robustbench_kpca.evaluation.measure import measure_attack, measure_together
 from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.stated import load_stated
 from robustbench_kpca.evaluation.trial import NamedModel, Trial
 from robustbench_kpca.inference.acceleration import accelerated
 from robustbench_kpca.inference.environment import FOREIGN, environment
@@ -73,8 +74,9 @@ def rerun(
     device: str | None = None,
     workers: int = 0,
     other_versions: bool = False,
-    command: Sequence[str] = (),
+    stated: Sequence[str] = (),
     checkpoint: str | None = None,
+    run_code: bool = False,
     progress: Progress | None = None,
 ) -> Rerun:
     """Remake a record and compare it sample by sample.
@@ -84,7 +86,8 @@ def rerun(
 
     Args:
         record: the record.
-        model: the model; default: the one that the command of the record names.
+        model: the model; default: the one that `stated` names, else the command of the record. A name of the package's
+            own trained models stands for its bundled weights.
         images: the data, as in `evaluate`; default: those that the command names.
         labels: as in `evaluate`.
         samples: evaluate only so many samples, chosen at random; default: all.
@@ -93,13 +96,15 @@ def rerun(
         workers: see `RunOptions`.
         other_versions: go on although packages have other versions than the record names, or the processor, though of
             the same name, gives other digits; rows are then compared with allowance for rounding.
-        command: words to read where the record does not say its command, as older ones do not.
+        stated: a command of a board or pack that shows the record. Its model is remade, whatever the record's command
+            names; its data, where the record does not say its command, as older ones do not.
         checkpoint: file with the weights, where they are not where the command has them.
+        run_code: run code that the command names, such as that of `FILE.py:FACTORY`.
         progress: see `evaluate`.
 
     Raises:
         BadInputError: the record cannot be remade: no command, no weights, no data, other weights or data than those of
-            the record, or other versions of packages.
+            the record, other versions of packages, or code that may not be run.
 
     """
     known = record.environment
@@ -113,9 +118,12 @@ def rerun(
             f"the record was made with {', '.join(versions)}",
             fix="install those versions, or add --other-versions: rows are then compared with a rounding policy",
         )
-    words = tuple(record.command) or tuple(command)
-    named, data, options = _asked(record, words, checkpoint, model, images, labels)
-    options = replace(options, device=device or options.device, workers=workers, allow=tuple(CHECKS))
+    model, data, options = _asked(record, stated, model, images, labels, checkpoint, run_code=run_code)
+    named = NamedModel(model, spec.model.name, spec.model.source)
+    options = replace(
+        options, seed=spec.seed, batch_size=spec.batch_size, device=device or options.device, workers=workers,
+        allow=tuple(CHECKS),
+    )  # fmt: skip
     with accelerated([named.model], options.acceleration):
         trial = Trial.begin(named, data, spec.protocol.name, scenario, options)
         why = [*versions, *_machine(known, trial.surroundings)]
@@ -129,27 +137,37 @@ def rerun(
 
 
 def _asked(
-    record: Record, words: tuple[str, ...], checkpoint: str | None, model: nn.Module | None, images: Any, labels: Any
-) -> tuple[NamedModel, Dataset, RunOptions]:
-    """Return model, data and options: those given, else those that the command names."""
-    spec, options = record.spec, RunOptions()
-    source, command = spec.model.source, None
-    if model is None or images is None:
-        if words and words[0] != "rbk":
-            raise BadInputError(f"the record was made from Python: {words[0]}", fix="call rerun(record, model, images)")
-        command = parse(words)
-        options = command.options
+    record: Record,
+    stated: Sequence[str],
+    model: nn.Module | None,
+    images: Any,
+    labels: Any,
+    checkpoint: str | None,
+    *,
+    run_code: bool,
+) -> tuple[nn.Module, Dataset, RunOptions]:
+    """Return model, data and options: those given, else those that the commands name."""
+    if model is not None and images is not None:
+        return model, data_for(model, model, images, labels), RunOptions()
+    command = _command(record, stated)
     if model is None:
-        assert command is not None
-        asked = command.model if checkpoint is None else replace(command.model, checkpoint=checkpoint)
-        model, source = asked.load(), command.model.source
-    named = NamedModel(model, spec.model.name, source)
-    if images is not None:
-        data = data_for(model, model, images, labels)
-    else:
-        assert command is not None
-        data = command.data.load_for(model)
-    return named, data.in_order(), replace(options, seed=spec.seed, batch_size=spec.batch_size)
+        request, by = (parse(stated).model, "the board") if stated else (command.model, "the record")
+        model = load_stated(record.spec.model.name, request, by, checkpoint=checkpoint, run_code=run_code)
+    data = command.data.load_for(model) if images is None else data_for(model, model, images, labels)
+    return model, data.in_order(), command.options
+
+
+def _command(record: Record, stated: Sequence[str]) -> Command:
+    """Return the command of the record, else the stated one.
+
+    Raises:
+        BadInputError: there is none, or the record was made from Python.
+
+    """
+    words = record.command
+    if len(words) == 1 and not stated:
+        raise BadInputError(f"the record was made from Python: {words[0]}", fix="call rerun(record, model, images)")
+    return parse(words if len(words) > 1 or not stated else stated)
 
 
 def _versions(then: Environment, now: Environment, scenario: Scenario) -> list[str]:
@@ -177,11 +195,13 @@ def _require_same(then: Spec, now: Spec, *, exact: bool) -> None:
     """Refuse to compare with another model or with other samples.
 
     Raises:
-        BadInputError: weights, answers on the first batch, or samples differ.
+        BadInputError: weights, options, answers on the first batch, or samples differ.
 
     """
     if now.model.parameters_sha256 != then.model.parameters_sha256:
         raise BadInputError(f"the weights of '{then.model.name}' are not those of the record", fix="find the old ones")
+    if not then.model.agrees(now.model.config):
+        raise BadInputError(f"the options of '{then.model.name}' are not those of the record", fix="give those")
     if now.data.digest != then.data.digest:
         raise BadInputError(
             f"the samples of '{then.data.name}' ({now.data.n}) are not those of the record ({then.data.n})",

@@ -19,26 +19,29 @@ def spot_check(
     seconds: float | None = None,
     device: str | None = None,
     other_versions: bool = False,
+    run_code: bool = False,
 ) -> SpotCheck:
-    """Check every record that `check` has no entry of; return all entries.
+    """Check every record that `check` has no entry of, or that could not be remade; return all entries.
 
     Args:
-        records: each with the command to take where it does not state its own.
+        records: each with the command of the board or pack that shows it (`stated` of `rerun`), or an empty one.
         check: how many samples, by which seed, and the entries so far.
         save: called after each record, so that an interrupted check goes on.
         told: called with what came out.
         seconds: begin no record after so many; default: no end.
         device: see `rerun`.
         other_versions: see `rerun`.
+        run_code: see `rerun`.
 
     """
     started = time.monotonic()
-    for record, command in records:
-        if check.entry(record) is not None:
+    for record, stated in records:
+        before = check.entry(record)
+        if before is not None and before.samples:
             continue
         if seconds is not None and time.monotonic() - started > seconds:
             break
-        entry = _entry(record, command, check, device, other_versions=other_versions)
+        entry = _entry(record, stated, check, device, other_versions=other_versions, run_code=run_code)
         check = check.model_copy(update={"records": check.records | {record.spec.stem(): entry}})
         save(check)
         told(record, entry)
@@ -46,7 +49,7 @@ def spot_check(
 
 
 def _entry(
-    record: Record, command: Sequence[str], check: SpotCheck, device: str | None, *, other_versions: bool
+    record: Record, stated: Sequence[str], check: SpotCheck, device: str | None, *, other_versions: bool, run_code: bool
 ) -> Entry:
     spec = record.spec
     about = {
@@ -56,7 +59,7 @@ def _entry(
     try:
         done = rerun(
             record, samples=check.samples, seed=check.seed, device=device, other_versions=other_versions,
-            command=command,
+            stated=stated, run_code=run_code,
         )  # fmt: skip
     except BenchmarkError as error:
         return Entry(**about, samples=0, rows=0, differing=0, exact=False, why=str(error))

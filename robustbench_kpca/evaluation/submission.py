@@ -6,6 +6,7 @@ signs (docs/decisions/0041).
 """
 
 import glob
+import os
 import re
 import shutil
 import tempfile
@@ -14,9 +15,11 @@ from html import escape
 from pathlib import Path
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import require_writable, safe_name, sha256, write_atomic
+from robustbench_kpca.files import require_file, require_writable, safe_name, sha256, write_atomic
 from robustbench_kpca.records.audit import SUFFIX as AUDIT
-from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.audit import load_audit
+from robustbench_kpca.records.images import load_images
+from robustbench_kpca.records.record import Record, safe_file
 from robustbench_kpca.records.spot_check import FILE, SpotCheck, lines
 
 PAGE, SUMS = "SUBMISSION.md", "SHA256SUMS"
@@ -31,7 +34,7 @@ def write_submission(records: Sequence[Record], check: SpotCheck, to: Path) -> l
         to: the folder, which must not be there yet.
 
     Raises:
-        BadInputError: the folder is there, two records have one name, or rows of a record differ.
+        BadInputError: as `require_new`, or rows of a record differ.
 
     """
     require_new(records, to)
@@ -65,25 +68,41 @@ def require_new(records: Sequence[Record], to: Path) -> None:
     """Refuse, before anything is evaluated, what could not be written.
 
     Raises:
-        BadInputError: the folder is there or cannot be made, or two records have one name.
+        BadInputError: the folder is there or cannot be made, two records have one name, or a file cannot be handed in.
 
     """
     stems = [record.spec.stem() for record in records]
     twice = next((stem for stem in stems if stems.count(stem) > 1), None)
     if twice is not None:
         raise BadInputError(f"two records of {twice}", fix="leave one of them out")
-    if to.exists():
+    for record in records:
+        _files(record)
+    if os.path.lexists(to):
         raise BadInputError(f"{to} is there already", fix="name a new folder")
     require_writable(to.parent)
 
 
 def _files(record: Record) -> list[Path]:
-    """Return a record's file and those beside it that belong to it."""
+    """Return a record's file and those beside it that belong to it, each an ordinary file that is what it should be.
+
+    Raises:
+        BadInputError: one is a symbolic link, so that a file of another folder would be handed in; or it is damaged.
+
+    """
     assert record.path is not None
     folder = record.path.parent
     named = [record.path, folder / record.outcomes_file.file]
-    named += [folder / record.images_file.file] if record.images_file is not None else []
-    return named + sorted(folder.glob(f"{glob.escape(safe_name(record.spec.model.name))}__*{AUDIT}"))
+    named += [folder / safe_file(record.images_file.file)] if record.images_file is not None else []
+    audits = sorted(folder.glob(f"{glob.escape(safe_name(record.spec.model.name))}__*{AUDIT}"))
+    for path in [*named, *audits]:
+        if path.is_symlink():
+            raise BadInputError(f"{path} is a symbolic link", expected="an ordinary file in the folder of the record")
+        require_file(path)
+    if record.images_file is not None:
+        load_images(folder, record.images_file)
+    for path in audits:
+        load_audit(path)
+    return named + audits
 
 
 def page(records: Sequence[Record], check: SpotCheck) -> str:

@@ -14,7 +14,7 @@ from robustbench_kpca.models.build import create_model
 from robustbench_kpca.models.bundle import bundled, read_header, vocabulary_of
 from robustbench_kpca.models.checkpoint import load_strictly, read_state
 from robustbench_kpca.models.families import ARCHITECTURES, data_of
-from robustbench_kpca.models.sources import SOURCES
+from robustbench_kpca.models.sources import SOURCES, source_of
 from robustbench_kpca.registry import unknown_name
 
 DIGITS = tuple("0123456789")
@@ -48,15 +48,13 @@ def load_model(
         BadInputError: unknown name, no weights, or weights that do not fit.
 
     """
-    prefix, colon, rest = name.partition(":")
-    if name.endswith(".onnx") and not colon:
-        prefix, colon, rest = "onnx", ":", name
+    source, rest = source_of(name)
     with torch.random.fork_rng():  # initial weights are random; the caller's generator stays as it is
         if untrained:
             torch.manual_seed(0)
-        if colon and prefix in SOURCES.names():
-            model: nn.Module = SOURCES.get(prefix).build(rest, checkpoint is None and not untrained, dict(options))
-        elif colon:
+        if source:
+            model: nn.Module = SOURCES.get(source).build(rest, checkpoint is None and not untrained, dict(options))
+        elif ":" in name:
             model = factory.build(name, options)
         else:
             model, checkpoint = _own(name, checkpoint, untrained=untrained, options=options)

@@ -385,7 +385,7 @@ def _read_table(record: Record, path: Path) -> Outcomes:
 def safe_file(name: str) -> str:
     """Refuse a file name from a record that would leave the record's folder."""
     if Path(name).name != name or name in ("", ".", "..") or not name.isprintable() or len(name.encode()) > 255:
-        raise BadInputError(f"a record names the outcomes file {name[:80]!r}", expected="a plain file name")
+        raise BadInputError(f"a record names the file {name[:80]!r}", expected="a plain file name")
     return name
 
 

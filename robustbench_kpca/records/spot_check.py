@@ -43,7 +43,7 @@ class Entry(BaseModel):
     model: str
     protocol: str
     outcomes: str
-    checked: str
+    checked: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
     total: int = Field(ge=1)
     samples: int = Field(ge=0)
     rows: int = Field(ge=0)
@@ -90,6 +90,26 @@ def load_spot_check(path: Path) -> SpotCheck:
 
     """
     return validate_json(SpotCheck, read_file(path, "spot check"), str(path))
+
+
+def exit_code(check: SpotCheck, before: SpotCheck, records: Sequence[Record]) -> int:
+    """Return 1 if rows of a record differ, 3 if one was not made again since `before`, else 0; 3 without records."""
+    entries = [(check.entry(record), before.entry(record)) for record in records]
+    if any(entry is not None and entry.differing for entry, _ in entries):
+        return 1
+    made = [entry is not None and entry.samples > 0 and entry != earlier for entry, earlier in entries]
+    return 0 if made and all(made) else 3
+
+
+def stated_before(before: SpotCheck, records: Sequence[Record]) -> str:
+    """Say how many records only a file that was there before says to be equal; empty if none."""
+    count = sum((entry := before.entry(record)) is not None and entry.samples > 0 for record in records)
+    if not count:
+        return ""
+    return (
+        f"{count} of {len(records)} records were not made again now: what came out stands in a {FILE} that was "
+        "there. It is a statement of its maker; --fresh checks them here."
+    )
 
 
 def lines(check: SpotCheck | None, records: Sequence[Record]) -> list[str]:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, model_validator
 from robustbench_kpca.data.known import PIECES
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
+from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.strict import STRICT
@@ -171,6 +172,15 @@ class Described(BaseModel):
     training: str | None = None
     adversarial: bool | None = None
     paper: str | None = None
+
+    @model_validator(mode="after")
+    def _check_bundled(self) -> "Described":
+        if self.name in bundled() and (self.source not in (None, self.name) or self.checkpoint is not None):
+            raise BadInputError(
+                f"[[model]] {self.name} has another source or checkpoint",
+                expected="the bundled weights of that name, or another name",
+            )
+        return self
 
     @property
     def needs_name(self) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.board import Run
 from robustbench_kpca.report.board_spec import BoardSpec
+from robustbench_kpca.strict import assignment
 
 BATCH = 64
 """Batch size of `rbk eval` where none is given."""
@@ -34,7 +35,7 @@ def command(spec: BoardSpec, runs: Sequence[Run], out: Path | str | None = None,
     words += ["--seed", str(spec.seed), *(["--out", str(out)] if out else [])]
     words += [] if wanted.limit is None else ["--limit", str(wanted.limit)]
     settings = wanted.overrides | {f"model.{key}": value for key, value in model.options.items()}
-    words += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    words += [word for key, value in settings.items() for word in ("--set", assignment(key, value))]
     words += [word for record in [runs[0].record] if record for word in _as_recorded(record)]
     words += ["--presets", presets] if presets else []
     return shlex.join(words + [word for protocol in protocols for word in ("--protocol", protocol)])

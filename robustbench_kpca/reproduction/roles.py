@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.load import load_data
@@ -16,7 +16,7 @@ from robustbench_kpca.models.checkpoint import parameters_sha256
 from robustbench_kpca.records.record import SUFFIX, Record
 from robustbench_kpca.report.curves import epochs_in
 from robustbench_kpca.report.matching import Content, read
-from robustbench_kpca.reproduction.pack import Arm, Pack, Samples, Scale, ScaleName
+from robustbench_kpca.reproduction.pack import Arm, Pack, Samples, Scale, ScaleName, load_pack
 from robustbench_kpca.training.ledger import resume_file
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.training.spent import Spent, read_spent
@@ -274,6 +274,13 @@ class Roles:
         file = self.checkpoints.get(name, self.weights(training))
         request = ModelRequest(recipe.model, str(file), name=name, options=recipe.model_options)
         return Model(role, name, order, None if name in self.checkpoints else training, request, why_not, seed)
+
+
+def requests_of(pack: str, out: Path) -> dict[str, ModelRequest]:
+    """Return what a pack says of each of its models, at either scale; `out`: the folder of its results."""
+    name, content, _ = load_pack(pack)
+    both = [Roles(name, content, scale, out, {}, {}) for scale in get_args(ScaleName)]
+    return {model.name: model.request for roles in both for arm in roles.arms for model in roles.models(arm)}
 
 
 def _named(request: ModelRequest, name: str) -> ModelRequest:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import sha256
+from robustbench_kpca.models.families import ARCHITECTURES
 from robustbench_kpca.protocols.scenario import Scalar
 from robustbench_kpca.protocols.threat import BallNorm, Threat, parse_fraction
 from robustbench_kpca.registry import unknown_name
@@ -255,7 +256,7 @@ def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> tuple[
             comments.
 
     Raises:
-        UnknownNameError: no such recipe.
+        UnknownNameError: no such recipe, or an architecture that is none of the package.
         BadInputError: a key or value of it cannot be used.
 
     """
@@ -277,4 +278,7 @@ def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> tuple[
     for holder, key in files:
         if isinstance(holder, dict) and isinstance(holder.get(key), str) and (path.parent / holder[key]).is_file():
             holder[key] = str(path.parent / holder[key])
-    return path.stem, validate(Recipe, data, f"recipe {path.name}"), text
+    recipe = validate(Recipe, data, f"recipe {path.name}")
+    if recipe.model not in ARCHITECTURES:  # also `FILE.py:FACTORY`: a recipe runs no code
+        raise unknown_name(f"architecture (in recipe {path.name})", recipe.model, ARCHITECTURES)
+    return path.stem, recipe, text

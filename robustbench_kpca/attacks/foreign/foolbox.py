@@ -1,7 +1,7 @@
 """foolbox (Rauber, Zimmermann, Bethge & Brendel 2020, doi:10.21105/joss.02607): its attacks that measure a distance.
 
 A stage's options are the constructor's keyword arguments. The protocol sets the budget and, if the constructor takes
-it, `distance` or `constraint`.
+it, `distance` or `constraint`; `tensorboard`, which writes files, is no option.
 
 Attacks with a fixed budget return what foolbox calls the clipped image. Minimisation attacks search without a budget;
 only images in the ball count. Each call costs one forward pass more than the attack: foolbox checks its result.
@@ -55,7 +55,7 @@ def recipe(library: ModuleType, name: str) -> Recipe:
         found: Tensor = clipped
         return found
 
-    options = {key: value for key, value in known.items() if key not in ("distance", "constraint")}
+    options = {key: value for key, value in known.items() if key not in ("distance", "constraint", "tensorboard")}
     flexible = issubclass(constructor, library.attacks.base.FlexibleDistanceMinimizationAttack)
     norms = EVERY if flexible else _norms(constructor, known)
     return Recipe(options, norms, bounded=bounded, run=run)

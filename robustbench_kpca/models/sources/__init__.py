@@ -3,3 +3,11 @@
 from robustbench_kpca.registry import Family
 
 SOURCES = Family("source of models", __name__, "SOURCE")
+
+
+def source_of(name: str) -> tuple[str, str]:
+    """Return the source of a model and its name there; no source for a model of the package or `module:factory`."""
+    prefix, colon, rest = name.partition(":")
+    if name.endswith(".onnx") and not colon:
+        return "onnx", name
+    return (prefix, rest) if colon and prefix in SOURCES.names() else ("", name)

@@ -1,0 +1,49 @@
+"""What a model's name would run beyond this package, in words: asked before a name from a stranger's file is used.
+
+No torch: nothing is imported or loaded to tell.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from robustbench_kpca.files import from_here
+from robustbench_kpca.models.sources import source_of
+
+LIBRARIES = ("timm", "torchvision")
+"""Sources whose models are code of the library alone."""
+PATHS = ("checkpoint_path", "cache_dir", "pretrained_cfg", "pretrained_cfg_overlay")
+"""Options of timm that name files to read or write, or addresses."""
+NUMBERS = ".safetensors"
+"""End of the name of weights that hold numbers and nothing else."""
+_MOST = 200
+
+
+def outside_code(model: str, options: Mapping[str, Any], checkpoint: str | None = None) -> str:
+    """Return what would run; empty where it is this package, timm or torchvision, with weights that are numbers alone.
+
+    Args:
+        model: as `models.loading.load_model` takes it.
+        options: of the model.
+        checkpoint: file of its weights, or `hf-hub:OWNER/NAME`.
+
+    """
+    text = _of_model(model, options)
+    if not text and checkpoint is not None and (":" in checkpoint or not checkpoint.endswith(NUMBERS)):
+        text = f"{checkpoint} would be fetched or unpickled"
+    return text if len(text) <= _MOST else f"{text[:_MOST]}…"
+
+
+def _of_model(model: str, options: Mapping[str, Any]) -> str:
+    source, name = source_of(model)
+    path = next((key for key in options if key in PATHS), None)
+    if source and source not in LIBRARIES:
+        return f"{source} would load and run {name}"
+    if source and path is not None:
+        return f"{source} would use the files or addresses that {path} = {options[path]!r} names"
+    if source or ":" not in model:
+        return ""
+    place, _, function = model.rpartition(":")
+    given = ", ".join(f"{key}={value!r}" for key, value in options.items())
+    what = f"the file {from_here(Path(place).absolute())}" if place.endswith(".py") else f"the module {place}"
+    return f"{what} would be run, and {function}({given}) called"
