@@ -27,7 +27,7 @@ def load_stated(
 
     """
     asked = request if checkpoint is None else replace(request, checkpoint=checkpoint)
-    if name in bundled() and replace(asked, name=None, options={}) != ModelRequest(name):
+    if name in bundled() and (asked.model, asked.checkpoint, asked.untrained) != (name, None, False):
         raise BadInputError(f"{by} names {asked.source} for '{name}'", expected="the bundled weights of that name")
     code = outside_code(request.model, request.options, request.checkpoint if checkpoint is None else None)
     if code and not run_code:

@@ -76,17 +76,26 @@ def require_new(records: Sequence[Record], to: Path) -> None:
     if twice is not None:
         raise BadInputError(f"two records of {twice}", fix="leave one of them out")
     for record in records:
-        _files(record)
+        _require_whole(record)
     if os.path.lexists(to):
         raise BadInputError(f"{to} is there already", fix="name a new folder")
     require_writable(to.parent)
 
 
+def _require_whole(record: Record) -> None:
+    """Refuse files beside a record that are not what their names say."""
+    for path in _files(record):
+        if path.name.endswith(AUDIT):
+            load_audit(path)
+        elif record.images_file is not None and path.name == record.images_file.file:
+            load_images(path.parent, record.images_file)
+
+
 def _files(record: Record) -> list[Path]:
-    """Return a record's file and those beside it that belong to it, each an ordinary file that is what it should be.
+    """Return a record's file and those beside it that belong to it.
 
     Raises:
-        BadInputError: one is a symbolic link, so that a file of another folder would be handed in; or it is damaged.
+        BadInputError: one is a symbolic link, so that a file of another folder would be handed in, or no ordinary file.
 
     """
     assert record.path is not None
@@ -98,10 +107,6 @@ def _files(record: Record) -> list[Path]:
         if path.is_symlink():
             raise BadInputError(f"{path} is a symbolic link", expected="an ordinary file in the folder of the record")
         require_file(path)
-    if record.images_file is not None:
-        load_images(folder, record.images_file)
-    for path in audits:
-        load_audit(path)
     return named + audits
 
 

@@ -106,10 +106,16 @@ def provenance(board: Board) -> list[str]:
         sum(getattr(record.passes, kind) for record in records) for kind in ("forwards", "backwards")
     )
     seconds = sum(record.seconds for record in records)
+    said = lines(board.spot_check, records)
     return [
         f"- Command: `{board.remake}`, from {len(records)} records; each record names its revision.",
         f"- Data digest: {data}; batch size {batch}.",
         f"- Processor: {processor}; device {device}; torch {torch}; timm {timm}.",
         f"- Passes: {forwards:,} forward, {backwards:,} backward; {seconds:.0f} s in all.",
-        *(f"- {line}" for line in lines(board.spot_check, records)),
+        *(f"- {line}" for line in said),
+        *(
+            ["- A spot check is a statement of its maker: rbk board spot-check --fresh makes one's own."]
+            if said
+            else []
+        ),
     ]

@@ -403,6 +403,7 @@ def test_unknown_names(name, options, message):
         ("pyautoattack:standard", {"n_iter": 3}, "'n_iter'"),
         ("pyautoattack:square", {"queries": 3}, "'queries'.*did you mean 'n_queries'"),
         ("foolbox:DDNAttack", {"distance": 3}, "'distance'"),
+        ("foolbox:BoundaryAttack", {"tensorboard": "folder"}, "'tensorboard'"),
     ],
 )
 def test_wrong_options(name, options, message):

@@ -73,7 +73,7 @@ def test_corrupted_records_show_three_perplexities(runs, capsys):
 def test_it_is_remade_sample_by_sample(runs):
     for protocol in ("clean", "text-word-swap-rates"):
         path = str(record_of(runs, "hesitant", protocol))
-        assert main(["records", "rerun", path, "--samples", "3", "-q"]) == 0
+        assert main(["records", "rerun", path, "--samples", "3", "--run-code", "-q"]) == 0
 
 
 def test_check_compares_with_a_baseline(runs, tmp_path, capsys):

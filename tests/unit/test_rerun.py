@@ -60,7 +60,15 @@ def test_what_is_written_can_be_read(command):
     assert parse(command.words()) == command
 
 
-ODD = [(), ("evaluate(model)",), ("rbk", "eval"), ("rbk", "eval", "--model", "m", "--data", "d", "--x", "1")]
+MANY = ("rbk", "eval", *["--allow", "x"] * 100_000)
+ODD = [
+    (),
+    ("evaluate(model)",),
+    MANY,
+    ("rbk", "eval", "--model", "m", "--data", "d", "--protocol", "p", "--out", "o"),
+    ("rbk", "eval"),
+    ("rbk", "eval", "--model", "m", "--data", "d", "--x", "1"),
+]
 
 
 @pytest.mark.parametrize("words", ODD)
@@ -193,7 +201,7 @@ def test_what_cannot_be_remade_is_said(runs, monkeypatch, capsys, tmp_path):
         ((*record.command, "--checkpoint", "gone.safetensors"), "gone.safetensors"),
         ((*record.command, "--data", str(tmp_path / "gone")), "gone"),
         ((*record.command, "--limit", "19"), "samples of 'digits' \\(19\\)"),
-        ((*record.command, "--model", "symvit_digits"), "weights"),
+        ((*record.command, "--model", "symvit_digits"), "symvit_digits for 'vit_digits'"),
     ):  # fmt: skip
         with pytest.raises(BadInputError, match=text):
             rerun(record.model_copy(update={"command": words}).attach(record.outcomes))

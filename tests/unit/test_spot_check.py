@@ -1,9 +1,14 @@
 """A board's records are evaluated again at random, a page says so, and records are made ready to be handed in."""
 
+import json
+import os
+import shutil
 import subprocess
 
 import pytest
+from torch import nn
 
+from robustbench_kpca import load_model
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.submission import write_submission
@@ -56,14 +61,20 @@ def test_a_spot_check_is_kept_shown_and_gone_on_with(board, capsys):
     (entry,) = kept.records.values()
     assert (kept.samples, kept.seed, entry.samples, entry.total, entry.exact) == (4, 1, 4, 8, True)
     before = (board / "spot-check.json").read_bytes()
-    assert main(["board", "spot-check", "mine", "--samples", "4"]) == 0  # nothing is left to do
+    assert main(["board", "spot-check", "mine", "--samples", "4"]) == 3  # nothing is left to do, and nothing was done
     assert (board / "spot-check.json").read_bytes() == before
-    assert "rows differ" not in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert "rows differ" not in shown.err
+    assert "1 of 1 records were not made again now" in shown.out
+    assert "It is a statement of its maker; --fresh checks them here." in shown.out
     for _ in range(2):
         assert main(["board", "render", "mine"]) == 0
         pages = [(board / name).read_bytes() for name in ("README.md", "index.html")]
         assert all(
-            b"Spot check: on " in page and b"of 4 rows, all are equal to the last digit" in page for page in pages
+            b"Spot check: on " in page
+            and b"of 4 rows, all are equal to the last digit" in page
+            and b"is a statement of its maker" in page
+            for page in pages
         )
     assert pages == [(board / name).read_bytes() for name in ("README.md", "index.html")]
 
@@ -80,6 +91,148 @@ def test_a_forged_record_is_found(board, capsys):
     forge(board / "records")
     assert main(["board", "spot-check", "mine", "--samples", "2"]) == 1
     assert "Rows differ in: vit_digits under clean (2 of 2 rows)." in capsys.readouterr().out
+
+
+class Hiding(nn.Module):
+    """Has the weights of one network, and answers as another."""
+
+    def __init__(self):
+        super().__init__()
+        self.shown, self.hidden = load_model("vit_digits"), [load_model("symvit_digits")]
+
+    def state_dict(self, *args, **kwargs):
+        return self.shown.state_dict(*args, **kwargs)
+
+    def forward(self, x):
+        return self.hidden[0](x)
+
+
+@pytest.fixture
+def other(board, monkeypatch):
+    """The board with a record of another network under a bundled name; its command names the code that made it."""
+    code = "from test_spot_check import Hiding\nfrom robustbench_kpca import load_model\n\n\n"
+    code += 'def other():\n    return load_model("symvit_digits")\n\n\ndef hiding():\n    return Hiding().eval()\n'
+    (board.parent / "theirs.py").write_text(code)
+
+    def make(factory, **stated):
+        own = load_record(find_records(board)[0]).spec.model
+        shutil.rmtree(board / "records")
+        words = "--name vit_digits --data digits -p clean --limit 8 --batch-size 8 --audit none -q -o mine/records"
+        assert main(["eval", "-m", f"theirs.py:{factory}", *words.split()]) == 0
+        path = find_records(board)[0]
+        record = load_record(path)
+        model = record.spec.model.model_copy(update={name: getattr(own, name) for name in stated})
+        spec = record.spec.model_copy(update={"model": model})
+        path.write_text(record.model_copy(update={"spec": spec}).model_dump_json())
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("factory", "stated", "words", "code", "text"),
+    [
+        ("other", (), (), 3, "the weights of 'vit_digits' are not those of the record"),
+        ("other", ("parameters_sha256", "config"), (), 3, "answers otherwise on the first batch"),
+        ("other", ("parameters_sha256", "config", "probe_sha256"), (), 1, "Rows differ in: vit_digits under clean"),
+        ("hiding", ("config",), (), 3, "answers otherwise on the first batch"),
+        ("hiding", ("config",), ("--other-versions",), 1, "Rows differ in: vit_digits under clean"),
+    ],
+)
+def test_another_network_under_a_bundled_name_is_found(other, capsys, factory, stated, words, code, text):
+    """Whatever the command in the record names, the bundled network is made again."""
+    path = other(factory, **dict.fromkeys(stated))
+    (path.parents[2] / "theirs.py").unlink()
+    assert main(["board", "spot-check", "mine", "--run-code", *words]) == code
+    assert text in capsys.readouterr().out
+    assert main(["records", "rerun", str(path), "--run-code"]) == 2
+    assert "for 'vit_digits'; expected the bundled weights of that name" in capsys.readouterr().err
+
+
+def test_code_of_a_board_runs_only_where_it_may(board, capsys):
+    """Its row is not made again; the next call tries it again."""
+    (board.parent / "own.py").write_text(
+        "from pathlib import Path\nfrom robustbench_kpca import load_model\n\n"
+        'Path("it-ran").touch()\n\n\ndef make():\n    return load_model("vit_digits")\n'
+    )
+    toml = board / "board.toml"
+    toml.write_text(BOARD.replace('"vit_digits"', '"m"') + '[[model]]\nname = "m"\nsource = "own.py:make"\n')
+    shutil.rmtree(board / "records")
+    words = "eval -m own.py:make --name m --data digits -p clean --limit 8 --audit none -q -o mine/records"
+    assert main(words.split()) == 0
+    (board.parent / "it-ran").unlink()
+    (path,) = find_records(board)
+    assert main(["board", "spot-check", "mine", "--samples", "3"]) == 3
+    assert "1 could not be remade: the board names code: the file own.py would be run" in capsys.readouterr().out
+    assert main(["records", "rerun", str(path)]) == 2
+    assert "the record names code: the file own.py would be run" in capsys.readouterr().err
+    assert main(["records", "submit", str(path), "--to", "ready"]) == 3
+    assert "the record names code: the file own.py would be run" in capsys.readouterr().out
+    assert not (board.parent / "it-ran").exists()
+    assert main(["board", "spot-check", "mine", "--samples", "3", "--run-code"]) == 0
+    assert (board.parent / "it-ran").exists()
+
+
+def test_a_board_without_records_is_not_checked(board):
+    shutil.rmtree(board / "records")
+    assert main(["board", "spot-check", "mine"]) == 3
+    assert main(["board", "spot-check", "mine", "--seconds", "0"]) == 3
+
+
+@pytest.mark.parametrize("change", ['source = "symvit_digits"', 'checkpoint = "w.safetensors"'])
+def test_a_board_gives_a_bundled_name_no_other_network(board, capsys, change):
+    (board / "board.toml").write_text(f'{BOARD}[[model]]\nname = "vit_digits"\n{change}\n')
+    for command in ("render", "plan", "spot-check"):
+        assert main(["board", command, "mine"]) == 2
+        assert "[[model]] vit_digits has another source or checkpoint" in capsys.readouterr().err
+
+
+def link_of(name):
+    def make(folder):
+        (path,) = folder.glob(name)
+        path.rename(folder.parent / "elsewhere")
+        path.symlink_to(folder.parent / "elsewhere")
+
+    return make
+
+
+def beside(name, make):
+    return lambda folder: make(folder / name, folder.parent / "secret")
+
+
+def with_images(name):
+    def make(folder):
+        (path,) = folder.glob("*.record.json")
+        stated = {"file": name, "sha256": "0" * 64, "samples": 1}
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"images_file": stated}))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("prepare", "text"),
+    [
+        (link_of("*.record.json"), "is a symbolic link"),
+        (link_of("*.outcomes.csv.xz"), "is a symbolic link"),
+        (beside("vit_digits__a.audit.json", lambda path, secret: path.symlink_to(secret)), "is a symbolic link"),
+        (beside("vit_digits__a.audit.json", lambda path, secret: path.write_text("secret")), "Invalid JSON"),
+        (beside("vit_digits__a.audit.json", lambda path, _: os.mkfifo(path)), "it is a FIFO"),
+        (with_images("../secret"), "expected a plain file name"),
+        (with_images("vit_digits.npz"), "cannot be read"),
+    ],
+)  # fmt: skip
+def test_no_file_of_another_folder_is_handed_in(board, capsys, prepare, text):
+    (board.parent / "secret").write_text("secret")
+    prepare(board / "records")
+    assert main(["records", "submit", "mine/records", "--to", "ready", "-q"]) == 2
+    assert text in capsys.readouterr().err
+    assert not (board.parent / "ready").exists()
+
+
+def test_a_link_that_leads_nowhere_is_not_replaced(board, capsys):
+    (board.parent / "ready").symlink_to("nowhere")
+    assert main(["records", "submit", "mine/records", "--to", "ready", "-q"]) == 2
+    assert "ready is there already" in capsys.readouterr().err
 
 
 def test_records_are_made_ready_to_be_handed_in(board, capsys):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records import images as kept_images
 from robustbench_kpca.records.images import KeptImages, load_images
-from robustbench_kpca.records.record import ProtocolInfo
+from robustbench_kpca.records.record import ProtocolInfo, find_records
 from robustbench_kpca.report import plots
 from robustbench_kpca.report.inferred import infer
 from robustbench_kpca.report.table import frame
@@ -92,6 +93,21 @@ def test_recheck_loads_the_weights_that_are_asked_for(tmp_path, capsys):
     assert main([*words.split(), "-o", str(tmp_path)]) == 0
     assert main(["records", "recheck", str(tmp_path), "--ema"]) == 2
     assert "leave out --ema" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["rbk eval --model evil.py:make --data digits --protocol p", ""])
+def test_recheck_runs_no_code_that_a_record_names(folder, tmp_path, monkeypatch, capsys, command):
+    """Neither that of its command, nor that of its name where it has none."""
+    shutil.copytree(folder, tmp_path / "theirs")
+    monkeypatch.chdir(tmp_path)
+    Path("evil.py").write_text("from pathlib import Path\nPath('it-ran').touch()\n")
+    (path,) = find_records("theirs")
+    content = json.loads(path.read_text())
+    content["spec"]["model"]["name"] = "evil.py:make"
+    path.write_text(json.dumps(content | {"command": command.split()}))
+    assert main(["records", "recheck", "theirs"]) == 2
+    assert "the record names code: the file evil.py would be run" in capsys.readouterr().err
+    assert not Path("it-ran").exists()
 
 
 def broken(record, sample):
