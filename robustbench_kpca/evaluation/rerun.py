@@ -126,7 +126,7 @@ def rerun(
     )  # fmt: skip
     with accelerated([named.model], options.acceleration):
         trial = Trial.begin(named, data, spec.protocol.name, scenario, options)
-        why = [*versions, *_machine(known, trial.surroundings)]
+        why = [*versions, *_machine(known, trial.surroundings), *(_code(spec, trial.spec) if other_versions else [])]
         if other_versions and not why and trial.spec.model.probe_sha256 != spec.model.probe_sha256:
             why = ["the first batch is answered in other digits"]  # a processor of the same name with other kernels
         _require_same(spec, trial.spec, exact=not why)
@@ -191,11 +191,16 @@ def _machine(then: Environment, now: Environment) -> list[str]:
     ]
 
 
+def _code(then: Spec, now: Spec) -> list[str]:
+    """Say what from outside the package has other code. Older records name none."""
+    return [f"other code of {name}" for name, digest in then.code.items() if now.code.get(name) != digest]
+
+
 def _require_same(then: Spec, now: Spec, *, exact: bool) -> None:
     """Refuse to compare with another model or with other samples.
 
     Raises:
-        BadInputError: weights, options, answers on the first batch, or samples differ.
+        BadInputError: weights, options, code, answers on the first batch, or samples differ.
 
     """
     if now.model.parameters_sha256 != then.model.parameters_sha256:
@@ -206,6 +211,11 @@ def _require_same(then: Spec, now: Spec, *, exact: bool) -> None:
         raise BadInputError(
             f"the samples of '{then.data.name}' ({now.data.n}) are not those of the record ({then.data.n})",
             fix="restore the data, and run in the folder in which the record was made",
+        )
+    if exact and _code(then, now):
+        raise BadInputError(
+            f"the record was made with {', '.join(_code(then, now))}",
+            fix="find the old code, or add --other-versions: rows are then compared with a rounding policy",
         )
     if exact and now.model.probe_sha256 != then.model.probe_sha256:
         raise BadInputError(

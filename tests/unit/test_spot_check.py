@@ -114,7 +114,7 @@ def other(board, monkeypatch):
     code += 'def other():\n    return load_model("symvit_digits")\n\n\ndef hiding():\n    return Hiding().eval()\n'
     (board.parent / "theirs.py").write_text(code)
 
-    def make(factory, **stated):
+    def make(factory, stated):
         own = load_record(find_records(board)[0]).spec.model
         shutil.rmtree(board / "records")
         words = "--name vit_digits --data digits -p clean --limit 8 --batch-size 8 --audit none -q -o mine/records"
@@ -122,7 +122,7 @@ def other(board, monkeypatch):
         path = find_records(board)[0]
         record = load_record(path)
         model = record.spec.model.model_copy(update={name: getattr(own, name) for name in stated})
-        spec = record.spec.model_copy(update={"model": model})
+        spec = record.spec.model_copy(update={"model": model} | ({"code": {}} if stated else {}))
         path.write_text(record.model_copy(update={"spec": spec}).model_dump_json())
         return path
 
@@ -135,13 +135,14 @@ def other(board, monkeypatch):
         ("other", (), (), 3, "the weights of 'vit_digits' are not those of the record"),
         ("other", ("parameters_sha256", "config"), (), 3, "answers otherwise on the first batch"),
         ("other", ("parameters_sha256", "config", "probe_sha256"), (), 1, "Rows differ in: vit_digits under clean"),
+        ("hiding", (), (), 3, "the record was made with other code of model"),
         ("hiding", ("config",), (), 3, "answers otherwise on the first batch"),
         ("hiding", ("config",), ("--other-versions",), 1, "Rows differ in: vit_digits under clean"),
     ],
 )
 def test_another_network_under_a_bundled_name_is_found(other, capsys, factory, stated, words, code, text):
     """Whatever the command in the record names, the bundled network is made again."""
-    path = other(factory, **dict.fromkeys(stated))
+    path = other(factory, stated)
     (path.parents[2] / "theirs.py").unlink()
     assert main(["board", "spot-check", "mine", "--run-code", *words]) == code
     assert text in capsys.readouterr().out
