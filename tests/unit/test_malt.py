@@ -11,6 +11,7 @@ from robustbench_kpca.attacks.apgd import APGD
 from robustbench_kpca.attacks.malt import MALT
 from robustbench_kpca.attacks.shared.losses import probability_margin, runners_up
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.threat import Threat
 
 CLASSES, SHAPE = 6, (2, 3, 3)
@@ -99,6 +100,12 @@ def test_the_probability_margin():
         other = max(float(powers[k]) for k in range(5) if k != label)
         expected = (other - float(powers[label])) / float(powers.sum())
         assert float(probability_margin(logits, y)[row]) == pytest.approx(expected)
+
+
+def test_its_protocol_says_that_the_search_is_auto_pgd():
+    _, scenario = load_scenario("pma-linf-8_255")
+    assert [stage.attack for stage in scenario.stage] == ["apgd"]
+    assert scenario.title.startswith("Auto-PGD with the loss of PMA")
 
 
 @pytest.mark.parametrize("threat", [Threat("l1", 1.0), Threat("linf", 0.1, targeted=True)])
