@@ -274,6 +274,24 @@ def test_a_record_of_an_older_version_of_our_code_is_made_again(tmp_path, linear
     assert load_record(path).algorithms == first.algorithms
 
 
+def test_nothing_unfinished_nor_smaller_is_gone_on_with_by_other_code(linear, monkeypatch):
+    ask = partial(
+        evaluate, linear(torch.ones(48), -24.0).eval(), GREYS, [0, 0, 1, 1], protocol="fgsm-linf-8_255", audit=False
+    )
+    smaller = ask(eps="1/255")
+    assert ask(below=["1/255"], smaller=smaller).algorithms == smaller.algorithms
+    older = smaller.model_copy(update={"algorithms": smaller.algorithms | {"attack loop": "0"}})
+    with pytest.raises(BadInputError, match="was made by other code of attack loop"):
+        ask(below=["1/255"], smaller=older)
+    keys = []
+    for now in (smaller.algorithms, smaller.algorithms, older.algorithms):
+        monkeypatch.setattr("robustbench_kpca.evaluation.trial.algorithms", lambda scenario, now=now: now)
+        named = NamedModel.of(linear(torch.ones(48), -24.0).eval(), "m")
+        data, scenario = as_dataset(GREYS, [0, 0, 1, 1]).in_order(), load_scenario("fgsm-linf-8_255")[1]
+        keys.append(Trial.begin(named, data, "fgsm", scenario, RunOptions()).key)
+    assert keys[0] == keys[1] != keys[2]
+
+
 SCRIPT = (
     ATTACK
     + """

@@ -49,6 +49,7 @@ def test_clean_and_attacked_numbers_are_those_of_the_closed_form(model, shift, t
     gaps, right = closest(shift)
     clean = evaluate(model(), "toy-tags", protocol="clean", out=tmp_path)
     assert clean.spec.data.task == "tagging"
+    assert sorted(clean.spec.code) == ["model", "task tagging"]
     assert clean.metrics["tag_accuracy"].value == pytest.approx(right.mean())
     attacked = evaluate(model(), "toy-tags", protocol="pgd20-linf-8_255", out=tmp_path, audit=False, batch_size=7)
     broken = attacked.outcomes["broken_by"] != ""
