@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robustbench_kpca.attention.primal import PrimalScores, Spectrum, ksvd_objective
+from robustbench_kpca.attention.primal import Penalised, PrimalScores, Spectrum, ksvd_objective
 from robustbench_kpca.attention.symmetric import Tokens, merge_heads, refuse_options
 from robustbench_kpca.errors import BadInputError
 
@@ -47,7 +47,7 @@ def kl_to_prior(mean: Mean, factor: Factor, log_lam: Spectrum) -> Float[Tensor, 
     return (trace + square - heads * channels * rank + log_ratio) / 2
 
 
-class KEPSVGPAttention(nn.Module):
+class KEPSVGPAttention(Penalised):
     """out = proj([mix(F_h) for every head h]), F = (scores diag(lam)^2) (m + S eps), eps ~ N(0, I), always drawn.
 
     The scores are those of primal attention: e + r (`sum`), or e above r (`concatenate`), where a linear layer `merge`
@@ -110,13 +110,7 @@ class KEPSVGPAttention(nn.Module):
         self.mix = nn.Linear(rank, dim // num_heads, **place)
         self.proj = nn.Linear(dim, dim, bias=proj_bias, **place)
         self.proj_drop = nn.Dropout(proj_drop)
-        self.penalties: dict[str, Tensor] = {}
         self.fixed_noise: Tensor | None = None  # eps, (batch, heads, channels, rank), in place of the draw
-
-    def train(self, mode: bool = True) -> "KEPSVGPAttention":
-        """Switch between training and evaluation mode; the penalties of the last batch are removed."""
-        self.penalties = {}
-        return super().train(mode)
 
     def factor(self) -> Factor:
         """Return S, in at least single precision."""

@@ -4,7 +4,7 @@ Chen et al. (2023), "Primal-Attention: Self-attention through Asymmetric Kernel 
 arXiv:2305.19798. Cosine kernel, data-dependent weights, and the regulariser as the authors' released code has it.
 """
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float
@@ -120,7 +120,24 @@ def _orthogonal(*shape: int, like: Tensor) -> nn.Parameter:
     return nn.Parameter(nn.init.orthogonal_(torch.empty(shape, device=like.device, dtype=precision)).to(like.dtype))
 
 
-class PrimalAttention(nn.Module):
+class Penalised(nn.Module):
+    """Attention with regularisers: `penalties` are those of the last batch in training mode, else empty."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.penalties: dict[str, Tensor] = {}
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch between training and evaluation mode; the penalties of the last batch are removed."""
+        self.penalties = {}
+        return super().train(mode)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the penalties, whose graph cannot be copied."""
+        return self.__dict__ | {"penalties": {}}
+
+
+class PrimalAttention(Penalised):
     """out = proj([mix([e_h; r_h]) for every head h]), with `mix` of width 2 rank -> head width shared by the heads.
 
     There is no value projection. `lam`, (heads, rank), is the diagonal of Lambda; only the regulariser uses it. In
@@ -171,12 +188,6 @@ class PrimalAttention(nn.Module):
         self.mix = nn.Linear(2 * rank, dim // num_heads, **place)
         self.proj = nn.Linear(dim, dim, bias=proj_bias, **place)
         self.proj_drop = nn.Dropout(proj_drop)
-        self.penalties: dict[str, Tensor] = {}
-
-    def train(self, mode: bool = True) -> "PrimalAttention":
-        """Switch between training and evaluation mode; the penalties of the last batch are removed."""
-        self.penalties = {}
-        return super().train(mode)
 
     def forward(self, x: Tokens, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tokens:
         """Map tokens to tokens; masks are refused. Whether it is causal is an option of the layer, not of the call."""

@@ -40,6 +40,7 @@ class Iterate:
         low_rank: L.
         sparse: S.
         causal: whether a token attends to earlier ones and itself only.
+        mask: the keys that are no padding; None: all.
 
     """
 
@@ -51,6 +52,7 @@ class Iterate:
     low_rank: Heads
     sparse: Heads
     causal: bool
+    mask: KeyMask | None = None
 
 
 Observer = Callable[[Iterate], None]
@@ -148,7 +150,7 @@ class Pursuit:
             )  # fmt: skip
             if observer is not None:
                 sparse = _sparse(k, low_rank, dual, bound)
-                observer(Iterate(iteration, k, v, left, inner, mixed, sparse, causal))
+                observer(Iterate(iteration, k, v, left, inner, mixed, sparse, causal, mask))
             low_rank, dual = mixed, carried - mixed
         assert low_rank is not None
         return low_rank
@@ -183,7 +185,7 @@ class Pursuit:
         left = k if query is None else query
         out = F.scaled_dot_product_attention(left, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
         if observer is not None:
-            observer(Iterate(0, k, v, left, k, out, torch.zeros_like(k), causal))
+            observer(Iterate(0, k, v, left, k, out, torch.zeros_like(k), causal, mask))
         return out
 
 

@@ -27,7 +27,7 @@ COLUMNS = ("Split", "Epoch", *TERMS.values())
 
 
 class EpochTerms(BaseModel):
-    """Statistics of the claim `projection_loss` after one epoch: means over images and heads, by layer."""
+    """Statistics of the claim `projection_loss` after one epoch: means over images and heads, by layer in order."""
 
     model_config = STRICT
     epoch: int
@@ -52,12 +52,13 @@ class Course(BaseModel):
 
 
 class Trajectory(BaseModel):
-    """One training run, measured on one or several splits, in evaluation mode."""
+    """One training run, measured on one or several splits, in evaluation mode; `layers` are those measured."""
 
     model_config = STRICT
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     name: str
     seed: int = 0
+    layers: tuple[int, ...]
     courses: tuple[Course, ...]
 
     def rows(self) -> list[tuple[str, ...]]:
@@ -78,7 +79,8 @@ class Trajectory(BaseModel):
                 for name, values in one.by_layer.items():
                     where = (course.data.split, one.epoch, name)
                     writer.writerow((*where, "all", f"{one.mean(name):.8g}"))
-                    writer.writerows((*where, layer, f"{value:.8g}") for layer, value in enumerate(values))
+                    numbered = zip(self.layers, values, strict=True)
+                    writer.writerows((*where, layer, f"{value:.8g}") for layer, value in numbered)
         return buffer.getvalue()
 
     def save(self, folder: Path) -> Path:

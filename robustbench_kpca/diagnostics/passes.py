@@ -1,6 +1,6 @@
 """Run a model on its data block by block, and return the tensors of its attention layers as `Layer`s, after a check.
 
-Hooks see modules, not the code of the forward pass. So on the first block each layer's output is recomputed from the
+Hooks see modules, not the code of the forward pass. So on every block each layer's output is recomputed from the
 tensors read, and a model whose output differs is refused.
 """
 
@@ -17,6 +17,7 @@ from robustbench_kpca.diagnostics.layer import Layer
 from robustbench_kpca.diagnostics.sources import Block, Source
 from robustbench_kpca.diagnostics.taps import Reading, Tap, call, listening
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.tasks import TASKS, task_named
 
 Visit = Callable[[Iterator[Layer], str], None]
 """Called with an iterator over the layers for a group of images that serve as each other's null model, and its name."""
@@ -54,13 +55,20 @@ def show(
                 found = [reading.first(part.attended.shape[1]) for reading in found]
             if probe is None:
                 probe = out
-                for tap, reading in zip(taps, found, strict=True):
-                    _require_same_output(tap, reading, part, block)
+                _require_answers(model, out, part, source.info().task)
+            for tap, reading in zip(taps, found, strict=True):
+                _require_same_output(tap, reading, part, block)
             for group, rows in enumerate(_comparable_groups(part)):
                 pairs = zip(taps, found, strict=True)
                 visit((_layer(*pair, part, rows, heads, seed) for pair in pairs), f"{number}/{group}")
     assert probe is not None
     return probe
+
+
+def _require_answers(model: nn.Module, out: Tensor, block: Block, task: str) -> None:
+    """Refuse answers that samples of this task cannot have, such as those of a segmenter to images of one label."""
+    if task in TASKS.names() and isinstance(block.inputs, Tensor):
+        task_named(task).compute.presentation(model, attacked=False).require(out, block.inputs)
 
 
 def _layer(tap: Tap, reading: Reading, block: Block, rows: list[int], asked: Sequence[int] | None, seed: int) -> Layer:

@@ -47,23 +47,24 @@ def over_training(folder: Path, data: str, splits: Sequence[str | None], images:
         raise BadInputError(met, expected="those of one run", fix="run: rbk train RECIPE --keep-every 1 -o FOLDER")
     sources: list[ImageSource] = []
     terms: list[list[EpochTerms]] = []
+    layers: tuple[int, ...] = ()
     for epoch, path in found:
         with torch.random.fork_rng():
             model = create_model(**_config(path))
         load_strictly(model, read_state(path), f"checkpoint {path}")
         sources = sources or _sources(model, data, splits, images)
         digest = parameters_sha256(model)
-        terms.append(
-            [
-                EpochTerms(epoch=epoch, parameters_sha256=digest, by_layer=_terms(model, source, seed))
-                for source in sources
-            ]
-        )
+        terms.append([])
+        for source in sources:
+            measured = _measured(model, source, seed)
+            layers = _layers(next(iter(measured.values())))
+            by_layer = {name: _by_layer(one) for name, one in measured.items()}
+            terms[-1].append(EpochTerms(epoch=epoch, parameters_sha256=digest, by_layer=by_layer))
     courses = [
         Course(data=source.info(), epochs=epochs)
         for source, epochs in zip(sources, zip(*terms, strict=True), strict=True)
     ]
-    return Trajectory(name=names[0], seed=seed, courses=tuple(courses))
+    return Trajectory(name=names[0], seed=seed, layers=layers, courses=tuple(courses))
 
 
 def _config(path: Path) -> dict[str, Any]:
@@ -83,8 +84,8 @@ def _sources(model: torch.nn.Module, data: str, splits: Sequence[str | None], im
     return found
 
 
-def _terms(model: torch.nn.Module, source: ImageSource, seed: int) -> dict[str, tuple[float, ...]]:
-    """Return every statistic of the claim, by layer."""
+def _measured(model: torch.nn.Module, source: ImageSource, seed: int) -> dict[str, Measured]:
+    """Return every statistic of the claim."""
     claim, taps = CLAIMS.get("projection_loss"), find_taps(model)
     kept: list[Totals] = []
 
@@ -107,7 +108,11 @@ def _terms(model: torch.nn.Module, source: ImageSource, seed: int) -> dict[str, 
     results = kept[0].results()
     if results.broken:
         raise BadInputError(results.broken)
-    return {name: _by_layer(measured) for name, measured in results.statistics.items()}
+    return dict(results.statistics)
+
+
+def _layers(measured: Measured) -> tuple[int, ...]:
+    return tuple(sorted({unit.layer for unit in measured.units}))
 
 
 def _by_layer(measured: Measured) -> tuple[float, ...]:

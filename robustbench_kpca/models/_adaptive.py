@@ -63,7 +63,10 @@ class AdaptiveHead(TiedHead):
     the first words of the tails, W and b weights and biases of words, and C and d those of clusters,
 
         log p(w | h) = log softmax([W h + b for words below c_1; C h + d])_w                          w < c_1
-        log p(w | h) = the same of cluster i + log softmax(W h + b for words from c_i to c_{i+1})_w   w in tail i
+        log p(w | h) = the same of cluster n + 1 - i + log softmax(W h + b for words from c_i to c_{i+1})_w
+                                                                                        w in tail i of n, from 1
+
+    The released code of Transformer-XL, on which the papers' language models build, counts clusters from the last.
 
     All log-probabilities are computed, so nothing is saved: the form is the published one, whose models it fits.
 
@@ -91,5 +94,5 @@ class AdaptiveHead(TiedHead):
         head = torch.cat([scores[..., :first], F.linear(h, self.cluster_weight, self.cluster_bias)], -1).log_softmax(-1)
         found = [head[..., :first]]
         for number, (begin, end) in enumerate(zip(self.cutoffs, [*self.cutoffs[1:], len(self.weight)], strict=True)):
-            found.append(head[..., first + number, None] + scores[..., begin:end].log_softmax(-1))
+            found.append(head[..., -1 - number, None] + scores[..., begin:end].log_softmax(-1))
         return torch.cat(found, -1)

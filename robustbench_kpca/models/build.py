@@ -13,6 +13,8 @@ _COUNTS = (
     "rank_multi", "decoder_depth", "prefix_tokens", "length", "channels", "vocabulary", "vocab_size", "window",
     "hidden",
 )  # fmt: skip
+WIDEST = 64
+"""Largest width of a perceptron, as a multiple of the model's."""
 
 
 def create_model(name: str, **options: Any) -> Any:
@@ -53,6 +55,7 @@ def create_model(name: str, **options: Any) -> Any:
     _require_switches(switches)
     special |= {key: True for key, value in switches.items() if value}  # a config does not name what is off
     _require_share(shape)
+    _require_ratio(shape)
     try:
         model = backbone.build(family.attention, shape)
     except (TypeError, ValueError, AssertionError, RuntimeError, ZeroDivisionError) as error:
@@ -101,6 +104,12 @@ def _require_switches(options: dict[str, Any]) -> None:
     for key, value in options.items():
         if not isinstance(value, bool):
             raise BadInputError(f"{key} = {value!r}", expected="true or false")
+
+
+def _require_ratio(options: dict[str, Any]) -> None:
+    ratio = options.get("mlp_ratio", 1.0)
+    if not isinstance(ratio, (int, float)) or not 0 < ratio <= WIDEST:
+        raise BadInputError(f"mlp_ratio = {ratio!r}", expected=f"a number above 0, at most {WIDEST}")
 
 
 def _require_share(options: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import hashlib
+import json
 import logging
 import math
 import os
@@ -298,7 +299,17 @@ def save_checkpoint(path: Path, model: nn.Module, metadata: dict[str, str], *, h
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     if half:
         state = {name: value.half() if value.is_floating_point() else value for name, value in state.items()}
-    write_atomic(path, save(state, metadata))
+    write_atomic(path, _in_order(save(state, metadata)))
+
+
+def _in_order(data: bytes) -> bytes:
+    """Sort the metadata of a safetensors file, so that equal weights give equal files; the library's order varies."""
+    begin = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:begin])
+    header["__metadata__"] = dict(sorted(header.get("__metadata__", {}).items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # tensors are aligned
+    return len(text).to_bytes(8, "little") + text + data[begin:]
 
 
 def tensor_sha256(values: Tensor) -> str:

@@ -1,5 +1,7 @@
 """Statistics of every iteration of RPC attention: how sparse S is, and how far tokens attend to other tokens.
 
+Padding has no part in them.
+
 The output of an iteration of the pursuit enters the softmax of the next. For many keys, in the end every token attends
 only to itself. The statistics show this for trained models and for random keys.
 """
@@ -7,6 +9,7 @@ only to itself. The statistics show this for trained models and for random keys.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -14,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.attention.rpc import Iterate, Pursuit
-from robustbench_kpca.attention.symmetric import Heads
+from robustbench_kpca.attention.symmetric import Heads, KeyMask
 from robustbench_kpca.types import Images, Labels
 
 T = TypeVar("T")
@@ -48,32 +51,40 @@ class Mixing:
 
 def density(iterate: Iterate) -> float:
     """Return the share of entries of S that are not zero."""
-    return float((iterate.sparse != 0).double().mean())
+    return float((_real(iterate, iterate.sparse) != 0).double().mean())
 
 
 @torch.no_grad()
 def mixing(iterate: Iterate, block: int = 0) -> Mixing:
     """Measure one iterate; for this the (tokens, tokens) attention matrix is built."""
-    weights = attention_weights(iterate.query, iterate.inner, causal=iterate.causal)
-    residual = (iterate.k - iterate.low_rank - iterate.sparse).norm() / iterate.k.norm()
+    weights = attention_weights(iterate.query, iterate.inner, causal=iterate.causal, mask=iterate.mask)
+    real = partial(_real, iterate)
+    k, v, low_rank, sparse = (real(x) for x in (iterate.k, iterate.v, iterate.low_rank, iterate.sparse))
     return Mixing(
         block,
         iterate.iteration,
         density=density(iterate),
-        residual=float(residual),
-        max_attention=float(weights.amax(-1).mean()),
-        diagonal=float(weights.diagonal(dim1=-2, dim2=-1).mean()),
-        entropy=float(torch.special.entr(weights).sum(-1).mean()),
-        value_distance=float((iterate.low_rank - iterate.v).norm() / iterate.v.norm()),
+        residual=float((k - low_rank - sparse).norm() / k.norm()),
+        max_attention=float(real(weights).amax(-1).mean()),
+        diagonal=float(real(weights.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)).mean()),
+        entropy=float(torch.special.entr(real(weights)).sum(-1).mean()),
+        value_distance=float((low_rank - v).norm() / v.norm()),
     )
 
 
-def attention_weights(query: Heads, keys: Heads, *, causal: bool = False) -> Tensor:
-    """Return softmax(Q K^T / sqrt(D)), (batch, heads, tokens, tokens)."""
+def _real(iterate: Iterate, x: Tensor) -> Tensor:
+    """Return the rows of (batch, heads, tokens, width) that are no padding, (rows, heads, width); all as they are."""
+    return x if iterate.mask is None else x.transpose(1, 2)[iterate.mask[:, 0, 0]]
+
+
+def attention_weights(query: Heads, keys: Heads, *, causal: bool = False, mask: KeyMask | None = None) -> Tensor:
+    """Return softmax(Q K^T / sqrt(D)), (batch, heads, tokens, tokens); keys outside `mask` are not attended to."""
     scores = query.double() @ keys.double().transpose(-2, -1) / keys.shape[-1] ** 0.5
     if causal:
         later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(later, -torch.inf)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
     weights: Tensor = scores.softmax(-1)
     return weights
 

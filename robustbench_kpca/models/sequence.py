@@ -75,6 +75,12 @@ class SequenceTransformer(nn.Module):
         if not self.shape.vocabulary:
             return self.embed(x)[:, :, 0].transpose(1, 2), None
         words = x[:, 0, 0].long()
+        least, most = (int(end) for end in words.aminmax())
+        if least < 0 or most >= self.shape.vocabulary:
+            raise BadInputError(
+                f"words numbered {least} to {most}", expected=f"0 to {self.shape.vocabulary - 1}, those of the model",
+                fix="give the model the vocabulary of the data (vocabulary)",
+            )  # fmt: skip
         return self.embed(words), words != PAD
 
 

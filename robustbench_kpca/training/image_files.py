@@ -4,6 +4,7 @@ The loader normalises images, because timm's random erasing needs it. The normal
 since models take images in [0, 1].
 """
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 from robustbench_kpca.data.io.reading import open_image
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import sha256
 from robustbench_kpca.models.families import shape_of
 from robustbench_kpca.training.chosen_classes import class_numbers, require_classes
 from robustbench_kpca.training.generators import epoch_seed
@@ -48,6 +50,7 @@ class ImageFileSource(Source):
         _require_parts(train, val, folder)
         for data in (train, val) if chosen else ():
             require_classes(data, chosen)
+        self.data_sha256 = _digest(train)
         self.train = self._prepared(train, self._augmentation())
         self.val = self._prepared(val, self._evaluation())
         self.per_process = recipe.batch_size // accelerator.num_processes
@@ -113,17 +116,19 @@ class ImageFileSource(Source):
 
     def _augmentation(self) -> Any:
         settings = self.settings
-        if settings.scale == [1.0, 1.0]:
-            return self._transform(no_aug=True, is_training=False, crop_pct=settings.crop)
-        return self._transform(
+        whole = settings.scale == [1.0, 1.0]
+        made = self._transform(
             is_training=True,
             scale=tuple(settings.scale),
             hflip=settings.hflip,
-            color_jitter=settings.color_jitter,
+            color_jitter=None if whole and not settings.color_jitter else settings.color_jitter,
             auto_augment=settings.auto_augment or None,
             re_prob=settings.erase,
             re_mode="pixel",
         )
+        if whole:  # evaluation's resizing and centre crop, in place of the random crop
+            made.transforms[:1] = self._evaluation().transforms[:2]
+        return made
 
     def _evaluation(self) -> Any:
         return self._transform(is_training=False, crop_pct=self.settings.crop, mean=(0, 0, 0), std=(1, 1, 1))
@@ -136,7 +141,8 @@ class ImageFileSource(Source):
                 f"[images] of the recipe cannot be used ({error!r})", fix="see timm's options"
             ) from None
         for step in transform.transforms:
-            for operation in getattr(step, "ops", ()):
+            policies = getattr(step, "policy", ())
+            for operation in [*getattr(step, "ops", ()), *itertools.chain(*policies)]:
                 if operation.aug_fn is auto_augment.posterize:
                     operation.aug_fn = _posterize
         return transform
@@ -231,6 +237,15 @@ def _open(name: str, root: Path | None, part: str, seed: int, chosen: dict[str, 
             brief = f"a name with a digit such as ², {brief.rpartition(' ')[2]}"
         where = "--data and images.classes" if chosen else "--data"
         raise BadInputError(f"data '{name}' of {root} cannot be opened ({brief})", fix=f"check {where}") from None
+
+
+def _digest(data: Any) -> str:
+    """Return the digest of the names and classes of a data set's files; "" if they are streamed."""
+    reader = getattr(data, "reader", None)
+    if isinstance(data, IterableDataset) or reader is None:
+        return ""
+    names = (str(reader.filename(index)) for index in range(len(reader)))
+    return sha256("\n".join([*names, repr(sorted(_classes(reader).items()))]).encode())
 
 
 def _classes(reader: Any) -> dict[str, int]:

@@ -168,7 +168,9 @@ class Recipe(BaseModel):
     """Of all processes together."""
     optimizer: str
     lr: Positive
-    """The highest learning rate, for this batch size."""
+    """The highest learning rate, for this batch size. A warm-up that ends in epoch w does not quite reach it.
+
+    The cosine counts from epoch 0, as timm's and DeiT's does: min_lr + (lr - min_lr) (1 + cos(pi w / epochs)) / 2."""
     weight_decay: NotNegative
     warmup_epochs: Annotated[int, Field(ge=0)]
     smoothing: Annotated[float, Field(ge=0, lt=1)]

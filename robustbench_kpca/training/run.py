@@ -32,6 +32,9 @@ from robustbench_kpca.training.start import start
 from robustbench_kpca.training.tables import source_of
 from robustbench_kpca.types import IGNORE
 
+DATA = "data_sha256"
+"""Entry of a header of weights: digest of the data that they were trained on."""
+
 
 class Run:
     """The mutable state of one training run."""
@@ -199,11 +202,17 @@ class Run:
         """Continue after the last finished epoch, if `resume` is set and there is one.
 
         Raises:
-            BadInputError: it began with the weights of another checkpoint.
+            BadInputError: it was trained on other data, or began with the weights of another checkpoint.
 
         """
         content = self.ledger.restore(self.accelerator.device) if self.options.resume else None
         if content is not None:
+            before = self.ledger.provenance.get(DATA)
+            if before != self.source.data_sha256:
+                raise BadInputError(
+                    f"{self.ledger.resume_path} was trained on other data ({str(before)[:12]}, now "
+                    f"{self.source.data_sha256[:12]})", fix="give the same --data, or add --fresh",
+                )  # fmt: skip
             if any(self.ledger.provenance.get(name) != value for name, value in self.start.origin.items()):
                 raise BadInputError(
                     f"{self.ledger.resume_path} began with other weights than its checkpoint has now",
@@ -231,7 +240,7 @@ class Run:
         if not ledger.history:
             words = self.source.vocabulary_sha256
             ledger.provenance = self.start.header() | {"recipe_sha256": self.recipe.digest(self.start.origin)}
-            ledger.provenance |= {VOCABULARY: words} if words else {}
+            ledger.provenance |= {DATA: self.source.data_sha256} | ({VOCABULARY: words} if words else {})
             for note in self.start.notes:
                 self._note(note)
 

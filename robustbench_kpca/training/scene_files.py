@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.scenes import Mask, Pixels, Scenes
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import sha256
 from robustbench_kpca.models.families import normalisation_of
 from robustbench_kpca.randomness import generator, sample_key
 from robustbench_kpca.training.augmentation import Window, resize
@@ -34,6 +35,7 @@ class SceneSource(Source):
         self.settings = recipe.scenes
         where = recipe.data if folder is None else f"{recipe.data}:{folder}"
         self.train, self.val = (Scenes.require(load_data(where, part)) for part in ("train", "val"))
+        self.data_sha256 = sha256("\n".join(self.train.ids).encode())
         mean, _ = normalisation_of(recipe.model, recipe.model_options)
         self.window = Window(self.settings, tuple(mean))
         self.length = len(self.train) // recipe.batch_size * recipe.batch_size

@@ -27,6 +27,8 @@ def held_out_scores(
     every, first = accelerator.num_processes, accelerator.process_index
     counts, losses, seen = zeros(accelerator, 3, classes), zeros(accelerator, 1), 0
     for clean, labels in source.held_out(part):
+        if not len(clean):  # a process without a share of its own
+            continue
         x = clean
         if attack is not None:
             ids = [str(first + every * (seen + i)) for i in range(len(x))]  # whatever the number of processes

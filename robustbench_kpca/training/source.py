@@ -52,6 +52,7 @@ class Source(ABC):
         reads: the kind of data that batches are made of; it says the task, too.
         length: images of one epoch, over all processes; 0 if unknown.
         vocabulary_sha256: see `Dataset`.
+        data_sha256: digest of the training data; of files, of their names and classes; "" if they are streamed.
 
     Raises:
         BadInputError: the processes cannot share the batches evenly.
@@ -61,6 +62,7 @@ class Source(ABC):
     reads: ClassVar[type[Dataset]]
     length: int
     vocabulary_sha256: str | None = None
+    data_sha256: str
 
     def __init__(self, recipe: Recipe, folder: Path | None, accelerator: Accelerator) -> None:  # noqa: ARG002
         self.recipe, self.accelerator = recipe, accelerator
@@ -121,6 +123,7 @@ class InMemory(Source):
                 fix="remove them from the recipe; they are for images",
             )  # fmt: skip
         self.ids, self.length, self.vocabulary_sha256 = samples.ids, len(samples), samples.vocabulary_sha256
+        self.data_sha256 = samples.digest()
         self.pixels, self.labels = self._on_device(samples)
         self._held_out: dict[str, tuple[Tensor, Labels]] = {}  # read once, used after every epoch
 

@@ -28,7 +28,7 @@ class TextSource(Source):
         self.scored = recipe.text.scored_words + 1 if recipe.text.scored_words else None  # and the one before them
         text = self._part("train")
         self.stream, self.vocabulary = torch.from_numpy(text.stream), len(text.vocabulary)
-        self.vocabulary_sha256 = text.vocabulary_sha256
+        self.vocabulary_sha256, self.data_sha256 = text.vocabulary_sha256, text.digest()
         whole = (len(self.stream) - self.window) // self.window  # windows side by side, wherever the first begins
         self.count = recipe.text.per_epoch or whole
         self.length = self.count // recipe.batch_size * recipe.batch_size

@@ -13,8 +13,10 @@ import torch
 from accelerate import Accelerator
 from PIL import Image
 from safetensors.torch import load_file
+from timm.data import auto_augment
 
 from robustbench_kpca.cli.main import main
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.training.chosen_classes import class_numbers
 from robustbench_kpca.training.generators import own_generators, seed_generators
@@ -306,3 +308,35 @@ def test_only_chosen_classes_are_read(tmp_path, folder, recipe, capsys):
         sets = ["--set", f"images.classes={classes}", "--fresh"]
         assert main(["train", recipe, "--data", str(folder), *sets, *out]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_without_a_random_crop_the_other_augmentations_act(folder, recipe, fork):
+    """`scale = [1, 1]`: an image is resized and cut as in evaluation, then flipped and erased as often as asked."""
+    options = {"images.hflip": 1.0, "images.erase": 0.0}
+    _, plain, _ = load_recipe(recipe)
+    _, flipped, _ = load_recipe(recipe, options)
+    _, erased, _ = load_recipe(recipe, options | {"images.erase": 1.0})
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8))
+    as_it_is, mirrored, holed = (
+        ImageFileSource(one, folder, Accelerator(cpu=True)).train.transform(picture) for one in (plain, flipped, erased)
+    )
+    assert torch.equal(mirrored, as_it_is.flip(-1))
+    assert 0 < float((holed != mirrored).double().mean()) < 0.5
+
+
+def test_no_policy_asks_pillow_for_zero_bits(folder, recipe):
+    _, parsed, _ = load_recipe(recipe, {"images.auto_augment": "v0"})
+    steps = ImageFileSource(parsed, folder, Accelerator(cpu=True)).train.transform.transforms
+    operations = [one for step in steps for policy in getattr(step, "policy", ()) for one in policy]
+    assert operations
+    assert auto_augment.posterize not in [one.aug_fn for one in operations]
+
+
+def test_a_run_goes_on_with_its_own_data_only(folder, recipe, tmp_path):
+    name, parsed, text = load_recipe(recipe)
+    own = shutil.copytree(folder, tmp_path / "own")
+    options = Options(data=own, stop_at=0.0)
+    train(name, parsed, text, tmp_path / "out", options)
+    next((own / "train").rglob("*.png")).unlink()
+    with pytest.raises(BadInputError, match=r"was trained on other data.*same --data, or add --fresh"):
+        train(name, parsed, text, tmp_path / "out", Options(data=own, resume=True))

@@ -13,13 +13,14 @@ import pytest
 import torch
 from full_disk import LIMIT, full_disk
 from safetensors.torch import load_file, save_file
+from torch import nn
 from torch.nn import functional
 
 from robustbench_kpca import create_model, load_model
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.files import write_atomic
-from robustbench_kpca.models.bundle import WEIGHTS
+from robustbench_kpca.models.bundle import WEIGHTS, read_header
 from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_state, save_checkpoint
 from robustbench_kpca.records.record import find_records, load_record
 
@@ -584,3 +585,15 @@ def test_a_damaged_header_of_real_size(deit, tmp_path):
     (tmp_path / "c.safetensors").write_bytes(data[: 8 + length // 2])
     with pytest.raises(BadInputError, match="truncated or damaged"):
         load_model("vit_tiny_patch16_224", tmp_path / "c.safetensors")
+
+
+def test_equal_weights_and_provenance_are_equal_files(tmp_path, fork):
+    """The library writes its metadata in an order that varies from call to call."""
+    names = [f"name{number}" for number in range(20)]
+    for number in range(4):
+        save_checkpoint(tmp_path / f"{number}.safetensors", nn.Linear(2, 1), dict.fromkeys(names[::-1] + names, "x"))
+    files = [path.read_bytes() for path in sorted(tmp_path.iterdir())]
+    heads = [one[: 8 + int.from_bytes(one[:8], "little")] for one in files]
+    assert len(set(heads)) == 1
+    assert read_header(tmp_path / "0.safetensors") == dict.fromkeys(sorted(names), "x")
+    assert load_file(tmp_path / "0.safetensors")["weight"].shape == (1, 2)

@@ -8,9 +8,10 @@ from torch import nn
 
 from robustbench_kpca import create_model, load_data
 from robustbench_kpca.attention.identity import IdentityAttention
+from robustbench_kpca.attention.kep_svgp import KEPSVGPAttention
 from robustbench_kpca.attention.primal import PrimalAttention, ksvd_objective
 from robustbench_kpca.diagnostics.claims import CLAIMS
-from robustbench_kpca.diagnostics.claims.primal_objective import feature_maps, stationarity
+from robustbench_kpca.diagnostics.claims.primal_objective import feature_maps, stationarity, untrained
 from robustbench_kpca.diagnostics.claims.singular_values import energy, shuffled_rows, singular_values
 from robustbench_kpca.diagnostics.layer import Layer
 from robustbench_kpca.diagnostics.taps import call, find_taps, listening
@@ -180,3 +181,15 @@ def test_identity_attention_has_no_matrix():
     x = randn(1, 1, 3, 4)
     assert not CLAIMS.get("singular_values").applies(layer(x, x, x, IdentityAttention(4, 1)))
     assert not CLAIMS.get("singular_values").applies(layer(x, x))
+
+
+@pytest.mark.parametrize(("kind", "least"), [(PrimalAttention, 0.0), (KEPSVGPAttention, 1.0)])
+def test_the_untrained_control_is_drawn_as_the_layer_is(kind, least):
+    """Lambda is uniform in [0, 1), or the exponential of that, from 1 to e."""
+    module = kind(HEADS * WIDTH, HEADS, tokens=TOKENS, rank=4)
+    x = randn(1, HEADS, TOKENS, WIDTH)
+    w_e, w_r, lam = untrained(layer(x, x, module=module), randn(HEADS, 200, 300))
+    assert [float(w.square().sum((-2, -1)).sqrt().mean()) for w in (w_e, w_r)] == pytest.approx([1, 1])
+    most = math.e if least else 1.0
+    assert least <= float(lam.min()) < least + 0.02
+    assert most - 0.02 < float(lam.max()) <= most

@@ -197,13 +197,17 @@ def test_positions_count_back_from_the_last_place():
 
 
 def test_the_adaptive_head_is_torchs_with_full_width(fork):
-    """torch.nn.AdaptiveLogSoftmaxWithLoss with div_value 1, whose tails are two matrices, the first the identity."""
+    """torch.nn.AdaptiveLogSoftmaxWithLoss with div_value 1, whose tails are two matrices, the first the identity.
+
+    Its clusters are in the order of the tails; those of Transformer-XL's code, and ours, in the reverse order.
+    """
     cutoffs, width, batch = [4, 9, 15], 6, 5
     ours = AdaptiveHead(WORDS, width, cutoffs, std=1.0)
+    nn.init.normal_(ours.cluster_bias)
     theirs = nn.AdaptiveLogSoftmaxWithLoss(width, WORDS, cutoffs, div_value=1.0, head_bias=True)
     with torch.no_grad():
-        theirs.head.weight.copy_(torch.cat([ours.weight[:4], ours.cluster_weight]))
-        theirs.head.bias.copy_(torch.cat([ours.bias[:4], ours.cluster_bias]))
+        theirs.head.weight.copy_(torch.cat([ours.weight[:4], ours.cluster_weight.flip(0)]))
+        theirs.head.bias.copy_(torch.cat([ours.bias[:4], ours.cluster_bias.flip(0)]))
         for tail, begin, end in zip(theirs.tail, cutoffs, [9, 15, WORDS], strict=True):
             tail[0].weight.copy_(torch.eye(width))
             tail[1].weight.copy_(ours.weight[begin:end])  # its tails have no biases, as ours begin
@@ -221,7 +225,7 @@ def test_biases_of_words_in_a_tail(fork):
     assert torch.allclose(found.exp().sum(-1), torch.ones(2, 3, dtype=torch.float64))
     first = torch.cat([h @ head.weight[:5].T + head.bias[:5], h @ head.cluster_weight.T + head.cluster_bias], -1)
     tail = h @ head.weight[5:10].T + head.bias[5:10]
-    expected = first.exp()[..., 5] / first.exp().sum(-1) * tail.exp()[..., 2] / tail.exp().sum(-1)
+    expected = first.exp()[..., 6] / first.exp().sum(-1) * tail.exp()[..., 2] / tail.exp().sum(-1)
     assert torch.allclose(found[..., 7].exp(), expected)
 
 

@@ -196,3 +196,21 @@ def test_at_most_never_adds_and_always_restores():
     with pytest.raises(RuntimeError, match="stop"):
         fail()
     assert [layer.pursuit for layer in rpc_layers(model)] == own
+
+
+def test_padding_has_no_part_in_what_is_measured():
+    """Two sequences of 5 and 7 tokens, padded to 9, are measured as each of them alone."""
+    pursuit, lengths, found = Pursuit(iterations=2, mu_width="head"), (5, 7), {}
+    k, v = randn(2, 3, 9, 4), randn(2, 3, 9, 4, seed=1)
+    mask = (torch.arange(9) < torch.tensor(lengths)[:, None])[:, None, None]
+    padded = []
+    pursuit(k, v, mask=mask, observer=lambda one: padded.append(mixing(one)))
+    for row, length in enumerate(lengths):
+        alone = k[row : row + 1, :, :length], v[row : row + 1, :, :length]
+        pursuit(*alone, observer=lambda one, row=row: found.setdefault(row, []).append(mixing(one)))
+    for number, one in enumerate(padded):
+        for name in ("density", "max_attention", "diagonal", "entropy"):
+            means = [getattr(found[row][number], name) for row in (0, 1)]
+            expected = sum(n * mean for n, mean in zip(lengths, means, strict=True)) / sum(lengths)
+            assert getattr(one, name) == pytest.approx(expected)
+        assert one.value_distance > 0

@@ -51,6 +51,10 @@ def test_the_api_example(fork):
         ("rpc_symvit_digits", {"lam": -1}, "lam > 0"),
         ("vit_digits", {"num_heads": 5}, "width 48 with 5 heads"),
         ("vit_digits", {"depth": 0}, "depth = 0"),
+        *(
+            ("vit_digits", {"mlp_ratio": x}, "mlp_ratio = .*above 0")
+            for x in (math.inf, math.nan, 0.0, -1.0, 1e12, "a")
+        ),
         ("rpc_symvit_digits", {"iterations": 2.5}, "iterations = 2.5"),
     ],
 )

@@ -293,3 +293,13 @@ def test_bad_calls(x):
     for causal, call in ((False, {"is_causal": True}), (False, {"attn_mask": x}), (True, {"attn_mask": x})):
         with pytest.raises(BadInputError, match="mask"):
             layer(causal)(x, **call)
+
+
+def test_it_is_copied_in_training_mode_without_its_graph(fork):
+    """As averages of weights and several processes do; the penalties of a batch have a graph, which cannot be."""
+    layer = PrimalAttention(8, 2, tokens=5, rank=2).train()
+    layer(torch.randn(3, 5, 8))
+    assert layer.penalties
+    copied = copy.deepcopy(layer)
+    assert not copied.penalties
+    assert all(torch.equal(a, b) for a, b in zip(layer.parameters(), copied.parameters(), strict=True))

@@ -1,6 +1,7 @@
 """Segmentation is trained on what its recipe says: windows, losses, rates and scores against hand-made cases."""
 
 import csv
+import math
 
 import numpy as np
 import pytest
@@ -289,6 +290,20 @@ def test_the_polynomial_schedule_is_its_formula(small):
         assert optimizer.param_groups[0]["lr"] == pytest.approx(expected)
     with pytest.raises(BadInputError, match="polynomial"):
         schedule(recipe, optimizer, 0)
+
+
+def test_the_cosine_schedule_counts_from_epoch_0_as_timm_and_deit_do(small):
+    recipe = small[1].model_copy(update={"schedule": "cosine", "epochs": 10, "warmup_epochs": 4, "min_lr": 0.01})
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=recipe.lr)
+    rates, seen = schedule(recipe, optimizer, 5), []
+    for epoch in range(10):
+        rates.step(epoch)
+        seen.append(optimizer.param_groups[0]["lr"])
+    low = recipe.warmup_lr or recipe.lr / 100
+    assert seen[:4] == pytest.approx([low + (recipe.lr - low) * epoch / 4 for epoch in range(4)])
+    decay = [0.01 + (recipe.lr - 0.01) * (1 + math.cos(math.pi * epoch / 10)) / 2 for epoch in range(4, 10)]
+    assert seen[4:] == pytest.approx(decay)
+    assert max(seen) < recipe.lr, "never reached, as the recipe says"
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -120,12 +120,16 @@ def learned_spectrum(layer: Layer) -> Tensor:
 
 
 def untrained(layer: Layer, w_e: Weights) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw weights like the layer's initialisation: Gaussian with norm 1 in each head, and Lambda uniform in [0, 1)."""
+    """Draw weights like the layer's initialisation: Gaussian with norm 1 in each head, and Lambda.
+
+    Lambda is uniform in [0, 1) in primal attention, and the exponential of that in KEP-SVGP attention.
+    """
     rng = generator(sample_key(layer.seed, "untrained", str(layer.index)))
     heads, width, rank = w_e.shape
     drawn = [torch.from_numpy(rng.standard_normal((heads, width, rank))).to(w_e) for _ in range(2)]
     drawn = [x / x.square().sum((-2, -1), keepdim=True).sqrt() for x in drawn]
-    return drawn[0], drawn[1], torch.from_numpy(rng.random((heads, rank))).to(w_e)
+    lam = torch.from_numpy(rng.random((heads, rank))).to(w_e)
+    return drawn[0], drawn[1], lam.exp() if isinstance(layer.module, KEPSVGPAttention) else lam
 
 
 CLAIM = PrimalObjective()
