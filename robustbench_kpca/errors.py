@@ -12,6 +12,11 @@ def printable(text: str) -> str:
                    for letter in text)  # fmt: skip
 
 
+def printable_lines(text: str) -> str:
+    """Return `printable` text whose lines stay."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 class BenchmarkError(Exception):
     """An expected kind of failure; the message states what was met, what was expected and what to do.
 

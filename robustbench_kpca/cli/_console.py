@@ -17,21 +17,21 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
-from robustbench_kpca.errors import printable
+from robustbench_kpca.errors import printable, printable_lines
 from robustbench_kpca.progress import Heartbeat, Line, Progress
 
 if TYPE_CHECKING:
     import pandas as pd
 
-out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+out = Console(highlight=False, emoji=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
+err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 
 class _News(ProgressColumn):
     """Column of what a `Line` says, but for its title, which stands before the bar."""
 
     def render(self, task: Task) -> Text:
-        return Text(task.fields["line"].news)
+        return Text(printable(task.fields["line"].news))
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def progress(*, quiet: bool) -> Iterator[Callable[[str], Progress]]:
     A terminal shows one line with a bar. Elsewhere, as in a log, a line a minute is printed.
     """
     bars = Bars(
-        TextColumn("{task.description}"), BarColumn(20), _News(),
+        TextColumn("{task.description}", markup=False), BarColumn(20), _News(),
         console=err, disable=quiet or not err.is_terminal, transient=True,
     )  # fmt: skip
     heart = Heartbeat(partial(note, quiet=quiet))
@@ -50,7 +50,7 @@ def progress(*, quiet: bool) -> Iterator[Callable[[str], Progress]]:
         for task in bars.tasks:
             bars.remove_task(task.id)
         line = Line(title)
-        shown = bars.add_task(title, total=1.0, line=line)
+        shown = bars.add_task(printable(title), total=1.0, line=line)
 
         def update(done: int, total: int, /, **news: Any) -> None:
             line(done, total, **news)
@@ -67,7 +67,7 @@ def progress(*, quiet: bool) -> Iterator[Callable[[str], Progress]]:
 
 def say(text: str) -> None:
     """Print lines of text as they are, but without control characters."""
-    out.print("\n".join(map(printable, text.split("\n"))), markup=False)
+    out.print(printable_lines(text), markup=False)
 
 
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -75,13 +75,16 @@ def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]])
 
     A terminal folds what is too wide; elsewhere each row is one line.
     """
+    title, header = printable(title), [printable(name) for name in header]
     lines = [[printable(str(cell)) for cell in row] for row in rows]
     if not out.is_terminal:
         _show_lines(title, header, lines)
         return
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(
+        title=Text(title) if title else None, title_justify="left", box=None, pad_edge=False, header_style="bold"
+    )
     for name in header:
-        table.add_column(name, overflow="fold")
+        table.add_column(Text(name), overflow="fold")
     for row in lines:
         table.add_row(*map(Text, row))
     out.print(table)

@@ -38,7 +38,7 @@ def plan(
     if not open_runs:
         return
     if loaded.left_out:
-        _console.out.print(loaded.left_out)
+        _console.say(loaded.left_out)
     rows = [(run.model, run.evaluation.data, run.evaluation.protocol, run.state) for run in open_runs]
     _console.show_table("", ("Model", "Data", "Protocol", "State"), rows)
     for model in (loaded.spec.described(name) for name in dict.fromkeys(run.model for run in open_runs)):

@@ -39,6 +39,7 @@ def check(
     """
     from dataclasses import asdict
 
+    from robustbench_kpca.errors import printable
     from robustbench_kpca.files import write_atomic
     from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.comment import comment
@@ -60,7 +61,7 @@ def check(
         rows = table(comparisons)
         _console.show_frame("", rows)
     for line in annotations(comparisons, baseline) if github else []:
-        print(line, file=sys.stderr if json else sys.stdout)
+        print(printable(line), file=sys.stderr if json else sys.stdout)
     flipped = sum((done.lost or 0) + (done.gained or 0) for done in comparisons if len(set(done.batch_sizes)) > 1)
     if flipped:
         _console.note(f"{flipped} scores differ between runs of different batch size", quiet=quiet)

@@ -13,7 +13,7 @@ from robustbench_kpca.diagnostics import csvs, epochs, figures, tables
 from robustbench_kpca.diagnostics.ablation import COLUMNS, contrasts, without_identity
 from robustbench_kpca.diagnostics.diagnosis import Diagnosis, Judged
 from robustbench_kpca.diagnostics.epochs import Trajectory
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, printable
 from robustbench_kpca.files import require_marked, write_atomic
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.web import render
@@ -345,4 +345,4 @@ def _md(text: str) -> str:
     escaped = escape(text, quote=False)
     for sign in ("\\", "|", "*", "_", "`", "["):
         escaped = escaped.replace(sign, f"\\{sign}")
-    return " ".join(escaped.split())
+    return printable(" ".join(escaped.split()))

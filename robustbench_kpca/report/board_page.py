@@ -85,7 +85,7 @@ def _rows(board: Board) -> list[dict[str, Any]]:
         made |= {
             "tied": given.count(made["rank"]) > 1 if made["rank"] else False,
             "facets": _facets_of(board, row, about),
-            "paper": (about.paper or "").replace("arXiv:", "https://arxiv.org/abs/"),
+            "paper": about.paper_address,
         }
         for column, cell in zip(board.columns, made["columns"], strict=True):
             if cell["value"] is not None:

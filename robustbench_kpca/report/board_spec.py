@@ -13,6 +13,7 @@ from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.strict import STRICT
+from robustbench_kpca.web import href
 
 Limit = Annotated[int, Field(ge=1)] | None
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None
@@ -158,7 +159,7 @@ class Described(BaseModel):
         backbone: such as `ViT`.
         training: such as `PGD-7, 8/255`.
         adversarial: whether it was trained against attacks.
-        paper: address of the paper, or `arXiv:NUMBER`.
+        paper: address of the paper: http(s), a path from the page, or `arXiv:NUMBER`.
 
     """
 
@@ -181,6 +182,20 @@ class Described(BaseModel):
                 expected="the bundled weights of that name, or another name",
             )
         return self
+
+    @model_validator(mode="after")
+    def _check_paper(self) -> "Described":
+        if self.paper is not None and not href(self.paper_address):
+            raise BadInputError(
+                f"paper = {self.paper!r} of model '{self.name}'",
+                expected="an address that begins with https://, a path from the page, or arXiv:NUMBER",
+            )
+        return self
+
+    @property
+    def paper_address(self) -> str:
+        """Where the paper is; empty if it is not said."""
+        return (self.paper or "").replace("arXiv:", "https://arxiv.org/abs/")
 
     @property
     def needs_name(self) -> bool:

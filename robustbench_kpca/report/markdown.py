@@ -2,9 +2,13 @@
 
 import re
 
-from robustbench_kpca.errors import printable
+from robustbench_kpca.errors import printable, printable_lines
+from robustbench_kpca.web import href
 
 _CODE = re.compile(r"(`[^`\n]+`)")
+_CODE_OVER_LINES = re.compile(r"(`(?:[^`\n]|\n(?!\n))+`)")
+_BLOCK = re.compile(r"\n(?=#|>|~~~|[-+](?:\s|$)|[0-9]+[.)]|[-=]+$)", re.MULTILINE)
+_FIRST_BLOCK = re.compile(r"^([0-9]*)([-#>~+=.)])")
 _ENTITY = re.compile(r"&(?=#?[A-Za-z0-9]+;)")
 _MARKED = re.compile(r"[\\|\[\]*]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
@@ -44,6 +48,22 @@ def prose(text: str) -> str:
     outside = [_edges(part) for part in parts[::2]]
     inside = [code(part.strip("`")) for part in parts[1::2]]
     return "".join(part for pair in zip(outside, [*inside, ""], strict=True) for part in pair)
+
+
+def paragraph(text: str) -> str:
+    """Return `prose` of several lines, which stay; one that would begin a heading, list or quotation is joined."""
+    lines = "\n".join(line.strip() for line in text.strip().splitlines())
+    parts = _CODE_OVER_LINES.split(lines)
+    outside = ["\n".join(map(_edges, part.split("\n"))) for part in parts[::2]]
+    inside = [f"`{printable_lines(part.strip('`'))}`" for part in parts[1::2]] + [""]
+    escaped = "".join(part for pair in zip(outside, inside, strict=True) for part in pair)
+    return _FIRST_BLOCK.sub(r"\1\\\2", _BLOCK.sub(" ", escaped))
+
+
+def link(text: str, address: str) -> str:
+    """Return a link whose words are `plain` text; these words alone where no page may link there (`web.href`)."""
+    target = href(address).replace("&", "&amp;").replace("(", "%28").replace(")", "%29")
+    return f"[{plain(text)}]({target})" if target else plain(text)
 
 
 def _edges(text: str) -> str:

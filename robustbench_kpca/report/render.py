@@ -13,7 +13,7 @@ from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_page import html
 from robustbench_kpca.report.explain import explain, provenance
-from robustbench_kpca.report.markdown import code, plain, prose
+from robustbench_kpca.report.markdown import code, paragraph, plain, prose
 from robustbench_kpca.report.notes import caption, ranking, trainings, without
 from robustbench_kpca.report.numbers import csv_text, json_text
 from robustbench_kpca.report.power import power_of
@@ -31,16 +31,16 @@ def markdown(board: Board) -> str:
     single = single_trainings(board)
     missing = sum(run.record is None for run in board.runs)
     lines = [
-        f"# {spec.title}",
+        f"# {plain(spec.title)}",
         "",
-        spec.intro.strip(),
+        paragraph(spec.intro),
         "",
         *(line for text in answers(board) for line in (f"**{prose(text)}**", "")),
         _table(frame(board), ["Model"]),
     ]
     notes = (without(board), caption(board, intervals=True), ranking(board), trainings(board), power_of(board))
     lines += [line for text in notes if text for line in ("", prose(text))]
-    left_out = [f"{missing} of {len(board.runs)} runs are missing: `{board.missing}`."] if missing else []
+    left_out = [f"{missing} of {len(board.runs)} runs are missing: {code(board.missing)}."] if missing else []
     left_out += [prose(board.left_out)] if board.left_out else []
     lines += ["", " ".join(left_out)] if left_out else []
     if single:

@@ -8,7 +8,7 @@ from tabulate import tabulate
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.progress import spell
 from robustbench_kpca.records.record import Record
-from robustbench_kpca.report.markdown import unmarked
+from robustbench_kpca.report.markdown import paragraph, plain, unmarked
 from robustbench_kpca.reproduction.pack import Cost
 from robustbench_kpca.reproduction.roles import Model, Roles
 from robustbench_kpca.web import render
@@ -86,8 +86,8 @@ def _times(spent: Sequence[tuple[float, str]], trained: int) -> str:
 
 def write_cost(item: Cost, found: Sequence[Sequence[str]], folder: Path, origin: str) -> None:
     """Write README.md and index.html of the table. `origin`: what is done, and the command that makes it."""
-    table = tabulate(found, HEADS, tablefmt="pipe")
-    text = [f"# {item.title}", "", item.intro.strip(), "", table, "", NOTE, "", origin, ""]
+    table = tabulate([list(map(plain, row)) for row in found], HEADS, tablefmt="pipe")
+    text = [f"# {plain(item.title)}", "", paragraph(item.intro), "", table, "", NOTE, "", origin, ""]
     write_atomic(folder / "README.md", "\n".join(text).encode())
     page = render("cost.html.j2", "reproduction", title=item.title, item=item, heads=HEADS, rows=found, note=NOTE,
                   origin=unmarked(origin))  # fmt: skip

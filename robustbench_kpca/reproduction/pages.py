@@ -15,7 +15,7 @@ from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.curves import draw_curves, read_curves
-from robustbench_kpca.report.markdown import plain, prose, unmarked
+from robustbench_kpca.report.markdown import link, paragraph, plain, prose, unmarked
 from robustbench_kpca.report.render import PAGE, README, write_board
 from robustbench_kpca.reproduction.cost import rows as cost_rows
 from robustbench_kpca.reproduction.cost import write_cost
@@ -67,13 +67,13 @@ def write_pages(
         rows.append(_row(name, item, planned, trouble, page=here))
     absent = reasons(planned)
     scale = roles.intro
-    text = [f"# {pack.title}", "", f"{pack.source}. {pack.intro.strip()}", "", scale, ""]
-    text += [f"- [{name}]({name}/{README}): **{prose(found)}**" for name, found in said]
+    text = [f"# {plain(pack.title)}", "", paragraph(f"{pack.source}. {pack.intro}"), "", paragraph(scale), ""]
+    text += [f"- {link(name, f'{name}/{README}')}: **{prose(found)}**" for name, found in said]
     text += [""] if said else []
-    linked = [[f"[{row[0]}]({row[0]}/{README})" if pages[row[0]] else row[0], *row[1:]] for row in rows]
+    linked = [[link(row[0], f"{row[0]}/{README}" if pages[row[0]] else ""), *map(plain, row[1:])] for row in rows]
     text += [tabulate(linked, HEADS, tablefmt="pipe"), ""]
     if statements:
-        text += [f"[{BESIDE}]({STATEMENTS}/{README}).", ""]
+        text += [f"{link(BESIDE, f'{STATEMENTS}/{README}')}.", ""]
     if absent:
         text += ["## Not run", "", *(f"- {plain(f'{why}: {steps}')}" for why, steps in absent), ""]
         text += [f"`{roles.command} --plan` lists every step.", ""]
@@ -141,11 +141,11 @@ def _write_cost(name: str, item: Cost, roles: Roles, records: Sequence[Record], 
 
 
 def _write_figures(folder: Path, item: Item, figures: Mapping[str, str], origin: str) -> None:
-    lines = [f"# {item.title}", "", item.intro.strip(), ""]
+    lines = [f"# {plain(item.title)}", "", paragraph(item.intro), ""]
     for title, figure in figures.items():
         drawn = figure[figure.index("<svg") :].replace("<svg ", '<svg style="background: #fff" ', 1)
         write_atomic(folder / f"{safe_name(title)}.svg", drawn.encode())
-        lines += [f"## {title}", "", f"![{title}]({safe_name(title)}.svg)", ""]
+        lines += [f"## {plain(title)}", "", f"!{link(title, f'{safe_name(title)}.svg')}", ""]
     write_atomic(folder / README, "\n".join([*lines, origin, ""]).encode())
     inline = {title: figure[figure.index("<svg") :] for title, figure in figures.items()}
     write_atomic(folder / PAGE, _figure_page(item, inline, origin).encode())

@@ -6,7 +6,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from robustbench_kpca.files import write_atomic
-from robustbench_kpca.report.markdown import code, plain, prose, unmarked
+from robustbench_kpca.report.markdown import code, link, paragraph, plain, prose, unmarked
 from robustbench_kpca.reproduction.evidence import Answer, answer
 from robustbench_kpca.reproduction.pages import STATEMENTS
 from robustbench_kpca.reproduction.results import Results
@@ -62,7 +62,7 @@ def pages(statements: Statements, own: Results) -> dict[str, str]:
             rows.append((*first, _strong(made.verdict), prose(made.on), prose(made.result), _source(made, folder)))
         if one.open:
             rows.append((prose(one.where), prose(one.says), "–", "", prose(one.open), ""))
-    text = [f"# {plain(statements.title)}", "", statements.intro.strip(), "", summary, ""]
+    text = [f"# {plain(statements.title)}", "", paragraph(statements.intro), "", summary, ""]
     text += [tabulate(rows, HEADS, tablefmt="pipe"), "", RULES, "", f"Made by {code(command)}.", ""]
     page = render(
         "statements.html.j2", "reproduction", title=statements.title, intro=unmarked(statements.intro),
@@ -79,6 +79,5 @@ def _strong(verdict: Verdict) -> str:
 def _source(made: Answer, folder: Path) -> str:
     if made.folder is None:
         return ""
-    name, link = plain(made.folder.name), made.link(folder, "README.md")
-    shown = f"[{name}]({link})" if link else name
+    shown = link(made.folder.name, made.link(folder, "README.md"))
     return f"{shown}: {code(made.command)}" if made.command else shown

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from robustbench_kpca.errors import printable, printable_lines
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -42,10 +44,5 @@ def drawing(inches: tuple[float, float], **style: Any) -> Iterator[tuple["Figure
 def svg_of(buffer: io.StringIO, title: str) -> str:
     """Return the drawn SVG: in the page's ink, with a title that screen readers say."""
     text = buffer.getvalue()
-    text = text[text.index("<svg") :].replace(INK, "currentColor")
+    text = printable_lines(text[text.index("<svg") :]).replace(INK, "currentColor")
     return text.replace("<svg ", f'<svg role="img" aria-label="{escape(printable(title))}" ', 1)
-
-
-def printable(text: str) -> str:
-    """Replace what XML or a line cannot hold."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -16,7 +16,8 @@ from robustbench_kpca.cli import _interruption
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError, printable
 from robustbench_kpca.records.record import load_record
-from robustbench_kpca.report.markdown import code, plain, prose
+from robustbench_kpca.report.markdown import code, link, paragraph, plain, prose
+from robustbench_kpca.web import href, render
 
 BOARD = Path(__file__).parents[2] / "leaderboards/digits/records"
 NASTY = (
@@ -103,6 +104,99 @@ def test_pages_in_markdown_stay_as_they_were_meant(hostile, capsys):
     assert "not run" not in page
     assert "## Flags" in page
     require_clean(page)
+
+
+ADDRESSES = {
+    "https://arxiv.org/abs/2406.13762": "https://arxiv.org/abs/2406.13762",
+    "HTTP://example.org/a?b=c#d": "HTTP://example.org/a?b=c#d",
+    "../records/a b.json": "../records/a%20b.json",
+    "#run-3": "#run-3",
+    "javascript:alert(1)": "",
+    "JaVaScRiPt:alert(1)": "",
+    "java\tscript:alert(1)": "",
+    "\x01javascript:alert(1)": "",
+    " javascript:alert(1)": "%20javascript:alert(1)",
+    "data:text/html,x": "",
+    "vbscript:x": "",
+    "file:///etc/passwd": "",
+    "//evil.example/x": "",
+    "/etc/passwd": "",
+    "\\\\evil.example": "",
+    "https:evil.example": "",
+    "https:///evil.example": "",
+    "": "",
+}
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_pages_link_to_the_web_and_to_files_beside_them_only(address):
+    assert href(address) == ADDRESSES[address]
+    assert href(href(address)) == ADDRESSES[address]
+
+
+def test_links_in_markdown_cannot_be_left():
+    assert link("a|b]", "a (b).md") == "[a\\|b\\]](a%20%28b%29.md)"
+    assert link("x", "javascript&colon;alert(1)") == "[x](javascript&amp;colon;alert%281%29)"
+    assert link("x", "javascript:alert(1)") == "x"
+
+
+def test_every_link_of_a_template_is_looked_at():
+    templates = [path.read_text() for path in (BOARD.parents[2] / "robustbench_kpca").rglob("*.j2")]
+    links = [one for text in templates for one in re.findall(r'href="([^"]*\{\{(?:"[^"]*"|[^"])*?\}\}[^"]*)"', text)]
+    assert len(links) > 10
+    assert all(one.startswith("{{") and one.endswith("| href }}") for one in links)
+
+
+@pytest.mark.parametrize("paper", ["javascript:alert(1)", "//evil.example", "data:text/html,x"])
+def test_a_paper_that_is_a_script_is_refused(paper, tmp_path, capsys):
+    text = (BOARD.parent / "board.toml").read_text()
+    (tmp_path / "board.toml").write_text(text.replace('paper = "arXiv:2406.13762"', f'paper = "{paper}"'))
+    assert main(["board", "render", str(tmp_path), "--records", str(BOARD)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"paper = '{paper}' of model 'rpc_symvit_digits'; expected an address that begins with https://" in line
+
+
+def test_a_paragraph_keeps_its_lines_and_begins_no_block():
+    assert paragraph("Run `a\n--b`,\nthen _c_.\n") == "Run `a\n--b`,\nthen \\_c\\_."
+    assert paragraph("a\n# Title\n- b\n1. c\n> d\n===\n\n<script>\n`\n# e\n> f`") == (
+        "a # Title - b 1. c\n&gt; d ===\n\n&lt;script&gt;\n` # e > f`"
+    )
+    assert [paragraph(text) for text in ("# a", "2) b", "~~~")] == ["\\# a", "2\\) b", "\\~~~"]
+    assert paragraph("`a\n\n<b>`") == "'a\n\n&lt;b&gt;'"
+
+
+@pytest.mark.usefixtures("few_resamples")
+def test_words_of_a_board_stay_text_everywhere(tmp_path, capsys):
+    nasty = json.dumps(NASTY.replace("\x1b", "").replace("\x07", "").replace("\u202e", "").replace("\u2066", ""))
+    (tmp_path / "board.toml").write_text(
+        f"title = {nasty}\nintro = {nasty}\n"
+        'data = "digits"\nsplit = "test"\nseed = 0\nrank_by = "Clean"\nmodels = ["vit_digits"]\n'
+        '[[column]]\ntitle = "Clean"\nprotocol = "clean"\nmetric = "clean_accuracy"\n'
+        f'[[model]]\nname = "vit_digits"\nattention = {nasty}\npaper = "records of.html"\n'
+    )
+    assert main(["board", "render", str(tmp_path), "--records", str(BOARD), "-o", str(tmp_path)]) == 0
+    require_clean((tmp_path / "README.md").read_text())
+    page = (tmp_path / "index.html").read_text()
+    assert page.count("<script>") == 1, "its own"
+    assert 'href="records%20of.html"' in page
+    require_clean(page, html_escaped=False)
+    require_clean(capsys.readouterr().out, html_escaped=False)
+
+
+def test_html_shows_what_is_not_printable_as_replaced():
+    page = render("page.html.j2", "report", title=NASTY)
+    require_clean(page, html_escaped=False)
+    assert page.count("&lt;script&gt;") == 2
+
+
+def test_a_table_on_a_terminal_has_a_clean_head(capsys):
+    from robustbench_kpca.cli import _console
+
+    _console.show_table(NASTY, [NASTY], [[":smile:"]])
+    _console.say(":smile:")
+    shown = capsys.readouterr().out
+    require_clean(shown, html_escaped=False)
+    assert shown.count(":smile:") == 2
 
 
 @pytest.mark.parametrize(
