@@ -4,7 +4,7 @@ Chen et al. (2023), "Primal-Attention: Self-attention through Asymmetric Kernel 
 arXiv:2305.19798. Cosine kernel, data-dependent weights, and the regulariser as the authors' released code has it.
 """
 
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -127,7 +127,7 @@ class Penalised(nn.Module):
         super().__init__()
         self.penalties: dict[str, Tensor] = {}
 
-    def train(self, mode: bool = True) -> Self:
+    def train(self, mode: bool = True) -> "Penalised":
         """Switch between training and evaluation mode; the penalties of the last batch are removed."""
         self.penalties = {}
         return super().train(mode)

@@ -187,3 +187,23 @@ def test_no_path_of_any_machine_and_no_index_is_named():
         if path.suffix in {".py", ".toml", ".md", ".yml", ".yaml", ".json", ".cff"} and path != Path(__file__):
             text = path.read_text()
             assert not [word for word in words if word in text], name
+
+
+def test_every_module_imports_with_its_types_checked():
+    """What the nightly run checks on every call fails at import if an annotation cannot be checked at all."""
+    program = """
+import importlib, pkgutil, sys
+sys.path.insert(0, "tests")
+from jaxtyping import install_import_hook
+install_import_hook("robustbench_kpca", "typechecker.check")
+import robustbench_kpca
+for module in pkgutil.walk_packages(robustbench_kpca.__path__, "robustbench_kpca."):
+    if not module.name.endswith("__main__"):
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as error:
+            if error.name.startswith("robustbench_kpca"):
+                raise
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
