@@ -185,6 +185,6 @@ Audited = Annotated[
     AuditLevel,
     typer.Option(
         "--audit",
-        help="Audit models before their first attack: all checks, the quick ones, or none (docs/audit.md).",
+        help="Audit models before their attacks, at each eps: all checks, the quick ones, or none (docs/audit.md).",
     ),
 ]
