@@ -4,12 +4,12 @@ import json
 import pickle
 import shutil
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from stand_ins import posing_as
 from torch import nn
 
 from robustbench_kpca import load_model
@@ -242,14 +242,14 @@ def test_views_of_timms_configurations_are_their_transforms(mode, crop, picture)
     from timm.data import create_transform
 
     settings = {"input_size": (3, 64, 64), "crop_pct": crop, "crop_mode": mode, "interpolation": "bicubic"}
-    view = stated_view(SimpleNamespace(pretrained_cfg=settings))
+    view = stated_view(posing_as(nn.Module, pretrained_cfg=settings))
     theirs = create_transform(**settings, mean=(0, 0, 0), std=(1, 1, 1))(picture)
     assert torch.allclose(theirs, torch.from_numpy(np.array(view.apply(picture))).permute(2, 0, 1) / 255, atol=1e-6)
 
 
 def test_a_border_is_refused():
     with pytest.raises(BadInputError, match="crop_mode = 'border'"):
-        stated_view(SimpleNamespace(pretrained_cfg={"input_size": (3, 64, 64), "crop_mode": "border"}))
+        stated_view(posing_as(nn.Module, pretrained_cfg={"input_size": (3, 64, 64), "crop_mode": "border"}))
 
 
 class Scores(nn.Module):
