@@ -1,7 +1,6 @@
 """Write files atomically (complete or not at all), and make safe file names."""
 
 import contextlib
-import errno
 import hashlib
 import os
 import re
@@ -12,12 +11,11 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.errors import DISK_FULL, BadInputError, EvaluationError, reason_of
 from robustbench_kpca.owner import Owner, place
 
 OLD = 86_400
 """Seconds after which a file that nobody names is taken for left behind: no write takes a day."""
-_DISK_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
 
 
 _KINDS = {
@@ -59,11 +57,8 @@ def read_file(path: Path, what: str = "file", most: int | None = None) -> bytes:
 
 
 def _unreadable(path: Path, what: str, error: OSError | ValueError) -> BadInputError:
-    shown = str(path)
-    shown = shown if len(shown) <= 200 and shown.isprintable() else f"{shown[:80]!r}..."
-    return BadInputError(
-        f"{what} {shown} cannot be read ({getattr(error, 'strerror', None) or error})", fix="check the path"
-    )
+    reason = reason_of(error) if isinstance(error, OSError) else "no file can have this name"
+    return BadInputError(f"{what} {path} cannot be read ({reason})", fix="check the path")
 
 
 def require_marked(paths: Iterable[Path], mark: str, why: str) -> None:
@@ -93,9 +88,9 @@ def write_atomic(path: Path, data: bytes) -> None:
     try:
         replace_file(path, data, durable=True)
     except OSError as error:
-        if error.errno in _DISK_FULL:
+        if error.errno in DISK_FULL:
             raise EvaluationError(
-                f"cannot write {path} ({error.strerror}); a previous file at this path is intact",
+                f"cannot write {path} ({reason_of(error)}); a previous file at this path is intact",
                 fix="free disk space and run again",
             ) from None
         raise unwritable(path.parent, error) from None
@@ -199,7 +194,7 @@ def require_writable(folder: Path) -> None:
 def unwritable(folder: Path, error: OSError) -> BadInputError:
     """Return the error for a folder that is not writable."""
     return BadInputError(
-        f"cannot write to folder {folder} ({error.strerror or error})", fix="choose a folder you may write to"
+        f"cannot write to folder {folder} ({reason_of(error)})", fix="choose a folder you may write to"
     )
 
 

@@ -11,23 +11,59 @@ from pathlib import Path
 from typing import Any
 
 from robustbench_kpca.code_digest import of_object, of_own
-from robustbench_kpca.errors import BadInputError, UnknownNameError
+from robustbench_kpca.errors import BadInputError, UnknownNameError, shortened
 
-_MOST = 4
+MOST = 8
+"""Names in one suggestion."""
+_LISTS = {
+    "model": "models", "attack": "attacks", "corruption": "corruptions", "data set": "data", "protocol": "protocols",
+    "metric": "metrics", "board": "boards", "pack": "packs", "recipe": "recipes",
+}  # fmt: skip
+"""Kinds that `rbk list` lists."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "", usual: str = "") -> UnknownNameError:
-    """Return the error for `name`, with the closest of the `known` names as a suggestion.
+    """Return the error for `name`: at most eight of the `known` names, then `hint`, then the command that lists all."""
+    names, listed = sorted(set(known)), kind in _LISTS
+    close = close_names(name, names, usual)
+    asked = did_you_mean(name, names, usual) if close or len(names) <= MOST or not listed else ""
+    hint = f"or {hint}" if asked and hint else hint
+    fix = advice(asked, hint, f"see: rbk list {_LISTS[kind]}" if listed else "")
+    return UnknownNameError(f"there is no {kind} named '{shortened(name, 80)}'", fix=fix)
 
-    If `name` is the beginning of several, all are suggested: those that end in `usual` first, then the shortest.
+
+def advice(*parts: str) -> str:
+    """Return what to do as one line; empty parts are left out."""
+    return "; ".join(part for part in parts if part).replace("?; ", "? ")
+
+
+def did_you_mean(name: str, known: Iterable[str], usual: str = "") -> str:
+    """Return `did you mean 'steps'?`, or the first known names if none is similar; see `close_names`."""
+    names = list(known)
+    *others, last = [f"'{one}'" for one in close_names(name, names, usual)] or [""]
+    if last:
+        return f"did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
+    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+    return f"known: {', '.join(names[:MOST]) or 'none'}{more}"
+
+
+def close_names(name: str, known: Iterable[str], usual: str = "") -> list[str]:
+    """Return the names that may be meant, at most eight, the likeliest first.
+
+    These are the names that begin with `name`, then those that contain it. If there are none, they are the names with
+    which it begins (`eps` for `epsilon`), or else the one that is spelt most like it. Those that end in `usual` come
+    before others, and short names before long ones.
     """
-    names = sorted(known)
-    begun = [one for one in names if one.startswith(f"{name}-")] if name else []
-    begun.sort(key=lambda one: (not (usual and one.endswith(usual)), len(one)))
-    close = begun[:_MOST] or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    quoted = [f"'{one}'" for one in close]
-    ask = f"did you mean {' or '.join(quoted)}?" if close else f"known: {', '.join(names) or 'none'}"
-    return UnknownNameError(f"there is no {kind} named '{name}'", fix=f"{ask}{' ' + hint if hint else ''}")
+    asked, names = _plain(name), list(known)
+    inside = [one for one in names if asked and asked in _plain(one)]
+    inside.sort(key=lambda one: (not _plain(one).startswith(asked), not (usual and one.endswith(usual)), len(one)))
+    around = [one for one in names if len(one) > 2 and asked.startswith(_plain(one))]
+    around.sort(key=len, reverse=True)
+    return (inside or around or difflib.get_close_matches(name, names, n=1, cutoff=0.6))[:MOST]
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "_")
 
 
 @cache
@@ -83,17 +119,26 @@ class Family:
             raise BadInputError(f"there is already a {self.kind} named '{name}'", fix="choose another name")
         self.added[name] = member
 
+    def require(self, name: str) -> None:
+        """Refuse a name of no member, without importing anything.
+
+        Raises:
+            UnknownNameError: there is no such member; the message suggests the closest names.
+
+        """
+        if name not in self:
+            raise unknown_name(self.kind, name, self.names())
+
     def get(self, name: str) -> Any:
         """Return the member called `name`.
 
         Raises:
-            UnknownNameError: there is no such member; the message suggests the closest name.
+            UnknownNameError: see `require`.
 
         """
+        self.require(name)
         if name in self.added:
             return self.added[name]
-        if name not in self:
-            raise unknown_name(self.kind, name, self.names())
         return getattr(importlib.import_module(self._module(name)), self.member)
 
     def code(self, name: str) -> str:

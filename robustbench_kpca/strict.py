@@ -3,7 +3,6 @@
 Pydantic is imported by the first check: commands that only read TOML do without it.
 """
 
-import difflib
 import json
 import re
 import tomllib
@@ -11,8 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of, shortened
 from robustbench_kpca.files import read_file
+from robustbench_kpca.registry import did_you_mean
 
 if TYPE_CHECKING:
     from pydantic import ConfigDict, ValidationError
@@ -57,12 +57,16 @@ def load_toml(path: Path) -> dict[str, Any]:
     """
     try:
         return tomllib.loads(read_file(path).decode())
-    except UnicodeDecodeError as error:
-        raise BadInputError(f"cannot read {path} ({error})", expected="text in UTF-8") from None
-    except ValueError as error:  # also a number of thousands of digits
-        raise BadInputError(f"{path} is not valid TOML ({error})", fix="correct that line") from None
-    except RecursionError:
-        raise BadInputError(f"{path} is nested too deeply", expected="a few levels of tables and lists") from None
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise BadInputError(f"{path} cannot be read ({reason_of(error)})", expected="a file in TOML") from None
+    except ValueError as error:
+        raise BadInputError(f"{path} is not valid TOML ({_place(error)})", fix="correct it there") from None
+
+
+def _place(error: ValueError) -> str:
+    """Say where a text stops to be TOML, from the message of the parser."""
+    place = re.search(r"\(at (.+?)\)$", str(error))
+    return f"at {place[1].replace('end of document', 'its end')}" if place else "a number has too many digits"
 
 
 def parse_assignments(items: list[str]) -> dict[str, Any]:
@@ -77,6 +81,8 @@ def parse_assignments(items: list[str]) -> dict[str, Any]:
         key, equals, value = item.partition("=")
         if not equals or not key.strip():
             raise BadInputError(f"'{item}'", expected="KEY=VALUE, such as eps=3/255")
+        if key.strip() in parsed:
+            raise BadInputError(f"'{key.strip()}' is set twice", fix="set it once")
         try:
             parsed[key.strip()] = tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:
@@ -132,16 +138,6 @@ def parse_ranges(text: str, met: str) -> list[int]:
     return found
 
 
-def did_you_mean(name: str, known: Mapping[str, Any] | list[str]) -> str:
-    """Return `did you mean 'steps'?`, or the list of known names if none is similar.
-
-    A known name that is a prefix of `name`, or the reverse (`eps` for `epsilon`), is preferred over a similar spelling.
-    """
-    prefixes = [one for one in known if len(one) > 2 and (name.startswith(one) or (name and one.startswith(name)))]
-    close = prefixes or difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
-
-
 def _one_line(kind: type[Any], error: "ValidationError", where: str) -> BadInputError:
     # A misspelt key gives two errors, "unknown" and "missing": report the first.
     unknown = [one for one in error.errors() if one["type"] in _UNKNOWN]
@@ -154,6 +150,53 @@ def _one_line(kind: type[Any], error: "ValidationError", where: str) -> BadInput
         return BadInputError(f"{where}: unknown key '{key}'", fix=hint)
     if first["type"] in ("missing", "missing_argument"):
         return BadInputError(f"{where}: key '{key}' is missing", fix="add it")
-    shown = repr(first["input"])
-    shown = shown if len(shown) <= 60 else shown[:57] + "..."
-    return BadInputError(f"{where}: {key} = {shown} is invalid ({first['msg']})", fix="correct it")
+    if "error" in first.get("ctx", {}) and first["type"] == "value_error":  # raised by a check of this package
+        return BadInputError(f"{where}: {key}: {first['ctx']['error']}", fix="correct it")
+    shown = shortened(repr(first["input"]), 60)
+    return BadInputError(f"{where}: {key} = {shown} is invalid", expected=expected_by(first), fix="correct it")
+
+
+_EXPECTED = {
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "multiple_of": "a multiple of {multiple_of}",
+    "literal_error": "{expected}",
+    "enum": "{expected}",
+    "union_tag_invalid": "{expected_tags}",
+    "string_pattern_mismatch": "a text of the form {pattern}",
+    "string_too_short": "a text of at least {min_length} characters",
+    "string_too_long": "a text of at most {max_length} characters",
+    "too_short": "at least {min_length} entries",
+    "too_long": "at most {max_length} entries",
+}
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "finite": "a finite number",
+    "bool": "true or false",
+    "string": "a text",
+    "list": "a list",
+    "tuple": "a list",
+    "frozen": "a list",
+    "set": "a list",
+    "dict": "a table",
+    "mapping": "a table",
+    "model": "a table",
+    "dataclass": "a table",
+    "union": "a table with a known kind",
+    "none": "nothing",
+    "json": "valid JSON",
+    "date": "a date",
+    "datetime": "a date with a time",
+    "path": "a path",
+}
+
+
+def expected_by(error: Mapping[str, Any]) -> str:
+    """Say what was expected where pydantic found an error; `error` is one of `ValidationError.errors()`."""
+    kind, about = str(error["type"]), error.get("ctx", {})
+    if kind in _EXPECTED:
+        return _EXPECTED[kind].format(**about)
+    return _KINDS.get(kind.partition("_")[0], "another value")

@@ -15,7 +15,7 @@ from robustbench_kpca.audit.future_leak import future_leak
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.records.audit_versions import LATEST, LIMITS
-from robustbench_kpca.strict import did_you_mean
+from robustbench_kpca.registry import did_you_mean
 from robustbench_kpca.types import Images, Labels, LanguageModel, Logits
 
 _LIMITS = LIMITS[LATEST]

@@ -1,5 +1,6 @@
 """What a command says when it is interrupted by Ctrl-C, SIGTERM (a scheduler) or SIGHUP (a closed terminal)."""
 
+import atexit
 import os
 import shlex
 import signal
@@ -13,33 +14,51 @@ _JOURNALS = {"demo", "eval", "reproduce", "sweep"}
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised where a signal other than SIGINT arrives, so that files are closed as after Ctrl-C."""
+    """Raised where a signal arrives, so that files are closed."""
 
 
 _received: list[str] = []
+_code: list[int] = []
 
 
 def listen() -> None:
-    """Raise `Interrupted` at SIGTERM and SIGHUP. What was to be ignored, as under nohup, stays ignored."""
+    """Raise `Interrupted` at SIGINT, SIGTERM and SIGHUP. What was to be ignored, as under nohup, stays ignored."""
     owner = os.getpid()
+    atexit.register(_end)  # the first to be registered is the last to be called
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+        if number != signal.SIGINT or os.getpid() != owner:
+            signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
         if os.getpid() != owner:  # a worker, which inherits this: it ends as it would have
             os.kill(os.getpid(), number)
             return
         _received.append(signal.Signals(number).name)
         raise Interrupted
 
-    for name in ("SIGTERM", "SIGHUP"):
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) == signal.SIG_DFL:
+        if number is not None and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, stop)
+
+
+def arrived() -> bool:
+    """Tell whether a signal came, even if what it raised was lost in a library, which then fails in its own way."""
+    return bool(_received)
+
+
+def end_with(code: int) -> None:
+    """Let the process end with this code: Python ends itself by SIGINT if that came while a text was executed."""
+    _code[:] = [code]
+
+
+def _end() -> None:
+    if _code and arrived():
+        os._exit(_code[0])
 
 
 def said(arguments: Sequence[str]) -> str:
     """Return the line for an interrupted command: by what, what is kept, and the command that goes on."""
-    by = f"interrupted by {_received[-1]}" if _received else "interrupted"
+    by = f"interrupted by {_received[-1]}" if _received and _received[-1] != "SIGINT" else "interrupted"
     command = arguments[0] if arguments else ""
     again = ["rbk", *(one for one in arguments if one not in ("--fresh", "--no-resume"))]  # they begin anew
     if command == "train":

@@ -7,13 +7,14 @@ from typing import Annotated, Literal, cast
 
 import typer
 
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols import presets
 
 
 def _set_presets(folder: Path | None) -> Path | None:
     if folder is not None:
         if not folder.is_dir():
-            raise typer.BadParameter(f"{folder} is not a folder")
+            raise BadInputError(f"--presets {folder} is not a folder", fix="name one that has attacks/ or the like")
         os.environ[presets.ENVIRONMENT_VARIABLE] = str(folder)
     return folder
 
@@ -41,6 +42,7 @@ Frost = Annotated[
         help="Folder of the original frost images (frost1.png to frost5.jpg); by default frost images are generated."
     ),
 ]
+SEVERAL = "Repeatable, or several with commas."
 MODEL = (
     "a name of `rbk list models`, timm:NAME, torchvision:NAME, hf:OWNER/NAME or hf:FOLDER, FILE.onnx, or your own "
     "FILE.py:FACTORY or MODULE:FACTORY, whose code is run"

@@ -25,7 +25,9 @@ def render(
     quiet: Quiet = False,
 ) -> None:
     """Render a board from records: README.md, index.html, board.csv and board.json."""
-    from robustbench_kpca.protocols.presets import board_folder
+    from robustbench_kpca.protocols.presets import board_folder, board_path
+
+    board_path(board)
     from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.matching import load_board
     from robustbench_kpca.report.render import write_board

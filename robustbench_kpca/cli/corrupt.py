@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import BadImages, Frost, Json, Quiet, Seed, Workers
+from robustbench_kpca.cli._names import several
+from robustbench_kpca.cli._options import SEVERAL, BadImages, Frost, Json, Quiet, Seed, Workers
 
 if TYPE_CHECKING:
     from robustbench_kpca.corruptions import Cell
@@ -42,7 +43,7 @@ def corrupt(
     target: Annotated[Path, typer.Argument(metavar="DST", help="Output folder; must not be inside SRC.")],
     corruption: Annotated[
         list[str],
-        typer.Option(help="Corruption: a name of `rbk list corruptions`; by default the 15 of ImageNet-C. Repeatable."),
+        typer.Option(help=f"Corruption: a name of `rbk list corruptions`; by default the 15 of ImageNet-C. {SEVERAL}"),
     ] = [],  # noqa: B006 (typer reads the default)
     severity: Annotated[
         list[int], typer.Option(min=1, max=5, help="Severity, 1 to 5; by default all. Repeatable.")
@@ -99,14 +100,18 @@ def corrupt(
     The images depend on the seed and on each image's path in SRC, not on the number of workers. Corrupted ImageNet
     validation images can be evaluated as imagenet-c:DST; a link DST/clean to SRC adds the clean images.
     """
+    from robustbench_kpca.corruptions import family_of
+    from robustbench_kpca.protocols.corruption_names import COMMON, SEVERITIES
+
+    names = several(corruption) or list(COMMON)
+    for name in names if engine is Engine.native else ():
+        family_of(name)
     from robustbench_kpca.data.io.derived import Derivation, derive, open_target, sources_of
     from robustbench_kpca.files import require_writable
     from robustbench_kpca.lock import locked
-    from robustbench_kpca.protocols.corruption_names import COMMON, SEVERITIES
 
     view = _view(size, crop, interpolation)
     profile, form = _parameters(engine, profile, mode, frost)
-    names = list(dict.fromkeys(corruption)) or list(COMMON)
     levels = sorted(set(severity)) or list(SEVERITIES)
     settings = {
         _GROWING: names, "severities": levels, "profile": profile, "mode": form, "seed": seed,

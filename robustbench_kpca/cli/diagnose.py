@@ -9,6 +9,7 @@ import typer
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._diagnosing import TEXT, Asked, measured, numbers, written
 from robustbench_kpca.cli._evaluating import given_options, refuse_others, split_settings
+from robustbench_kpca.cli._names import require_names
 from robustbench_kpca.cli._options import (
     Checkpoint,
     Crop,
@@ -135,6 +136,8 @@ def diagnose(
         refuse_others(given, f"{TEXT}NAME", _OF_TEXTS)
     elif records:
         raise BadInputError("--records without --compare", expected="--compare DIR --records DIR")
+    if not _is_run(model) and not model.startswith(TEXT):
+        require_names(models=[model], data=[data])
     from robustbench_kpca.diagnostics.pages import require_own
     from robustbench_kpca.evaluation.requests import ModelRequest
     from robustbench_kpca.files import require_writable

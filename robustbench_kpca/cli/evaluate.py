@@ -7,8 +7,10 @@ import typer
 
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._evaluating import best_device, carry_out, split_settings
+from robustbench_kpca.cli._names import require_names, several
 from robustbench_kpca.cli._options import (
     MODEL,
+    SEVERAL,
     Allow,
     Audited,
     AuditLevel,
@@ -44,11 +46,11 @@ if TYPE_CHECKING:
 def evaluate(
     model: Annotated[
         list[str],
-        typer.Option("--model", "-m", help=f"Model: {MODEL}. Repeatable."),
+        typer.Option("--model", "-m", help=f"Model: {MODEL}. {SEVERAL}"),
     ],
     protocol: Annotated[
         list[str],
-        typer.Option("--protocol", "-p", help="Protocol: a name of `rbk list protocols`, or a TOML file. Repeatable."),
+        typer.Option("--protocol", "-p", help=f"Protocol: a name of `rbk list protocols`, or a TOML file. {SEVERAL}"),
     ],
     data: Data = None,
     split: Annotated[
@@ -131,33 +133,36 @@ def evaluate(
     With one process a GPU, or on several machines: torchrun --nproc-per-node N -m robustbench_kpca eval ...
     """
     from robustbench_kpca.errors import BadInputError
-    from robustbench_kpca.evaluation.options import RunOptions
-    from robustbench_kpca.evaluation.plan import Job, make_plan
-    from robustbench_kpca.evaluation.ranks import follow, rank_under_torchrun
-    from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
-    from robustbench_kpca.inference.acceleration import Acceleration
     from robustbench_kpca.protocols.threat import parse_fraction
-    from robustbench_kpca.report.loggers import open_loggers
     from robustbench_kpca.strict import parse_assignments
 
-    rank = rank_under_torchrun() if executor is None else None
-    if rank:
-        follow()
-        return
-    if len(model) > 1 and (checkpoint is not None or name is not None):
-        raise BadInputError("--checkpoint or --name with several models", expected="one --model")
+    models, protocols = several(model), several(protocol)
     model_options, overrides = split_settings(parse_assignments(set_))
+    if len(models) > 1 and (checkpoint is not None or name is not None):
+        raise BadInputError("--checkpoint or --name with several models", expected="one --model")
     budgets = [] if curve is None else [part.strip() for part in curve.split(",")]
     if len({parse_fraction(part) for part in budgets}) != len(budgets) or (budgets and "eps" in overrides):
         raise BadInputError(f"--curve {curve}", expected="different values of eps, and no --set eps=… in addition")
     if independent and not budgets:
         raise BadInputError("--independent without --curve", fix="add --curve 1/255,2/255")
+    require_names(models=models, protocols=protocols, overrides=overrides, data=[data, against])
+    from robustbench_kpca.evaluation.options import RunOptions
+    from robustbench_kpca.evaluation.plan import Job, make_plan
+    from robustbench_kpca.evaluation.ranks import follow, rank_under_torchrun
+    from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
+    from robustbench_kpca.inference.acceleration import Acceleration
+    from robustbench_kpca.report.loggers import open_loggers
+
+    rank = rank_under_torchrun() if executor is None else None
+    if rank:
+        follow()
+        return
     jobs = [
         Job(
             ModelRequest(one, checkpoint, ema, resize_positions, untrained, name, model_options),
-            protocol, overrides, budgets, independent,
+            protocols, overrides, budgets, independent,
         )
-        for one in model
+        for one in models
     ]  # fmt: skip
     options = RunOptions(
         seed,

@@ -1,7 +1,7 @@
 """The command `rbk`: run a subcommand; print errors as one line and return an exit code. Help does not import torch."""
 
 import contextlib
-import errno
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -43,8 +43,9 @@ from robustbench_kpca.cli import (
     verify,
 )
 from robustbench_kpca.cli._examples import with_examples
+from robustbench_kpca.cli._usage import usage_error
 from robustbench_kpca.early_exit import refuse_early_exit
-from robustbench_kpca.errors import BenchmarkError, printable
+from robustbench_kpca.errors import DISK_FULL, BenchmarkError, printable, reason_of, shortened
 
 app = typer.Typer(
     name="rbk",
@@ -125,39 +126,71 @@ _add(_board, "index", board_index.index, "board ")
 app.add_typer(_board, name="board")
 
 
-_BAD_PATHS = (errno.ENAMETOOLONG, errno.ELOOP)
 _INTERRUPTED = 130  # typer's exit code for Ctrl-C
+_NOBODY_READS = 1  # typer's exit code for a closed pipe
 
 
 def run() -> None:
     """Entry point of `rbk` and `robustbench-kpca`."""
     _interruption.listen()
     refuse_early_exit()  # to the end of the process: what runs at exit must not end it with another code
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    _give_up_what_cannot_be_written()
+    _interruption.end_with(code)
+    sys.exit(code)
+
+
+def _give_up_what_cannot_be_written() -> None:
+    """Let Python not complain, as it ends, of output that cannot be written: that was said, or nobody reads it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def main(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
     try:
         code = app(arguments or ["--help"], standalone_mode=False, prog_name="rbk")
+        sys.stdout.flush()
     except BenchmarkError as error:
         return _fail(str(error), error.exit_code)
-    except typer.Abort:
+    except (typer.Abort, KeyboardInterrupt):
         code = _INTERRUPTED
+    except BrokenPipeError:
+        return _NOBODY_READS
+    except OSError as error:
+        return _fail(*_of_the_system(error))
     except Exception as error:  # noqa: BLE001
-        if isinstance(error, OSError) and error.errno in _BAD_PATHS:
-            return _fail(f"{str(error.filename)[:80]!r} cannot be used as a path ({error.strerror})", 2)
-        if hasattr(error, "format_message"):  # a usage error of click
-            return _fail(f"{error.format_message()} (see: rbk --help)", 2)
-        traceback.print_exc()  # a bug: its report needs the traceback
-        return _fail("this is a bug of robustbench-kpca: please report the lines above", 3)
+        if hasattr(error, "format_message"):  # a usage error of typer
+            return _fail(str(usage_error(error, arguments[0])), 2)
+        if not _interruption.arrived():
+            return _fail(_bug(), 3)
+        code = _INTERRUPTED
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) or _is_of_the_command_line(error):
+        if _is_of_the_command_line(error):
             raise
         return _fail(f"code of a model or of data left the program ({type(error).__name__}); nothing was finished", 3)
     if code == _INTERRUPTED:
         return _fail(_interruption.said(arguments), _interruption.CODE)
     return code if isinstance(code, int) else 0
+
+
+def _of_the_system(error: OSError) -> tuple[str, int]:
+    """Return message and exit code of an error that no room foresaw: of a file or, where none is named, the output."""
+    named = isinstance(error.filename, str | os.PathLike)
+    what = str(error.filename) if named else "the output"
+    if error.errno in DISK_FULL:
+        return f"{what} cannot be written ({reason_of(error)}); free disk space and run again", 3
+    if named:
+        return f"{shortened(what)} cannot be used ({reason_of(error)}); check the path", 2
+    return _bug(), 3
+
+
+def _bug() -> str:
+    traceback.print_exc()  # its report needs the traceback
+    return "this is a bug of robustbench-kpca: please report the lines above"
 
 
 def _is_of_the_command_line(error: BaseException) -> bool:

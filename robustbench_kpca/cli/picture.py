@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console
+from robustbench_kpca.cli._names import require_names
 from robustbench_kpca.cli._options import (
     Checkpoint,
     Crop,
@@ -45,6 +46,7 @@ def adversarial(
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
 ) -> None:
     """Draw clean images, adversarial images, and their difference (scaled to full contrast)."""
+    require_names(models=[model], protocols=[protocol], data=[data])
     import torch
 
     from robustbench_kpca.data.samples import Samples
@@ -133,6 +135,10 @@ def segmentation(
 ) -> None:
     """Draw images, their masks, and the predictions of a model, clean and corrupted."""
     from robustbench_kpca.cli._evaluating import split_settings
+    from robustbench_kpca.strict import parse_assignments
+
+    options, overrides = split_settings(parse_assignments(set_))
+    require_names(models=[model], protocols=[protocol], overrides=overrides, data=[data])
     from robustbench_kpca.corruptions import require_profile
     from robustbench_kpca.data.load import load_data
     from robustbench_kpca.errors import BadInputError
@@ -142,13 +148,11 @@ def segmentation(
     from robustbench_kpca.protocols.loading import to_draw
     from robustbench_kpca.protocols.scenario import Corruption
     from robustbench_kpca.report.pictures import render
-    from robustbench_kpca.strict import parse_assignments
     from robustbench_kpca.tasks import task_named
     from robustbench_kpca.tasks.prepare import prepare
 
     if out.suffix not in (".png", ".html"):
         raise BadInputError(f"--out {out}", expected="a name that ends in .png or .html")
-    options, overrides = split_settings(parse_assignments(set_))
     odd = next((key for key in overrides if key in ("clean", "corruptions", "severities")), None)
     if odd is not None:
         raise BadInputError(f"--set {odd}", expected="--corruption and --severity, which select the drawn corruption")

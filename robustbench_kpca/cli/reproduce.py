@@ -68,10 +68,12 @@ def reproduce(
     Without data, every table and figure is made at the embedded scale, on the models and data of the package. Finished
     steps are kept: the same command goes on where it was stopped.
     """
+    from robustbench_kpca.protocols.presets import pack_path
+
+    pack_path(pack)
     from robustbench_kpca.cli._evaluating import ConsoleReporter, best_device
     from robustbench_kpca.errors import BadInputError, EvaluationError
     from robustbench_kpca.files import require_file, require_writable
-    from robustbench_kpca.protocols.presets import pack_path
     from robustbench_kpca.registry import unknown_name
     from robustbench_kpca.report.matching import name_of
     from robustbench_kpca.report.render import README

@@ -8,7 +8,9 @@ import typer
 
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._evaluating import best_device, carry_out
+from robustbench_kpca.cli._names import require_names, several
 from robustbench_kpca.cli._options import (
+    SEVERAL,
     Audited,
     AuditLevel,
     Checkpoint,
@@ -44,7 +46,7 @@ def sweep(
         typer.Option(
             "--protocol",
             "-p",
-            help="Protocol, or several with commas: names of `rbk list protocols`, or TOML files. Repeatable.",
+            help=f"Protocol: a name of `rbk list protocols`, or a TOML file. {SEVERAL}",
         ),
     ],
     data: Data = None,
@@ -73,12 +75,13 @@ def sweep(
 
     Every combination has ordinary records, so that an interrupted sweep is resumed by the same command.
     """
+    protocols = several(protocol)
+    require_names(models=[model], protocols=protocols, data=[data])
     from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.evaluation.plan import Job, make_plan
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
     from robustbench_kpca.report.sweep import combinations, frame, write_sweep
 
-    protocols = list(dict.fromkeys(name.strip() for names in protocol for name in names.split(",")))
     chosen = combinations(set_)
     request = DataRequest(data, split, limit, size=size, crop=crop).of([model])
     jobs = [

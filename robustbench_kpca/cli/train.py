@@ -54,6 +54,9 @@ def train(
     from robustbench_kpca.files import safe_name
     from robustbench_kpca.report.loggers import open_loggers
     from robustbench_kpca.strict import parse_assignments
+    from robustbench_kpca.training import recipe_path
+
+    recipe_path(recipe)
     from robustbench_kpca.training.loop import require_free
     from robustbench_kpca.training.seeds import runs_of
 

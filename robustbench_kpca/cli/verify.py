@@ -7,6 +7,7 @@ import typer
 
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._evaluating import best_device, given_options, refuse_others, split_settings
+from robustbench_kpca.cli._names import require_names
 from robustbench_kpca.cli._options import (
     Allow,
     BatchSize,
@@ -95,12 +96,14 @@ def verify(
     """
     arguments = locals()
     from robustbench_kpca.errors import BadInputError
-    from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, how_shown
     from robustbench_kpca.strict import parse_assignments
+
+    options, overrides = split_settings(parse_assignments(set_))
+    require_names(models=[] if model is None else [model], protocols=[protocol], overrides=overrides, data=[data])
+    from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, how_shown
     from robustbench_kpca.verification.pictures import corruption_protocol
     from robustbench_kpca.verification.run import verify as compare
 
-    options, overrides = split_settings(parse_assignments(set_))
     corruption = corruption_protocol(protocol, overrides)
     if corruption is not None:
         refuse_others(given_options(verify, arguments), "corruptions", _OF_PICTURES)

@@ -7,11 +7,11 @@ from robustbench_kpca.data import DATASETS
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.imagenet_classes import COLLECTIONS, imagenet_classes
 from robustbench_kpca.data.io.folder import Folder
+from robustbench_kpca.data.names import is_published, require_data
 from robustbench_kpca.data.relabelled import Resized
 from robustbench_kpca.data.request import DEIT, BadImages, Request, View
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.registry import unknown_name
 
 
 def load_data(
@@ -45,18 +45,15 @@ def load_data(
             below 1.
 
     """
-    name, _, folder = source.partition(":")
+    require_data(source)
     data: Dataset
     if is_published(source):
+        name, _, folder = source.partition(":")
         request = Request(folder, split, DEIT if view is None else view.of_published, bad_images)
         data = DATASETS.get(name)(request)
-    elif source and Path(source).is_dir():
+    else:
         images = _part(Folder(Path(source), bad_images), split)
         data = images if view is None else Resized(images, view)
-    else:
-        raise unknown_name(
-            "data set", name if folder else source, DATASETS.names(), "(or give an existing folder, or NAME:FOLDER)"
-        )
     return data if limit is None else data.spread(limit)
 
 
@@ -78,12 +75,6 @@ def _part(data: Folder, split: str | None) -> Samples:
     part = data.take(kept)
     part.split = split
     return part
-
-
-def is_published(source: str) -> bool:
-    """Tell whether a source is a data set of the package, and not a folder of images."""
-    name, colon, folder = source.partition(":")
-    return name in DATASETS.names() and bool(folder or not colon)
 
 
 def kind_of(source: str) -> type[Dataset]:

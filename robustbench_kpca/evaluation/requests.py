@@ -9,14 +9,16 @@ from torch import nn
 
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.io.cache import cached
-from robustbench_kpca.data.load import is_published, load_data
+from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.names import is_published
 from robustbench_kpca.data.pair import Pair
 from robustbench_kpca.data.request import DEIT, View
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.data.subset import published_subset
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.checkpoint import HUB
-from robustbench_kpca.models.loading import home_data, load_model
+from robustbench_kpca.models.loading import load_model
+from robustbench_kpca.models.names import home_data
 from robustbench_kpca.models.source import stated_view
 from robustbench_kpca.progress import Progress
 from robustbench_kpca.tasks import task_named

@@ -6,7 +6,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.families import normalisation_of, parts_of, shape_of
 from robustbench_kpca.models.normalisation import normalise_inside
 from robustbench_kpca.models.placement import place
-from robustbench_kpca.strict import did_you_mean
+from robustbench_kpca.registry import did_you_mean
 
 _COUNTS = (
     "img_size", "patch_size", "embed_dim", "depth", "num_heads", "num_classes", "cls_layers", "iterations", "rank",

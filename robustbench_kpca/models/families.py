@@ -135,7 +135,7 @@ def parts_of(name: str) -> tuple[Family, Backbone]:
 
     """
     if name not in ARCHITECTURES:
-        raise unknown_name("model", name, ARCHITECTURES, "(see: rbk list models)")
+        raise unknown_name("model", name, ARCHITECTURES)
     family, size = ARCHITECTURES[name]
     return FAMILIES[family], FAMILIES[family].backbone(size)
 

@@ -1,6 +1,5 @@
 """Load a model by name: a bundled one, an architecture with a checkpoint, `SOURCE:NAME`, or `module.path:factory`."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +7,13 @@ import torch
 from torch import nn
 
 from robustbench_kpca.early_exit import no_early_exit
-from robustbench_kpca.errors import BadInputError, UnknownNameError
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models import factory
 from robustbench_kpca.models.build import create_model
-from robustbench_kpca.models.bundle import bundled, read_header, vocabulary_of
+from robustbench_kpca.models.bundle import bundled, vocabulary_of
 from robustbench_kpca.models.checkpoint import load_strictly, read_state
-from robustbench_kpca.models.families import ARCHITECTURES, data_of
+from robustbench_kpca.models.names import config_of, home_data, require_model
 from robustbench_kpca.models.sources import SOURCES, source_of
-from robustbench_kpca.registry import unknown_name
 
 DIGITS = tuple("0123456789")
 """The classes of bundled models of digits, so that no folder of ten other classes is taken for them."""
@@ -53,7 +51,7 @@ def load_model(
         if untrained:
             torch.manual_seed(0)
         if source:
-            model: nn.Module = SOURCES.get(source).build(rest, checkpoint is None and not untrained, dict(options))
+            model: nn.Module = SOURCES.get(source)(rest, checkpoint is None and not untrained, dict(options))
         elif ":" in name:
             model = factory.build(name, options)
         else:
@@ -71,52 +69,12 @@ def load_model(
 def _own(
     name: str, checkpoint: Path | str | None, *, untrained: bool, options: dict[str, Any]
 ) -> tuple[nn.Module, Path | str | None]:
+    require_model(name)
     weights = bundled()
     if name in weights and checkpoint is None and not untrained:
-        model = create_model(**_config(name) | options)
+        model = create_model(**config_of(name) | options)
         model.class_names = DIGITS if home_data(name) == "digits" else None
         return model, weights[name]
-    if name not in ARCHITECTURES and name not in weights:
-        raise _refer(name)
     if checkpoint is None and not untrained:
         raise BadInputError(f"model '{name}' comes without weights", fix="add --checkpoint FILE, or --untrained")
-    return create_model(**_config(name) | options), checkpoint
-
-
-def home_data(name: str) -> str | None:
-    """Return the data set of a model's own family, such as `digits` for `vit_digits_adv`; None if there is none.
-
-    Raises:
-        UnknownNameError: a name without a source that is no model of the package.
-
-    """
-    if ":" in name or name.endswith(".onnx"):
-        return None
-    if name not in ARCHITECTURES and name not in bundled():
-        raise _refer(name)
-    return data_of(str(_config(name)["name"]))
-
-
-def _config(name: str) -> dict[str, Any]:
-    """Return what `create_model` needs for an architecture, or for a bundled model's architecture."""
-    if name not in bundled():
-        return {"name": name}
-    config: dict[str, Any] = json.loads(read_header(bundled()[name])["config"])
-    return config
-
-
-def _refer(name: str) -> UnknownNameError:
-    """Return the error for a name that is no model of this package: other sources that have it are named."""
-    found = [f"{prefix}:{name}" for prefix in SOURCES.names() if _offers(prefix, name)]
-    if name.endswith(".py"):
-        found = [f"{name}:FACTORY"]
-    if not found:
-        return unknown_name("model", name, [*ARCHITECTURES, *bundled()], "(see: rbk list models)")
-    return UnknownNameError(f"there is no model named '{name}'", fix=f"did you mean {' or '.join(found)}?")
-
-
-def _offers(prefix: str, name: str) -> bool:
-    try:
-        return bool(SOURCES.get(prefix).has(name))
-    except BadInputError:  # its library is not installed
-        return False
+    return create_model(**config_of(name) | options), checkpoint

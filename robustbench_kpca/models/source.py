@@ -1,8 +1,7 @@
-"""What a source of models promises, and how a model says which pictures it takes and what its outputs mean."""
+"""What a model states: which pictures it takes and what its outputs mean; and the import of its library."""
 
 import importlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
@@ -10,21 +9,6 @@ from torch import nn
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where models come from, such as a library; the name of its file is the prefix of its models.
-
-    Attributes:
-        build: takes a name, whether trained weights are asked for, and options; returns a module that maps images in
-            [0, 1] to logits, described by `describe`.
-        has: tells whether a name is one of its models, without a network. Names without prefix are tried on it.
-
-    """
-
-    build: Callable[[str, bool, dict[str, Any]], nn.Module]
-    has: Callable[[str], bool]
 
 
 def library(name: str, wanted_by: str, extra: str = "") -> Any:

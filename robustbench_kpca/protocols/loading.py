@@ -8,7 +8,7 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.scenario import UNHASHED, Clean, Corruption, Override, Scenario, parse_scenario
 from robustbench_kpca.protocols.threat import parse_fraction
-from robustbench_kpca.strict import did_you_mean
+from robustbench_kpca.registry import did_you_mean
 
 _TABLES = ("stage", "grid")
 

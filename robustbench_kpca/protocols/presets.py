@@ -1,16 +1,21 @@
 """Find the TOML files of protocols and boards: first in the user's folder, then in this installation."""
 
+import math
 import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, UnknownNameError
 from robustbench_kpca.registry import unknown_name
 from robustbench_kpca.strict import load_toml
 
 Shelf = Literal["attacks", "corruptions", "leaderboards", "packs"]
 _FOLDERS = {"leaderboards": "board.toml", "packs": "pack.toml"}
 ENVIRONMENT_VARIABLE = "RBK_PRESETS"
+_EPS = re.compile(r"(.+-(?:linf|l2|l1|words)-)((?=[\d.]*[1-9])\d+(?:\.\d+)?)(_\d+)?")
+"""The name of an attack at an eps: `pgd20-linf-`, `8`, `_255`."""
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -53,13 +58,31 @@ def load_protocol(name: str | Path) -> tuple[str, dict[str, Any]]:
         return Path(name).stem, load_toml(Path(name))
     known = protocols()
     if name not in known:
-        raise unknown_name("protocol", name, known, "(see: rbk list protocols)", usual="-linf-8_255")
+        raise _at_another_eps(name, known) or unknown_name("protocol", name, known, usual="-linf-8_255")
     return name, load_toml(known[name])
+
+
+def _at_another_eps(name: str, known: Iterable[str]) -> UnknownNameError | None:
+    """Return the error for `pgd20-linf-3_255` where `pgd20-linf-4_255` is nearest: its eps can be set."""
+    asked = _EPS.fullmatch(name)
+    budgets = {
+        one: float(own[2])
+        for one in known
+        if asked and (own := _EPS.fullmatch(one)) and own.group(1, 3) == asked.group(1, 3)
+    }
+    if asked is None or not budgets:
+        return None
+    wanted = float(asked[2])
+    nearest = min(budgets, key=lambda one: abs(math.log(budgets[one] / wanted)))
+    eps = asked[2] + (asked[3] or "").replace("_", "/")
+    return UnknownNameError(
+        f"there is no protocol named '{name}'", fix=f"give '{nearest}' with eps = {eps}: -p {nearest} --set eps={eps}"
+    )
 
 
 def board_path(name: str) -> Path:
     """Return the path of `board.toml`, given the name of a board, its folder or the file itself."""
-    return _folder_path("leaderboards", name, "board", "boards")
+    return _folder_path("leaderboards", name, "board")
 
 
 def board_folder(name: str) -> Path:
@@ -73,10 +96,10 @@ def board_folder(name: str) -> Path:
 
 def pack_path(name: str) -> Path:
     """Return the path of `pack.toml`, given the name of a pack, its folder or the file itself."""
-    return _folder_path("packs", name, "pack", "packs")
+    return _folder_path("packs", name, "pack")
 
 
-def _folder_path(shelf: Shelf, name: str, kind: str, listed: str) -> Path:
+def _folder_path(shelf: Shelf, name: str, kind: str) -> Path:
     path, file = Path(name), _FOLDERS[shelf]
     if path.name == file and path.is_file():
         return path
@@ -84,5 +107,5 @@ def _folder_path(shelf: Shelf, name: str, kind: str, listed: str) -> Path:
         return path / file
     known = find(shelf)
     if name not in known:
-        raise unknown_name(kind, name, known, f"(see: rbk list {listed})")
+        raise unknown_name(kind, name, known)
     return known[name]

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
@@ -14,7 +13,7 @@ from robustbench_kpca.protocols.scenario import Scalar
 from robustbench_kpca.protocols.threat import BallNorm, Threat, parse_fraction
 from robustbench_kpca.registry import unknown_name
 from robustbench_kpca.strict import STRICT, load_toml, validate
-from robustbench_kpca.training import recipes
+from robustbench_kpca.training import recipe_path
 from robustbench_kpca.training.chosen_classes import class_numbers
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -262,10 +261,7 @@ def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> tuple[
         BadInputError: a key or value of it cannot be used.
 
     """
-    known = recipes()
-    path = Path(name) if name.endswith(".toml") else known.get(name)
-    if path is None:
-        raise unknown_name("recipe", name, known, "(or give a .toml file)")
+    path = recipe_path(name)
     data, text = load_toml(path), path.read_text("utf-8")
     for key, value in (overrides or {}).items():
         *tables, last = key.split(".")

@@ -37,5 +37,5 @@ def source_of(recipe: Recipe, folder: Path | None, accelerator: Accelerator) -> 
     if recipe.data.partition(":")[0] not in in_memory:
         kind = kind_of(recipe.data)
         table = next((table for table, source in TABLES.items() if issubclass(kind, source.reads)), "images")
-        raise unknown_name("data set", recipe.data, in_memory, f"(such files need the table [{table}])")
+        raise unknown_name("data set", recipe.data, in_memory, f"such files need the table [{table}]")
     return InMemory(recipe, folder, accelerator)

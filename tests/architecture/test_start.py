@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from robustbench_kpca.protocols import presets
+
 HEAVY = ("torch", "torchvision", "timm", "pandas", "scipy", "sklearn", "matplotlib", "cv2", "accelerate")
 PROGRAM = """
 import sys
@@ -40,6 +42,43 @@ def test_lists_and_help_import_nothing_heavy(command):
 
 def test_the_doctor_imports_torch_only():
     assert imported("doctor") & set(HEAVY) == {"torch"}
+
+
+UNKNOWN = [
+    (["eval", "-m", "vit_digit", "-p", "clean"], "model"),
+    (["eval", "-m", "timm:resnet1", "-p", "clean"], "timm model"),
+    (["eval", "-m", "torchvision:resnet1", "-p", "clean"], "torchvision classifier"),
+    (["eval", "-m", "nosuch:build", "-p", "clean"], "source or module of models"),
+    (["eval", "-m", "vit_digits", "-p", "clen"], "protocol"),
+    (["eval", "-m", "vit_digits", "-p", "{protocol}"], "attack"),
+    (["eval", "-m", "vit_digits", "-p", "clean", "--data", "digit"], "data set"),
+    (["eval", "-m", "vit_digits", "-p", "ood", "--against", "photo"], "data set"),
+    (["sweep", "-m", "vit_digit", "--set", "lam=1", "-p", "clean"], "model"),
+    (["audit", "vit_digits", "--sibling", "vit_digit"], "model"),
+    (["diagnose", "vit_digit"], "model"),
+    (["verify", "vit_digit", "-p", "clean"], "model"),
+    (["picture", "adversarial", "-m", "vit_digit"], "model"),
+    (["picture", "segmentation", "-m", "vit_digit"], "model"),
+    (["train", "vit_digit"], "recipe"),
+    (["reproduce", "teo2023"], "pack"),
+    (["board", "render", "digit"], "board"),
+    (["board", "plan", "digit"], "board"),
+    (["corrupt", "a", "b", "--corruption", "frog"], "corruption"),
+]
+
+
+def test_an_unknown_name_is_told_before_torch_is_imported(tmp_path):
+    """All in one process, which has imported nothing heavy at its end."""
+    protocol = tmp_path / "mine.toml"
+    protocol.write_text(presets.protocols()["pgd20-linf-8_255"].read_text().replace('"pgd"', '"pdg"'))
+    calls = [[word.format(protocol=protocol) for word in words] for words, _ in UNKNOWN]
+    program = f"import sys\nfrom robustbench_kpca.cli.main import main\ncodes = [main(words) for words in {calls}]\n"
+    program += "print(*codes, *({'torch', 'timm', 'torchvision', 'scipy'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["2"] * len(UNKNOWN), done.stderr
+    for line, (_, kind) in zip(done.stderr.splitlines(), UNKNOWN, strict=True):
+        assert f"there is no {kind} named" in line
+        assert len(line) < 400
 
 
 @pytest.mark.parametrize("model", ["vit_digits", "rpc_fan_digits"])

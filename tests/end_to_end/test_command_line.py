@@ -76,6 +76,7 @@ def prepare_broken_things(folder: Path) -> None:
     (folder / "key.toml").write_text(protocol.replace("eps", "epsilon", 1) + good)
     (folder / "attack.toml").write_text(protocol + good.replace("pgd", "pdg", 1))
     (folder / "broken.toml").write_text("kind = ")
+    (folder / "latin.toml").write_bytes("é = 1\n".encode() + "# é".encode("latin-1"))
     (folder / "newer.record.json").write_text('{"schema_version": 4}')
     (folder / "recipe.toml").write_text('title = "t"\n')
     recipe = (RECIPES / "digits" / "symvit_digits.toml").read_text()
@@ -94,7 +95,7 @@ BAD = [
     ([*EVAL, "-p", "attack.toml"], "'pdg' ... did you mean 'pgd'"),
     ([*EVAL, "-p", "typo.toml"], "'stpes' ... did you mean 'steps'"),
     ([*EVAL, "-p", "key.toml"], "'epsilon' ... did you mean 'eps'"),
-    ([*EVAL, "-p", "broken.toml"], "broken.toml"),
+    ([*EVAL, "-p", "broken.toml"], "broken.toml is not valid TOML (at its end)"),
     ([*EVAL, "-p", "gone.toml"], "gone.toml"),
     ([*EVAL, "--curve", "1/255,1/255"], "--curve 1/255,1/255"),
     ([*EVAL, "--curve", "1/255,2/255"], "--curve"),
@@ -125,7 +126,7 @@ BAD = [
     ([*EVAL, "--data", "parts"], "train, val ... parts/val"),
     ([*EVAL, "--data", "table"], "'../file'"),
     ([*EVAL, "--split", "tset"], "digits ... 'tset'"),
-    ([*EVAL, "--limit", "0"], "--limit"),
+    ([*EVAL, "--limit", "0"], "--limit = '0'; expected a whole number of at least 1; see: rbk eval --help"),
     ([*EVAL, "--device", "abacus"], "'abacus'"),
     ([*EVAL, "-p", "fgsm-linf-1_255", "--device", "abacus"], "'abacus'"),
     (["audit", "symvit_digits", "--device", "abacus", "-o", "out"], "'abacus'"),
@@ -136,7 +137,6 @@ BAD = [
     ([*EVAL, "--checkpoint", "gone.pth"], "gone.pth"),
     ([*EVAL, "--checkpoint", "empty"], "empty"),
     ([*EVAL, "-m", "vit_digits", "--checkpoint", "x"], "--checkpoint"),
-    ([*EVAL, "-m", "symvit_digits"], "'symvit_digits' ... twice"),
     ([*EVAL, "--set", "model.depht=3"], "'depht' ... did you mean 'depth'"),
     (
         ["eval", "-m", "vit_tiny_patch16_224", "--data", "digits", "-p", "clean", "-o", "out"],
@@ -145,7 +145,24 @@ BAD = [
     (["eval", "-m", "timm:vit_tiny_patch16_24", "--data", "digits", "-p", "clean", "-o", "out"], "vit_tiny_patch16_24"),
     (["eval", "-m", "no.module:f", "--data", "digits", "-p", "clean", "-o", "out"], "no.module"),
     (["eval", "-m", "symvit_digits", "-p", "clean", "-o", "file/out"], "file/out"),
-    (["eval", "-m", "symvit_digits"], "Missing option '--protocol'"),
+    (["eval", "-m", "symvit_digits"], "rbk eval needs --protocol; see: rbk eval --help"),
+    (["audit"], "rbk audit needs MODEL; see: rbk audit --help"),
+    (["records"], "rbk records needs a command; known: show, curve"),
+    (["records", "shwo"], "there is no command 'rbk records shwo'; did you mean 'show'? see: rbk records --help"),
+    ([*EVAL, "more"], "rbk eval takes no argument 'more'"),
+    (["picture", "curves", "--out"], "--out needs a value; see: rbk picture --help"),
+    ([*EVAL, "--tf32=3"], "--tf32 takes no value"),
+    ([*EVAL, "--audit", "some"], "--audit = 'some'; expected one of full, quick, none"),
+    ([*EVAL, "--stall-minutes", "x"], "--stall-minutes = 'x'; expected a number of at least 0"),
+    (["picture", "adversarial", "-m", "vit_digits", "--images", "99"], "--images = '99'; expected ... from 1 to 24"),
+    ([*EVAL, "-m", "a,,b"], "an empty name"),
+    (
+        [*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--set", "steps=2", "--set", "steps=3"],
+        "'steps' is set twice",
+    ),
+    ([*EVAL[:3], "-o", "out", "-p", "pgd20-linf-3_255"], "-p pgd20-linf-4_255 --set eps=3/255"),
+    ([*EVAL, "-p", "latin.toml"], "latin.toml cannot be read (no text in UTF-8 from byte 10 on)"),
+    (["eval", "-m", "gone.py:f", "--data", "digits", "-p", "clean", "-o", "out"], "gone.py cannot be read"),
     ([*EVAL, "--set", "model.untrained=true"], "'model.untrained'"),
     ([*EVAL, "--set", "model.img_size=64"], "ViT"),
     (
@@ -175,8 +192,8 @@ BAD = [
     (["picture", "corruptions", "--image", "file"], "file"),
     (["picture", "adversarial", "-m", "symvit_digits", "-p", "clean"], "'clean'"),
     (["list", "modles"], "modles"),
-    (["evla"], "No such command 'evla'"),
-    (["eval", "--modle", "x"], "No such option"),
+    (["evla"], "there is no command 'rbk evla'; did you mean 'eval'? see: rbk --help"),
+    (["eval", "--modle", "x"], "rbk eval has no option '--modle'; did you mean '--model'? see: rbk eval --help"),
 ]
 
 
@@ -207,13 +224,11 @@ def unpinned(folder):
 def test_eval_show_leaderboard_and_plan(tmp_path, capsys):
     arguments = [
         "-m",
-        "symvit_digits",
+        "symvit_digits,symvit_digits_adv",
         "-m",
-        "symvit_digits_adv",
+        "symvit_digits",
         "-p",
-        "clean",
-        "-p",
-        "fgsm-linf-8_255",
+        "clean,fgsm-linf-8_255,clean",
         "--limit",
         "40",
         "--batch-size",

@@ -1,19 +1,25 @@
 """`rbk --version`, help, completion by the shell, and a bare `rbk list`."""
 
+import errno
 import os
 import shlex
+import signal
 import subprocess
 import sys
+from functools import partial
 from importlib import metadata
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
 from robustbench_kpca.cli._examples import EXAMPLES
+from robustbench_kpca.cli._names import several
 from robustbench_kpca.cli.listing import Shelf
 from robustbench_kpca.cli.main import app, main
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.loading import load_scenario
 
 NO_DETECTION = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # the name of the shell is given instead
@@ -79,3 +85,106 @@ def test_a_bare_list_says_what_there_is(capsys):
     assert main(["list"]) == 0
     shown = capsys.readouterr().out
     assert all(shelf.value in shown for shelf in Shelf)
+
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="NOT TESTED: a full disk; this system has no /dev/full")
+@pytest.mark.parametrize("words", [["--version"], ["list", "models"], ["list", "models", "--json"], ["eval", "--help"]])
+def test_output_to_a_full_disk_is_one_line(words):
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "robustbench_kpca", *words],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 3
+    assert done.stderr == "rbk: error: the output cannot be written (the disk is full); free disk space and run again\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="descriptors are closed in another way")
+def test_closed_streams_are_no_error():
+    for stream in (1, 2):
+        done = subprocess.run(
+            [sys.executable, "-m", "robustbench_kpca", "--version"],
+            preexec_fn=partial(os.close, stream), capture_output=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0
+        assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (PermissionError(errno.EACCES, "x", "a/b"), 2, "a/b cannot be used (no permission); check the path"),
+        (OSError(errno.ENAMETOOLONG, "x", "a" * 5000), 2, "cannot be used (its name is too long)"),
+        (OSError(errno.ENOSPC, "x", "a/b"), 3, "a/b cannot be written (the disk is full); free disk space"),
+        (OSError(12345, "x", "a/b"), 2, "a/b cannot be used (error 12345 of the system)"),
+    ],
+)
+def test_errors_of_the_system_are_one_line(error, code, said, monkeypatch, capsys):
+    def fail(*words, **options):
+        raise error
+
+    monkeypatch.setattr("robustbench_kpca.cli.main.app", fail)
+    assert main(["list"]) == code
+    line = capsys.readouterr().err
+    assert said in line
+    assert line.count("\n") == 1
+    assert len(line) < 700
+
+
+SLOW = """
+import sys, time
+class Slow:
+    def find_spec(self, name, path, target=None):
+        if name == "robustbench_kpca.cli.main":
+            print("importing", flush=True)
+            time.sleep(60)
+sys.meta_path.insert(0, Slow())
+import signal; signal.signal(signal.SIGINT, signal.default_int_handler)  # where tests run in the background
+from robustbench_kpca.__main__ import run
+run()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
+def test_an_interrupt_before_the_command_began_is_one_line():
+    process = subprocess.Popen([sys.executable, "-c", SLOW], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert said == "rbk: error: interrupted before the command began; nothing was done\n"
+    assert process.returncode == 130
+
+
+SWALLOWED = """
+import signal, os
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from robustbench_kpca.cli import main
+def app(*words, **options):
+    try:
+        exec("os.kill(os.getpid(), signal.SIGINT)\\nfor _ in range(10**6): pass", globals())
+    except KeyboardInterrupt:  # as modules in C do
+        raise AttributeError("half imported") from None
+main.app = app
+main.run()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
+def test_an_interrupt_that_a_library_swallows_is_no_bug():
+    """Python would end itself by the signal, too: it was raised inside a text that was executed."""
+    done = subprocess.run([sys.executable, "-c", SWALLOWED], capture_output=True, text=True, check=False)
+    assert done.stderr.startswith("rbk: error: interrupted; what was finished is kept")
+    assert done.stderr.count("\n") == 1
+    assert done.returncode == 3
+
+
+def test_names_with_commas_are_several_and_each_is_taken_once(tmp_path, monkeypatch):
+    assert several(["b,a", "a", " c , b"]) == ["b", "a", "c"]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my,model.py").touch()
+    assert several(["my,model.py:build", "a.py:build,b"]) == ["my,model.py:build", "a.py:build", "b"]
+    with pytest.raises(BadInputError, match="an empty name"):
+        several(["a,"])

@@ -9,7 +9,7 @@ from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples, Samples
 from robustbench_kpca.data.scenes import ArrayScenes, Scenes
 from robustbench_kpca.errors import BadInputError, UnknownNameError
-from robustbench_kpca.registry import Family
+from robustbench_kpca.registry import MOST, Family, close_names, did_you_mean, unknown_name
 
 
 @pytest.fixture
@@ -72,3 +72,34 @@ def test_data_of_another_kind_is_refused():
         Samples.require(ArrayScenes([np.zeros((2, 2, 3), np.uint8)], [np.zeros((2, 2), int)], "a", name="shapes"))
     with pytest.raises(BadInputError, match="data 'digits' is for classification; expected data for segmentation"):
         Scenes.require(load_data("digits", limit=1))
+
+
+NAMES = ["clean", "pgd20-linf-8_255", "pgd20-l2-1", "apgd-linf-8_255", "segpgd20", "eps", "steps", "fgsm"]
+
+
+@pytest.mark.parametrize(
+    ("name", "close"),
+    [
+        ("pgd", ["pgd20-linf-8_255", "pgd20-l2-1", "apgd-linf-8_255", "segpgd20"]),  # the beginning, then the inside
+        ("PGD20_LINF", ["pgd20-linf-8_255"]),
+        ("epsilon", ["eps"]),
+        ("stpes", ["steps"]),
+        ("zzz", []),
+        ("", []),
+    ],
+)
+def test_names_that_may_be_meant(name, close):
+    assert close_names(name, NAMES, usual="-linf-8_255") == close
+
+
+def test_a_suggestion_has_at_most_eight_names_and_ends_with_the_list():
+    many = [f"vit_{number}" for number in range(100)]
+    said = str(unknown_name("model", "vit", many))
+    assert said.count("'vit_") == MOST
+    assert said.endswith("or 'vit_7'? see: rbk list models")
+    assert str(unknown_name("model", "x", many)) == "there is no model named 'x'; see: rbk list models"
+    assert str(unknown_name("item", "x", many)).endswith("vit_15 and 92 more")
+    few = unknown_name("pack", "x", ["b", "a"], "give a folder")
+    assert str(few).endswith("known: a, b; or give a folder; see: rbk list packs")
+    assert did_you_mean("x", []) == "known: none"
+    assert len(str(unknown_name("model", "x" * 10_000, many))) < 200

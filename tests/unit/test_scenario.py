@@ -82,6 +82,27 @@ def test_unknown_protocol_suggests():
 
 
 @pytest.mark.parametrize(
+    ("asked", "nearest", "eps"),
+    [
+        ("pgd20-linf-3_255", "pgd20-linf-4_255", "3/255"),
+        ("pgd20-linf-16_255", "pgd20-linf-8_255", "16/255"),
+        ("fmn-l2-0.5", "fmn-l2-2", "0.5"),
+        ("cw-l2-64_255", "cw-l2-128_255", "64/255"),
+    ],
+)
+def test_another_eps_is_set_in_the_nearest_protocol(asked, nearest, eps):
+    with pytest.raises(UnknownNameError, match=f"-p {nearest} --set eps={eps}$"):
+        load_scenario(asked)
+
+
+@pytest.mark.parametrize("name", ["pgd20-linf-0_255", "pgd20-linf-8_225", "nosuch-linf-3_255"])
+def test_what_is_no_eps_of_a_protocol_is_not_set(name):
+    with pytest.raises(UnknownNameError) as caught:
+        load_scenario(name)
+    assert "--set" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("key", "message"), [("stps", "did you mean 'steps'"), ("kind", "no field"), ("title", "no field")]
 )
 def test_unknown_override_suggests(key, message):

@@ -38,8 +38,7 @@ from robustbench_kpca.attacks.shared.ball import (
 )
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
 from robustbench_kpca.protocols.threat import Threat, parse_step
-from robustbench_kpca.registry import unknown_name
-from robustbench_kpca.strict import did_you_mean
+from robustbench_kpca.registry import did_you_mean, unknown_name
 from robustbench_kpca.types import Images, Keys, Labels, Mask, Query, State
 
 LIBRARIES: dict[str, Any] = {"torchattacks": torchattacks, "pyautoattack": pyautoattack, "foolbox": foolbox}

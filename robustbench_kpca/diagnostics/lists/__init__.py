@@ -50,7 +50,7 @@ def load_list(name: str) -> ModelList:
     known = [path.stem for path in sorted(FOLDER.glob("*.toml"))]
     path = FOLDER / f"{name}.toml" if name in known else Path(name)
     if path.suffix != ".toml":
-        raise unknown_name("list of models", name, known, "(or give a TOML file)")
+        raise unknown_name("list of models", name, known, "give a TOML file")
     found = validate(ModelList, load_toml(path), str(path))
     names = [one.name for one in found.model]
     twice = next((one for one in names if names.count(one) > 1), None)
@@ -69,7 +69,5 @@ def configuration(model: str) -> dict[str, Any]:
     lists = [load_list(path.stem) for path in sorted(FOLDER.glob("*.toml"))]
     found = {one.model: one.config for each in lists for one in each.model if one.config}
     if model not in found:
-        raise unknown_name(
-            "configuration of an untrained encoder", model, found, "(or give a folder with a config.json)"
-        )
+        raise unknown_name("configuration of an untrained encoder", model, found, "give a folder with a config.json")
     return found[model]

@@ -1,8 +1,12 @@
-"""Sources of models: one file a prefix. `timm:resnet18` is the model `resnet18` of the source `timm`."""
+"""Sources of models: one file a prefix. `timm:resnet18` is the model `resnet18` of the source `timm`.
+
+Each file has a function `build(name, pretrained, options)`. It returns a module that maps images in [0, 1] to logits,
+described by `models.source.describe`; `pretrained`: with its own trained weights.
+"""
 
 from robustbench_kpca.registry import Family
 
-SOURCES = Family("source of models", __name__, "SOURCE")
+SOURCES = Family("source of models", __name__, "build")
 
 
 def source_of(name: str) -> tuple[str, str]:

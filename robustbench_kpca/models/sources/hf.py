@@ -16,7 +16,7 @@ from torch import nn
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.checkpoint import only_weights, silent_hub
 from robustbench_kpca.models.normalisation import normalise_inside
-from robustbench_kpca.models.source import Source, describe, library
+from robustbench_kpca.models.source import describe, library
 from robustbench_kpca.models.sources._image_processor import normalisation_of, view_of
 from robustbench_kpca.models.sources._wrappers import CausalLM, Enlarged, Unwrapped
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 OPTIONS = ("revision", "attn_implementation", "window")
 
 
-def _build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
+def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
+    """Return a model as `sources` says."""
     odd = next((key for key in options if key not in OPTIONS), None)
     if odd is not None:
         raise BadInputError(f"'model.{odd}' of hf:{name} cannot be set", expected=f"one of {', '.join(OPTIONS)}")
@@ -104,10 +105,3 @@ def _quiet(transformers: Any) -> "Iterator[None]":
 
 def _reason(error: Exception) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:120]
-
-
-def _has(name: str) -> bool:
-    return name.count("/") == 1 or (Path(name) / "config.json").is_file()
-
-
-SOURCE = Source(_build, _has)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.normalisation import normalise_inside
-from robustbench_kpca.models.source import Source, describe, library
+from robustbench_kpca.models.source import describe, library
 
 
 class OnnxModel(nn.Module):
@@ -62,7 +62,8 @@ class OnnxModel(nn.Module):
         return torch.from_numpy(logits[: len(x)])
 
 
-def _build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
+def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
+    """Return a model as `sources` says."""
     odd = next((key for key in options if key not in ("mean", "std")), None)
     if odd is not None or not pretrained:
         met = f"'{odd}' of" if odd else "--untrained or --checkpoint with"
@@ -80,10 +81,3 @@ def _triple(options: dict[str, Any], key: str) -> list[float]:
     if not all(isinstance(value, (int, float)) for value in values) or len(values) not in (1, 3):
         raise BadInputError(f"model.{key} = {given!r}", expected="one number, or three: red, green, blue")
     return [float(value) for value in values]
-
-
-def _has(name: str) -> bool:
-    return name.endswith(".onnx")
-
-
-SOURCE = Source(_build, _has)

@@ -7,11 +7,12 @@ from torch import nn
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.checkpoint import only_weights, silent_hub
 from robustbench_kpca.models.normalisation import normalise_inside
-from robustbench_kpca.models.source import Source, describe, library
+from robustbench_kpca.models.source import describe, library
 from robustbench_kpca.registry import unknown_name
 
 
-def _build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
+def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
+    """Return a model as `sources` says."""
     timm = library("timm", f"timm:{name}")
     if name.split(".")[0] not in timm.list_models():
         raise unknown_name("timm model", name, timm.list_models())
@@ -31,10 +32,3 @@ def _class_names(timm: Any, model: Any) -> Any:
     """Return the WordNet ids of a model with the classes of an ImageNet; None for other numbers of classes."""
     subset = timm.data.infer_imagenet_subset(model)
     return timm.data.ImageNetInfo(subset).label_names() if subset else None
-
-
-def _has(name: str) -> bool:
-    return name.split(".")[0] in library("timm", f"timm:{name}").list_models()
-
-
-SOURCE = Source(_build, _has)

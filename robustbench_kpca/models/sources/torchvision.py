@@ -11,11 +11,12 @@ from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.checkpoint import only_weights, silent_hub
 from robustbench_kpca.models.normalisation import normalise_inside
-from robustbench_kpca.models.source import Source, describe, library
+from robustbench_kpca.models.source import describe, library
 from robustbench_kpca.registry import unknown_name
 
 
-def _build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
+def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
+    """Return a model as `sources` says."""
     known = _names()
     if name not in known:
         raise unknown_name("torchvision classifier", name, known)
@@ -47,10 +48,3 @@ def _names() -> list[str]:
     models = library("torchvision.models", "torchvision:")
     found: list[str] = models.list_models(module=models)
     return [name for name in found if not name.startswith("quantized_")]
-
-
-def _has(name: str) -> bool:
-    return name in _names()
-
-
-SOURCE = Source(_build, _has)

@@ -1,0 +1,75 @@
+"""Errors of the command line in words of this package: what was met, what is expected, and which help to ask for."""
+
+import inspect
+import re
+from enum import Enum
+from types import NoneType
+from typing import Any, get_args
+
+from robustbench_kpca.errors import BadInputError, shortened
+from robustbench_kpca.registry import advice, did_you_mean
+
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
+_EXTRA = re.compile(r"extra argument\S* \((.*)\)", re.DOTALL)
+
+
+def usage_error(error: Any, command: str) -> BadInputError:
+    """Translate a usage error of typer, or of click, on which it stands; `command` is the first word that was typed."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "rbk" if command.startswith("-") else f"rbk {command}"
+    met, expected, hint = _told(error, path, context)
+    return BadInputError(met, expected=expected, fix=advice(hint, f"see: {path} --help"))
+
+
+def _told(error: Any, path: str, context: Any) -> tuple[str, str, str]:
+    """Return what was met, what is expected, and what may be meant."""
+    kind, message, param = type(error).__name__, str(error.message), getattr(error, "param", None)
+    if kind == "NoSuchOption":
+        known = [name for one in context.command.params for name in one.opts if name.startswith("--")]
+        return f"{path} has no option '{error.option_name}'", "", did_you_mean(error.option_name, known)
+    if kind == "MissingParameter" and param is not None:
+        return f"{path} needs {_named(param)}", "", ""
+    if param is not None:
+        value = _value(error)
+        met = _named(param) if value is None else f"{_named(param)} = '{shortened(value, 80)}'"
+        return met, _expected(context, param), ""
+    if kind == "BadOptionUsage":
+        return f"{error.option_name} {'takes no' if 'not take' in message else 'needs a'} value", "", ""
+    if extra := _EXTRA.search(message):
+        return f"{path} takes no argument '{shortened(extra[1], 80)}'", "", ""
+    if known := getattr(context.command, "commands", None) if context is not None else None:
+        asked = re.search("'(.*?)'", message, re.DOTALL)
+        met = f"there is no command '{path} {shortened(asked[1], 80)}'" if asked else f"{path} needs a command"
+        return met, "", did_you_mean(asked[1] if asked else "", known)
+    return f"the options of {path} cannot be read", "", ""
+
+
+def _named(param: Any) -> str:
+    """Return the long name of an option, or an argument as the help writes it."""
+    options = [name for name in param.opts if name.startswith("-")]
+    return str(max(options, key=len) if options else param.metavar or param.name.upper())
+
+
+def _value(error: Any) -> str | None:
+    """Return the value that was refused, if the error tells."""
+    if hasattr(error.__cause__, "errors"):  # of pydantic
+        return str(error.__cause__.errors()[0]["input"])
+    quoted = re.match(r"'(.*)' is not", error.message, re.DOTALL) or re.match(
+        r"(\S+) is not in the range", error.message
+    )
+    return quoted[1] if quoted else None
+
+
+def _expected(context: Any, param: Any) -> str:
+    """Say what an option takes, from the annotation of the command's function."""
+    found = inspect.signature(inspect.unwrap(context.command.callback)).parameters[param.name].annotation
+    base, about = get_args(found)[:2]
+    kind = next(one for one in (*get_args(base), base) if one is not NoneType)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return f"one of {', '.join(str(one.value) for one in kind)}"
+    least, most = about.min, about.max
+    bounds = f" from {least:g} to {most:g}" if least is not None and most is not None else ""
+    bounds = bounds or ("" if least is None else f" of at least {least:g}") + (
+        "" if most is None else f" of at most {most:g}"
+    )
+    return f"{_KINDS.get(kind, 'another value')}{bounds}"

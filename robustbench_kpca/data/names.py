@@ -1,0 +1,26 @@
+"""The names of data: a set of the package, or a folder; no torch."""
+
+import os
+
+from robustbench_kpca.data import DATASETS
+from robustbench_kpca.registry import unknown_name
+
+
+def is_published(source: str) -> bool:
+    """Tell whether a source is a data set of the package, and not a folder of images."""
+    name, colon, folder = source.partition(":")
+    return name in DATASETS.names() and bool(folder or not colon)
+
+
+def require_data(source: str) -> None:
+    """Refuse data that are neither `NAME` nor `NAME:FOLDER` of `rbk list data`, nor a folder.
+
+    Raises:
+        UnknownNameError: they are none of these.
+
+    """
+    if is_published(source) or os.path.isdir(source):  # noqa: PTH112 (a text that can be no path is False)
+        return
+    name, _, folder = source.partition(":")
+    hint = "give a folder that exists, or NAME:FOLDER"
+    raise unknown_name("data set", name if folder else source, DATASETS.names(), hint)
