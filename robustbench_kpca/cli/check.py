@@ -46,9 +46,11 @@ def check(
     from robustbench_kpca.report.compare import Rule, annotations, compare, table
     from robustbench_kpca.report.compare import junit as junit_xml
     from robustbench_kpca.report.consistency import load_consistent
+    from robustbench_kpca.report.contradictions import require_no_contradiction
 
     rules = [Rule.parse(text) for text in fail]
     new, old = ([load_consistent(path) for path in find_records(folder)] for folder in (records, baseline))
+    require_no_contradiction([*new, *old], ())
     comparisons = compare(new, old, rules, alpha=alpha, partial=partial)
     if junit is not None:
         write_atomic(junit, junit_xml(comparisons))

@@ -33,5 +33,8 @@ KNOWN: Mapping[tuple[str, str], Known] = {
     ("waves", "test"): Known(1000, "fa610e1c0b0f4cc17942d9409c1cfcc64d2004421edd05a68d571744587f6244"),
 }
 
+CLASSES: Mapping[str, int] = {"digits": 10, "shapes": 8, "listops": 10, "grammar": 50, "waves": 4}
+"""Classes of these sets, or words of the vocabulary."""
+
 PIECES: Mapping[str, str] = {"photos": "patches of two photographs"}
 """Sets whose samples are pieces of few pictures. A test over such samples says nothing of other pictures."""

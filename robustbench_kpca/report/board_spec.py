@@ -12,6 +12,7 @@ from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Scenario
+from robustbench_kpca.records.names import mistakable
 from robustbench_kpca.strict import STRICT
 from robustbench_kpca.web import href
 
@@ -242,6 +243,9 @@ class BoardSpec(BaseModel):
         ):
             if len(set(names)) != len(names):
                 raise BadInputError(f"{what} {names} repeat themselves", expected="each once")
+        for name in (*self.all_models, *(row.title for row in self.rows)):
+            if why := mistakable(name):
+                raise BadInputError(f"a model or row {why}", expected="a name that cannot be mistaken for another")
         if unknown := {one.name for one in self.model} - set(self.all_models):
             raise BadInputError(
                 f"[[model]] tables of {', '.join(sorted(unknown))}", expected="a model of the board each"

@@ -35,13 +35,15 @@ def load_consistent(path: Path, only: Collection[str] | None = None) -> Record:
             expected=f"those of {task.name} under protocols of kind '{scenario.kind}': {', '.join(table.columns)}",
             fix="evaluate again",
         )
+    rows, samples = len(record.outcomes), len(record.outcomes.coded("sample").compact()[0].values)
+    if not rows:
+        raise BadInputError(f"{path}: its table has no rows", expected="a row for each sample", fix="evaluate again")
     remade = measure(record.outcomes, scenario, only)
     for name in {*remade, *record.metrics} if only is None else only:
         if not _same(remade.get(name), record.metrics.get(name)):
             raise _odd(path, f"{name} = {record.metrics.get(name)}", f"its outcomes ({remade.get(name)})")
     if digest != protocol.digest:
         raise _odd(path, f"protocol digest {protocol.digest[:12]}", "the protocol it resolved to")
-    samples = len(record.outcomes.coded("sample").compact()[0].values)
     if samples != record.spec.data.n:
         raise _odd(path, f"n = {record.spec.data.n}", f"its outcomes ({samples} samples)")
     for name, rule in task.pages.rules.items():

@@ -18,6 +18,7 @@ from robustbench_kpca.records.spot_check import FILE, SpotCheck, load_spot_check
 from robustbench_kpca.report.board import OTHER_DATA, OTHER_NETWORK, Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation
 from robustbench_kpca.report.consistency import load_consistent
+from robustbench_kpca.report.contradictions import only_one, require_no_contradiction
 from robustbench_kpca.report.networks import leading_records, of_network, of_other_networks
 from robustbench_kpca.strict import load_toml, validate
 
@@ -106,6 +107,7 @@ def fill(
     own = {cell: of_network(records, leading.get(cell[0])) for cell, (records, _) in found.items()}
     sizes = _sizes(own)
     runs = [_run(*cell, own[cell], sizes.get(cell[1].samples, 0), state) for cell, (_, state) in found.items()]
+    require_no_contradiction([run.record for run in runs if run.record], spec.rows)
     by_samples: dict[Key, list[Record]] = {}
     for run in runs:
         if run.record:
@@ -238,11 +240,12 @@ def _sizes(own: Mapping[tuple[str, Evaluation], Sequence[Record]]) -> dict[Key, 
 
 
 def _run(model: str, evaluation: Evaluation, own: Sequence[Record], size: int, otherwise: str) -> Run:
-    """Fill a cell by a record of so many samples, else by the one of the most; of equal ones the newest counts."""
+    """Fill a cell by a record of so many samples, else by the one of the most."""
     if not own:
         return Run(model, evaluation, otherwise, None)
-    best = max(own, key=lambda one: (one.spec.data.n == size, one.spec.data.n, one.created))
-    return Run(model, evaluation, "ready", best)
+    most = max((one.spec.data.n == size, one.spec.data.n) for one in own)
+    same = [one for one in own if (one.spec.data.n == size, one.spec.data.n) == most]
+    return Run(model, evaluation, "ready", only_one(same))
 
 
 def _key(content: Content) -> Key:

@@ -5,14 +5,17 @@ of a task are in its `pages.rules`; those here hold for every task. `docs/trust.
 """
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.data.known import KNOWN
+from robustbench_kpca.data.known import CLASSES, KNOWN
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
 from robustbench_kpca.protocols.threat import Norm
-from robustbench_kpca.records.audit_versions import fault
+from robustbench_kpca.records.audit_versions import fault, samples_allowed
+from robustbench_kpca.records.names import mistakable
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.table import COUNTS
@@ -159,17 +162,80 @@ def reaches_eps(record: Record, scenario: Scenario) -> str | None:
     return f"no perturbation is longer than {longest:.4g}, less than half of eps = {scenario.eps:.4g}"
 
 
-def audited_fully(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
+def audited_fully(record: Record, scenario: Scenario) -> str | None:
     """Check that an audit has every check of its version and level, once, and the limits of its version."""
-    return None if record.audit is None else fault(record.audit)
+    if record.audit is None:
+        return None
+    return fault(record.audit) or asked_too_little(record, scenario)
+
+
+_BY_RIGHT_IMAGES = ("gradients", "slope", "ascent", "reach", "smoothed", "stairs")
+_MAY_BE_EMPTY = ("preflight", "surrogate", "finite", "runs", "untouched")
+_SMALLEST_EPS = 1 / 2550
+"""A tenth of a level of a pixel."""
+
+
+def asked_too_little(record: Record, scenario: Scenario) -> str | None:
+    """Say why an audit could have raised no flag: too few images, too small an eps, or checks without values."""
+    audit = record.audit
+    assert audit is not None
+    plan = audit.plan
+    if plan.images <= samples_allowed(plan.images) and plan.images < record.spec.data.n:
+        return f"its audit is of {plan.images} images, on which no check can raise a flag"
+    if not _SMALLEST_EPS <= plan.eps <= 1:
+        return f"its audit is at eps = {plan.eps:.3g}, outside of {_SMALLEST_EPS:.3g} to 1"
+    failed = any(check.name == "runs" and check.values for check in audit.checks)
+    if failed or plan.images <= samples_allowed(plan.images) or len(audit.checks) == 1:
+        return None
+    empty = [one.name for one in audit.checks if not one.values and one.name not in _MAY_BE_EMPTY]
+    wrong_on_all = set(empty) == {one.name for one in audit.checks if one.name in _BY_RIGHT_IMAGES}
+    if not empty or (wrong_on_all and plan.images * _right_before(record, scenario) < _LIKELY):
+        return None
+    return f"check '{empty[0]}' of its audit has no values"
+
+
+_LIKELY = 10
+"""Right images among those of an audit, on average, where it cannot be that all were wrong (p below 5e-5)."""
+
+
+def _right_before(record: Record, scenario: Scenario) -> float:
+    """Return the share of samples that were right before the attack; 0 where tables do not say."""
+    outcomes = record.outcomes
+    if "clean_prediction" not in outcomes.columns or not isinstance(scenario, Attack) or scenario.labels != "true":
+        return 0.0
+    return float((outcomes["clean_prediction"] == outcomes["label"]).mean())
+
+
+def plain_names(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
+    """Check that no name of the record can be mistaken for another one: see `records.names`."""
+    spec = record.spec
+    names = {"model": spec.model.name, "data": spec.data.name, "split": spec.data.split, "protocol": spec.protocol.name}
+    return next((f"the {what} {why}" for what, name in names.items() if (why := mistakable(name))), None)
+
+
+def true_times(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
+    """Check that the record was made on a date, in a time that is not negative; so was its audit."""
+    try:
+        datetime.fromisoformat(record.created)
+    except ValueError:
+        return f"created = {record.created[:40]!r} is no date"
+    times = [record.seconds, *([] if record.audit is None else [record.audit.seconds])]
+    return next((f"{time:g} seconds" for time in times if not 0 <= time < inf), None)
 
 
 def known_data(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
     """Check that a whole split of a set of the package has the digest that it has everywhere.
 
-    Of a part of a split nothing is known here; a board pins it by `digest` in its `board.toml`.
+    A digest that is known has a known number of samples and of classes, whatever the data are called. Of a part of a
+    split only the classes are known here; a board pins it by `digest` in its `board.toml`.
     """
     data = record.spec.data
+    for (name, split), whole in KNOWN.items():
+        if data.digest == whole.digest and data.n != whole.n:
+            return f"{data.n} samples with the digest of all {whole.n} of {name} ({split})"
+        named = (data.name, data.split) == (name, split) and data.matched is None
+        if (named or data.digest == whole.digest) and data.classes != CLASSES[name]:
+            return f"{data.classes} classes of {name}, which has {CLASSES[name]}"
     known = KNOWN.get((data.name, data.split))
     if known is None or data.n < known.n:
         return None
@@ -192,4 +258,6 @@ COMMON: Mapping[str, Rule] = {
     "reaches-eps": reaches_eps,
     "audited-fully": audited_fully,
     "known-data": known_data,
+    "plain-names": plain_names,
+    "true-times": true_times,
 }

@@ -172,7 +172,9 @@ def test_a_network_of_the_same_weights_and_other_options_is_another(board, tmp_p
     path = next(one for one in find_records(other) if "vit_digits__" in one.name and "clean" in one.name)
     record = load_record(path)
     model = record.spec.model.model_copy(update={"config": record.spec.model.config | {"lam": 9.0}})
-    changed = record.model_copy(update={"spec": record.spec.model_copy(update={"model": model}), "created": "2999"})
+    changed = record.model_copy(
+        update={"spec": record.spec.model_copy(update={"model": model}), "created": "2999-01-01"}
+    )
     path.unlink()
     changed.attach(record.outcomes).save(other)
     states = [run.state for run in load_board(str(tmp_path / "mine"), find_records(other)).runs]
@@ -275,6 +277,11 @@ def test_markdown_is_a_github_table(board, tmp_path):
     assert f"2 of 6 runs are missing: `rbk board plan {tmp_path / 'mine'}`." in lines
 
 
+NONE = ("preflight", "surrogate", "finite", "runs", "untouched")
+"""Checks that have no values where they find nothing."""
+LIMIT = {"slope": 14, "reach": 14, "stairs": 14, "neighbours": 1e-4, **dict.fromkeys(NONE, 0)}
+
+
 def audit_of(record, *checks):
     """An audit with these checks, and with the others of its version, which found nothing."""
     spec = record.spec
@@ -282,13 +289,22 @@ def audit_of(record, *checks):
         norm="linf", eps=8 / 255, images=60, seed=0, batch_size=64, attacks={}, limits=limits(LATEST, 60), sibling=None,
     )  # fmt: skip
     others = {*CHECKS[LATEST]["full"]} - {one.name for one in checks}
-    checks += tuple(Check(name=name, values={}, limit=0, flag=False, saw="", why="") for name in sorted(others))
+    checks += tuple(
+        Check(name=name, limit=LIMIT.get(name, 2), values={} if name in NONE else {"n": 0}, flag=False, saw="", why="")
+        for name in sorted(others)
+    )
     subject = Subject(
         model=spec.model.name, parameters_sha256=spec.model.parameters_sha256, probe_sha256="",
         gradient_sha256="", data=spec.data.name, split=spec.data.split, data_digest="",
     )  # fmt: skip
     return Audit(
-        subject=subject, plan=plan, plan_digest=plan.digest(), checks=checks, version="", revision=None, seconds=1
+        subject=subject,
+        plan=plan,
+        plan_digest=plan.digest(),
+        checks=checks,
+        version="",
+        revision=None,
+        seconds=len(spec.model.name),
     )
 
 
@@ -465,7 +481,9 @@ def test_one_training_is_not_compared_with_several(tmp_path, records):
     for path in find_records(copies):
         record = load_record(path)
         if record.spec.model.name == "vit_digits":
-            model = record.spec.model.model_copy(update={"name": "fourth"})
+            model = record.spec.model.model_copy(
+                update={"name": "fourth", "parameters_sha256": "4" * 64, "probe_sha256": "4" * 64}
+            )
             record.model_copy(update={"spec": record.spec.model_copy(update={"model": model})}).save(copies)
     board = load_board(str(tmp_path), find_records(copies))
     assert board.paired("vit_digits_adv", "both", column) is None

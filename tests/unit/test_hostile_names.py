@@ -23,6 +23,8 @@ BOARD = Path(__file__).parents[2] / "leaderboards/digits/records"
 NASTY = (
     "a|b <script>alert(1)</script> `rm` \x1b[2J\x07\n# Title\n| x | \u202egnp.exe\u2066 [link](http://x) **bold** &lt;"
 )
+NAME = "a|b <script>alert(1)</script> `rm` # Title | x | [link](http://x) **bold** &lt;"
+"""A name that a record may have: one line of letters that are seen."""
 FORBIDDEN = ("\x1b", "\x07", "\u202e", "\u2066")
 
 
@@ -50,7 +52,7 @@ def hostile(tmp_path):
     record = load_record(next(BOARD.glob("vit_digits__*__clean__*.record.json")))
     spec, environment = record.spec, record.environment
     nasty = {
-        "spec": spec.model_copy(update={"model": spec.model.model_copy(update={"name": NASTY, "source": NASTY})}),
+        "spec": spec.model_copy(update={"model": spec.model.model_copy(update={"name": NAME, "source": NASTY})}),
         "environment": environment.model_copy(
             update={"device": NASTY, "processor": NASTY, "packages": dict.fromkeys(("torch", "timm"), NASTY)}
         ),
@@ -97,7 +99,7 @@ def test_pages_in_markdown_stay_as_they_were_meant(hostile, capsys):
     data = record.spec.data
     (hostile / "board.toml").write_text(
         f'title = "T"\nintro = ""\ndata = "{data.name}"\nsplit = "{data.split}"\nlimit = {data.n}\nseed = 0\n'
-        f'rank_by = "Clean"\nmodels = [{json.dumps(NASTY)}]\n'
+        f'rank_by = "Clean"\nmodels = [{json.dumps(NAME)}]\n'
         '[[column]]\ntitle = "Clean"\nprotocol = "clean"\nmetric = "clean_accuracy"\n'
     )
     page = markdown(load_board(str(hostile)))

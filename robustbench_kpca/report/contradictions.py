@@ -1,0 +1,100 @@
+"""Records that are shown together do not contradict one another: what each of them may state, all cannot."""
+
+from collections.abc import Iterable, Sequence
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import sha256
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.report.board_spec import Row
+
+_LABELS: dict[str, str] = {}
+"""Digest of a table -> of its samples and labels."""
+
+
+def require_no_contradiction(records: Iterable[Record], rows: Iterable[Row]) -> None:
+    """Refuse records of which at least one is false.
+
+    One digest of data stands for one number of samples, of classes, and one label of each sample. Trainings of a row
+    are different networks, which answer differently. An audit is of one network.
+
+    Raises:
+        BadInputError: the first contradiction.
+
+    """
+    shown = list(records)
+    _require_one_set_each(shown)
+    _require_own_audits(shown)
+    for row in rows:
+        _require_several_networks(row, [one for one in shown if one.spec.model.name in row.models])
+
+
+def _require_one_set_each(records: Sequence[Record]) -> None:
+    first: dict[str, Record] = {}
+    for record in records:
+        data, other = record.spec.data, first.setdefault(record.spec.data.digest, record)
+        for what, mine, theirs in (
+            ("samples", data.n, other.spec.data.n), ("classes", data.classes, other.spec.data.classes),
+            ("labels", _labels(record), _labels(other)),
+        ):  # fmt: skip
+            if mine != theirs:
+                raise _contradiction(record, other, f"has other {what} under one digest of data, {data.digest[:12]}")
+
+
+def _labels(record: Record) -> str:
+    """Return a digest of the samples and their labels; "" where samples have none."""
+    key = record.outcomes_file.sha256
+    if key not in _LABELS:
+        outcomes = record.outcomes
+        if "label" not in outcomes.columns:
+            return ""
+        sample, rows = outcomes.coded("sample").compact()
+        labels = outcomes["label"][rows].tolist()
+        pairs = sorted(zip(sample.values.tolist(), labels, strict=True))
+        _LABELS[key] = sha256("\n".join(f"{label},{name}" for name, label in pairs).encode())
+    return _LABELS[key]
+
+
+def _require_own_audits(records: Sequence[Record]) -> None:
+    first: dict[tuple[str, float], Record] = {}
+    for record in records:
+        audit = record.audit
+        if audit is None or not any(check.values for check in audit.checks):
+            continue
+        other = first.setdefault((audit.model_dump_json(include={"checks"}), audit.seconds), record)
+        if other.spec.model.parameters_sha256 != record.spec.model.parameters_sha256:
+            raise _contradiction(record, other, "has the same audit, of other weights")
+        gradient = audit.subject.gradient_sha256
+        if len(gradient) == len(audit.subject.parameters_sha256):  # else it says in words why there is none
+            other = first.setdefault((gradient, -1.0), record)
+            if other.spec.model.parameters_sha256 != record.spec.model.parameters_sha256:
+                raise _contradiction(record, other, "has the same gradient, of other weights")
+
+
+def _require_several_networks(row: Row, records: Sequence[Record]) -> None:
+    for what in ("parameters_sha256", "probe_sha256"):
+        first: dict[tuple[str, str], Record] = {}
+        for record in records:
+            model = record.spec.model
+            other = first.setdefault((getattr(model, what), record.spec.data.digest), record)
+            if other.spec.model.name != model.name:
+                same = "weights" if what == "parameters_sha256" else "answers on the first batch"
+                raise _contradiction(record, other, f"has the same {same}, as another training of row '{row.title}'")
+
+
+def only_one(records: Sequence[Record]) -> Record:
+    """Return the newest of records of one cell, which must have one table.
+
+    Raises:
+        BadInputError: two of them have different outcomes, so that a choice would decide the number.
+
+    """
+    best = max(records, key=lambda one: one.created)
+    for other in records:
+        if other.outcomes_file.sha256 != best.outcomes_file.sha256:
+            raise _contradiction(best, other, "fills the same cell with other outcomes", fix="keep one of them")
+    return best
+
+
+def _contradiction(record: Record, other: Record, what: str, fix: str = "") -> BadInputError:
+    names = [str(one.path or one.spec.stem()) for one in (record, other)]
+    return BadInputError(f"record {names[0]} {what}; the other is {names[1]}", fix=fix or "leave the false one out")
