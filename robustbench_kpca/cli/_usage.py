@@ -37,10 +37,10 @@ def _told(error: Any, path: str, context: Any) -> tuple[str, str, str]:
         return f"{error.option_name} {'takes no' if 'not take' in message else 'needs a'} value", "", ""
     if extra := _EXTRA.search(message):
         return f"{path} takes no argument '{shortened(extra[1], 80)}'", "", ""
-    if known := getattr(context.command, "commands", None) if context is not None else None:
+    if commands := getattr(getattr(context, "command", None), "commands", None):
         asked = re.search("'(.*?)'", message, re.DOTALL)
         met = f"there is no command '{path} {shortened(asked[1], 80)}'" if asked else f"{path} needs a command"
-        return met, "", did_you_mean(asked[1] if asked else "", known)
+        return met, "", did_you_mean(asked[1] if asked else "", commands)
     return f"the options of {path} cannot be read", "", ""
 
 
