@@ -1,4 +1,4 @@
-"""Compare our attack engine with torchattacks, the reference AutoAttack, and the time of its own passes.
+"""Compare our attack engine with torchattacks, foolbox, the reference AutoAttack, and the time of its own passes.
 
 Four tables, all measured in one process; times are process CPU time, medians of interleaved runs.
 
@@ -176,6 +176,21 @@ def torchattacks(name: str, reach: float | None = None, **options: Any) -> REFER
     return run
 
 
+def foolbox(reach: float, **options: Any) -> REFERENCE:
+    """Run foolbox's C&W; images beyond an L2 distance of `reach` do not count."""
+
+    def run(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        import foolbox as library
+
+        attack, robust = library.attacks.L2CarliniWagnerAttack(**options), []
+        for x, y in zip(images.split(DUEL_BATCH_SIZE), labels.split(DUEL_BATCH_SIZE), strict=True):
+            *_, broken = attack(library.PyTorchModel(model, bounds=(0, 1)), x, y, epsilons=[reach])
+            robust.append(correct(model, x, y) & ~broken[0])
+        return torch.cat(robust)
+
+    return run
+
+
 def reference_autoattack(eps: float, only: str | None = None, norm: str = "Linf") -> REFERENCE:
     """Run the authors' ensemble, or one of its attacks with its settings there."""
 
@@ -224,6 +239,12 @@ VERSUS = {
         "cw-l2-128_255",
         torchattacks("CW", reach=0.5, c=1, steps=50, lr=0.01),
         {"eps": 0.5, "policy": "strongest", "steps": 50, "lr": 0.01, "binary_steps": 1, "initial_const": 1.0},
+    ),
+    "C&W, 5 searches of 1,000 steps, robust": Duel(
+        ROBUST,
+        "cw-l2-128_255",
+        foolbox(128 / 255, binary_search_steps=5, steps=1000, stepsize=0.005, initial_const=0.01),
+        few=True,
     ),
     **{
         f"{name}, 8/255, robust": _ensemble(ROBUST, 8, f"{part}-linf-8_255", part, few=True)
@@ -415,7 +436,7 @@ def show(title: str, rows: list[list[Any]], columns: dict[str, str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description="Compare our attack engine with torchattacks and the reference AutoAttack."
+        description="Compare our attack engine with torchattacks, foolbox and the reference AutoAttack."
     )
     parser.add_argument(
         "--only",
@@ -430,12 +451,12 @@ def main() -> None:
     parser.add_argument("--peers", default="", help="a Python file for the rows of 'peer'")
     parser.add_argument("--threads", type=int, default=1, help="number of torch threads")
     arguments = parser.parse_args()
-    for package in ("torchattacks", "pyautoattack"):
+    for package in ("torchattacks", "foolbox", "pyautoattack"):
         if find_spec(package) is None:
             parser.exit(2, f"{package} is missing: pip install 'robustbench-kpca[reference]'\n")
     torch.set_num_threads(arguments.threads)
     logging.getLogger("auto-attack").disabled = True
-    print(header(("torch", "timm", "torchattacks", "pyautoattack", "numpy")))
+    print(header(("torch", "timm", "torchattacks", "foolbox", "pyautoattack", "numpy")))
 
     def wanted(table: str, name: str) -> bool:
         known = bool(arguments.peers) or PEER not in name
@@ -446,7 +467,7 @@ def main() -> None:
         show("Cost: 1 is the time of the passes alone", costs(chosen, repeats), COST_COLUMNS)
     if chosen := [name for name in VERSUS if wanted("versus", name)]:
         rows = [duel(name, images, repeats, arguments.peers) for name in chosen]
-        show("Versus: torchattacks (PGD, C&W) and the reference AutoAttack", rows, VERSUS_COLUMNS)
+        show("Versus: torchattacks (PGD, C&W), foolbox (C&W) and the reference AutoAttack", rows, VERSUS_COLUMNS)
     if chosen := [name for name in WAITS if wanted("waits", "waits")]:
         show("Waits: looks at values in a usual step", [looks(name) for name in chosen], WAITS_COLUMNS)
     if wanted("bf16", "bf16"):

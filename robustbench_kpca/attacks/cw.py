@@ -31,8 +31,9 @@ class CW:
     Each of `binary_steps` runs of Adam (at most `steps` iterations from x) has its own c: `initial_const` at first, ten
     times as much after a failure, and, after the first success, the mean of the largest c that failed and the smallest
     that succeeded. With 10 or more runs, the last run repeats the smallest c that succeeded. Each run has ten checks: a
-    sample whose objective is not below 0.9999 of its value at the last check ends its run. The authors decide this for
-    the whole batch, and discard the iterate at the check.
+    sample whose objective is not below 0.9999 of its value at the last check ends its run, unless it is the last one.
+    The authors decide this for the whole batch, in the last run too, and discard the iterate at the check. The batch
+    hides that the objective of single samples oscillates: ended there, a search of one run misses what theirs finds.
 
     The derivative of tanh vanishes as x' approaches 0 or 1, so a pixel at exactly 0 or 1 could not move. Pixels of x
     within 0.01 of either use the wider range x' = 1/2 + (1/2 + 0.01) tanh(w), clipped to the box; the gradient ignores
@@ -41,8 +42,8 @@ class CW:
     The search may leave the ball. The last proposal is the closest image misclassified by more than `confidence`, if it
     lies in the ball, else the clean image. The loop stops a sample at its first misclassified image in the ball. A
     sample that is never misclassified costs at most `binary_steps` * `steps` forward and backward passes (if every run
-    stops at its second check, `binary_steps` * (`steps` // 10 + 1)), and 1 forward pass for the loop's check of the
-    last proposal. The attack is deterministic: one restart is enough.
+    but the last stops at its second check, (`binary_steps` - 1) * (`steps` // 10 + 1) + `steps`), and 1 forward pass
+    for the loop's check of the last proposal. The attack is deterministic: one restart is enough.
     """
 
     steps: Annotated[int, Field(ge=1, strict=True)]
@@ -98,7 +99,8 @@ class CW:
         closer = (gap < 0) & (far < state["best_distance"])
         objective = far**2 + state["const"] * gap.clamp_min(0)
         check = state["iteration"] % max(1, self.steps // 10) == 0
-        over = (check & ~(objective <= 0.9999 * state["checked"])) | (state["iteration"] + 1 >= self.steps)
+        stuck = check & ~(objective <= 0.9999 * state["checked"]) & (state["run"] + 1 < self.binary_steps)
+        over = stuck | (state["iteration"] + 1 >= self.steps)
         state = record_closest(state, closer, shown, far, threat) | {
             "w": state["w"] - move,
             "mean": mean,
