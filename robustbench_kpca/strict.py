@@ -150,6 +150,8 @@ def _one_line(kind: type[Any], error: "ValidationError", where: str) -> BadInput
         return BadInputError(f"{where}: unknown key '{key}'", fix=hint)
     if first["type"] in ("missing", "missing_argument"):
         return BadInputError(f"{where}: key '{key}' is missing", fix="add it")
+    if first["type"] == "json_invalid":  # nothing of the file is shown: it may be anybody's
+        return BadInputError(f"{where} is not valid JSON", fix="correct it")
     if "error" in first.get("ctx", {}) and first["type"] == "value_error":  # raised by a check of this package
         return BadInputError(f"{where}: {key}: {first['ctx']['error']}", fix="correct it")
     shown = shortened(repr(first["input"]), 60)
@@ -187,7 +189,6 @@ _KINDS = {
     "dataclass": "a table",
     "union": "a table with a known kind",
     "none": "nothing",
-    "json": "valid JSON",
     "date": "a date",
     "datetime": "a date with a time",
     "path": "a path",

@@ -216,7 +216,7 @@ def with_images(name):
         (link_of("*.record.json"), "is a symbolic link"),
         (link_of("*.outcomes.csv.xz"), "is a symbolic link"),
         (beside("vit_digits__a.audit.json", lambda path, secret: path.symlink_to(secret)), "is a symbolic link"),
-        (beside("vit_digits__a.audit.json", lambda path, secret: path.write_text("secret")), "Invalid JSON"),
+        (beside("vit_digits__a.audit.json", lambda path, secret: path.write_text("secret")), "is not valid JSON"),
         (beside("vit_digits__a.audit.json", lambda path, _: os.mkfifo(path)), "it is a FIFO"),
         (with_images("../secret"), "expected a plain file name"),
         (with_images("vit_digits.npz"), "cannot be read"),
