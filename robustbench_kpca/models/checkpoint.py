@@ -3,7 +3,6 @@
 import argparse
 import hashlib
 import json
-import logging
 import math
 import os
 import pickle
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import sha256, write_atomic
+from robustbench_kpca.models.hub import silent_hub
 from robustbench_kpca.models.transformer import resample_positions
 
 HUB = "hf-hub:"
@@ -101,17 +101,6 @@ def only_weights() -> Iterator[None]:
             del os.environ[_FORCE]
         else:
             os.environ[_FORCE] = before
-
-
-@contextmanager
-def silent_hub() -> Iterator[None]:
-    """Switch off logging, so that the hub client does not log its retries."""
-    disabled = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(disabled)
 
 
 def _choose(content: Any, where: str, *, ema: bool) -> Any:

@@ -8,12 +8,14 @@ import sys
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import constants
 from PIL import Image
 from stand_ins import posing_as
 from torch import nn
 
 from robustbench_kpca import load_model
 from robustbench_kpca.errors import BadInputError, UnknownNameError
+from robustbench_kpca.models import hub
 from robustbench_kpca.models.source import class_names_of, stated_view
 from robustbench_kpca.models.sources import SOURCES
 
@@ -412,3 +414,18 @@ def test_sources_are_listed_without_their_libraries():
 def test_the_bomb_explodes_when_unpickled(tmp_path):
     pickle.loads(pickle.dumps(Bomb(tmp_path / "ran"))).close()
     assert (tmp_path / "ran").exists()
+
+
+def test_no_dead_network_is_waited_for(monkeypatch):
+    """The hub's client would retry for a minute; a proxy is not asked, since it may know the way."""
+
+    def refused(*where, **how):
+        raise OSError
+
+    monkeypatch.setattr(hub, "getproxies", dict)
+    monkeypatch.setattr(hub.socket, "create_connection", refused)
+    with pytest.raises(BadInputError, match=r"weights are not here, and the hub cannot be reached.*--checkpoint FILE"):
+        load_model("timm:vit_tiny_patch16_224")
+    assert not constants.HF_HUB_OFFLINE
+    monkeypatch.setattr(hub, "getproxies", lambda: {"https": "proxy"})
+    assert hub._reachable("https://nowhere.invalid")

@@ -14,7 +14,8 @@ import torch
 from torch import nn
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.models.checkpoint import only_weights, silent_hub
+from robustbench_kpca.models.checkpoint import only_weights
+from robustbench_kpca.models.hub import silent_hub
 from robustbench_kpca.models.normalisation import normalise_inside
 from robustbench_kpca.models.source import describe, library
 from robustbench_kpca.models.sources._image_processor import normalisation_of, view_of
