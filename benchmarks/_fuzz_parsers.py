@@ -37,8 +37,9 @@ from robustbench_kpca.records.spot_check import load_spot_check
 from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.reproduction.pack import load_pack
 from robustbench_kpca.strict import parse_assignments
+from robustbench_kpca.training import recipes
 from robustbench_kpca.training.chosen_classes import class_numbers
-from robustbench_kpca.training.recipe import load_recipe, recipes
+from robustbench_kpca.training.recipe import load_recipe
 
 Parse = Callable[[bytes], object]
 

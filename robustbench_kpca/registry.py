@@ -50,16 +50,17 @@ def did_you_mean(name: str, known: Iterable[str], usual: str = "") -> str:
 def close_names(name: str, known: Iterable[str], usual: str = "") -> list[str]:
     """Return the names that may be meant, at most eight, the likeliest first.
 
-    These are the names that begin with `name`, then those that contain it. If there are none, they are the names with
-    which it begins (`eps` for `epsilon`), or else the one that is spelt most like it. Those that end in `usual` come
-    before others, and short names before long ones.
+    These are the names that begin with `name`, then those that contain it. If there are none, they are one spelt
+    nearly so and the names with which it begins (`eps` for `epsilon`), or else the one most like it. Those that end in
+    `usual` come before others, and short names before long ones.
     """
     asked, names = _plain(name), list(known)
     inside = [one for one in names if asked and asked in _plain(one)]
     inside.sort(key=lambda one: (not _plain(one).startswith(asked), not (usual and one.endswith(usual)), len(one)))
     around = [one for one in names if len(one) > 2 and asked.startswith(_plain(one))]
     around.sort(key=len, reverse=True)
-    return (inside or around or difflib.get_close_matches(name, names, n=1, cutoff=0.6))[:MOST]
+    misspelt, other = (difflib.get_close_matches(name, names, n=1, cutoff=cutoff) for cutoff in (0.85, 0.6))
+    return (inside or list(dict.fromkeys([*misspelt, *around])) or other)[:MOST]
 
 
 def _plain(name: str) -> str:

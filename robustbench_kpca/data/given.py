@@ -241,7 +241,7 @@ def _pictures(images: Tensor | NDArray[Any]) -> Image:
 
 def _require_channels_first(images: Tensor | NDArray[Any]) -> None:
     floats = images.is_floating_point() if isinstance(images, Tensor) else images.dtype.kind == "f"
-    if floats and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
+    if floats and images.shape[1] > 4 and images.shape[3] in (1, 3):
         raise BadInputError(
             f"images of shape {tuple(images.shape)}",
             expected="(batch, channels, height, width)",

@@ -223,5 +223,5 @@ def test_a_flat_folder_is_of_unknown_classes(tmp_path):
 
 
 def test_autoattack_suggests_the_standard_one():
-    with pytest.raises(BadInputError, match="did you mean 'autoattack-linf-8_255' or"):
+    with pytest.raises(BadInputError, match="did you mean 'autoattack-linf-8_255', '"):
         prepare("autoattack", {})

@@ -136,7 +136,7 @@ def test_a_list_is_measured_and_compared(tmp_path, texts, capsys):
     cka = found["b"].claims["value_vectors"].statistics["linear_cka"]
     assert rows[1][column] == f"{cka.estimate.value:.3g} ({cka.null.chance:.3g})"
     assert rows[1][column] in page
-    options = ("digits", None, 3, "corrected", ["value_vectors"], None, None, None, 0, None)
+    options = ("digits", None, 3, None, None, "corrected", ["value_vectors"], None, None, None, 0, None)
     request = ModelRequest("vit_digits", name="a")
     assert Asked(*options).made(out / "a", request)  # is not measured again
     assert not Asked(*options[:2], 4, *options[3:]).made(out / "a", request)

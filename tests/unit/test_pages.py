@@ -109,8 +109,8 @@ def record_of(outcomes, protocol, model="m"):
     )  # fmt: skip
     return Record(
         spec=spec, metrics=measure(outcomes, scenario), passes=passes_of(outcomes),
-        outcomes_file=OutcomesFile.of(outcomes, spec), environment=where, citations=(), flags=(), created="now",
-        seconds=1,
+        outcomes_file=OutcomesFile.of(outcomes, spec), environment=where, citations=(), flags=(), seconds=1,
+        created="2026-01-01T00:00:00+00:00",
     ).attach(outcomes)  # fmt: skip
 
 
