@@ -73,7 +73,7 @@ def _with_weights_of(old: Any, attention: str, options: dict[str, Any]) -> nn.Mo
         options = options | {"proj_bias": False}
     if getattr(old, "rotary", False) and issubclass(kind, (SoftmaxAttention, SymmetricAttention)):
         options = options | {"rotary": True}  # the others have no scores that it could be part of
-    options = options | {name: rate for name in ("attn_drop", "proj_drop") if (rate := _dropout(old, name))}
+    options = {name: rate for name in ("attn_drop", "proj_drop") if (rate := _dropout(old, name))} | options
     try:
         new: nn.Module = kind(old.proj.in_features, old.num_heads, qkv_bias=biased, **options)
     except TypeError as error:

@@ -72,6 +72,26 @@ def repeated(network, x):
     return network(x.repeat_interleave(4, 0)).unflatten(0, (len(x), 4)).mean(1)
 
 
+class Late(Sharp):
+    """Plain attention on the first block of images, sharp afterwards."""
+
+    blocks = 0
+
+    def forward(self, x, attn_mask=None, **options):
+        self.blocks += 1
+        return Attention.forward(self, x) if self.blocks == 1 else super().forward(x)
+
+
+def test_every_block_of_images_is_checked():
+    model = vit()
+    model.blocks[1].attn = Late(48, 3, qkv_bias=True).eval()
+    nn.init.normal_(model.blocks[1].attn.qkv.weight, std=0.3)
+    diagnose(model, digits(5), HERE, name="x", claims=["eigenvalues"], block=5)
+    model.blocks[1].attn.blocks = 0
+    with pytest.raises(BadInputError, match=r"layer 1 .*q, k and v"):
+        diagnose(model, digits(10), HERE, name="x", claims=["eigenvalues"], block=5)
+
+
 def twice(network, x):
     return network(x) + network(x.flip(-1))
 

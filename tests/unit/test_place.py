@@ -6,7 +6,7 @@ import torch
 
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.models import place
+from robustbench_kpca.models import create_model, place
 
 
 @pytest.fixture
@@ -35,6 +35,26 @@ def test_what_is_placed_has_the_mode_and_precision_of_the_old(model, training):
     assert {value.dtype for value in model.parameters()} == {torch.float64}
     images = torch.rand(2, 3, 32, 32, dtype=torch.float64)
     assert torch.equal(model(images), model(images)) is not training
+
+
+def test_dropout_is_that_of_the_old_unless_another_is_asked_for(model):
+    model.blocks[0].attn.attn_drop.p = 0.1
+    place(model, "symmetric", "all")
+    assert [block.attn.attn_drop for block in model.blocks] == [0.1, 0, 0]
+    place(model, "rpc", "first", attn_drop=0.5)
+    assert [block.attn.attn_drop for block in model.blocks] == [0.5, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["softmax", "symmetric", "rpc", "rpc_asymmetric", "scaled", "identity"])
+def test_what_is_placed_turns_keys_by_their_place_as_the_old_did(fork, name):
+    """Without the causal mask, the order of other tokens matters to a token through rotary positions only."""
+    turned, plain = (create_model("softmax_lm_tiny", design=design, depth=1) for design in ("modern", "paper"))
+    for model, rotary in ((turned, True), (plain, False)):
+        attention = place(model, name, "all").blocks[0].attn.eval()
+        x = torch.randn(1, 6, 32)
+        moved = x[:, [1, 0, 2, 3, 4, 5]]
+        same = torch.allclose(attention(x)[:, 2:], attention(moved)[:, 2:], atol=1e-6)
+        assert same is (not rotary or name == "identity")
 
 
 def test_bad_places(model):

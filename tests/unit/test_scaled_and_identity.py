@@ -44,6 +44,27 @@ def test_equation_12_written_out(x, form):
 
 
 @pytest.mark.parametrize("form", ["matrix", "alpha"])
+@pytest.mark.parametrize("tokens", [TOKENS, 4])
+def test_the_causal_form_written_out(x, form, tokens):
+    """V'_t = V_t - sum of S_tj V_j over j <= t, and softmaxes over j <= t, number by number."""
+    scaled = layer(form, s=0.3)
+    x = x[:1, :tokens]
+    width = DIM // HEADS
+    q, k, v = scaled.qkv(x).view(tokens, 3, HEADS, width).permute(1, 2, 0, 3)
+    rows = []
+    for head in range(HEADS):
+        values = []
+        for t in range(tokens):
+            to_earlier = (k[head, : t + 1] @ k[head, t] / width**0.5).softmax(0)
+            share = scaled.s[head, t, : t + 1] if form == "matrix" else scaled.s * to_earlier
+            values.append(v[head, t] - share @ v[head, : t + 1])
+        seen = torch.stack(values)
+        weights = [(k[head, : t + 1] @ q[head, t] / width**0.5).softmax(0) for t in range(tokens)]
+        rows.append(torch.stack([weight @ seen[: len(weight)] for weight in weights]))
+    assert torch.allclose(scaled(x, is_causal=True)[0], scaled.proj(torch.cat(rows, -1)), atol=1e-12)
+
+
+@pytest.mark.parametrize("form", ["matrix", "alpha"])
 def test_gradients(x, form):
     scaled = layer(form, s=0.3)
     assert torch.autograd.gradcheck(scaled, (x[:1, :, :].clone().requires_grad_(),))
