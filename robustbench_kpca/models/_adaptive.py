@@ -17,6 +17,21 @@ Places = Float[Tensor, "batch length dim"]
 Scores = Float[Tensor, "batch length vocabulary"]
 
 
+def require_numbers(numbers: Tensor, vocabulary: int, option: str) -> None:
+    """Refuse words by number that a model does not have; `option` of the model is the size of its vocabulary.
+
+    Raises:
+        BadInputError: a number that is no word.
+
+    """
+    least, most = (int(end) for end in numbers.aminmax())
+    if least < 0 or most >= vocabulary:
+        raise BadInputError(
+            f"words numbered {least} to {most}", expected=f"0 to {vocabulary - 1}, the vocabulary of the model",
+            fix=f"give the model the vocabulary of the data ({option})",
+        )  # fmt: skip
+
+
 class TiedHead(nn.Module):
     """Words to vectors, a row of `weight` each; vectors h to logits, weight h."""
 
@@ -42,12 +57,7 @@ class TiedHead(nn.Module):
         if x.shape[1] == words:
             return torch.einsum("bvl,vd->bld", x[:, :, 0].to(self.weight.dtype), self.weight)
         numbers = x[:, 0, 0].long()
-        least, most = (int(end) for end in numbers.aminmax())
-        if least < 0 or most >= words:
-            raise BadInputError(
-                f"words numbered {least} to {most}", expected=f"0 to {words - 1}, the vocabulary of the model",
-                fix="give the model the vocabulary of the data (vocab_size)",
-            )  # fmt: skip
+        require_numbers(numbers, words, "vocab_size")
         return F.embedding(numbers, self.weight)
 
     def forward(self, h: Places) -> Scores:

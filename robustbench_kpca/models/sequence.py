@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.attention.symmetric import Tokens
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.models._adaptive import require_numbers
 from robustbench_kpca.models.shapes import SequenceShape
 from robustbench_kpca.models.transformer import Block, truncated_normal_
 from robustbench_kpca.types import PAD, Images, Logits
@@ -75,12 +76,7 @@ class SequenceTransformer(nn.Module):
         if not self.shape.vocabulary:
             return self.embed(x)[:, :, 0].transpose(1, 2), None
         words = x[:, 0, 0].long()
-        least, most = (int(end) for end in words.aminmax())
-        if least < 0 or most >= self.shape.vocabulary:
-            raise BadInputError(
-                f"words numbered {least} to {most}", expected=f"0 to {self.shape.vocabulary - 1}, those of the model",
-                fix="give the model the vocabulary of the data (vocabulary)",
-            )  # fmt: skip
+        require_numbers(words, self.shape.vocabulary, "vocabulary")
         return self.embed(words), words != PAD
 
 

@@ -182,6 +182,24 @@ def test_the_source_itself_has_the_perplexity_of_its_entropy():
     assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]))
 
 
+def test_a_process_without_windows_of_its_own_is_passed_over(monkeypatch):
+    class Shown(Knowing):
+        def forward(self, x):
+            assert len(x), "no model is asked for answers to nothing"
+            return super().forward(x)
+
+    found = TextSource(load_recipe("rpc_lm_tiny")[1], None, Accelerator(cpu=True))
+    whole, held_out = held_out_scores(Shown(), found, "test", 50), found.held_out
+
+    def with_empty_batches(part):
+        for x, y in held_out(part):
+            yield x[:0], y[:0]
+            yield x, y
+
+    monkeypatch.setattr(found, "held_out", with_empty_batches)
+    assert held_out_scores(Shown(), found, "test", 50) == whole
+
+
 class _StoppedError(Exception):
     pass
 
