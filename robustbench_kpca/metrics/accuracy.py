@@ -44,7 +44,7 @@ def _has_rank(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
 
 
 def _no_top5(scenario: Scenario) -> str:
-    """Return why top-5 accuracy has no meaning under an attack (docs/decisions/0020), or ""."""
+    """Return why top-5 accuracy has no meaning under an attack (docs/decisions/0011), or ""."""
     if not isinstance(scenario, Attack):
         return ""
     whole = "policy = 'last' with labels = 'true_for_all'"
