@@ -3,7 +3,8 @@
 Ebrahimi, Rao, Lowd & Dou (2018), "HotFlip: White-Box Adversarial Examples for Text Classification", arXiv:1712.06751,
 section 3: the derivative with respect to a word, written as a distribution that has 1 in one place, ranks all swaps.
 Theirs are of letters first, found by a beam; here they are of words (their section 5), found greedily, and the best few
-by rank are shown to the model, which decides.
+by rank are shown to the model, which decides. A swap is no small step, so the derivative is taken further and further
+from the words.
 """
 
 from typing import ClassVar
@@ -15,12 +16,12 @@ from torch import Tensor
 from robustbench_kpca.attacks.shared.ball import require_norm, require_untargeted
 from robustbench_kpca.attacks.shared.losses import cross_entropy
 from robustbench_kpca.attacks.shared.rows import choose
-from robustbench_kpca.attacks.shared.words import changed, distributions, fixed, gains
+from robustbench_kpca.attacks.shared.words import Distributions, changed, distributions, fixed, gains
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.scenario import Count
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.strict import FORBID
-from robustbench_kpca.types import END_OF_LINE, Images, Keys, Labels, Query, State
+from robustbench_kpca.types import END_OF_LINE, Images, Keys, Labels, PerSample, Query, State
 
 NEVER = -torch.inf
 
@@ -29,10 +30,13 @@ NEVER = -torch.inf
 class HotFlip:
     """Greedy search for at most k = max(1, floor(eps * words)) replaced words.
 
-    A step takes the gradient g at the words found so far, w, and ranks every swap (t, v) by g[v, t] - g[w_t, t]. The
-    `tries` best ones that were not yet tried at these words are shown, each alone, by plain passes. The one of highest
-    loss is kept if it raises the loss. A swap may also put a clean word back. With k words replaced, a swap at another
-    place puts back the clean word that costs least, by its own gain, which is added to that of the swap.
+    Step s = 0, 1, ... takes the gradient g between the words found so far, w, and all words alike: at s / `steps` of
+    the way. It ranks every swap (t, v) by g[v, t] - g[w_t, t]. The `tries` best ones that were not yet tried at these
+    words are shown, each alone, by plain passes. The one of highest loss is kept if it raises the loss.
+
+    A swap may also put a clean word back. With k words replaced, a swap at another place puts back the clean word that
+    costs least, by its own gain, which is added to that of the swap. With k = 1 every step begins at the clean words,
+    so no swap is shown twice.
 
     A sample costs `steps` backward and `steps` (1 + `tries`) + 1 forward passes per restart. At most `steps` words are
     replaced.
@@ -63,22 +67,34 @@ class HotFlip:
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Show the best swaps, and keep the one of highest loss if it is higher than without."""
         x, y, step = state["x"], state["y"], state["step"]
-        here, gradient = query.gradient(distributions(x, query.classes), lambda logits: cross_entropy(logits, y))
+        single = threat.swaps(x.shape[3]) == 1
+        words = state["clean"] if single else x
+        begin = state | {"x": words}
+        shown = _towards_all(words, query.classes, step / self.steps)
+        here, gradient = query.gradient(shown, lambda logits: cross_entropy(logits, y))
         loss = torch.where(step > 0, state["loss"], here.double())
-        swaps, back = _ranked(gains(gradient, x), state, threat, self.tries)
-        texts = [_swapped(state, swap, back) for swap in swaps.T]
+        swaps, back = _ranked(gains(gradient, words), begin, threat, self.tries)
+        texts = [_swapped(begin, swap, back) for swap in swaps.T]
         losses = torch.stack([cross_entropy(logits, y).double() for logits in query.logits_of_each(texts)], 1)
         highest = losses.amax(1)
         better = highest > loss
-        best = _swapped(state, swaps.gather(1, losses.argmax(1, keepdim=True))[:, 0], back)
+        best = _swapped(begin, swaps.gather(1, losses.argmax(1, keepdim=True))[:, 0], back)
         tried = torch.cat([swaps, state["tried"]], 1)[:, : self.steps * self.tries]
         return state | {
             "x": choose(better, best, x),
             "loss": torch.where(better, highest, loss),
-            "tried": torch.where(better[:, None], 0, tried),
+            "tried": tried if single else torch.where(better[:, None], 0, tried),
             "step": step + 1,
             "finished": step + 1 >= self.steps,
         }
+
+
+def _towards_all(words: Images, vocabulary: int, share: PerSample) -> Distributions:
+    """Return distributions that give `share` to all words alike but the end of a line, and the rest to the word."""
+    pure = distributions(words, vocabulary)
+    alike = words.new_full((1, vocabulary, 1, 1), 1 / (vocabulary - 1))
+    alike[:, END_OF_LINE] = 0
+    return pure.lerp_(alike, share.to(words.dtype).view(-1, 1, 1, 1) * ~fixed(words))
 
 
 def _ranked(gain: Tensor, state: State, threat: Threat, count: int) -> tuple[Tensor, Tensor]:

@@ -90,25 +90,50 @@ def test_with_as_many_tries_as_swaps_it_is_an_exhaustive_search():
         assert the_swap(text, clean) == [max(swaps)[1]]
 
 
+def test_one_word_of_hotflip_is_near_the_best_and_better_than_random_words_of_equal_cost():
+    """Of the growth that an exhaustive search finds, 95 % are found with 32 passes of 154 swaps; at random, 70 %.
+
+    One gradient at the words, and steps that begin at the swap found before, left 88 %, and on some models less than
+    random words find.
+    """
+    steps, tries, cost, shares = 4, 6, 4 * (6 + 2), []
+    for seed in range(4):
+        model = TinyLanguageModel(12, seed=seed, scale=3.0)
+        x, y = some_text(16, 16, 12, seed=seed)
+        clean, found = (losses(model, text, y) for text in (x, run_plain(HotFlip(steps, tries), model, x, y, ONE)))
+        all_of = [[losses(model, t, y[[row]]) for t, _ in single_swaps(x[row], 12)] for row in range(len(x))]
+        all_of = [torch.cat(one) for one in all_of]
+        draws = torch.Generator().manual_seed(seed)
+        at_random = torch.stack([one[torch.randperm(len(one), generator=draws)[:cost]].max() for one in all_of])
+        best = torch.stack([one.max() for one in all_of])
+        assert bool((found <= best + 1e-6).all())
+        assert float((found - at_random).mean()) > 0
+        shares.append(float((found - clean).sum() / (best - clean).sum()))
+    assert sum(shares) / 4 > 0.95, shares
+
+
 def hotflip_literally(model, clean, labels, most, steps, tries):
     """HotFlip on one text, by lists and dictionaries; returns the words."""
-    words, tried, best = [int(word) for word in clean.flatten()], set(), None
+    first = [int(word) for word in clean.flatten()]
+    words, kept, tried, best = first, first, set(), None
     vocabulary, length = model.vocab_size, clean.numel()
 
     def loss_of(some):
         return float(losses(model, torch.tensor(some, dtype=clean.dtype).view(1, 1, 1, -1), labels[None])[0])
 
-    for _ in range(steps):
-        one_hot = torch.zeros(1, vocabulary, 1, length, dtype=clean.dtype)
+    for step in range(steps):
+        mixture = torch.zeros(1, vocabulary, 1, length, dtype=clean.dtype)
         for place, word in enumerate(words):
-            one_hot[0, word, 0, place] = 1
-        one_hot.requires_grad_()
-        log_p = model(one_hot).log_softmax(1)[0, :, 0]
+            if word != END_OF_LINE:
+                mixture[0, :, 0, place] = step / steps / (vocabulary - 1)
+                mixture[0, END_OF_LINE, 0, place] = 0
+            mixture[0, word, 0, place] += 1 if word == END_OF_LINE else 1 - step / steps
+        mixture.requires_grad_()
+        log_p = model(mixture).log_softmax(1)[0, :, 0]
         scored = [place for place in range(length) if labels[0, place] != IGNORE]
         loss = -sum(log_p[labels[0, place], place] for place in scored) / len(scored)
-        (gradient,) = torch.autograd.grad(loss, one_hot)
+        (gradient,) = torch.autograd.grad(loss, mixture)
         best = float(loss.detach()) if best is None else best
-        first = [int(word) for word in clean.flatten()]
         other = [place for place in range(length) if words[place] != first[place]]
 
         def gain(place, word):
@@ -119,7 +144,7 @@ def hotflip_literally(model, clean, labels, most, steps, tries):
             text, promise = list(words), gain(place, word)  # noqa: B023
             if len(other) >= most and place not in other:  # noqa: B023
                 back = max(other, key=lambda one: gain(one, first[one]))  # noqa: B023
-                text[back], promise = first[back], promise + gain(back, first[back])  # noqa: B023
+                text[back], promise = first[back], promise + gain(back, first[back])
             text[place] = word
             return promise, text
 
@@ -133,10 +158,11 @@ def hotflip_literally(model, clean, labels, most, steps, tries):
         texts = [possible[swap][1] for swap in shown]
         found = [loss_of(text) for text in texts]
         if found and max(found) > best:
-            best, words, tried = max(found), texts[found.index(max(found))], set()
-        else:
-            tried |= set(shown)
-    return words
+            best, kept = max(found), texts[found.index(max(found))]
+            if most > 1:
+                words, tried, shown = kept, set(), []
+        tried |= set(shown)
+    return kept
 
 
 @pytest.mark.parametrize(("eps", "steps", "tries"), [(0.01, 4, 2), (0.2, 7, 3), (0.5, 6, 1)])
