@@ -23,35 +23,37 @@ def report(
         ),
     ] = [],  # noqa: B006 (typer reads the default)
     data: Annotated[str | None, typer.Option(help="Only records on this data set; by default all.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Only records with this seed; by default the most frequent.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Only records with this seed; by default the most frequent of each data set.")
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Render a page of one's own runs: rbk report runs. Rows and columns follow from the records found."""
+    """Render a page of one's own runs: one section a data set. Rows and columns follow from the records found."""
     import shlex
 
     from robustbench_kpca.metrics import metric_for
     from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.consistency import load_consistent
     from robustbench_kpca.report.inferred import infer
-    from robustbench_kpca.report.render import require_own, write_board
+    from robustbench_kpca.report.sections import write_report
     from robustbench_kpca.report.table import cells, frame
 
     for name in metric:
         metric_for(name)
     folder = out or (records[0] if records[0].is_dir() else records[0].parent)
-    require_own(folder)
     loaded = [load_consistent(path) for place in records for path in find_records(place)]
     words = ["rbk", "report", *map(str, records), *(word for name in metric for word in ("--metric", name))]
     words += [] if data is None else ["--data", data]
     words += [] if seed is None else ["--seed", str(seed)]
     named = title or records[0].absolute().name
-    board, left_out = infer(loaded, title=named, command=shlex.join(words), metrics=metric, data=data, seed=seed)
-    pages = write_board(board, folder)
+    boards, left_out = infer(loaded, title=named, command=shlex.join(words), metrics=metric, data=data, seed=seed)
+    pages = write_report(named, boards, folder)
     if json:
-        _console.show_json(cells(board))
+        _console.show_json([{"data": board.spec.data, "rows": cells(board)} for board in boards])
         return
-    _console.show_frame(board.spec.title, frame(board))
+    for board in boards:
+        _console.show_frame(board.spec.title, frame(board))
     if left_out:
         _console.note(f"{left_out} of {len(loaded)} records are not on the page: see --data, --seed", quiet=quiet)
     for page in pages:

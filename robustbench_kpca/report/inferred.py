@@ -1,4 +1,4 @@
-"""A board whose specification follows from the records that were found: what `rbk report` shows of one's own runs."""
+"""Boards whose specification follows from the records that were found: what `rbk report` shows of one's own runs."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,50 +53,62 @@ def infer(
     metrics: Sequence[str] = (),
     data: str | None = None,
     seed: int | None = None,
-) -> tuple[Board, int]:
-    """Return the board of these records, and how many of them are not on it.
+) -> tuple[list[Board], int]:
+    """Return one board for each data set, and how many of these records are on none.
 
     Rows are models. Columns are metrics under protocols: of each record the one that stands for it, or the `metrics`.
     Where several attacks have one threat, a column shows their worst case, and the board is ranked by it; else it is
-    ranked by the attack that leaves the worst mean. One seed is shown, by default the most frequent.
+    ranked by the attack that leaves the worst mean. A board shows one seed, by default its most frequent.
 
     Args:
-        records: of one task.
-        title: of the page.
+        records: of any tasks.
+        title: of the page; a board of several is named by its data set, too.
         command: that makes it.
         metrics: names of metrics; empty: the leading one of each record.
         data: only records on this data set; None: all.
         seed: only records with this seed; None: the most frequent.
 
     Raises:
-        BadInputError: no record is left, or they are of several tasks.
+        BadInputError: no record is left, or none has one of the metrics.
 
     """
-    chosen = [record for record in records if data in (None, record.spec.data.name)]
-    seeds = Counter(record.spec.seed for record in chosen)
-    shown = seed if seed is not None else (seeds.most_common(1)[0][0] if seeds else 0)
-    chosen = [record for record in chosen if record.spec.seed == shown]
-    tasks = {record.spec.data.task for record in chosen}
-    if len(tasks) != 1:
-        met = f"records of {' and '.join(sorted(tasks))}" if tasks else "no record is left"
-        raise BadInputError(met, expected="records of one task", fix="see --data and --seed")
-    columns = _columns(chosen, metrics)
+    sets: dict[str, list[Record]] = {}
+    for record in records:
+        name = record.spec.data.name
+        if data in (None, name) and seed in (None, record.spec.seed):
+            sets.setdefault(name.partition(_AGAINST)[0], []).append(record)
+    if not sets:
+        raise BadInputError("no record is left", fix="see --data and --seed")
+    columns = {name: found for name, chosen in sets.items() if (found := _columns(_of_one_seed(chosen), metrics))}
     if not columns:
         raise BadInputError(f"no record has {', '.join(metrics)}", fix="see: rbk list metrics")
+    boards = [
+        _board(_of_one_seed(sets[name]), found, name, title if len(columns) == 1 else f"{title}: {name}", command)
+        for name, found in sorted(columns.items())
+    ]
+    return boards, len(records) - sum(run.record is not None for board in boards for run in board.runs)
+
+
+def _of_one_seed(records: Sequence[Record]) -> list[Record]:
+    """Return the records with the most frequent seed."""
+    ((seed, _),) = Counter(record.spec.seed for record in records).most_common(1)
+    return [record for record in records if record.spec.seed == seed]
+
+
+def _board(records: Sequence[Record], columns: Sequence[Column], data: str, title: str, command: str) -> Board:
+    seed = records[0].spec.seed
     spec = InferredSpec(
         title=title,
-        intro=f"{len(chosen)} records with seed {shown}, found by `{command}`.",
-        data=chosen[0].spec.data.name.partition(_AGAINST)[0],
-        split=chosen[0].spec.data.split,
-        seed=shown,
-        models=tuple(dict.fromkeys(record.spec.model.name for record in chosen)),
-        rank_by=_rank_by(columns, chosen),
+        intro=f"{len(records)} records with seed {seed}, found by `{command}`.",
+        data=data,
+        split=records[0].spec.data.split,
+        seed=seed,
+        models=tuple(dict.fromkeys(record.spec.model.name for record in records)),
+        rank_by=_rank_by(columns, records),
         column=tuple(columns),
-        protocols={one.spec.protocol.name: one.spec.protocol.resolved for one in sorted(chosen, key=_age)},
+        protocols={one.spec.protocol.name: one.spec.protocol.resolved for one in sorted(records, key=_age)},
     )
-    missing = "rbk eval -m MODEL -p PROTOCOL"
-    board = fill(title, spec, chosen, "inferred from records", command, missing)
-    return board, len(records) - sum(run.record is not None for run in board.runs)
+    return fill(title, spec, records, "inferred from records", command, "rbk eval -m MODEL -p PROTOCOL")
 
 
 def _age(record: Record) -> str:
@@ -135,18 +147,14 @@ def _samples(key: tuple[str, str, str, int]) -> dict[str, Any]:
 
 
 def _titles(found: Sequence[tuple[tuple[str, str, str, int], str]]) -> list[str]:
-    """Name columns by protocol, and by metric, data, split and number of samples where those alone tell them apart."""
+    """Name columns by protocol and number of samples, and by metric, data and split where these tell them apart."""
     titles = []
-    for (protocol, *samples), metric in found:
+    for (protocol, *samples, size), metric in found:
         same = [(one, name) for one, name in found if one[0] == protocol]
         parts = [protocol]
         parts += [metric] if len({name for _, name in same}) > 1 else []
-        parts += [
-            f"n = {part}" if place == 3 else str(part)
-            for place, part in enumerate(samples, start=1)
-            if len({one[place] for one, _ in same}) > 1
-        ]
-        titles.append(" · ".join(parts))
+        parts += [str(part) for place, part in enumerate(samples, start=1) if len({one[place] for one, _ in same}) > 1]
+        titles.append(" · ".join([*parts, f"n = {size}"]))
     return titles
 
 
@@ -183,17 +191,17 @@ class _Worst:
     limit: int | None
 
     def title(self, others: Iterable["_Worst"], attacks: int) -> str:
-        """Name it by its ball, and by what else tells it apart from others of that ball."""
+        """Name it by its ball and number of samples, and by what else tells it apart from others of that ball."""
         same = [one.parts for one in others if str(one.threat) == str(self.threat)]
         telling = [part for place, part in enumerate(self.parts) if len({one[place] for one in same}) > 1]
-        return " · ".join([f"worst of {attacks}, {self.threat}", *telling])
+        return " · ".join([f"worst of {attacks}, {self.threat}", *telling, f"n = {self.limit}"])
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Say in words what it is of, but for the ball."""
+        """Say in words what it is of, but for the ball and the number of samples."""
         clip = "inside [0, 1]" if self.threat.clip else "not clipped"
         target = "untargeted" if self.target == "none" else f"target {self.target}"
-        return self.metric, f"{self.space} space", clip, target, str(self.data), str(self.split), f"n = {self.limit}"
+        return self.metric, f"{self.space} space", clip, target, str(self.data), str(self.split)
 
 
 def _rank_by(columns: Sequence[Column], records: Sequence[Record]) -> str:

@@ -29,11 +29,24 @@ def markdown(board: Board) -> str:
     """Render README.md."""
     spec = board.spec
     single = single_trainings(board)
+    lines = [f"# {plain(spec.title)}", "", *numbers(board)]
+    if single:
+        table = pd.DataFrame(single, columns=single_heads(board))
+        lines += ["", "## Single trainings", "", _table(table, single_heads(board)[:2])]
+    lines += ["", "## Audit", "", *audit_section(board)]
+    lines += [*(["## Flags", "", *flags, ""] if (flags := flag_lines(board)) else []), "## Columns", ""]
+    lines += [f"- **{plain(column.title)}**: {prose(explain(board, column))}" for column in board.columns]
+    metrics = dict.fromkeys(column.metric for column in board.columns)
+    lines += ["", *(f"- {code(name)}: {plain(metric_for(name).what)}" for name in metrics)]
+    lines += ["", f"## {MADE}", "", *map(_item, provenance(board)), ""]
+    return "\n".join(lines)
+
+
+def numbers(board: Board) -> list[str]:
+    """Render the table with what stands above and below it: lines of Markdown."""
     missing = sum(run.record is None for run in board.runs)
     lines = [
-        f"# {plain(spec.title)}",
-        "",
-        paragraph(spec.intro),
+        paragraph(board.spec.intro),
         "",
         *(line for text in answers(board) for line in (f"**{prose(text)}**", "")),
         _table(frame(board), ["Model"]),
@@ -42,16 +55,7 @@ def markdown(board: Board) -> str:
     lines += [line for text in notes if text for line in ("", prose(text))]
     left_out = [f"{missing} of {len(board.runs)} runs are missing: {code(board.missing)}."] if missing else []
     left_out += [prose(board.left_out)] if board.left_out else []
-    lines += ["", " ".join(left_out)] if left_out else []
-    if single:
-        table = pd.DataFrame(single, columns=single_heads(board))
-        lines += ["", "## Single trainings", "", _table(table, single_heads(board)[:2])]
-    lines += ["", *_audit_section(board), *_flag_lines(board), "## Columns", ""]
-    lines += [f"- **{plain(column.title)}**: {prose(explain(board, column))}" for column in board.columns]
-    metrics = dict.fromkeys(column.metric for column in board.columns)
-    lines += ["", *(f"- {code(name)}: {plain(metric_for(name).what)}" for name in metrics)]
-    lines += ["", f"## {MADE}", "", *map(_item, provenance(board)), ""]
-    return "\n".join(lines)
+    return [*lines, "", " ".join(left_out)] if left_out else lines
 
 
 def require_own(folder: Path) -> None:
@@ -94,14 +98,15 @@ def _item(line: str) -> str:
     return f"- {prose(line.removeprefix('- '))}"
 
 
-def _audit_section(board: Board) -> list[str]:
+def audit_section(board: Board) -> list[str]:
+    """Render what audits found: lines of Markdown."""
     found = audit_lines(board)
     lines = [f"- {mark} {plain(models)}: {plain(text)}" for mark, models, text in found]
     balls = audit_balls(board)
-    return ["## Audit", "", *(lines or [audit_summary(board)]), "", *([plain(balls), ""] if balls else [])]
+    return [*(lines or [audit_summary(board)]), "", *([plain(balls), ""] if balls else [])]
 
 
-def _flag_lines(board: Board) -> list[str]:
+def flag_lines(board: Board) -> list[str]:
     """Say every flag of a record once for each protocol: of which models, or that it is of all; then the remarks."""
     found: dict[tuple[str, str], list[str]] = {}
     for run in board.runs:
@@ -113,7 +118,7 @@ def _flag_lines(board: Board) -> list[str]:
         for (protocol, flag), models in found.items()
     ]
     lines += [f"- {plain(remark)}" for remark in board.remarks]
-    return ["## Flags", "", *lines, ""] if lines else []
+    return lines
 
 
 def _whose(models: Sequence[str], runs: int) -> str:

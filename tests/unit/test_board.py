@@ -645,7 +645,7 @@ def test_a_record_that_names_no_version_of_timm_has_a_page(tmp_path, records):
     one = load_record(find_records(records)[0])
     packages = {name: version for name, version in one.environment.packages.items() if name != "timm"}
     where = one.environment.model_copy(update={"packages": packages})
-    board, _ = infer([one.model_copy(update={"environment": where}).attach(one.outcomes)], title="T", command="c")
+    (board,), _ = infer([one.model_copy(update={"environment": where}).attach(one.outcomes)], title="T", command="c")
     assert "timm unknown" in " ".join(provenance(board))
 
 

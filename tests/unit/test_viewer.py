@@ -272,32 +272,61 @@ def test_a_worst_case_is_of_one_ball_and_counts_an_attack_once():
         under(one, "a"), under(one, "b"), under(one, "c", labels="predicted", policy="strongest"),
         under(one, "d", **free), under(one, "e", **free, labels="predicted", policy="strongest"),
     ]  # fmt: skip
-    board, _ = infer(made, title="T", command="rbk report x")
+    (board,), _ = infer(made, title="T", command="rbk report x")
     found = {column.title: column.protocol for column in board.spec.column[-2:]}
     assert found == {
-        "worst of 2, linf 8/255 · pixel space · inside [0, 1]": ("a", "c"),
-        "worst of 2, linf 8/255 · normalised space · not clipped": ("d", "e"),
+        "worst of 2, linf 8/255 · pixel space · inside [0, 1] · n = 64": ("a", "c"),
+        "worst of 2, linf 8/255 · normalised space · not clipped · n = 64": ("d", "e"),
     }
 
 
 def test_a_board_is_inferred_from_records():
     records = board_records("vit_digits", "vit_digits_adv")
-    board, left_out = infer(records, title="T", command="rbk report x")
+    (board,), left_out = infer(records, title="T", command="rbk report x")
     assert left_out == 0
     assert board.ranked() == ["vit_digits_adv", "vit_digits"]
     titles = [column.title for column in board.spec.column]
-    assert titles[0] == "clean"
-    assert titles[-2:] == ["worst of 2, l2 128/255", "worst of 7, linf 8/255"]
+    assert titles[0] == "clean · n = 64"
+    assert titles[-2:] == ["worst of 2, l2 128/255 · n = 64", "worst of 7, linf 8/255 · n = 64"]
     linf = [one.outcomes["broken_by"] == "" for one in records if one.spec.model.name == "vit_digits"
             and one.spec.protocol.resolved.get("norm") == "linf"]  # fmt: skip
     worst = board.estimate("vit_digits", board.spec.column[-1])
     assert worst.value == np.logical_and.reduce(linf).mean()
 
 
+def test_a_report_has_one_section_a_data_set(folder, tmp_path, capsys):
+    """Images and texts in one folder, as after the rows of the README."""
+    texts = tmp_path / "texts"
+    evaluate(load_model("rpc_lm_tiny"), load_data("grammar", limit=3), protocol="clean", out=texts)
+    (tmp_path / "board.csv").write_text("of an earlier report of one data set")
+    assert main(["report", str(folder), str(texts), "-o", str(tmp_path), "--json"]) == 0
+    assert [section["data"] for section in json.loads(capsys.readouterr().out)] == ["digits", "grammar"]
+    text, page = (tmp_path / "README.md").read_text(), (tmp_path / "index.html").read_text()
+    for name, n in (("digits", 24), ("grammar", 3)):
+        for heading in (f"\n## {name}\n", f"<h2>{name}</h2>"):
+            section = (text + page).partition(heading)[2]
+            head = re.search("\\| #.*|<thead>.*", section)[0]
+            columns = re.findall(r"n = ([0-9]+)", head)
+            assert columns, head
+            assert set(columns) == {str(n)}
+        assert f"{name}/README.md" in text
+        assert f'href="{name}/index.html"' in page
+        assert {file.name for file in (tmp_path / name).iterdir()} == {
+            "README.md",
+            "index.html",
+            "board.csv",
+            "board.json",
+        }
+    assert not (tmp_path / "board.csv").exists()
+    assert main(["report", str(folder), str(texts), "-o", str(tmp_path), "--metric", "robust_accuracy", "-q"]) == 0
+    assert "robust" in (tmp_path / "board.csv").read_text(), "one data set has this metric: its page is the board"
+    assert main(["report", str(folder), str(texts), "-o", str(tmp_path), "--metric", "miou"]) == 2
+
+
 def test_worst_cases_are_of_one_metric():
     records = board_records("vit_digits")
     metrics = ["robust_accuracy", "clean_accuracy", "robust_top5_accuracy"]
-    columns = infer(records, title="T", command="c", metrics=metrics)[0].spec.column
+    columns = infer(records, title="T", command="c", metrics=metrics)[0][0].spec.column
     worst = [column for column in columns if not isinstance(column.protocol, str)]
     assert all(len(set(column.protocol)) == len(column.protocol) for column in worst)
     assert len({column.title for column in columns}) == len(columns)
@@ -307,7 +336,7 @@ def test_the_attack_that_leaves_the_worst_ranks():
     """Of perplexities the highest mean is the worst."""
     texts = sorted((BOARD.parents[1] / "grammar" / "records").glob("*words*.record.json"))
     records = [load_record(path) for path in texts]
-    board, _ = infer(records, title="T", command="c", metrics=["attacked_perplexity"])
+    (board,), _ = infer(records, title="T", command="c", metrics=["attacked_perplexity"])
     means = {
         column.title: np.mean([board.estimate(row, column).value for row in board.ranked()])
         for column in board.spec.column
@@ -321,7 +350,7 @@ def test_the_front_of_perplexities_has_the_lowest(monkeypatch):
     monkeypatch.setattr(plots, "_scatter", lambda points, front, *_: fronts.append((points, front)) or "")
     texts = sorted((BOARD.parents[1] / "grammar" / "records").glob("*words*.record.json"))
     metrics = ["clean_block_perplexity", "attacked_perplexity"]
-    plots.clean_and_robust(infer([load_record(path) for path in texts], title="T", command="c", metrics=metrics)[0])
+    plots.clean_and_robust(infer([load_record(path) for path in texts], title="T", command="c", metrics=metrics)[0][0])
     ((points, front),) = fronts
     values = {row: (x.value, y.value) for row, (x, y) in points.items()}
     assert min(values, key=lambda row: values[row][0]) in front
@@ -335,19 +364,19 @@ def test_an_image_that_cutting_off_breaks_was_wrong_before_the_attack():
 
 def test_own_settings_seeds_and_data_are_told_apart(folder, record):
     """A protocol that no file holds is taken from its record, and a record of another seed is left out."""
-    board, _ = infer([record], title="T", command="c")
-    assert list(frame(board).columns) == ["#", "Model", record.spec.protocol.name]
+    (board,), _ = infer([record], title="T", command="c")
+    assert list(frame(board).columns) == ["#", "Model", f"{record.spec.protocol.name} · n = 24"]
     other = record.model_copy(update={"spec": record.spec.model_copy(update={"seed": 1})}).attach(record.outcomes)
-    assert infer([record, other, other], title="T", command="c")[0].spec.seed == 1
+    assert infer([record, other, other], title="T", command="c")[0][0].spec.seed == 1
     assert infer([record, other], title="T", command="c", seed=0)[1] == 1
-    mixed = infer([record, *board_records("vit_digits")], title="T", command="c")[0]
+    (mixed,), _ = infer([record, *board_records("vit_digits")], title="T", command="c")
     assert len({(one.data, one.limit) for one in mixed.spec.column}) == 2
     with pytest.raises(BadInputError, match="no record is left"):
         infer([record], title="T", command="c", data="shapes")
 
 
 def test_a_metric_can_be_chosen():
-    board, _ = infer(board_records("vit_digits"), title="T", command="c", metrics=["ece", "clean_accuracy"])
+    (board,), _ = infer(board_records("vit_digits"), title="T", command="c", metrics=["ece", "clean_accuracy"])
     assert {column.metric for column in board.spec.column} == {"ece", "clean_accuracy"}
     with pytest.raises(BadInputError, match="no record has miou"):
         infer(board_records("vit_digits"), title="T", command="c", metrics=["miou"])
