@@ -47,7 +47,7 @@ def audit(
             show_default=False,
         ),
     ] = None,
-    images: Annotated[
+    limit: Annotated[
         int | None,
         typer.Option(
             min=1,
@@ -117,7 +117,7 @@ def audit(
 
     with _console.progress(quiet=quiet or json) as start:
         done = ask(
-            loaded, samples, eps=radius, limit=images, seed=seed, batch_size=batch_size,
+            loaded, samples, eps=radius, limit=limit, seed=seed, batch_size=batch_size,
             device=device or best_device(), name=request.label,
             sibling=None if sibling is None else load_model(sibling), sibling_name=sibling, out=out,
             level="quick" if quick else "full", announce=announce, progress=start(f"{request.label}  audit"),

@@ -414,12 +414,12 @@ def test_the_commands(tmp_path, monkeypatch, capsys):
     assert audited["clean"] is None
     assert audited["fgsm-linf-8_255"].plan.images == 20
     capsys.readouterr()
-    code = main(["audit", "test_audit:Flat", "--data", "digits", "--images", "20", "--json", "-o", "kept"])
+    code = main(["audit", "test_audit:Flat", "--data", "digits", "--limit", "20", "--json", "-o", "kept"])
     shown = json.loads(capsys.readouterr().out)
     assert code == int(any(check["flag"] for check in shown["checks"]))
     assert shown["plan"]["attacks"]["pgd-doubled"]["protocol"] == "pgd20-linf-8_255+eps=8_255+steps=2"
     planted = ["--set", "model.base=vit_digits", "--set", "model.kind=quantise", "--set", "model.strength=0"]
-    assert main(["audit", "fakes:fake", *planted, "--data", "digits", "--images", "8", "-q"]) == 1
+    assert main(["audit", "fakes:fake", *planted, "--data", "digits", "--limit", "8", "-q"]) == 1
     assert "gradients" in capsys.readouterr().out
     for command in (["eval", *common[:8], "-o", "odd", "-q"], ["audit", "vit_digits"]):
         assert main([*command, "--device", "foo"]) == 2

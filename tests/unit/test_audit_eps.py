@@ -106,7 +106,7 @@ def test_a_record_with_an_audit_at_another_eps_is_audited_again(data, tmp_path):
 
 
 def test_the_command_of_an_audit(capsys):
-    asked = ["audit", "test_audit:Flat", "--data", "digits", "--images", "8", "--quick", "--json"]
+    asked = ["audit", "test_audit:Flat", "--data", "digits", "--limit", "8", "--quick", "--json"]
     for more, eps in (([], "8/255"), (["-p", SMALL], "4/255"), (["--eps", "3/255"], "3/255")):
         main([*asked, *more])
         assert spell_eps(json.loads(capsys.readouterr().out)["plan"]["eps"]) == eps

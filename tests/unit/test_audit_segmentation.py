@@ -232,14 +232,14 @@ def test_an_audit_looks_at_scenes_of_the_commonest_size():
 @pytest.mark.usefixtures("tiny")
 def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    asked = ["audit", "symvit_shapes", "--data", "shapes", "--images", "1", "--json", "-o", "kept"]
+    asked = ["audit", "symvit_shapes", "--data", "shapes", "--limit", "1", "--json", "-o", "kept"]
     code = main(asked)
     shown = json.loads(capsys.readouterr().out)
     assert code == int(any(check["flag"] for check in shown["checks"]))
     assert (shown["plan"]["images"], shown["subject"]["split"]) == (1, "val")
     assert len(list(tmp_path.rglob("*.audit.json"))) == 1
     planted = ["--set", "model.base=symvit_shapes", "--set", "model.kind=quantise", "--set", "model.strength=2"]
-    assert main(["audit", "fakes:fake", *planted, "--data", "shapes", "--images", "4", "-q"]) == 1
+    assert main(["audit", "fakes:fake", *planted, "--data", "shapes", "--limit", "4", "-q"]) == 1
     assert "gradients" in capsys.readouterr().out
     for wrong, said in (
         (["audit", "symvit_shapes", "--data", "digits", "--size", "64", "-q"], "every pixel"),
