@@ -47,6 +47,7 @@ class ConsoleReporter:
         """
         from robustbench_kpca.metrics import metric_for
         from robustbench_kpca.report.agreement import agreement_of_record, in_short
+        from robustbench_kpca.report.distances import floor
         from robustbench_kpca.tasks import task_named
 
         names = task_named(record.spec.data.task).pages.headline(record)
@@ -59,8 +60,9 @@ class ConsoleReporter:
         for flag in record.flags:
             _console.note(f"  {flag}", quiet=self.quiet)
         agreement = agreement_of_record(record)
-        if agreement is not None:  # said even if quiet: the numbers are not to be read without it
-            _console.note(f"  {spec.protocol.name} {in_short(agreement)}", quiet=False)
+        for text in ("" if agreement is None else in_short(agreement), floor(record)):
+            if text:  # said even if quiet: the numbers are not to be read without it
+                _console.note(f"  {spec.protocol.name} {text}", quiet=False)
 
 
 def carry_out(plan: "Plan", *, quiet: bool) -> list["Record"]:

@@ -22,7 +22,7 @@ def curve(
     from robustbench_kpca.protocols.threat import parse_fraction
     from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.consistency import load_consistent
-    from robustbench_kpca.report.distances import accuracies
+    from robustbench_kpca.report.distances import accuracies, floor
 
     budgets = [part.strip() for part in eps.split(",")]
     loaded = [load_consistent(path) for place in records for path in find_records(place)]
@@ -31,6 +31,9 @@ def curve(
         for record in loaded
         for budget, found in zip(budgets, accuracies(record, [parse_fraction(one) for one in budgets]), strict=True)
     ]
+    for record in loaded:
+        if text := floor(record):
+            _console.note(f"{record.spec.model.name}  {record.spec.protocol.name} {text}")
     if json:
         keys = ("model", "protocol", "eps")
         _console.show_json([dict(zip(keys, row, strict=False)) | vars(row[3]) for row in rows])

@@ -10,6 +10,7 @@ from robustbench_kpca.records.spot_check import lines
 from robustbench_kpca.report.agreement import in_full
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column, Evaluation
+from robustbench_kpca.report.distances import caution
 from robustbench_kpca.report.markdown import unquoted
 
 
@@ -51,6 +52,7 @@ def _explain_protocol(board: Board, evaluation: Evaluation) -> str:
         text += f"; {budget}{'; ' if stages else ''}{stages.strip()}"
     agreement = agreement_of(protocol, scenario)
     text += "" if agreement is None else f"; {in_full(agreement)}"
+    text += f"; {told}" if (told := caution(scenario)) else ""
     inference = getattr(scenario, "inference", None)
     if inference is not None:
         text += f"; {_windows(inference)}"

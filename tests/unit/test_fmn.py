@@ -1,6 +1,7 @@
 """FMN: minimal distances where they are known, a plain transcription of algorithm 1, and foolbox's program."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -11,8 +12,10 @@ from robustbench_kpca.attacks.fmn import FMN
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.report.distances import accuracies, distances
+from robustbench_kpca.records.record import find_records, load_record
+from robustbench_kpca.report.distances import accuracies, caution, distances
 
 EVERYWHERE = {"linf": Threat("linf", 1.0), "l2": Threat("l2", 100.0), "l1": Threat("l1", 1000.0)}
 DUAL = {"linf": 1, "l2": 2, "l1": math.inf}
@@ -147,6 +150,35 @@ def test_the_curve_is_that_of_the_distances(searched, capsys):
     assert accuracies(record, [32 / 255])[0].value == record.metrics["robust_accuracy"].value
     assert main(["records", "curve", str(folder), "--eps", "1/255,32/255"]) == 0
     assert "1/255" in capsys.readouterr().out
+
+
+def test_numbers_that_rest_on_fmn_in_l2_alone_say_so_and_what_it_missed(searched, tmp_path, capsys):
+    """On the screen, in the record, beside the curve and in a board; in L-infinity, and beside another attack, not."""
+    folder, out, board = searched[0], tmp_path / "records", tmp_path / "mine"
+    asked = "--model vit_digits --data digits --limit 12 --audit none --protocol fmn-l2-2 --set eps=0.4"
+    assert main(["eval", *asked.split(), "--quiet", "--out", str(out)]) == 0
+    (record,) = [load_record(path) for path in find_records(out)]
+    missing = int((record.outcomes["broken_by"] == "").sum())
+    assert 0 < missing < 12
+    words = rf"rests on FMN in L2 alone, which can miss images that PGD breaks.* nothing for {missing} of 12 images"
+    assert re.search(words, " ".join(capsys.readouterr().err.split()))
+    assert main(["records", "show", str(out)]) == 0
+    assert re.search(words, " ".join(re.sub("[|│]", " ", capsys.readouterr().out).split()))
+    assert main(["records", "curve", str(out), "--eps", "0.1,0.4"]) == 0
+    assert re.search(words, " ".join(capsys.readouterr().err.split()))
+    assert main(["records", "curve", str(folder), "--eps", "1/255"]) == 0
+    assert "FMN" not in capsys.readouterr().err
+    board.mkdir()
+    (board / "board.toml").write_text(
+        'title = "t"\nintro = "i"\ndata = "digits"\nsplit = "test"\nseed = 0\nlimit = 12\nmodels = ["vit_digits"]\n'
+        'rank_by = "f"\n[[column]]\ntitle = "f"\nprotocol = "fmn-l2-2"\nmetric = "robust_accuracy"\neps = "0.4"\n'
+    )
+    assert main(["board", "render", str(board), "--records", str(out)]) == 0
+    assert "rests on FMN in L2 alone" in (board / "README.md").read_text()
+    _, alone = load_scenario("fmn-l2-2")
+    assert "PGD" in caution(alone)
+    beside = alone.model_copy(update={"stage": (*alone.stage, *load_scenario("ddn-l2-128_255")[1].stage)})
+    assert caution(beside) == caution(load_scenario("fmn-linf-32_255")[1]) == caution(load_scenario("clean")[1]) == ""
 
 
 def test_what_has_no_minimal_distances_is_refused(searched, capsys):
