@@ -1,11 +1,18 @@
-"""How far an evaluation goes beyond one machine (docs/scale.md): what its parts cost, and many workers in virtual time.
+"""How far an evaluation goes beyond one process and one machine (docs/scale.md): what parts cost, and many workers.
 
+    python benchmarks/scale.py processes [--samples 128] [--steps 100] [--repeats 3] [--ray]     # one, two, and Ray
     python benchmarks/scale.py fit                       # a pass, a shard, a row: least squares over small runs
     python benchmarks/scale.py files --shards 1000000 --rows 1 10    # planner and merger alone: time and memory
     python benchmarks/scale.py run                       # ten records of 10^7 samples, 1,000 workers, virtual time
 
 All times but virtual ones are CPU seconds of one thread. Shards are written without waiting for the disk. `files` runs
 each size in a process of its own, whose peak of memory is shown.
+
+`processes` compares one plain loop with its shards in one process and in two. One thread a process; medians of the
+repeats, the contenders take turns. The processes run already when the clock starts; what their start and a run of one
+step cost is shown beside. CPU seconds are those of all processes; those of Ray are not counted. The last two columns:
+time beyond that of the plain loop, and how often faster than it. Two processes need two free cores. More steps make
+longer shards.
 """
 
 import argparse
@@ -13,18 +20,22 @@ import dataclasses
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
 import numpy as np
-from _virtual import Simulation, World
 from scipy.optimize import nnls
 from tabulate import tabulate
+from virtual_run import Simulation, World
 
 from robustbench_kpca.evaluation.shard_folder import State, write_state
 from robustbench_kpca.evaluation.shards import Made, Shard, merge, plan_shards, read_made, shard_size, to_bytes
@@ -116,10 +127,27 @@ def apart(count: int, rows: int) -> dict[str, float]:
     return found
 
 
+def start_ray(stack: ExitStack) -> None:
+    """Start a cluster with room for all contenders: idle workers keep their place."""
+    import ray
+
+    ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False)
+    stack.callback(ray.shutdown)
+
+
+def cpu_seconds(backend: Any) -> float:
+    """Return the CPU seconds of this process and of those of the backend that are alive."""
+    from robustbench_kpca.evaluation.processes import Processes
+
+    ticks = 0
+    for worker in backend.workers if isinstance(backend, Processes) else ():
+        assert worker.process is not None
+        ticks += sum(map(int, Path(f"/proc/{worker.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
+
+
 def observed(model: str, runs: Sequence[tuple[int, int]], batch: int) -> Iterator[tuple[list[float], float]]:
     """Evaluate in one other process; yield what was counted (forwards, backwards, shards) and the CPU seconds."""
-    from executor import cpu_seconds
-
     from robustbench_kpca import load_data
     from robustbench_kpca.evaluation.measure import measure_attack
     from robustbench_kpca.evaluation.options import RunOptions
@@ -143,6 +171,55 @@ def observed(model: str, runs: Sequence[tuple[int, int]], batch: int) -> Iterato
             shown = record.passes.forwards + samples + shards * batch  # the clean pass, and the first batch once more
             if warm:
                 yield [shown, record.passes.backwards, shards, 1.0], spent
+
+
+def processes(model: str, samples: int, repeats: int, batch_size: int, steps: int, *, ray: bool) -> None:
+    """Print what one plain loop, its shards in one process and in two take."""
+    from robustbench_kpca import load_data
+    from robustbench_kpca.evaluation.measure import measure_attack
+    from robustbench_kpca.evaluation.options import RunOptions
+    from robustbench_kpca.evaluation.processes import Processes
+    from robustbench_kpca.evaluation.ray_cluster import RayCluster
+    from robustbench_kpca.evaluation.requests import ModelRequest
+    from robustbench_kpca.evaluation.trial import NamedModel
+    from robustbench_kpca.protocols.scenario import Attack
+    from robustbench_kpca.tasks.prepare import prepare
+
+    data = load_data("digits", "train", limit=samples).in_order()
+    request = ModelRequest(model)
+    named = NamedModel(request.load(), request.label, request.source, request)
+
+    def once(backend: Any, steps: int) -> tuple[float, float]:
+        label, scenario = prepare("pgd20-linf-8_255", {"steps": steps})
+        assert isinstance(scenario, Attack)
+        with tempfile.TemporaryDirectory() as out:
+            options = RunOptions(batch_size=batch_size, out=Path(out), device="cpu")
+            spent, started = cpu_seconds(backend), time.perf_counter()
+            measure_attack(named, data, label, scenario, options, audit=None, backend=backend)
+            return time.perf_counter() - started, cpu_seconds(backend) - spent
+
+    with ExitStack() as stack:
+        backends: dict[str, Any] = {"one plain loop": None}
+        for count, name in ((1, "one process"), (2, "two processes")):
+            backends[f"shards in {name}"] = stack.enter_context(Processes(count))
+        if ray:
+            start_ray(stack)
+            for count, name in ((1, "one process"), (2, "two processes")):
+                backends[f"shards in {name} of Ray"] = stack.enter_context(RayCluster(count, "", on_gpu=False))
+        first = {name: once(backend, 1)[0] for name, backend in backends.items()}
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in backends}
+        for _ in range(repeats):
+            for name, backend in backends.items():
+                times[name].append(once(backend, steps))
+    rows = []
+    plain = statistics.median(wall for wall, _ in times["one plain loop"])
+    for name, own in times.items():
+        wall, cpu = (statistics.median(column) for column in zip(*own, strict=True))
+        rows.append((name, wall, cpu, first[name], f"{wall / plain - 1:+.1%}", f"{plain / wall:.2f}"))
+    shards = -(-samples // shard_size(samples, batch_size, None))
+    heading = f"{model}, {samples} digits, PGD-{steps}, {shards} shards of {plain / shards:.1f} s"
+    names = (heading, "wall s", "CPU s", "wall s of the start and one step", "overhead", "times as fast")
+    print(tabulate(rows, names, floatfmt=".2f"))
 
 
 def fit(model: str, batch: int) -> None:
@@ -212,6 +289,13 @@ def peak() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
+    several = commands.add_parser("processes")
+    several.add_argument("--model", default="symvit_digits_adv")
+    several.add_argument("--steps", type=int, default=100)
+    several.add_argument("--samples", type=int, default=128)
+    several.add_argument("--repeats", type=int, default=3)
+    several.add_argument("--batch-size", type=int, default=16)
+    several.add_argument("--ray", action="store_true", help="compare a local Ray cluster, too")
     fitted = commands.add_parser("fit")
     fitted.add_argument("--model", default="symvit_digits_adv")
     fitted.add_argument("--batch-size", type=int, default=16)
@@ -233,11 +317,15 @@ def main() -> None:
     if asked.command == "files" and asked.json:
         print(json.dumps(files(asked.shards[0], asked.rows[0])))
         return
+    import torch
     from _shared import header
 
+    torch.set_num_threads(1)
     print(header())
     print(f"load of the machine: {os.getloadavg()[0]:.1f}")
-    if asked.command == "fit":
+    if asked.command == "processes":
+        processes(asked.model, asked.samples, asked.repeats, asked.batch_size, asked.steps, ray=asked.ray)
+    elif asked.command == "fit":
         fit(asked.model, asked.batch_size)
     elif asked.command == "files":
         found = {(count, rows): apart(count, rows) for count in asked.shards for rows in asked.rows}

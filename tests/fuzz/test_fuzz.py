@@ -1,9 +1,9 @@
-"""Damaged files are read or refused in one line: a few of each parser's inputs, of those of `benchmarks/fuzz.py`."""
+"""Damaged files are read or refused in one line: a few of each parser's inputs, of those of `tests/fuzz/fuzz.py`."""
 
 import numpy as np
 import pytest
-from _fuzz_parsers import all_parsers
 from fuzz import fuzz
+from fuzz_parsers import all_parsers
 
 from robustbench_kpca.data.io.ts_file import read_ts
 from robustbench_kpca.errors import BadInputError

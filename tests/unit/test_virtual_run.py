@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from _virtual import Simulation, World
+from virtual_run import Simulation, World
 
 from robustbench_kpca.evaluation.schedule import PAUSES
 from robustbench_kpca.evaluation.shards import plan_shards

@@ -4,7 +4,7 @@ Each input is a valid one with a few mutations: bits, bytes, lines and numbers c
 parser may read it or refuse it with an error of `robustbench_kpca.errors`. Findings are other exceptions, calls of more
 than a second, and calls after which the process has grown by more than a GiB. The table of all parsers is printed.
 
-    python benchmarks/fuzz.py [--only TEXT] [--share 0.1] [--seed 0]
+    python tests/fuzz/fuzz.py [--only TEXT] [--share 0.1] [--seed 0]
 
 A call with the same seed gives the same inputs. `--share` takes a part of each parser's inputs; the whole takes about
 three minutes of one core. A finding is kept as a file in `--keep`.
@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from _fuzz_parsers import Parse, Parser, all_parsers
+from fuzz_parsers import Parse, Parser, all_parsers
 from tabulate import tabulate
 
 from robustbench_kpca.errors import BenchmarkError
