@@ -35,8 +35,7 @@ from typing import Any
 
 import timm
 import torch
-from _shared import header, interleaved
-from _waits import waits
+from _shared import header, interleaved, waits
 from tabulate import tabulate
 from torch import Tensor, nn
 

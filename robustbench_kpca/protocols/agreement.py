@@ -1,6 +1,6 @@
 """How often a short protocol gave the same verdicts as the long one that it stands for: measured, kept beside them.
 
-The file `attacks/agreement.json` holds the measurements; `benchmarks/agreement.py` makes it. They are no part of a
+The file `attacks/agreement.json` holds the measurements; `benchmarks/compare.py` makes it. They are no part of a
 protocol or its digest, so a new measurement makes no record stale.
 """
 

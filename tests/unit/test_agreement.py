@@ -32,7 +32,7 @@ def measured(*parts, stages=(QUICK,)):
 def test_the_measurement_is_of_the_protocol_as_it_stands():
     found = agreement_of(*load_scenario(FAST))
     assert found is not None
-    assert found.parts, "measure again: benchmarks/agreement.py --write"
+    assert found.parts, "measure again: benchmarks/compare.py protocols --write"
     assert found.protocol == FAST
     assert found.reference in presets.protocols()
 

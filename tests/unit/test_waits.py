@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 import torch
-from _waits import as_on_a_gpu, waits
+from _shared import as_on_a_gpu, waits
 from attack_checks import MISCLASSIFIED, Wavy, rand, scenario
 from test_free_rows import APGD_T, CASES, FAB_T, SHAPE, SPSA, SQUARE, attacked, same
 

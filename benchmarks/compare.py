@@ -1,0 +1,283 @@
+"""How far comparisons can be trusted: of two protocols, of recipes over many trainings, of the test between recipes.
+
+    RBK_DATA=FOLDER python benchmarks/compare.py protocols [--only digits] [--write]
+    python benchmarks/compare.py recipes leaderboards/cifar10/records /tmp/before/leaderboards/cifar10/records
+    python benchmarks/compare.py error-rates [--trainings 3] [--samples 1000] [--repeats 5000] [--level 0.05]
+
+`protocols`: how often `autoattack-fast` and `autoattack` give the same verdict, and what each costs. Both attack the
+same images of the same networks, at several eps. Where they differ, the images are listed. With `--write` the result
+goes to `attacks/agreement.json`, from where `rbk eval`, `rbk records show` and boards take it. Records are kept in
+`--out`, so an interrupted measurement goes on; the whole list takes about half an hour of one core. `RBK_DATA` names
+the folder with `peers.py`, which defines the CIFAR-10 networks and reads their images.
+
+`recipes`: recipes over the trainings in several folders of records, such as those of two revisions of a board. For each
+folder alone, and for all together, it prints the difference of the first recipe from each other one under one protocol,
+with the interval and the p-value of a board's answer: of 97.5 %, and doubled for two comparisons. Networks of the same
+weights count once. `git archive 50391e72 leaderboards/cifar10/records | tar -x -C /tmp/before` makes the second folder.
+
+`error-rates`: how often the test between two recipes tells equal ones apart, simulated; it aims at `--level`. Scores
+are x_{s,i} = a_s + e_{s,i}: what all trainings share about a sample cancels. The spread of a_s between the trainings of
+each recipe is in units of the standard error that e gives the mean of one training.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from _shared import header
+from tabulate import tabulate
+from torch import Tensor, nn
+
+from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca.files import write_atomic
+from robustbench_kpca.metrics import metric_for
+from robustbench_kpca.metrics.shared.power import ALPHA
+from robustbench_kpca.protocols.agreement import FILE, Agreement, Measurements, Part, search_digest
+from robustbench_kpca.protocols.loading import load_scenario
+from robustbench_kpca.protocols.scenario import Attack
+from robustbench_kpca.records.record import Record, find_records, load_record
+from robustbench_kpca.records.trainings import recipes_differ
+from robustbench_kpca.report import rows as board_rows
+from robustbench_kpca.report.agreement import in_full
+from robustbench_kpca.report.answers import COMPARISONS
+from robustbench_kpca.report.board_spec import Column
+from robustbench_kpca.report.difference import difference
+
+FAST, REFERENCE = "autoattack-fast-linf-8_255", "autoattack-linf-8_255"
+CHUNK = 128  # images of a record
+COMMAND = "RBK_DATA=FOLDER python benchmarks/compare.py protocols --write"
+RECIPES = ("rpc_symvit_cifar_fast", "symvit_cifar_fast", "identity_symvit_cifar_fast")
+SPREADS = ((0, 0), (0.5, 0.5), (1, 1), (2, 2), (0, 1), (0, 2), (0, 4), (1, 4))
+Loaded = tuple[nn.Module, Tensor, Tensor]
+
+
+class Rounded(nn.Module):
+    """A network that sees pixels in 16 levels only, so that its gradient is zero: masked, not robust."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:  # noqa: D102
+        logits: Tensor = self.net((15 * x).round() / 15)
+        return logits
+
+
+def cifar(name: str) -> Loaded:
+    """Load a network and the images of `peers.py`."""
+    sys.path.insert(0, os.environ.get("RBK_DATA", "."))
+    import peers  # type: ignore[import-not-found]
+
+    return (getattr(peers, name)(), *_cifar_images())
+
+
+@cache
+def _cifar_images() -> tuple[Tensor, Tensor]:
+    import peers
+
+    images: tuple[Tensor, Tensor] = peers.cifar10("test_jpeg")
+    return images
+
+
+def digits(name: str) -> Loaded:
+    """Load a bundled network and the test digits."""
+    return (load_model(name), *load_data("digits").in_order().tensors())
+
+
+def masked(name: str) -> Loaded:
+    """Load a bundled network whose gradient is hidden."""
+    model, x, y = digits(name)
+    return Rounded(model).eval(), x, y
+
+
+@dataclass(frozen=True)
+class Row:
+    """The first `images` of a set, shown to a network at one eps."""
+
+    name: str
+    load: Callable[[str], Loaded]
+    kind: Literal["robust", "plain", "masked"]
+    eps: str
+    images: int
+    shown_as: str = ""
+
+
+CIFAR = "CIFAR-10 test, JPEG copies"
+ROWS = [
+    Row("cifar10_robust", cifar, "robust", "2/255", 256),
+    Row("cifar10_robust", cifar, "robust", "4/255", 256),
+    Row("cifar10_robust", cifar, "robust", "8/255", 256),
+    Row("vit_digits_adv", digits, "robust", "20/255", 128),
+    Row("rpc_symvit_digits_adv", digits, "robust", "20/255", 128),
+    Row("vit_digits", digits, "plain", "8/255", 128),
+    Row("rpc_symvit_digits", digits, "plain", "8/255", 128),
+    Row("vit_digits", masked, "masked", "8/255", 64, "vit_digits with masked gradients"),
+]
+
+
+def chunks(row: Row, protocol: str, out: Path) -> list[Record]:
+    """Evaluate a row in records of `CHUNK` images, or take the records that are there."""
+    model, x, y = row.load(row.name)
+    end = row.images
+    return [
+        evaluate(
+            model, x[at : min(at + CHUNK, end)], y[at : min(at + CHUNK, end)], protocol=protocol, eps=row.eps,
+            audit=False, batch_size=64, out=out, name=row.shown_as or row.name,
+        )
+        for at in range(0, end, CHUNK)
+    ]  # fmt: skip
+
+
+def compare(row: Row, out: Path) -> tuple[Part, list[str]]:
+    """Return the counts of a row, and a line for every image on which the two differ."""
+    fast, reference = (chunks(row, protocol, out) for protocol in (FAST, REFERENCE))
+    ours, theirs = (
+        np.concatenate([record.outcomes["broken_by"] for record in records]) for records in (fast, reference)
+    )
+    spent = [
+        sum(record.passes.forwards + record.passes.backwards for record in records) for records in (fast, reference)
+    ]
+    n, missed, more = len(ours), (ours == "") & (theirs != ""), (ours != "") & (theirs == "")
+    ids = [f"{at * CHUNK}+{name}" for at, record in enumerate(fast) for name in record.outcomes["sample"]]
+    lines = [
+        f"{row.shown_as or row.name} at {row.eps}: image {ids[at]}, {FAST}: {ours[at] or 'robust'}, "
+        f"{REFERENCE}: {theirs[at] or 'robust'}"
+        for at in np.flatnonzero(missed | more)
+    ]
+    part = Part(
+        network=row.shown_as or row.name,
+        kind=row.kind,
+        data=CIFAR if row.load is cifar else "digits test",
+        eps=row.eps,
+        images=n,
+        attacked=int((theirs != "clean").sum()),
+        robust=int((theirs == "").sum()),
+        agreed=n - int(missed.sum()) - int(more.sum()),
+        only_reference_broke=int(missed.sum()),
+        only_this_broke=int(more.sum()),
+        passes=round(spent[0] / n, 1),
+        reference_passes=round(spent[1] / n, 1),
+    )
+    return part, lines
+
+
+def protocols(arguments: argparse.Namespace) -> None:
+    """Print a row for each network and eps; write `attacks/agreement.json` where that is asked for."""
+    torch.set_num_threads(1)
+    print(header(("torch", "timm", "numpy")))
+    parts, differences = [], []
+    for row in ROWS:
+        if not arguments.only or any(word in (row.shown_as or row.name) for word in arguments.only):
+            part, lines = compare(row, arguments.out)
+            parts.append(part)
+            differences += lines
+            print(part, flush=True)
+    scenario = load_scenario(FAST)[1]
+    assert isinstance(scenario, Attack)
+    today = datetime.now(UTC).date().isoformat()
+    found = Agreement(
+        protocol=FAST, reference=REFERENCE, search=search_digest(scenario), date=today, command=COMMAND, parts=parts
+    )
+    columns = {
+        "network": "network", "eps": "eps", "images": "images", "attacked": "attacked", "robust": "robust",
+        "agreed": "agreed", "only_reference_broke": "only autoattack broke", "only_this_broke": "only fast broke",
+        "passes": "passes, fast", "reference_passes": "passes, autoattack",
+    }  # fmt: skip
+    rows = [
+        [*(getattr(part, name) for name in columns), f"{part.reference_passes / part.passes:.1f}"] for part in parts
+    ]
+    print("\n" + tabulate(rows, [*columns.values(), "ratio"], tablefmt="github"))
+    print("\n" + "\n".join([in_full(found), *differences]))
+    if arguments.write:
+        file = Path(__file__).parents[1] / "attacks" / FILE
+        write_atomic(file, (Measurements(measured=(found,)).model_dump_json(indent=1) + "\n").encode())
+
+
+def trainings(folders: list[Path], recipe: str, protocol: str, samples: int) -> list[list[Record]]:
+    """Return one cell for each network of a recipe, by its weights."""
+    found = {}
+    for folder in folders:
+        for path in find_records(folder):
+            if path.name.startswith(f"{recipe}-s") and f"__{protocol}__" in path.name:
+                record = load_record(path)
+                if record.spec.data.n == samples:
+                    found[record.spec.model.parameters_sha256] = [record]
+    return list(found.values())
+
+
+def recipes(asked: argparse.Namespace) -> None:
+    """Print one line for each comparison, of each folder and of all."""
+    metric = metric_for(asked.metric)
+    column = Column(title=asked.protocol, protocol=asked.protocol, metric=asked.metric)
+    choices = [[folder] for folder in asked.folders] + ([asked.folders] if len(asked.folders) > 1 else [])
+    for folders in choices:
+        print(" and ".join(map(str, folders)))
+        first, *others = (trainings(folders, one, asked.protocol, asked.samples) for one in asked.recipes)
+        for name, other in zip(asked.recipes[1:], others, strict=True):
+            gap = difference(metric, column, first, other, 1 - ALPHA / COMPARISONS)
+            test = board_rows.paired(metric, column, first, other)
+            if gap is None or test is None:
+                print(f"  {asked.recipes[0]} - {name}: too few trainings ({len(first)} and {len(other)})")
+                continue
+            low, high = (metric.unit.change(end) for end in (gap.low, gap.high))
+            print(
+                f"  {asked.recipes[0]} - {name}: {metric.unit.change(gap.value)} [{low}, {high}], "
+                f"p = {min(1.0, COMPARISONS * test.p_value):.2g} ({len(first)} and {len(other)} trainings)"
+            )
+
+
+def rejected(spreads: tuple[float, float], trainings: int, samples: int, repeats: int, level: float) -> float:
+    """Return the share of repeats in which p is below the level."""
+    rng, found, unit = np.random.default_rng(0), 0, 1 / np.sqrt(samples)
+    for _ in range(repeats):
+        chance = [rng.normal(0, 1, (trainings, samples)) for _ in spreads]
+        pairs = zip(chance, spreads, strict=True)
+        numbers = [(one.mean(1) + rng.normal(0, spread * unit, trainings)).tolist() for one, spread in pairs]
+        error = np.std(chance[0].mean(0) - chance[1].mean(0), ddof=1) * unit
+        found += recipes_differ(*numbers, float(error)) < level
+    return found / repeats
+
+
+def error_rates(asked: argparse.Namespace) -> None:
+    """Print one line for each pair of spreads."""
+    for spreads in SPREADS:
+        share = rejected(spreads, asked.trainings, asked.samples, asked.repeats, asked.level)
+        print(f"spread {spreads[0]:g} and {spreads[1]:g}: {100 * share:.1f} % told apart")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parts = parser.add_subparsers(required=True)
+    part = parts.add_parser("protocols", help=f"compare the verdicts of {FAST} with those of {REFERENCE}")
+    part.add_argument("--only", nargs="+", default=[], help="rows whose network contains one of these words")
+    part.add_argument("--out", type=Path, default=Path("runs/agreement"), help="folder of the records")
+    part.add_argument("--write", action="store_true", help=f"write attacks/{FILE}; needs every row")
+    part.set_defaults(run=protocols)
+    part = parts.add_parser("recipes", help="compare recipes over the trainings in several folders of records")
+    part.add_argument("folders", nargs="+", type=Path)
+    part.add_argument("--recipes", nargs="+", default=RECIPES, help="the first is compared with each other one")
+    part.add_argument("--protocol", default="pgd20-linf-1_255")
+    part.add_argument("--metric", default="robust_accuracy")
+    part.add_argument("--samples", type=int, default=1000)
+    part.set_defaults(run=recipes)
+    part = parts.add_parser("error-rates", help="simulate how often the test tells equal recipes apart")
+    for name, usual in (("trainings", 3), ("samples", 1000), ("repeats", 5000)):
+        part.add_argument(f"--{name}", type=int, default=usual)
+    part.add_argument("--level", type=float, default=0.05)
+    part.set_defaults(run=error_rates)
+    asked = parser.parse_args()
+    if asked.run is protocols and asked.write and asked.only:
+        parser.error("--write needs every row: leave --only out")
+    asked.run(asked)
+
+
+if __name__ == "__main__":
+    main()
