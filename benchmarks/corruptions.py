@@ -1,19 +1,26 @@
-"""Compare our corruptions with imagecorruptions 1.1.2, patched so that it runs, and with its fork that uses numba.
+"""What corruptions cost: beside imagecorruptions 1.1.2 and its fork that uses numba, and a whole grid end to end.
 
-Times are process CPU milliseconds per image on one thread, including OpenCV: medians of interleaved runs after one
-warm-up run, means over severities 1 to 5. Ours are whole calls of `corrupt_one`, which seeds each image. q85 includes
-the JPEG compression used for the released ImageNet-C. The images are crops of the two photographs included in
-scikit-learn; the frost images are those of imagecorruptions.
+    python benchmarks/corruptions.py [library] [--fork FORK] [--only zoom glass] [--images 4] [--repeats 3] [--side 224]
+    python benchmarks/corruptions.py grid --data PHOTOS --checkpoint deit_tiny.safetensors [--limit 60] [--workers 0 2]
 
-The fork is included if a folder contains it and numba is installed:
+`library`: imagecorruptions is patched so that it runs. Times are process CPU milliseconds per image on one thread,
+including OpenCV: medians of interleaved runs after one warm-up run, means over severities 1 to 5. Ours are whole calls
+of `corrupt_one`, which seeds each image. q85 includes the JPEG compression used for the released ImageNet-C. The images
+are crops of the two photographs included in scikit-learn; the frost images are those of imagecorruptions. The fork is
+included if a folder contains it and numba is installed:
 
     pip install numba
     pip install --no-deps --target FORK imagecorruptions-imaug==1.1.5
-    python benchmarks/corruptions.py [--fork FORK] [--only zoom glass] [--images 4] [--repeats 3] [--side 224]
+
+`grid`: pictures a second of the model alone, of making the pictures alone, and of both as `rbk eval` does it. Where all
+cores are used, a picture that costs g to make and m to classify takes at least (g + m) / cores: both at once cannot
+reach the speed of the model alone unless g is small. That bound is printed beside what was reached. CPU is that of this
+process and its workers.
 """
 
 import argparse
 import importlib.util
+import os
 import statistics
 import sys
 import time
@@ -36,7 +43,14 @@ from tabulate import tabulate
 
 from robustbench_kpca.corruptions import Cell, Mode, Pixels, corrupt_one
 from robustbench_kpca.corruptions.shared.storage import store
+from robustbench_kpca.evaluation.forward_only import show_all
+from robustbench_kpca.evaluation.requests import DataRequest
+from robustbench_kpca.inference.runner import Runner, frozen
+from robustbench_kpca.models import load_model
 from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA, SEVERITIES
+from robustbench_kpca.protocols.loading import load_scenario
+from robustbench_kpca.protocols.scenario import cells_of
+from robustbench_kpca.tasks import task_named
 
 PACKAGES = ("imagecorruptions", "numpy", "scipy", "opencv-python-headless", "pillow", "scikit-image", "numba")
 COLUMNS = {
@@ -116,17 +130,11 @@ def summary(times: dict[str, list[float]]) -> list[list[Any]]:
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Compare our corruptions with imagecorruptions and its fork.")
-    parser.add_argument("--only", nargs="+", default=[], help="corruptions whose name contains one of these")
-    parser.add_argument("--fork", type=Path, help="folder that contains imagecorruptions-imaug 1.1.5")
-    parser.add_argument("--images", type=int, default=4, help="number of images")
-    parser.add_argument("--repeats", type=int, default=3, help="timed runs of each; the median is shown")
-    parser.add_argument("--side", type=int, default=224, help="side of the images, in pixels")
-    arguments = parser.parse_args()
+def library(arguments: argparse.Namespace) -> None:
+    """Print the table of all corruptions."""
     for package in ("imagecorruptions", "skimage", *(["numba"] if arguments.fork else [])):
         if importlib.util.find_spec(package) is None:
-            parser.exit(2, f"{package} is missing: pip install 'robustbench-kpca[reference]' numba\n")
+            sys.exit(f"{package} is missing: pip install 'robustbench-kpca[reference]' numba")
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
     print(header(PACKAGES))
@@ -142,6 +150,87 @@ def main() -> None:
     if set(COMMON) <= set(names):
         rows += summary(times)
     print(f"\n{tabulate(rows, [*COLUMNS], tablefmt='github', floatfmt=tuple(COLUMNS.values()))}")
+
+
+def timed(run: Callable[[], int]) -> tuple[int, float, float]:
+    """Return the pictures of a run, its wall seconds and its CPU seconds, with those of finished workers."""
+    before, started = os.times(), time.perf_counter()
+    pictures = run()
+    after, wall = os.times(), time.perf_counter() - started
+    return pictures, wall, sum(after[:4]) - sum(before[:4])
+
+
+def grid(asked: argparse.Namespace) -> None:
+    """Print the speed of the model, of making the pictures, and of both."""
+    print(header())
+    model = load_model(asked.model, asked.checkpoint)
+    data = DataRequest(asked.data, limit=asked.limit).load_for(model).in_order()
+    protocol = load_scenario(asked.protocol)[1]
+    compute, cores = task_named(data.task).compute, len(os.sched_getaffinity(0))
+    rows = range(len(cells_of(protocol)) * len(data))
+
+    def make(workers: int) -> int:
+        how = {"batch_size": asked.batch_size, "workers": workers, "seed": 0, "frost": "generated"}
+        return sum(len(numbers) for numbers, _ in compute.shown(data, protocol, rows, **how))
+
+    def classify() -> int:
+        runner = Runner(model, asked.batch_size, torch.device("cpu"))
+        images = torch.rand(asked.batch_size, 3, *data.size(0))
+        with frozen(model):
+            for _ in range(batches):
+                runner.logits(images)
+        return batches * asked.batch_size
+
+    def both(workers: int) -> int:
+        runner = Runner(model, asked.batch_size, torch.device("cpu"))
+        results = compute.results("model", runner, data, protocol, None)
+        with frozen(model):
+            show_all(
+                [results], data, protocol, batch_size=asked.batch_size, seed=0, workers=workers, frost="generated",
+                progress=None,
+            )  # fmt: skip
+        return len(rows)
+
+    batches = 1
+    classify()
+    batches = max(4, len(rows) // asked.batch_size // 4)
+    found = {"model alone": timed(classify)}
+    for workers in asked.workers:
+        found[f"pictures alone, workers {workers}"] = timed(lambda workers=workers: make(workers))
+    for workers in asked.workers:
+        found[f"end to end, workers {workers}"] = timed(lambda workers=workers: both(workers))
+    table = [
+        (name, pictures, f"{pictures / wall:.1f}", f"{1000 * cpu / pictures:.1f}")
+        for name, (pictures, wall, cpu) in found.items()
+    ]
+    print(tabulate(table, ("", "pictures", "pictures/s", "CPU ms a picture"), disable_numparse=True))
+    m, g = (1000 * found[name][2] / found[name][0] for name in list(found)[:2])
+    bound = 1000 * cores / (m + g)
+    print(f"bound of both on {cores} cores: {bound:.1f} pictures/s (model {m:.1f} ms, making {g:.1f} ms)")
+    print(f"load of the machine: {os.getloadavg()[0]:.1f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parts = parser.add_subparsers(required=True)
+    part = parts.add_parser("library", help="single pictures; what is measured where no part is named")
+    part.add_argument("--only", nargs="+", default=[], help="corruptions whose name contains one of these")
+    part.add_argument("--fork", type=Path, help="folder that contains imagecorruptions-imaug 1.1.5")
+    part.add_argument("--images", type=int, default=4, help="number of images")
+    part.add_argument("--repeats", type=int, default=3, help="timed runs of each; the median is shown")
+    part.add_argument("--side", type=int, default=224, help="side of the images, in pixels")
+    part.set_defaults(run=library)
+    part = parts.add_parser("grid", help="a corruption grid end to end")
+    part.add_argument("--data", required=True)
+    part.add_argument("--model", default="timm:deit_tiny_patch16_224")
+    part.add_argument("--checkpoint")
+    part.add_argument("--protocol", default="imagenet-c-generated")
+    part.add_argument("--limit", type=int, default=60)
+    part.add_argument("--batch-size", type=int, default=64)
+    part.add_argument("--workers", type=int, nargs="+", default=[0, 2])
+    part.set_defaults(run=grid)
+    asked = parser.parse_args(sys.argv[1:] or ["library"])
+    asked.run(asked)
 
 
 if __name__ == "__main__":
