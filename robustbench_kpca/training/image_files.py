@@ -134,12 +134,7 @@ class ImageFileSource(Source):
         return self._transform(is_training=False, crop_pct=self.settings.crop, mean=(0, 0, 0), std=(1, 1, 1))
 
     def _transform(self, **options: Any) -> Any:
-        try:
-            transform = create_transform(self.side, interpolation=self.settings.interpolation, **options)
-        except (AssertionError, KeyError, ValueError, TypeError) as error:
-            raise BadInputError(
-                f"[images] of the recipe cannot be used ({error!r})", fix="see timm's options"
-            ) from None
+        transform = create_transform(self.side, interpolation=self.settings.interpolation, **options)
         for step in transform.transforms:
             policies = getattr(step, "policy", ())
             for operation in [*getattr(step, "ops", ()), *itertools.chain(*policies)]:

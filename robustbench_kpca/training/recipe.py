@@ -1,10 +1,11 @@
 """A recipe: everything that defines a training run, in strict TOML. Options that are not stated are off."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import sha256
@@ -20,6 +21,14 @@ Share = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+
+_REAL = r"\d+(\.\d+)?"
+_POLICIES = dict.fromkeys(("v0", "v0r", "original", "originalr", "3a"), f"mstd{_REAL}") | {
+    "": "never",
+    "rand": rf"(m|mmax|n)\d+|(mstd|p){_REAL}|inc[01]|t(weights|3aw|3a)",
+    "augmix": rf"(m|w|d)\d+|(mstd|a){_REAL}|b[01]",
+}
+"""Policies of timm, and the form of what may follow each."""
 
 
 class Stronger(BaseModel):
@@ -75,7 +84,7 @@ class ImageFiles(BaseModel):
 
     model_config = STRICT
     auto_augment: str
-    """Such as `rand-m9-mstd0.5-inc1`; empty for none."""
+    """A policy of timm with its sections, such as `rand-m9-mstd0.5-inc1`; empty for none."""
     color_jitter: NotNegative
     scale: Annotated[list[Positive], Field(min_length=2, max_length=2)]
     """Smallest and largest area of the random crop, as a share of the image; `[1, 1]`: evaluation's centre crop."""
@@ -84,8 +93,8 @@ class ImageFiles(BaseModel):
     """Probability of random erasing (mode `pixel`)."""
     repeats: Count
     """Repeated augmentation: how often one image occurs in an epoch; 1 is off."""
-    interpolation: str
-    crop: Positive
+    interpolation: Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
+    crop: Annotated[float, Field(gt=0, le=1)]
     """Share of an image that is kept in evaluation."""
     workers: Annotated[int, Field(ge=0)]
     """Number of loader processes; random augmentation depends on it."""
@@ -94,6 +103,26 @@ class ImageFiles(BaseModel):
     classes: str | None = None
     """Use only these class folders: `imagenet-100`, or a text file with one name of a folder a line, looked for beside
     the recipe first. They are numbered from 0 in sorted order."""
+
+    @field_validator("scale")
+    @classmethod
+    def _check_range(cls, scale: list[float]) -> list[float]:
+        if not scale[0] <= scale[1] <= 1:
+            raise ValueError(f"{scale} is no [least, greatest] share of an image")
+        return scale
+
+    @field_validator("auto_augment")
+    @classmethod
+    def _check_policy(cls, text: str) -> str:
+        """Refuse what timm passes over: of `rand-mx` it uses `rand`, of `rand-m5-m9` the last."""
+        policy, *sections = text.split("-")
+        if policy not in _POLICIES:
+            raise ValueError(f"timm has no policy '{policy}'; it has {', '.join(filter(None, _POLICIES))}")
+        keys = [re.sub(r"^(t|[a-z]*).*", r"\1", section) for section in sections]
+        for section, key in zip(sections, keys, strict=True):
+            if not re.fullmatch(_POLICIES[policy], section) or keys.count(key) > 1:
+                raise ValueError(f"timm would pass over '-{section}' of '{text}'")
+        return text
 
 
 class SceneWindows(BaseModel):

@@ -254,7 +254,7 @@ def _other_classes(folder):
         (_superscript, [], "a name with a digit such as ²"),
         (lambda folder: folder, ["model_options.num_classes=1"], "1 classes"),
         (lambda folder: folder, ["batch_size=64"], "24 training images"),
-        (lambda folder: folder, ["images.interpolation=cubist"], "[images]"),
+        (lambda folder: folder, ["images.interpolation=cubist"], "images.interpolation = 'cubist'"),
         (lambda folder: folder, ["images.color=1"], "'images.color'"),
         (lambda folder: folder, ["lr.x=1"], "'lr'"),
         (lambda folder: folder, ["min_lr=5.0"], "min_lr"),

@@ -17,7 +17,10 @@ from robustbench_kpca.diagnostics.sources import WindowSource
 from robustbench_kpca.diagnostics.taps import find_taps, listening
 from robustbench_kpca.errors import BadInputError
 
-READ = ["softmax_lm", "symmetric_lm", "rpc_lm", "scaled_lm"]
+READ = [
+    ("softmax_lm", {}), ("symmetric_lm", {}), ("rpc_lm", {"iterations": 0}), ("scaled_lm", {}),
+    ("scaled_lm", {"form": "matrix"}),
+]  # fmt: skip
 
 
 def build(family, **options):
@@ -39,10 +42,10 @@ def words():
 
 
 @pytest.mark.parametrize("design", ["modern", "paper"])
-@pytest.mark.parametrize("family", READ)
-def test_what_is_read_is_what_the_softmax_sees(family, design, words):
+@pytest.mark.parametrize(("family", "options"), READ)
+def test_what_is_read_is_what_the_softmax_sees(family, options, design, words):
     """The outputs of a layer follow from its reading, by the masked softmax written out; RPC with 0 iterations."""
-    model = build(family, design=design, **({"iterations": 0} if family == "rpc_lm" else {}))
+    model = build(family, design=design, **options)
     taps = find_taps(model)
     with listening(taps) as readings, torch.no_grad():
         model(words)
