@@ -54,6 +54,14 @@ def test_lists_of_a_user(tmp_path):
         load_list(str(path))
 
 
+@pytest.mark.parametrize("name", ["../a", "/tmp/a", "a/b", "..", "", "a\\n"])
+def test_names_of_a_list_stay_in_its_folder(tmp_path, name):
+    path = tmp_path / "mine.toml"
+    path.write_text(f'title = "t"\nsource = "s"\n[[model]]\nname = "{name}"\nmodel = "vit_digits"\n')
+    with pytest.raises(BadInputError, match="names a folder of --out"):
+        load_list(str(path))
+
+
 def untrained(name, texts, limit=6, **options):
     pytest.importorskip("transformers", reason="pip install transformers")
     small = {"num_hidden_layers": 2, "intermediate_size": 64} | options

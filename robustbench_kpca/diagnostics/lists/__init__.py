@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import safe_name
 from robustbench_kpca.registry import unknown_name
 from robustbench_kpca.strict import STRICT, load_toml, validate
 
@@ -44,7 +45,7 @@ def load_list(name: str) -> ModelList:
     """Read a list by name, or a TOML file of the user.
 
     Raises:
-        BadInputError: there is no such list, a key is wrong, or a name occurs twice.
+        BadInputError: there is no such list, a key is wrong, a name occurs twice, or one cannot be that of a folder.
 
     """
     known = [path.stem for path in sorted(FOLDER.glob("*.toml"))]
@@ -56,6 +57,11 @@ def load_list(name: str) -> ModelList:
     twice = next((one for one in names if names.count(one) > 1), None)
     if twice is not None:
         raise BadInputError(f"{path} lists '{twice}' twice", expected="different names")
+    strange = next((one for one in names if safe_name(one) != one), None)
+    if strange is not None:
+        raise BadInputError(
+            f"{path} lists the name '{strange}'", expected="letters, digits and ._-@, since it names a folder of --out"
+        )
     return found
 
 
