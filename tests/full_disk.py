@@ -12,10 +12,10 @@ LIMIT = 10_000
 
 
 @contextlib.contextmanager
-def full_disk() -> Iterator[None]:
-    """No file may grow beyond ``LIMIT`` bytes."""
+def full_disk(limit: int = LIMIT) -> Iterator[None]:
+    """No file may grow beyond ``limit`` bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
         yield
     finally:

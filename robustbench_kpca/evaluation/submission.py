@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import require_file, require_writable, safe_name, sha256, write_atomic
+from robustbench_kpca.errors import DISK_FULL, BadInputError, EvaluationError, reason_of
+from robustbench_kpca.files import replace_file, require_file, require_writable, safe_name, sha256
 from robustbench_kpca.records.audit import SUFFIX as AUDIT
 from robustbench_kpca.records.audit import load_audit
 from robustbench_kpca.records.images import load_images
@@ -35,6 +35,7 @@ def write_submission(records: Sequence[Record], check: SpotCheck, to: Path) -> l
 
     Raises:
         BadInputError: as `require_new`, or rows of a record differ.
+        EvaluationError: the disk is full.
 
     """
     require_new(records, to)
@@ -51,15 +52,19 @@ def write_submission(records: Sequence[Record], check: SpotCheck, to: Path) -> l
         for record in records:
             for path in _files(record):
                 shutil.copyfile(path, made / "records" / path.name)
-        check.save(made / FILE)
-        write_atomic(made / PAGE, page(records, check).encode())
+        replace_file(made / FILE, check.content(), durable=False)
+        replace_file(made / PAGE, page(records, check).encode(), durable=False)
         files = sorted(str(path.relative_to(made)).replace("\\", "/") for path in made.rglob("*") if path.is_file())
         sums = "".join(f"{sha256((made / file).read_bytes())}  {file}\n" for file in files)
-        write_atomic(made / SUMS, sums.encode())
+        replace_file(made / SUMS, sums.encode(), durable=False)
         made.chmod(0o755)
         made.rename(to)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(made, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            raise EvaluationError(
+                f"cannot write {to} ({reason_of(error)}); nothing of it is left", fix="free disk space and run again"
+            ) from None
         raise
     return [*files, SUMS]
 

@@ -78,8 +78,12 @@ class SpotCheck(BaseModel):
 
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all."""
+        write_atomic(path, self.content())
+
+    def content(self) -> bytes:
+        """Return the content of the file."""
         ordered = self.model_copy(update={"records": dict(sorted(self.records.items()))})
-        write_atomic(path, (ordered.model_dump_json(indent=1) + "\n").encode())
+        return (ordered.model_dump_json(indent=1) + "\n").encode()
 
 
 def load_spot_check(path: Path) -> SpotCheck:

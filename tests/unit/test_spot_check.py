@@ -6,11 +6,12 @@ import shutil
 import subprocess
 
 import pytest
+from full_disk import full_disk
 from torch import nn
 
 from robustbench_kpca import load_model
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.submission import write_submission
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.protocols.scenario import parse_scenario
@@ -263,6 +264,14 @@ def test_nothing_is_written_where_rows_differ(board):
         write_submission([record], check, board / "ready")
     assert not (board / "ready").exists()
     assert not list(board.glob(".rbk-submission-*"))
+
+
+def test_a_full_disk_is_said_of_the_folder_that_is_written(board):
+    (path,) = find_records(board)
+    record = load_record(path)
+    with full_disk(limit=100), pytest.raises(EvaluationError, match=r"ready \(the disk takes"):
+        write_submission([record], SpotCheck(samples=1, seed=0), board / "ready")
+    assert sorted(child.name for child in board.iterdir()) == ["board.toml", "records"]
 
 
 def test_the_power_of_a_spot_check_is_hypergeometric():
