@@ -20,6 +20,7 @@ from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.early_exit import no_early_exit
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.inference.environment import PACKAGE, revision, version
+from robustbench_kpca.inference.mode import require_evaluation_mode
 from robustbench_kpca.inference.runner import Runner, device_for, is_stochastic
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.models.mixing import rpc_layers
@@ -79,6 +80,7 @@ def audit(
     """
     if not is_differentiable(model):
         raise BadInputError("an audit of a model without gradients", expected="a model in torch")
+    require_evaluation_mode(model)
     data = as_dataset(images, labels)
     task = task_named(data.task)
     require_words(model, data)

@@ -20,6 +20,7 @@ from robustbench_kpca.diagnostics.taps import Tap, find_taps
 from robustbench_kpca.diagnostics.totals import Totals, block_orders, draws_for
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.model_info import model_info
+from robustbench_kpca.inference.mode import require_evaluation_mode
 from robustbench_kpca.progress import Progress
 from robustbench_kpca.records.record import Environment
 
@@ -60,8 +61,7 @@ def diagnose(
 
     """
     started, created = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
-    if any(module.training for module in model.modules()):
-        raise BadInputError("the model, or a part of it, is in training mode", fix="call model.eval() first")
+    require_evaluation_mode(model)
     procedure = source if isinstance(source, Procedure) else corrected(source, claims)
     taps = _selected(find_taps(model), layers, type(model).__name__)
     parts = procedure.by_source()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
 from robustbench_kpca.inference.guard import Costs, unharmed
+from robustbench_kpca.inference.mode import require_evaluation_mode
 from robustbench_kpca.inference.precision import SearchWeights
 from robustbench_kpca.inference.same_images import gradient_of_each
 from robustbench_kpca.types import Images, Logits, Loss, PerSample
@@ -147,8 +148,7 @@ class Runner:
         search: torch.dtype = torch.float32,
         presentation: Presentation = ANY_LOGITS,
     ) -> None:
-        if any(module.training for module in model.modules()):
-            raise BadInputError("the model (or one of its modules) is in training mode", fix="call model.eval() first")
+        require_evaluation_mode(model)
         if draws == 1 and is_stochastic(model):
             raise BadInputError(
                 "the model draws noise at test time, so a forward pass is not repeatable",

@@ -10,6 +10,7 @@ from torch import nn
 from robustbench_kpca import attack, evaluate, load_data, load_model
 from robustbench_kpca.attack_loop import saved
 from robustbench_kpca.attack_loop.engine import Engine
+from robustbench_kpca.audit.run import audit
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation import watch
 from robustbench_kpca.evaluation.options import RunOptions
@@ -384,13 +385,21 @@ def test_images_and_labels_that_cannot_be_used(linear, images, labels, message, 
     assert not list(tmp_path.iterdir())
 
 
-def test_training_mode_is_refused_in_any_part(linear):
-    whole = linear(torch.ones(1, 1, 1), 0.0)
-    part = nn.Sequential(nn.Flatten(), nn.Dropout(0.5)).eval()
+@pytest.mark.parametrize("ask", [evaluate, audit, attack])
+def test_training_mode_is_refused_by_the_name_of_what_is_in_it(linear, ask):
+    how = {audit: {}, attack: {"protocol": "fgsm-linf-8_255"}}.get(ask, {"protocol": "clean", "audit": False})
+    part = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.BatchNorm1d(1)).eval()
     part[1].train()
-    for model in (whole, part):
-        with pytest.raises(BadInputError, match="training mode"):
-            evaluate(model, IMAGES, LABELS, protocol="clean", audit=False)
+    named = r"module '1' of the model \(Dropout\)"
+    noisy = linear(torch.ones(1, 1, 1), 0.0)
+    noisy.stochastic = True
+    whole = rf"the model \({type(noisy).__name__}\)"
+    for model, which in ((linear(torch.ones(1, 1, 1), 0.0), whole), (noisy, whole), (part, named)):
+        with pytest.raises(BadInputError, match=f"^{which} in training mode; .* call model.eval"):
+            ask(model, IMAGES, LABELS, **how)
+    part[2].train()
+    with pytest.raises(BadInputError, match=f"^{named} and 1 more in training mode"):
+        ask(part, IMAGES, LABELS, **how)
 
 
 @pytest.mark.parametrize("images", [IMAGES * 255, IMAGES * torch.nan, IMAGES - 1, (IMAGES * 255).byte()])

@@ -1,0 +1,23 @@
+"""Training mode: a model in it, or with a module in it, is not evaluated."""
+
+from torch import nn
+
+from robustbench_kpca.errors import BadInputError
+
+
+def require_evaluation_mode(model: nn.Module) -> None:
+    """Refuse a model of which anything is in training mode, and name what is.
+
+    Raises:
+        BadInputError: the model, or one of its modules, is in training mode.
+
+    """
+    training = [(name, module) for name, module in model.named_modules() if module.training]
+    if not training:
+        return
+    name, module = training[0]  # the model itself has no name
+    which = (
+        f"module '{name}' of the model ({type(module).__name__})" if name else f"the model ({type(module).__name__})"
+    )
+    more = f" and {len(training) - 1} more" if name and len(training) > 1 else ""
+    raise BadInputError(f"{which}{more} in training mode", expected="evaluation mode", fix="call model.eval() first")
