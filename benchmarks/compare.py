@@ -37,6 +37,7 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca.evaluation.agreement import in_full
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.shared.power import ALPHA
@@ -46,7 +47,6 @@ from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.record import Record, find_records, load_record
 from robustbench_kpca.records.trainings import recipes_differ
 from robustbench_kpca.report import rows as board_rows
-from robustbench_kpca.report.agreement import in_full
 from robustbench_kpca.report.answers import COMPARISONS
 from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.difference import difference

@@ -1,12 +1,25 @@
 """Say how far a long piece of work is, in one line: what it does, what is done of what there is to do, the time left.
 
-Whatever takes long calls a `Progress`. A `Line` puts what it was told into words; who shows it is up to the caller.
+Whatever takes long calls a `Progress`. A `Line` puts what it was told into words, and `bars` shows it. A command and a
+Python program show the same, each on its `Screen`.
 """
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from importlib.util import find_spec
+from typing import Any, Protocol, runtime_checkable
+
+from rich.console import Console
+from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
+from rich.progress import Progress as Bars
+from rich.text import Text
+
+from robustbench_kpca.errors import printable
+
+_LOG = logging.getLogger("robustbench_kpca")
 
 HEARTBEAT = 60.0  # seconds between two lines where no terminal shows a bar
 
@@ -154,3 +167,81 @@ class Heartbeat:
         if self.clock() - self.last >= self.every:
             self.last = self.clock()
             self.say(str(line))
+
+
+class _News(ProgressColumn):
+    """Column of what a `Line` says, but for its title, which stands before the bar."""
+
+    def render(self, task: Task) -> Text:
+        return Text(printable(task.fields["line"].news))
+
+
+@contextmanager
+def bars(console: Console, say: Callable[[str], None], *, quiet: bool) -> Iterator[Callable[[str], Progress]]:
+    """Show how far each job is; yields `start(title) -> Progress`.
+
+    A terminal or notebook shows one line with a bar. Elsewhere, as in a log, a line a minute is said.
+    """
+    live = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
+    shown = Bars(
+        TextColumn("{task.description}", markup=False), BarColumn(20), _News(),
+        console=console, disable=quiet or not live, transient=True,
+    )  # fmt: skip
+    heart = Heartbeat(say)
+
+    def start(title: str) -> Progress:
+        for task in shown.tasks:
+            shown.remove_task(task.id)
+        line = Line(title)
+        bar = shown.add_task(printable(title), total=1.0, line=line)
+
+        def update(done: int, total: int, /, **news: Any) -> None:
+            line(done, total, **news)
+            if live:
+                shown.update(bar, completed=line.share)
+            else:
+                heart.beat(line)
+
+        return update
+
+    with shown:
+        yield start
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What shows a run to its user.
+
+    Attributes:
+        say: shows a remark.
+        warn: shows what makes a number doubtful.
+        insist: shows what must be read with a number, also where the user asked for quiet.
+        start: begins a bar with a title.
+
+    """
+
+    say: Callable[[str], None]
+    warn: Callable[[str], None]
+    insist: Callable[[str], None]
+    start: Callable[[str], Progress]
+
+
+@contextmanager
+def python_screen(*, quiet: bool) -> Iterator[Screen]:
+    """Show a Python program what a command shows: on a terminal or in a notebook, else in the log of this package.
+
+    With `quiet` only warnings are logged.
+    """
+    console = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+
+    def show(text: str) -> None:
+        console.print(Text(printable(text)))
+
+    seen = (console.is_terminal or console.is_jupyter) and not quiet
+    say, warn = (show, show) if seen else (_nothing if quiet else _LOG.info, _LOG.warning)
+    with bars(console, say, quiet=quiet) as start:
+        yield Screen(say, warn, warn, start)
+
+
+def _nothing(text: str) -> None:
+    """Show nothing."""

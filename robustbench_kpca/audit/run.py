@@ -3,8 +3,9 @@
 import math
 import time
 from collections.abc import Callable, Collection
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 from torch import nn
 
@@ -25,13 +26,47 @@ from robustbench_kpca.inference.runner import Runner, device_for, is_stochastic
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.models.mixing import rpc_layers
 from robustbench_kpca.models.source import class_names_of, is_differentiable, require_words, stated_classes, stated_view
-from robustbench_kpca.progress import Progress, spell
+from robustbench_kpca.progress import Progress, Screen, python_screen, spell
 from robustbench_kpca.protocols.threat import Threat, parse_fraction
 from robustbench_kpca.records.audit import Audit, Check, Level, Plan, Subject, audit_path, load_audit
+from robustbench_kpca.records.audit_versions import summary
 from robustbench_kpca.tasks import task_named
+
+P = ParamSpec("P")
+
+
+def show(done: Audit, screen: Screen, *, kept: bool) -> None:
+    """Show the flags of an audit, the ball of its attacks, and its running time, or "kept" if it existed before."""
+    ball, how = Threat(done.plan.norm, done.plan.eps), "kept" if kept else f"{done.seconds:.1f} s"
+    said = f"{done.subject.model}  {done.plan.level} audit  {ball}  {summary(done)}  ({how})"
+    (screen.warn if done.flags else screen.say)(said)
+
+
+def _shown(ask: Callable[P, Audit]) -> Callable[P, Audit]:
+    """Show an audit as the command shows it, unless the caller is told of it in another way."""
+
+    @wraps(ask)
+    def asked(*args: P.args, **how: P.kwargs) -> Audit:
+        if how.get("announce") is not None or how.get("progress") is not None:
+            return ask(*args, **how)
+        name = how.get("name") or type(args[0] if args else how.get("model")).__name__
+        announced: list[str] = []
+        with python_screen(quiet=bool(how.get("quiet"))) as screen:
+
+            def announce(text: str) -> None:
+                announced.append(text)
+                screen.say(f"{name}  {text}")
+
+            how.update(announce=announce, progress=screen.start(f"{name}  audit"))
+            done = ask(*args, **how)
+            show(done, screen, kept=not announced)
+        return done
+
+    return asked
 
 
 @no_early_exit()
+@_shown
 def audit(
     model: nn.Module,
     images: Any,
@@ -51,6 +86,7 @@ def audit(
     level: Level = "full",
     announce: Callable[[str], None] | None = None,
     progress: Progress | None = None,
+    quiet: bool = False,  # noqa: ARG001 (read by `_shown`)
 ) -> Audit:
     """Audit a model: run checks whose results are known if attacks on the model are effective (docs/audit.md).
 
@@ -72,7 +108,9 @@ def audit(
         fresh: make a new audit even if a stored one exists.
         level: `full`, or `quick` for fewer checks: those of `records.audit_versions.CHECKS`.
         announce: told what a new audit will cost, before it begins; not called if a stored one is returned.
-        progress: told of the passes done, and of the most that are still possible.
+        progress: told of the passes done, and of the most that are still possible. Where neither it nor `announce` is
+            given, the audit is shown on a terminal, in a notebook, or in the log (`progress.python_screen`).
+        quiet: show nothing; flags are logged.
 
     Raises:
         BadInputError: the images cannot be used, or the model fails on clean images.

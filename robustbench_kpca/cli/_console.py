@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
-from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
 from robustbench_kpca.errors import printable, printable_lines
-from robustbench_kpca.progress import Heartbeat, Line, Progress
+from robustbench_kpca.progress import Progress, bars
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,41 +25,10 @@ out = Console(highlight=False, emoji=False, soft_wrap=True, width=None if sys.st
 err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 
-class _News(ProgressColumn):
-    """Column of what a `Line` says, but for its title, which stands before the bar."""
-
-    def render(self, task: Task) -> Text:
-        return Text(printable(task.fields["line"].news))
-
-
 @contextmanager
 def progress(*, quiet: bool) -> Iterator[Callable[[str], Progress]]:
-    """Show how far each job is; yields `start(title) -> Progress`.
-
-    A terminal shows one line with a bar. Elsewhere, as in a log, a line a minute is printed.
-    """
-    bars = Bars(
-        TextColumn("{task.description}", markup=False), BarColumn(20), _News(),
-        console=err, disable=quiet or not err.is_terminal, transient=True,
-    )  # fmt: skip
-    heart = Heartbeat(partial(note, quiet=quiet))
-
-    def start(title: str) -> Progress:
-        for task in bars.tasks:
-            bars.remove_task(task.id)
-        line = Line(title)
-        shown = bars.add_task(printable(title), total=1.0, line=line)
-
-        def update(done: int, total: int, /, **news: Any) -> None:
-            line(done, total, **news)
-            if err.is_terminal:
-                bars.update(shown, completed=line.share)
-            else:
-                heart.beat(line)
-
-        return update
-
-    with bars:
+    """Show how far each job is on stderr; yields `start(title) -> Progress`."""
+    with bars(err, partial(note, quiet=quiet), quiet=quiet) as start:
         yield start
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._evaluating import best_device, say_flags, split_settings
+from robustbench_kpca.cli._evaluating import best_device, screen, split_settings
 from robustbench_kpca.cli._names import require_names
 from robustbench_kpca.cli._options import (
     MODEL,
@@ -93,6 +93,7 @@ def audit(
     require_names(models=models, protocols=[] if protocol is None else [protocol], data=[data])
     from robustbench_kpca.audit.budgets import eps_for
     from robustbench_kpca.audit.run import audit as ask
+    from robustbench_kpca.audit.run import show
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, how_shown
     from robustbench_kpca.files import require_writable
     from robustbench_kpca.models.loading import load_model
@@ -115,12 +116,12 @@ def audit(
         announced.append(text)
         _console.note(f"{request.label}  {text}", quiet=quiet or json)
 
-    with _console.progress(quiet=quiet or json) as start:
+    with screen(quiet=quiet or json) as shown:
         done = ask(
             loaded, samples, eps=radius, limit=limit, seed=seed, batch_size=batch_size,
             device=device or best_device(), name=request.label,
             sibling=None if sibling is None else load_model(sibling), sibling_name=sibling, out=out,
-            level="quick" if quick else "full", announce=announce, progress=start(f"{request.label}  audit"),
+            level="quick" if quick else "full", announce=announce, progress=shown.start(f"{request.label}  audit"),
         )  # fmt: skip
     if json:
         _console.show_json(done.model_dump(mode="json"))
@@ -129,5 +130,5 @@ def audit(
         _console.show_table("", ("Check", "", "What was seen"), rows)
         for check in done.flags:
             _console.note(f"{check.name}: {check.why}", quiet=quiet)
-        say_flags(done, quiet=quiet, kept=not announced)
+        show(done, shown, kept=not announced)
     return 1 if done.flags else 0

@@ -71,7 +71,7 @@ def reproduce(
     from robustbench_kpca.protocols.presets import pack_path
 
     pack_path(pack)
-    from robustbench_kpca.cli._evaluating import ConsoleReporter, best_device
+    from robustbench_kpca.cli._evaluating import best_device, reporting
     from robustbench_kpca.errors import BadInputError, EvaluationError
     from robustbench_kpca.files import require_file, require_writable
     from robustbench_kpca.registry import unknown_name
@@ -122,8 +122,8 @@ def reproduce(
     require_writable(roles.out)
     after = steps
     if not pages:
-        with _console.progress(quiet=quiet or json) as start:
-            after = run(steps, roles, settings, ConsoleReporter(start, quiet=quiet or json))
+        with reporting(quiet=quiet or json) as reporter:
+            after = run(steps, roles, settings, reporter)
     has_statements = load_statements(pack) is not None
     whole = _states_of(plan_steps(everything, roles), after) if wanted else after
     beside = has_statements and (not wanted or (roles.out / STATEMENTS / README).is_file())

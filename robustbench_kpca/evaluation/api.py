@@ -1,6 +1,5 @@
 """The functions `evaluate` and `attack`, for any module that maps images in [0, 1] to logits."""
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from robustbench_kpca.evaluation.engines import engine_for
 from robustbench_kpca.evaluation.given import data_for, data_for_all, named_model
 from robustbench_kpca.evaluation.measure import measure_attack, measure_together
 from robustbench_kpca.evaluation.options import STALL_MINUTES, RunOptions
+from robustbench_kpca.evaluation.python_reporter import python_reporter
 from robustbench_kpca.evaluation.trial import NamedModel, runner_for
 from robustbench_kpca.inference.acceleration import Acceleration, accelerated
 from robustbench_kpca.inference.input_space import InputSpace
@@ -39,7 +39,6 @@ from robustbench_kpca.tasks.compute import BATCH_SIZE, first_batch
 from robustbench_kpca.tasks.prepare import prepare
 from robustbench_kpca.types import Images, Labels, Mask
 
-_LOG = logging.getLogger("robustbench_kpca")
 Protocols = list[str] | list[Path] | list[str | Path] | tuple[str | Path, ...]
 
 
@@ -101,6 +100,7 @@ def evaluate(
     keep_adversarial: int = 0,
     smaller: Record | None = None,
     progress: Progress | None = None,
+    quiet: bool = False,
     **overrides: Override,
 ) -> Record | list[Record]:
     """Evaluate a model under one protocol or several.
@@ -140,7 +140,9 @@ def evaluate(
         keep_adversarial: see `RunOptions`; it needs `out`.
         smaller: the record of the same evaluation at the next smaller budget of `below`; it is then not repeated.
         progress: called with the numbers of samples done and of all and, by name, what else is known
-            (`progress.Progress`).
+            (`progress.Progress`). By default a bar on a terminal or in a notebook, else a line a minute in the log.
+        quiet: show nothing; flags are logged. Else audits, records and remarks are shown as `rbk eval` shows them, on a
+            terminal or in a notebook, and by the logger `robustbench_kpca` elsewhere.
         **overrides: fields of the protocol to replace, such as `eps="3/255"`.
 
     Returns:
@@ -182,19 +184,23 @@ def evaluate(
     with ExitStack() as stack:
         backend = stack.enter_context(engine_for(options))
         stack.enter_context(accelerated([named.model], options.acceleration))
+        reporter = stack.enter_context(python_reporter(progress, quiet=quiet))
         for one, label, scenario in prepared:
             command = _called(named, data, one, options, {"size": size, "crop": crop, **overrides})
+            told = reporter.start(f"{named.name}  {label}")
             if not isinstance(scenario, Attack):
-                records += measure_together([named], data, label, scenario, options, progress, [command], backend)
+                records += measure_together([named], data, label, scenario, options, told, [command], backend)
+                reporter.recorded(records[-1])
                 continue
             made = measure_attack(
-                named, data, label, scenario, options, smaller=smaller, progress=progress, command=command,
-                backend=backend, audit=audits.get(eps := eps_of(scenario), asked_audit),
+                named, data, label, scenario, options, smaller=smaller, progress=told, command=command,
+                backend=backend, audit=audits.get(eps := eps_of(scenario), asked_audit), announce=reporter.announce,
             )  # fmt: skip
             records.append(made)
+            reporter.recorded(made)
             if made.audit is not None and isinstance(asked_audit, str):
                 audits[eps] = made.audit
-    _warn(records)
+                reporter.audited(made.audit, kept=made.created < reporter.begun)
     return records if several else records[0]
 
 
@@ -216,6 +222,7 @@ def evaluate_together(
     tf32: bool = False,
     sources: Mapping[str, str] | None = None,
     progress: Progress | None = None,
+    quiet: bool = False,
     **overrides: Override,
 ) -> list[Record]:
     """Evaluate several models on the same samples; each sample is loaded and corrupted only once.
@@ -238,6 +245,7 @@ def evaluate_together(
         tf32: allow TF32 products on a CUDA device.
         sources: name -> where the model came from, for the records.
         progress: see `evaluate`.
+        quiet: see `evaluate`.
         **overrides: see `evaluate`.
 
     Returns:
@@ -257,17 +265,12 @@ def evaluate_together(
     named = [NamedModel(model, name, came_from.get(name, "python")) for name, model in models.items()]
     data = data_for_all(models.values(), images, labels)
     commands = [_called(one, data, protocol, options, overrides) for one in named]
-    with accelerated(models.values(), options.acceleration):
-        records = measure_together(named, data, label, scenario, options, progress, commands)
-    _warn(records)
+    with accelerated(models.values(), options.acceleration), python_reporter(progress, quiet=quiet) as reporter:
+        told = reporter.start(f"{len(named)} models  {label}")
+        records = measure_together(named, data, label, scenario, options, told, commands)
+        for record in records:
+            reporter.recorded(record)
     return records
-
-
-def _warn(records: Sequence[Record]) -> None:
-    """Log the flags of records, which the command prints."""
-    for record in records:
-        for flag in record.flags:
-            _LOG.warning("%s, %s: %s", record.spec.model.name, record.spec.protocol.name, flag)
 
 
 def _called(

@@ -65,7 +65,7 @@ def measure_attack(
         eps = eps_of(scenario)
         if finished is not None and finished.audit is not None and finished.audit.serves(audit, parse_fraction(eps)):
             return finished
-        audit = audit_for(named, data, options, audit, eps)
+        audit = audit_for(named, data, options, audit, eps, lambda text: announce(f"{named.name}  {text}"), progress)
     trial = Trial.begin(named, data, label, scenario, options, audit, command)
     _say_outdated([trial], announce)
     if trial.finished is not None:

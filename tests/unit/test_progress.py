@@ -1,12 +1,17 @@
 """The line about a long piece of work, and the line a minute where there is no terminal."""
 
+import logging
 import re
+import sys
+from functools import partial
 
 import pytest
+import torch
+from rich.console import Console
 from stand_ins import short_audits
 
-from robustbench_kpca import evaluate, load_data, load_model
-from robustbench_kpca.cli import _console
+from robustbench_kpca import evaluate, load_data, load_model, progress
+from robustbench_kpca.audit.run import audit
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation import watch
 from robustbench_kpca.progress import Heartbeat, Line, spell
@@ -89,7 +94,7 @@ def test_what_an_attack_reports(monkeypatch):
 
 
 def test_a_log_gets_lines_and_the_result_line_has_the_clean_accuracy(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(_console, "Heartbeat", lambda say: Heartbeat(say, every=0.0))
+    monkeypatch.setattr(progress, "Heartbeat", lambda say: Heartbeat(say, every=0.0))
     monkeypatch.setattr(watch, "EVERY", 0.0)
     command = ["eval", "-m", "vit_digits", "-p", "pgd20-linf-2_255", "--limit", "8", "--batch-size", "8"]
     with short_audits():
@@ -102,3 +107,90 @@ def test_a_log_gets_lines_and_the_result_line_has_the_clean_accuracy(tmp_path, m
     assert re.search(r"vit_digits  pgd20-linf-2_255  clean_accuracy [\d.]+ %, robust_accuracy [\d.]+ %  \(", first)
     assert re.search(r"vit_digits  full audit  .*\(kept\)", second)
     assert "at most" not in second
+
+
+class Display:
+    """What IPython would show in a notebook."""
+
+    def __init__(self):
+        self.shown = []
+
+    def display(self, content):
+        self.shown.append(content._repr_mimebundle_([], [])["text/plain"])
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    made = Display()
+    monkeypatch.setitem(sys.modules, "IPython.display", made)
+    monkeypatch.setattr(progress, "Console", partial(Console, force_jupyter=True))
+    return made
+
+
+ASKED = {"protocol": "fgsm-linf-8_255", "audit": "quick", "allow": ["vanishing-loss"]}
+
+
+def shown_by_python(data):
+    with short_audits():
+        evaluate(load_model("vit_digits"), data, name="vit", **ASKED)
+        audit(load_model("vit_digits"), data, name="alone", level="quick")
+
+
+def quietly(data):
+    evaluate(load_model("vit_digits"), data, protocol="fgsm-linf-8_255", audit=False, quiet=True)
+
+
+@pytest.fixture
+def digits():
+    return load_data("digits", limit=4)
+
+
+LINES = (
+    "vit  quick audit: at most [0-9,]+ passes", "vit  quick audit  linf 8/255", "vit  fgsm-linf-8_255  clean_accuracy",
+    "alone  quick audit: at most", "alone  quick audit  linf 8/255",
+)  # fmt: skip
+
+
+@pytest.mark.usefixtures("few_resamples")
+class TestPythonShowsWhatTheCommandShows:
+    def test_in_the_log(self, digits, caplog, capsys):
+        with caplog.at_level(logging.INFO, "robustbench_kpca"):
+            shown_by_python(digits)
+            for line in LINES:
+                assert re.search(line, caplog.text), line
+            assert capsys.readouterr().err == ""
+            caplog.clear()
+            quietly(digits)
+            assert not [one for one in caplog.records if one.levelno == logging.INFO]
+
+    def test_on_a_terminal(self, digits, caplog, capsys, monkeypatch):
+        monkeypatch.setenv("TTY_COMPATIBLE", "1")
+        shown_by_python(digits)
+        text = capsys.readouterr().err
+        for line in (*LINES, "alone  audit .*━"):
+            assert re.search(line, text), line
+        quietly(digits)
+        assert capsys.readouterr().err == ""
+        assert not caplog.messages
+
+    def test_in_a_notebook(self, digits, notebook, caplog):
+        shown_by_python(digits)
+        for line in LINES:
+            assert re.search(line, "".join(notebook.shown)), line
+        assert not caplog.messages
+
+    def test_a_flag_is_a_warning_even_if_quiet(self, linear, caplog):
+        images = torch.linspace(0, 1, 32).reshape(-1, 1, 1, 1)
+        labels = (images < 0.5).long().flatten()  # of these none is right
+        evaluate(linear(torch.ones(1, 1, 1), -0.5).eval(), images, labels, protocol="clean", quiet=True)
+        warned = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+        assert any(text.startswith("Linear, clean: ") for text in warned)
+
+    def test_a_program_may_follow_by_itself(self, digits, capsys, monkeypatch):
+        monkeypatch.setenv("TTY_COMPATIBLE", "1")
+        told = []
+        evaluate(
+            load_model("vit_digits"), digits, protocol="clean", progress=lambda done, total, **_: told.append(done)
+        )
+        assert told[-1] == len(digits)
+        assert "━" not in capsys.readouterr().err

@@ -1,0 +1,84 @@
+"""Show a run to its user: audits and records in one line each, on a terminal, in a notebook or in the log."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from robustbench_kpca.progress import Progress, Screen, python_screen
+
+if TYPE_CHECKING:
+    from robustbench_kpca.records.audit import Audit
+    from robustbench_kpca.records.record import Record
+
+
+class ScreenReporter:
+    """A `Reporter` that shows a run on a screen. A program may have a `Progress` of its own in place of the bar."""
+
+    def __init__(self, screen: Screen, progress: Progress | None = None) -> None:
+        self.screen, self.progress = screen, progress
+        self.begun = datetime.now(UTC).isoformat(timespec="seconds")
+
+    @cached_property
+    def code(self) -> str:
+        """The version of this package and its revision."""
+        from robustbench_kpca.inference.environment import PACKAGE, revision, version
+
+        return _code(version(PACKAGE), revision())
+
+    def start(self, title: str) -> Progress:
+        """Begin a progress bar; return the function to call with (done, total)."""
+        return self.screen.start(title) if self.progress is None else self.progress
+
+    def announce(self, text: str) -> None:
+        """Show a remark."""
+        self.screen.say(text)
+
+    def audited(self, audit: "Audit", *, kept: bool) -> None:
+        """Show the flags of an audit, and its running time, or "kept" if it existed before."""
+        from robustbench_kpca.audit.run import show
+
+        show(audit, self.screen, kept=kept)
+
+    def recorded(self, record: "Record") -> None:
+        """Show the metrics of a record, its running time ("kept" if it existed before), and its flags.
+
+        Of a kept record, say if it was made by other code: nobody knows here whether that would give other numbers.
+        """
+        from robustbench_kpca.evaluation.agreement import agreement_of_record, in_short
+        from robustbench_kpca.metrics import metric_for
+        from robustbench_kpca.tasks import task_named
+
+        names = task_named(record.spec.data.task).pages.headline(record)
+        numbers = ", ".join(f"{name} {metric_for(name).unit.text(record.metrics[name].value)}" for name in names)
+        how = "kept" if record.created < self.begun else f"{record.seconds:.1f} s"
+        spec = record.spec
+        self.screen.say(f"{spec.model.name}  {spec.protocol.name}  {numbers}  ({how})")
+        if how == "kept" and (then := _code_of(record)) != self.code:
+            self.screen.say(f"  made by {then}, this is {self.code}; --fresh makes it again")
+        for flag in record.flags:
+            self.screen.warn(f"{spec.model.name}, {spec.protocol.name}: {flag}")
+        agreement = agreement_of_record(record)
+        if agreement is not None:  # the numbers are not to be read without it
+            self.screen.insist(f"  {spec.protocol.name} {in_short(agreement)}")
+
+
+@contextmanager
+def python_reporter(progress: Progress | None, *, quiet: bool) -> Iterator[ScreenReporter]:
+    """Report to a Python program: `progress.python_screen`."""
+    with python_screen(quiet=quiet) as screen:
+        yield ScreenReporter(screen, progress)
+
+
+def _code_of(record: "Record") -> str:
+    from robustbench_kpca.inference.environment import PACKAGE
+
+    return _code(record.environment.packages.get(PACKAGE, "unknown"), record.environment.revision)
+
+
+def _code(version: str, revision: str | None) -> str:
+    """Name a version, with the commit of a checkout and `+` for changes that are not committed."""
+    if revision is None:
+        return f"version {version}"
+    return f"version {version}, revision {revision[:8]}{'+' if revision.endswith('+') else ''}"
