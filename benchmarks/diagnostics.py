@@ -28,9 +28,8 @@ from tabulate import tabulate
 
 from robustbench_kpca import load_model
 from robustbench_kpca.data.request import DEIT
-from robustbench_kpca.diagnostics import tables
+from robustbench_kpca.diagnostics import CLAIMS, tables
 from robustbench_kpca.diagnostics.chance import chance_levels
-from robustbench_kpca.diagnostics.claims import CLAIMS
 from robustbench_kpca.diagnostics.diagnosis import Diagnosis
 from robustbench_kpca.diagnostics.power import power_curve
 from robustbench_kpca.diagnostics.run import diagnose

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from robustbench_kpca.errors import DISK_FULL, BadInputError, EvaluationError, reason_of
+from robustbench_kpca.errors import DISK_FULL, BadInputError, EvaluationError, UnfitError, reason_of
 from robustbench_kpca.owner import Owner, place
 
 OLD = 86_400
@@ -245,10 +245,10 @@ def unsealed(content: bytes) -> bytes:
     """Return what `sealed` was given.
 
     Raises:
-        ValueError: the content is truncated or altered.
+        UnfitError: the content is truncated or altered.
 
     """
     digest, _, data = content.partition(b"\n")
     if digest != sha256(data).encode():
-        raise ValueError("its SHA-256 does not fit")
+        raise UnfitError("its SHA-256 does not fit")
     return data

@@ -17,10 +17,8 @@ import typer
 from robustbench_kpca.cli.main import app
 from robustbench_kpca.corruptions import ALL
 from robustbench_kpca.data import DATASETS
-from robustbench_kpca.diagnostics.claims import CLAIMS
+from robustbench_kpca.diagnostics import CLAIMS, CORRECTED, PROCEDURES
 from robustbench_kpca.diagnostics.lists import load_list
-from robustbench_kpca.diagnostics.procedures import CORRECTED
-from robustbench_kpca.diagnostics.procedures import NAMES as PROCEDURES
 from robustbench_kpca.diagnostics.saritas2025 import STUDY
 from robustbench_kpca.errors import BadInputError, BenchmarkError
 from robustbench_kpca.models import ARCHITECTURES, bundled

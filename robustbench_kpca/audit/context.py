@@ -16,6 +16,7 @@ from robustbench_kpca.attacks.shared.losses import pixelwise_cross_entropy
 from robustbench_kpca.audit.budgets import attacks_of, budget
 from robustbench_kpca.audit.meter import Meter, again
 from robustbench_kpca.audit.scale import divided, gaps, scale_of
+from robustbench_kpca.errors import reason_of
 from robustbench_kpca.inference.runner import Presentation, Runner, frozen
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.protocols.threat import Threat
@@ -140,8 +141,7 @@ class AuditContext:
         try:
             return work()
         except Exception as error:  # noqa: BLE001 (the model can raise anything; the audit reports it)
-            text = " ".join(str(error).split()) or "no message"
-            self.failures[what] = f"{type(error).__name__}: {text[:200]}"
+            self.failures[what] = reason_of(error)
             return None
 
     @cached_property

@@ -104,17 +104,14 @@ def _load(request: "ModelRequest", asked: Asked, *, quiet: bool) -> "tuple[Any, 
     from robustbench_kpca.data.load import load_data
     from robustbench_kpca.data.samples import Samples
     from robustbench_kpca.data.text import Text
-    from robustbench_kpca.diagnostics import procedures
+    from robustbench_kpca.diagnostics import SARITAS, procedures
     from robustbench_kpca.diagnostics.encoders import load_text_model
     from robustbench_kpca.diagnostics.sources import ImageSource, WindowSource
     from robustbench_kpca.evaluation.requests import DataRequest, how_shown
     from robustbench_kpca.models.source import require_words
-    from robustbench_kpca.registry import unknown_name
     from robustbench_kpca.types import LanguageModel
 
-    if asked.protocol not in procedures.NAMES:
-        raise unknown_name("protocol of a diagnosis", asked.protocol, procedures.NAMES)
-    literal, claims = asked.protocol == procedures.SARITAS, asked.claims
+    literal, claims = asked.protocol == SARITAS, asked.claims
     if request.model.startswith(TEXT):
         name, file = request.model.removeprefix(TEXT), Path(asked.data)
         network, texts = load_text_model(name, file, asked.images, untrained=request.untrained, options=request.options)

@@ -29,15 +29,16 @@ def require_names(
     models: Iterable[str] = (),
     protocols: Iterable[str] = (),
     overrides: Mapping[str, Any] | None = None,
+    attacks: Iterable[str] = (),
     data: Iterable[str | None] = (),
 ) -> None:
-    """Refuse unknown models, protocols, fields set in these, attacks of their stages, and data.
+    """Refuse unknown models, protocols, fields set in these, attacks of their stages and others, and data.
 
     Raises:
         BadInputError: one of them is unknown.
 
     """
-    from robustbench_kpca.attacks import ATTACKS
+    from robustbench_kpca.attacks.shared.names import require_attack
     from robustbench_kpca.data.names import require_data
     from robustbench_kpca.models.names import require_model
     from robustbench_kpca.protocols.loading import load_scenario
@@ -48,8 +49,25 @@ def require_names(
     for name in protocols:
         _, scenario = load_scenario(name, dict(overrides or {}))
         for stage in scenario.stage if isinstance(scenario, Attack) else ():
-            if ":" not in stage.attack:  # else of another library
-                ATTACKS.require(stage.attack)
+            require_attack(stage.attack)
+    for name in attacks:
+        require_attack(name)
     for source in data:
         if source is not None:
             require_data(source)
+
+
+def require_claims(protocol: str, claims: Iterable[str]) -> None:
+    """Refuse an unknown protocol of a diagnosis, and claims that it does not measure.
+
+    Raises:
+        UnknownNameError: one of them is unknown.
+
+    """
+    from robustbench_kpca.diagnostics import PROCEDURES
+    from robustbench_kpca.registry import unknown_name
+
+    if protocol not in PROCEDURES:
+        raise unknown_name("protocol of a diagnosis", protocol, PROCEDURES)
+    for name in claims:
+        PROCEDURES[protocol].require(name)

@@ -9,7 +9,7 @@ import typer
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._diagnosing import TEXT, Asked, measured, numbers, written
 from robustbench_kpca.cli._evaluating import given_options, refuse_others, split_settings
-from robustbench_kpca.cli._names import require_names
+from robustbench_kpca.cli._names import require_claims, require_names
 from robustbench_kpca.cli._options import (
     Checkpoint,
     Crop,
@@ -120,6 +120,7 @@ def diagnose(
         data, split, images, size, crop, protocol, claim or None, numbers(layers), numbers(heads), block, seed, device
     )  # fmt: skip
     given = given_options(diagnose, arguments)
+    require_claims(protocol, claim)
     if models is not None:
         refuse_others(given, "--models", _OF_LISTS)
         _measure_all(models, asked, texts, out, untrained=untrained, depth=depth, quiet=quiet)

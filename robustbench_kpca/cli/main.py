@@ -199,7 +199,12 @@ def _is_of_the_command_line(error: BaseException) -> bool:
     return str(last.f_globals.get("__name__")).split(".")[0] in ("typer", "click", "rich")
 
 
+_LONGEST = 3 * 240
+"""Characters of an error: three lines of a wide terminal."""
+
+
 def _fail(message: str, code: int) -> int:
+    line = shortened(printable(" ".join(message.split())), _LONGEST)
     with contextlib.suppress(OSError):  # after SIGHUP there may be no terminal
-        print(f"rbk: error: {printable(' '.join(message.split()))}", file=sys.stderr)
+        print(f"rbk: error: {line}", file=sys.stderr)
     return code

@@ -71,6 +71,11 @@ def reproduce(
     from robustbench_kpca.protocols.presets import pack_path
 
     pack_path(pack)
+    from robustbench_kpca.reproduction.pack import load_pack
+
+    name, content, everything = load_pack(pack)
+    wanted = [*item, *(f"table-{number}" for number in table), *(f"figure-{number}" for number in figure)]
+    items = _chosen(everything, wanted)
     from robustbench_kpca.cli._evaluating import best_device, reporting
     from robustbench_kpca.errors import BadInputError, EvaluationError
     from robustbench_kpca.files import require_file, require_writable
@@ -78,7 +83,6 @@ def reproduce(
     from robustbench_kpca.report.matching import name_of
     from robustbench_kpca.report.render import README
     from robustbench_kpca.reproduction.counts import reasons
-    from robustbench_kpca.reproduction.pack import load_pack
     from robustbench_kpca.reproduction.pages import STATEMENTS, write_pages
     from robustbench_kpca.reproduction.roles import Roles, data_of, default_folder
     from robustbench_kpca.reproduction.run import Settings, run
@@ -87,9 +91,6 @@ def reproduce(
     from robustbench_kpca.reproduction.steps import plan as plan_steps
     from robustbench_kpca.reproduction.tables import metrics_of
 
-    name, content, everything = load_pack(pack)
-    wanted = [*item, *(f"table-{number}" for number in table), *(f"figure-{number}" for number in figure)]
-    items = _chosen(everything, wanted)
     folders = {key: Path(value) for key, value in _pairs(data, ":", "--data", "NAME:FOLDER").items()}
     missing = next((folder for folder in folders.values() if not folder.is_dir()), None)
     if missing is not None:

@@ -99,7 +99,8 @@ def verify(
     from robustbench_kpca.strict import parse_assignments
 
     options, overrides = split_settings(parse_assignments(set_))
-    require_names(models=[] if model is None else [model], protocols=[protocol], overrides=overrides, data=[data])
+    models, attacks = ([] if name is None else [name] for name in (model, reference))
+    require_names(models=models, protocols=[protocol], overrides=overrides, attacks=attacks, data=[data])
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, how_shown
     from robustbench_kpca.verification.pictures import corruption_protocol
     from robustbench_kpca.verification.run import verify as compare

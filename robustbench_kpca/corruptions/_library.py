@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.errors import BadInputError, EvaluationError, reason_of
 from robustbench_kpca.registry import unknown_name
 
 Pixels = NDArray[np.uint8]
@@ -56,7 +56,7 @@ class LibraryCorruption:
                 made: Pixels = _library().corrupt(image, severity=parameter, corruption_name=self.name)
         except Exception as error:
             raise EvaluationError(
-                f"{PREFIX}{self.name} failed ({type(error).__name__}: {str(error)[:100]})", fix="use the native one"
+                f"{PREFIX}{self.name} failed ({reason_of(error)})", fix="use the native one"
             ) from error
         finally:
             rng.set_state(np.random.get_state())
@@ -93,7 +93,7 @@ def _library() -> ModuleType:
         return _mended_copy()
     except Exception as error:  # noqa: BLE001 (the library may raise anything)
         raise BadInputError(
-            f"imagecorruptions cannot be imported ({type(error).__name__}: {error})",
+            f"imagecorruptions cannot be imported ({reason_of(error)})",
             fix="pip install 'robustbench-kpca[reference]'",
         ) from None
 

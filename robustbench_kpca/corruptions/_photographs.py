@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 
 from robustbench_kpca.corruptions.shared.kernels import Pixels
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 
 SHA256 = {
     "frost1.png": "ff9f907860bd7a835d459e32f9d588062b7f61ee267343cc7222b56753a14755",
@@ -37,7 +37,7 @@ def photograph(folder: str, index: int) -> Pixels:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise BadInputError(f"cannot read frost photograph '{path}' ({error.strerror})", fix=fix) from error
+        raise BadInputError(f"cannot read frost photograph '{path}' ({reason_of(error)})", fix=fix) from error
     found = hashlib.sha256(content).hexdigest()
     if found != wanted:
         raise BadInputError(f"'{path}' is not the original: SHA-256 {found[:12]}", expected=wanted[:12], fix=fix)

@@ -16,7 +16,7 @@ from robustbench_kpca.data.io.reading import to_rgb
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.relabelled import Relabelled
 from robustbench_kpca.data.samples import ArraySamples, Samples
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 
 
 def as_dataset(images: Any, labels: Any = None, *, name: str = "images", classes: int | None = None) -> Dataset:
@@ -202,7 +202,9 @@ def _labels_of(items: Any) -> list[int]:
     try:
         return _numbers([int(items[index][1]) for index in range(len(items))], len(items))
     except (TypeError, ValueError, IndexError, KeyError) as error:
-        raise BadInputError(f"the data set failed ({error})", expected="items of (image, integer label)") from None
+        raise BadInputError(
+            f"the data set failed ({reason_of(error)})", expected="items of (image, integer label)"
+        ) from None
 
 
 def _changes_labels(items: Any) -> bool:
@@ -217,7 +219,9 @@ def _numbers(labels: Any, images: int) -> list[int]:
     try:
         targets = torch.as_tensor(labels)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise BadInputError(f"labels are not a tensor ({error})", expected="one integer label per image") from None
+        raise BadInputError(
+            f"labels are not a tensor ({reason_of(error)})", expected="one integer label per image"
+        ) from None
     if targets.ndim != 1 or targets.is_floating_point() or len(targets) != images:
         raise BadInputError(
             f"labels of shape {tuple(targets.shape)} and dtype {targets.dtype} for {images} images",
@@ -260,6 +264,6 @@ def _gather(loader: Iterable[Any]) -> tuple[Tensor, Tensor]:
             return torch.cat([pair[0] for pair in pairs]), torch.cat([pair[1] for pair in pairs])
     except (TypeError, ValueError, RuntimeError) as error:
         raise BadInputError(
-            f"the loader failed ({error})", expected="batches of (images, labels) of one size"
+            f"the loader failed ({reason_of(error)})", expected="batches of (images, labels) of one size"
         ) from None
     raise BadInputError("the loader yields no batches", expected="batches of (images, labels)")

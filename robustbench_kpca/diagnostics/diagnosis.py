@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.files import sha256, write_atomic
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import DataInfo, Environment, ModelInfo
@@ -203,7 +203,9 @@ def load_diagnosis(path: Path) -> Diagnosis:
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise BadInputError(f"cannot read diagnosis {path} ({error.strerror})", fix="run: rbk diagnose MODEL") from None
+        raise BadInputError(
+            f"cannot read diagnosis {path} ({reason_of(error)})", fix="run: rbk diagnose MODEL"
+        ) from None
     diagnosis = validate_json(Diagnosis, text, str(path))
     if diagnosis.protocol.digest() != diagnosis.protocol_digest:
         raise BadInputError(f"{path}: its protocol does not match its digest", fix="run rbk diagnose again")

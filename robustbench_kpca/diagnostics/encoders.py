@@ -10,7 +10,7 @@ import torch
 
 from robustbench_kpca.diagnostics.lists import configuration
 from robustbench_kpca.diagnostics.sources import MOST_TOKENS, TextSource
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 
 LEAST_CHARACTERS = 30
 WORDS = 2000
@@ -55,7 +55,7 @@ def load_text_model(
         tokenizer = library.AutoTokenizer.from_pretrained(name)
     except Exception as error:  # noqa: BLE001 (the hub fails in many ways)
         raise BadInputError(
-            f"transformers model '{name}' could not be loaded ({[*str(error).splitlines(), ''][0][:100]})",
+            f"transformers model '{name}' could not be loaded ({reason_of(error)})",
             fix="check the name and the network, or give a folder",
         ) from None
     made = tokenizer(texts, truncation=True, max_length=MOST_TOKENS)["input_ids"]
@@ -66,7 +66,9 @@ def _lines(file: Path) -> list[str]:
     try:
         lines = [line.strip() for line in file.read_text("utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"cannot read texts {file} ({error})", expected="a text file, one text per line") from None
+        raise BadInputError(
+            f"cannot read texts {file} ({reason_of(error)})", expected="a text file, one text per line"
+        ) from None
     texts = [line for line in lines if len(line) > LEAST_CHARACTERS]
     if not texts:
         raise BadInputError(f"{file} has no line of more than {LEAST_CHARACTERS} characters")
@@ -92,7 +94,7 @@ def _config(library: Any, name: str) -> Any:
         try:
             return library.AutoConfig.from_pretrained(name, local_files_only=True)
         except Exception as error:  # noqa: BLE001 (it fails in many ways)
-            met = f"no configuration in {name} ({[*str(error).splitlines(), ''][0][:100]})"
+            met = f"no configuration in {name} ({reason_of(error)})"
             raise BadInputError(met, expected="a folder with a config.json") from None
     return library.AutoConfig.for_model(**configuration(f"transformers:{name}"))
 

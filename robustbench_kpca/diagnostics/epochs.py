@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from robustbench_kpca.diagnostics.diagnosis import Finite
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.records.record import DataInfo
 from robustbench_kpca.strict import STRICT, validate_json
@@ -101,5 +101,5 @@ def load_trajectory(path: Path) -> Trajectory:
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise BadInputError(f"cannot read {path} ({error.strerror})", fix="run: rbk diagnose FOLDER -o OUT") from None
+        raise BadInputError(f"cannot read {path} ({reason_of(error)})", fix="run: rbk diagnose FOLDER -o OUT") from None
     return validate_json(Trajectory, text, str(path))

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from robustbench_kpca.diagnostics import thresholds
-from robustbench_kpca.diagnostics.claims import CLAIMS
+from robustbench_kpca.diagnostics import CLAIMS, thresholds
 from robustbench_kpca.diagnostics.diagnosis import Outcome
 from robustbench_kpca.diagnostics.kernel import spectrum
 from robustbench_kpca.diagnostics.layer import Layer

@@ -14,14 +14,12 @@ from torch import nn
 
 from robustbench_kpca.data.request import View
 from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.diagnostics.claims import CLAIMS, Claim
+from robustbench_kpca.diagnostics import CLAIMS, CORRECTED, SARITAS
+from robustbench_kpca.diagnostics.claims import Claim
 from robustbench_kpca.diagnostics.saritas2025 import IMAGES, STUDY, TEXTS
 from robustbench_kpca.diagnostics.sources import MOST_TOKENS, ImageSource, Source, TextSource
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.source import stated_view
-
-CORRECTED, SARITAS = "corrected", "saritas2025"
-NAMES = (CORRECTED, SARITAS)
 
 
 @dataclass(frozen=True)

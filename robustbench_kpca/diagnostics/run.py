@@ -18,7 +18,7 @@ from robustbench_kpca.diagnostics.procedures import Procedure, corrected
 from robustbench_kpca.diagnostics.sources import Source
 from robustbench_kpca.diagnostics.taps import Tap, find_taps
 from robustbench_kpca.diagnostics.totals import Totals, block_orders, draws_for
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.evaluation.model_info import model_info
 from robustbench_kpca.inference.mode import require_evaluation_mode
 from robustbench_kpca.progress import Progress
@@ -124,8 +124,7 @@ class _Running:
         try:
             return claim.observe(layer)
         except LinAlgError as error:
-            words = [*str(error).splitlines(), ""][0][:100]
-            self.broken[name] = f"the linear algebra failed in layer {layer.index} ({words})"
+            self.broken[name] = f"the linear algebra failed in layer {layer.index} ({reason_of(error)})"
             return None
 
     def _record_layer(self, layer: Layer) -> None:

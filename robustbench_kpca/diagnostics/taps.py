@@ -19,7 +19,7 @@ from robustbench_kpca.attention.primal import PrimalAttention
 from robustbench_kpca.attention.scaled import ScaledAttention
 from robustbench_kpca.attention.softmax import SoftmaxAttention
 from robustbench_kpca.attention.symmetric import SymmetricAttention, split_heads
-from robustbench_kpca.errors import BadInputError, BenchmarkError
+from robustbench_kpca.errors import BadInputError, BenchmarkError, reason_of
 from robustbench_kpca.models.fan import TokenMix
 
 TEXT_LAYERS = ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra", "ViT", "DeiT", "Luke")
@@ -265,9 +265,8 @@ def call(model: nn.Module, inputs: Any) -> Tensor:
     except (BenchmarkError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # the model may raise anything
-        lines = str(error).strip().splitlines() or ["no message"]
         raise BadInputError(
-            f"the model cannot be run on these data ({type(error).__name__}: {lines[0][:120]})",
+            f"the model cannot be run on these data ({reason_of(error)})",
             fix="check that the model and the data match",
         ) from error
     first: Tensor = out if isinstance(out, Tensor) else out[0]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.diagnostics.claims import CLAIMS
+from robustbench_kpca.diagnostics import CLAIMS
 from robustbench_kpca.diagnostics.diagnosis import BLOCK, Measured
 from robustbench_kpca.diagnostics.epochs import Course, EpochTerms, Trajectory
 from robustbench_kpca.diagnostics.layer import Layer

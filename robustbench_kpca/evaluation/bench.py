@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from robustbench_kpca.audit.first_batch import FirstBatch
-from robustbench_kpca.errors import BenchmarkError, EvaluationError
+from robustbench_kpca.errors import BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca.evaluation.attacked import attack_all
 from robustbench_kpca.evaluation.backend import Task, Work
 from robustbench_kpca.evaluation.code import algorithms, code_from_outside
@@ -160,7 +160,7 @@ class Hand:
             return "refused", error
         except Exception as error:  # noqa: BLE001 (unpickling the user's model can raise anything)
             return "refused", EvaluationError(
-                f"a process cannot load what it should evaluate ({_in_short(error)})",
+                f"a process cannot load what it should evaluate ({reason_of(error)})",
                 fix="name the model as FILE.py:FACTORY, or evaluate it in one process",
             )
         return None
@@ -172,7 +172,7 @@ class Hand:
         try:
             return "made", self.bench.make(task, progress)
         except Exception as error:  # noqa: BLE001 (a shard that fails must not end the run)
-            return ("failed", str(error)) if isinstance(error, BenchmarkError) else ("crashed", _in_short(error))
+            return "failed" if isinstance(error, BenchmarkError) else "crashed", reason_of(error)
 
 
 def _require_alike(work: Work, where: Any) -> None:
@@ -204,7 +204,3 @@ def _require_same_code(work: Work, model: nn.Module) -> None:
 
 def _short(value: Any) -> str:
     return str(value)[:200]
-
-
-def _in_short(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -111,7 +111,9 @@ def parse(words: Sequence[str]) -> Command:
     try:
         found, unknown = parser.parse_known_args(list(words[len(START) :]))
     except ArgumentError as error:
-        raise BadInputError(f"the command of the record cannot be read ({error})", fix="evaluate again") from None
+        raise BadInputError(
+            f"the command of the record cannot be read (at {error.argument_name})", fix="evaluate again"
+        ) from None
     if unknown or None in (found.model, found.data, found.protocol):
         raise BadInputError(
             f"the command of the record cannot be read ({' '.join(unknown) or 'a word is missing'})",

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import distributed
 
-from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.errors import BadInputError, EvaluationError, reason_of
 from robustbench_kpca.evaluation.bench import Stopped
 from robustbench_kpca.evaluation.processes import Piped, Processes
 from robustbench_kpca.evaluation.shard_run import ShardRun
@@ -42,7 +42,7 @@ def follow() -> None:
         pipe.send(rank_under_torchrun())
     except (OSError, EOFError, AuthenticationError) as error:
         raise EvaluationError(
-            f"rank {rank_under_torchrun()} cannot reach the first one at {host}:{port} ({error or 'it is gone'})",
+            f"rank {rank_under_torchrun()} cannot reach the first one at {host}:{port} ({reason_of(error)})",
             fix="let the machines reach each other at any port",
         ) from None
     with pipe, suppress(Stopped):
@@ -111,7 +111,7 @@ def _agree(offer: tuple[str, int, bytes] | None) -> tuple[str, int, bytes]:
         distributed.destroy_process_group()
     except RuntimeError as error:
         raise EvaluationError(
-            f"the {os.environ['WORLD_SIZE']} ranks of torchrun have not met ({' '.join(str(error).split())[:160]})",
+            f"the {os.environ['WORLD_SIZE']} ranks of torchrun have not met ({reason_of(error)})",
             fix="start all of them; a command that is to run by itself needs --executor serial",
         ) from None
     host, port, key = box[0]

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.errors import BadInputError, EvaluationError, reason_of
 from robustbench_kpca.evaluation.backend import Task
 from robustbench_kpca.evaluation.bench import GRACE, Answer, Hand, StoppableJournal
 from robustbench_kpca.evaluation.sharded import THREADS, Sharded, Worker
@@ -139,7 +139,7 @@ class RayCluster(Sharded[Actor]):
                 self.ray.init(address="local", num_cpus=self.count or None, **quiet)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             raise BadInputError(
-                f"no Ray cluster at '{self.address or 'local'}' ({_first_line(error)})",
+                f"no Ray cluster at '{self.address or 'local'}' ({reason_of(error)})",
                 expected="ray, ray:auto or ray:HOST:PORT", fix="start one with: ray start --head",
             ) from None  # fmt: skip
 
@@ -167,7 +167,7 @@ class RayCluster(Sharded[Actor]):
             return self.ray.put(work)
         except self.ray.exceptions.RayError as error:
             raise EvaluationError(
-                f"the object store of Ray has no room for {len(work):,} bytes of data and model ({_first_line(error)})",
+                f"the object store of Ray has no room for {len(work):,} bytes of data and model ({reason_of(error)})",
                 fix="start Ray with a larger --object-store-memory, or name the model and the folder of the data",
             ) from None
 
@@ -277,11 +277,17 @@ def _signals_kept() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
+_ENDS = {
+    "SYSTEM_ERROR": "its process crashed",
+    "USER_ERROR": "its code failed",
+    "NODE_OUT_OF_MEMORY": "its machine ran out of memory",
+    "INTENDED_USER_EXIT": "it was told to end",
+    "INTENDED_SYSTEM_EXIT": "Ray ended it",
+}
+"""What Ray calls the end of a worker."""
+
+
 def _why(error: BaseException) -> str:
-    """Return what Ray says about the end of a worker, in short."""
-    found = re.search(r"exit type: (\w+)", str(error))
-    return found[1] if found else _first_line(error)
-
-
-def _first_line(error: BaseException) -> str:
-    return " ".join(str(error).strip().partition("\n")[0].split())[:160]
+    """Say how a worker ended, as Ray knows it."""
+    kind = re.search(r"exit type: (\w+)", str(error))
+    return _ENDS[kind[1]] if kind and kind[1] in _ENDS else reason_of(error)

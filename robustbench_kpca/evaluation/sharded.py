@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 import torch
 
-from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
+from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca.evaluation.backend import Task, Work
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.pace import Turn
@@ -258,9 +258,8 @@ def _pickled(work: Work) -> bytes:
     except BenchmarkError:
         raise
     except Exception as error:  # noqa: BLE001 (pickling the user's model can raise anything)
-        why = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
         raise BadInputError(
-            f"model '{work.spec.model.name}' or its data cannot be sent to another process ({why})",
+            f"model '{work.spec.model.name}' or its data cannot be sent to another process ({reason_of(error)})",
             fix="leave processes out, or name the model as FILE.py:FACTORY",
         ) from None
 

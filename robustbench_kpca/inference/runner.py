@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
+from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca.inference.guard import Costs, unharmed
 from robustbench_kpca.inference.mode import require_evaluation_mode
 from robustbench_kpca.inference.precision import SearchWeights
@@ -115,8 +115,7 @@ def device_for(model: nn.Module, device: str | None) -> torch.device:
         assert float(torch.ones(1, device=device).sum()) == 1
         return torch.device(device)
     except Exception as error:  # noqa: BLE001 (each backend raises a different exception)
-        reason = [*str(error).splitlines(), type(error).__name__][0][:100]
-        raise BadInputError(f"device '{device}' cannot be used ({reason})", fix="see: rbk doctor") from None
+        raise BadInputError(f"device '{device}' cannot be used ({reason_of(error)})", fix="see: rbk doctor") from None
 
 
 class Runner:
@@ -364,6 +363,4 @@ def _require_one_precision(model: nn.Module, x: Images) -> None:
 
 
 def _failure(what: str, error: BaseException, fix: str) -> BenchmarkError:
-    lines = str(error).strip().splitlines()
-    text = f"{what} ({type(error).__name__}: {lines[0][:120] if lines else 'no message'})"
-    return BadInputError(text, fix=fix)
+    return BadInputError(f"{what} ({reason_of(error)})", fix=fix)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.models.families import normalisation_of, parts_of, shape_of
 from robustbench_kpca.models.normalisation import normalise_inside
 from robustbench_kpca.models.placement import place
@@ -60,7 +60,7 @@ def create_model(name: str, **options: Any) -> Any:
         model = backbone.build(family.attention, shape)
     except (TypeError, ValueError, AssertionError, RuntimeError, ZeroDivisionError) as error:
         raise BadInputError(
-            f"model '{name}' cannot be built with {options} ({error})", fix="change one of these options"
+            f"model '{name}' cannot be built with {options} ({reason_of(error)})", fix="change one of these options"
         ) from None
     if family.special:
         _place_special(model, family.special, placed, special)

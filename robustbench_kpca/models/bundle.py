@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, UnfitError, reason_of
 
 VOCABULARY = "vocabulary_sha256"
 """Entry of the header of weights: the digest of the words that tokens were the numbers of."""
@@ -32,8 +32,10 @@ def read_header(path: Path) -> dict[str, str]:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
             if size > path.stat().st_size:
-                raise ValueError("its head is longer than the file")
+                raise UnfitError("its head is longer than the file")
             metadata: dict[str, str] = json.loads(file.read(size)).get("__metadata__", {})
     except (OSError, ValueError, AttributeError, RecursionError) as error:
-        raise BadInputError(f"{path} is damaged ({error})", expected="weights in a safetensors file") from None
+        raise BadInputError(
+            f"{path} is damaged ({reason_of(error)})", expected="weights in a safetensors file"
+        ) from None
     return metadata

@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.files import sha256, write_atomic
 from robustbench_kpca.models.hub import silent_hub
 from robustbench_kpca.models.transformer import resample_positions
@@ -63,14 +63,15 @@ def _read(path: Path) -> Any:
             return torch.load(path, "cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         needed = re.search(r"GLOBAL (\S+)", str(error))
+        reason = f"it needs {needed[1]}" if needed else reason_of(error)
         raise BadInputError(
-            f"checkpoint {path} holds no plain state dict ({f'it needs {needed[1]}' if needed else _brief(error)})",
+            f"checkpoint {path} holds no plain state dict ({reason})",
             expected="tensors and plain values; nothing else is unpickled",
             fix="save it as safetensors",
         ) from None
     except Exception as error:  # noqa: BLE001 (a damaged file can fail anywhere in its reader)
         raise BadInputError(
-            f"checkpoint {path} is truncated or damaged ({_brief(error)})", fix="copy it again"
+            f"checkpoint {path} is truncated or damaged ({reason_of(error)})", fix="copy it again"
         ) from None
 
 
@@ -83,7 +84,7 @@ def _fetch(checkpoint: str) -> Any:
             return load_state_dict_from_hf(checkpoint.removeprefix(HUB), weights_only=True)
     except Exception as error:  # noqa: BLE001 (the hub fails in many ways)
         raise BadInputError(
-            f"checkpoint {checkpoint} could not be loaded ({_brief(error)})",
+            f"checkpoint {checkpoint} could not be loaded ({reason_of(error)})",
             expected=f"{HUB}OWNER/NAME",
             fix="check the name and the network, or give --checkpoint FILE",
         ) from None
@@ -318,8 +319,3 @@ def state_sha256(state: Mapping[str, Tensor]) -> str:
         digest.update(f"{name}:{value.dtype}:{tuple(value.shape)}".encode())
         digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _brief(error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:80]

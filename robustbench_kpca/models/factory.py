@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from robustbench_kpca.code_digest import is_installed, of_file
-from robustbench_kpca.errors import BadInputError, BenchmarkError
+from robustbench_kpca.errors import BadInputError, BenchmarkError, reason_of
 from robustbench_kpca.models.local_modules import load_file, searched
 
 _CODE = "factory_code"
@@ -33,7 +33,7 @@ def build(name: str, options: dict[str, Any]) -> nn.Module:
         except (BenchmarkError, KeyboardInterrupt):
             raise
         except BaseException as error:  # foreign code
-            raise BadInputError(f"model factory '{name}' failed ({type(error).__name__}: {error})") from error
+            raise BadInputError(f"model factory '{name}' failed ({reason_of(error)})") from error
     if not isinstance(model, nn.Module):
         raise BadInputError(f"model factory '{name}' returned {type(model).__name__}", expected="a torch.nn.Module")
     vars(model)[_CODE] = code
@@ -48,14 +48,16 @@ def code_of_factory(model: nn.Module) -> str:
 def _find(name: str, place: str, file: Path | None, attribute: str) -> tuple[ModuleType, Any]:
     try:
         module = importlib.import_module(place) if file is None else load_file(file)
-        return module, getattr(module, attribute)
     except (BenchmarkError, KeyboardInterrupt):
         raise
     except BaseException as error:  # noqa: BLE001 (foreign code)
         raise BadInputError(
-            f"model factory '{name}' cannot be imported ({type(error).__name__}: {error})",
+            f"model factory '{name}' cannot be imported ({reason_of(error)})",
             fix="check PYTHONPATH, or name the file: FILE.py:FACTORY" if file is None else "check the path",
         ) from None
+    if not hasattr(module, attribute):
+        raise BadInputError(f"model factory '{name}': {place} defines no {attribute}", fix="check the name")
+    return module, getattr(module, attribute)
 
 
 def _code(module: ModuleType) -> str:

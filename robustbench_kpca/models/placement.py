@@ -8,7 +8,7 @@ from torch import nn
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.attention.softmax import SoftmaxAttention
 from robustbench_kpca.attention.symmetric import SymmetricAttention
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 
 
 def place(model: nn.Module, attention: str, layers: Any = "all", **options: Any) -> nn.Module:
@@ -77,7 +77,7 @@ def _with_weights_of(old: Any, attention: str, options: dict[str, Any]) -> nn.Mo
     try:
         new: nn.Module = kind(old.proj.in_features, old.num_heads, qkv_bias=biased, **options)
     except TypeError as error:
-        raise BadInputError(f"attention '{attention}' cannot be built with {options} ({error})") from None
+        raise BadInputError(f"attention '{attention}' cannot be built with {options} ({reason_of(error)})") from None
     own, state = new.state_dict(), old.state_dict()
     for name, value in state.items():
         if name in own and own[name].ndim and len(own[name]) * 3 == len(value) * 2:

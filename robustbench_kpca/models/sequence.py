@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.attention.symmetric import Tokens
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, UnfitError
 from robustbench_kpca.models._adaptive import require_numbers
 from robustbench_kpca.models.shapes import SequenceShape
 from robustbench_kpca.models.transformer import Block, truncated_normal_
@@ -30,9 +30,9 @@ class SequenceTransformer(nn.Module):
     def __init__(self, attention: str, shape: SequenceShape) -> None:
         super().__init__()
         if shape.vocabulary and (shape.patch_size, shape.channels) != (1, 1):
-            raise ValueError("tokens have patch_size = 1 and channels = 1")
+            raise UnfitError("tokens have patch_size = 1 and channels = 1")
         if shape.length % shape.patch_size:
-            raise ValueError(f"length {shape.length} is no multiple of patch_size {shape.patch_size}")
+            raise UnfitError(f"length {shape.length} is no multiple of patch_size {shape.patch_size}")
         self.shape, self.num_classes, width = shape, shape.num_classes, shape.embed_dim
         self.tokens = shape.length // shape.patch_size
         self.embed: nn.Module

@@ -8,7 +8,7 @@ from torch import nn
 
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 
 
 def library(name: str, wanted_by: str, extra: str = "") -> Any:
@@ -27,7 +27,7 @@ def library(name: str, wanted_by: str, extra: str = "") -> Any:
         return importlib.import_module(name)
     except Exception as error:  # noqa: BLE001 (missing, or incompatible with newer packages)
         raise BadInputError(
-            f"model '{wanted_by}' needs {name}, which cannot be imported ({[*str(error).splitlines(), ''][0][:80]})",
+            f"model '{wanted_by}' needs {name}, which cannot be imported ({reason_of(error)})",
             fix=f"pip install 'robustbench-kpca[{extra}]'" if extra else f"pip install {name}",
         ) from None
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.files import safe_name, sha256, write_atomic
 from robustbench_kpca.strict import STRICT, validate_json
 
@@ -141,5 +141,5 @@ def load_audit(path: Path) -> Audit:
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise BadInputError(f"cannot read audit {path} ({error.strerror})", fix="check the path") from None
+        raise BadInputError(f"cannot read audit {path} ({reason_of(error)})", fix="check the path") from None
     return validate_json(Audit, text, str(path))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, UnfitError, reason_of
 from robustbench_kpca.files import require_file, sha256
 from robustbench_kpca.strict import STRICT
 
@@ -83,20 +83,20 @@ def load_images(folder: Path, stated: ImagesFile) -> KeptImages:
         require_file(path, "file of images")
         content = path.read_bytes()
     except OSError as error:
-        raise BadInputError(f"cannot read {path} ({error.strerror})", fix="restore it, or evaluate again") from None
+        raise BadInputError(f"cannot read {path} ({reason_of(error)})", fix="restore it, or evaluate again") from None
     if sha256(content) != stated.sha256:
         raise BadInputError(f"{path} is not the file its record was made with (SHA-256 differs)", fix="restore it")
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if sum(one.file_size for one in archive.infolist()) > LIMIT + 2**20:
-                raise ValueError("larger than its limit")
+                raise UnfitError("larger than its limit")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             samples, clean, attacked = (arrays[name] for name in _ARRAYS)
         found = KeptImages(tuple(samples.tolist()), clean, attacked)
         if clean.ndim != 4 or clean.shape != attacked.shape or not (len(found.samples) == len(clean) == stated.samples):
-            raise ValueError("shapes do not fit")
+            raise UnfitError("shapes do not fit")
     except _DAMAGE as error:
-        raise BadInputError(f"{path} holds no images ({type(error).__name__})", fix="evaluate again") from None
+        raise BadInputError(f"{path} holds no images ({reason_of(error)})", fix="evaluate again") from None
     return found
 
 

@@ -6,7 +6,7 @@ import lzma
 import zlib
 from collections.abc import Iterator
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.records.table import Table
 
 NUMBER, TEXT = 32, 1024
@@ -64,4 +64,4 @@ def _chunks(data: bytes, size: int) -> Iterator[bytes]:
 
 def damaged(where: str, error: BaseException) -> BadInputError:
     """Return the error for a file that is no table, or a part of one."""
-    return BadInputError(f"{where} is no whole outcomes table ({type(error).__name__})", fix="evaluate again")
+    return BadInputError(f"{where} is no whole outcomes table ({reason_of(error)})", fix="evaluate again")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.files import without_seed
 from robustbench_kpca.tasks import TASKS
 
@@ -80,7 +80,9 @@ def read_curves(run: str | Path) -> Curves:
     try:
         rows = list(csv.DictReader(path.read_text("utf-8").splitlines()))
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"no training curves at {path} ({error})", fix="give the NAME.csv of a run") from None
+        raise BadInputError(
+            f"no training curves at {path} ({reason_of(error)})", fix="give the NAME.csv of a run"
+        ) from None
     try:
         numbers = tuple({name: float(value) for name, value in row.items() if value} for row in rows)
         if not numbers or any({"epoch", "loss"} - row.keys() for row in numbers):

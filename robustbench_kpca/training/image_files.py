@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 
 from robustbench_kpca.data.io.reading import open_image
 from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.files import sha256
 from robustbench_kpca.models.families import shape_of
 from robustbench_kpca.training.chosen_classes import class_numbers, require_classes
@@ -227,11 +227,16 @@ def _open(name: str, root: Path | None, part: str, seed: int, chosen: dict[str, 
             is_training=part == "train", seed=seed, **({"class_map": chosen} if chosen else {}),
         )  # fmt: skip
     except (RuntimeError, AssertionError, ValueError, ImportError, OSError, KeyError) as error:
-        brief = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        if brief.startswith("invalid literal for int()"):  # of timm's order of names
-            brief = f"a name with a digit such as ², {brief.rpartition(' ')[2]}"
         where = "--data and images.classes" if chosen else "--data"
-        raise BadInputError(f"data '{name}' of {root} cannot be opened ({brief})", fix=f"check {where}") from None
+        odd = _odd_name(root) if isinstance(error, ValueError) and root is not None else None
+        reason = reason_of(error) if odd is None else f"'{odd}' has a digit that is none of 0 to 9"
+        raise BadInputError(f"data '{name}' of {root} cannot be opened ({reason})", fix=f"check {where}") from None
+
+
+def _odd_name(root: Path) -> str | None:
+    """Return a name in a folder that timm cannot sort: it takes digits such as ² for numbers."""
+    names = (path.name for path in root.rglob("*"))
+    return next((name for name in names if any(sign.isdigit() and not sign.isdecimal() for sign in name)), None)
 
 
 def _digest(data: Any) -> str:

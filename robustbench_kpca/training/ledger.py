@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.files import sealed, sha256, unsealed, write_atomic
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.checkpoint import save_checkpoint
@@ -166,7 +166,7 @@ class Ledger:
             machines, provenance = content["machines"], content["provenance"]
         except Exception as error:  # noqa: BLE001 (a damaged file can fail anywhere in its reader)
             raise BadInputError(
-                f"{self.resume_path} cannot be read ({type(error).__name__})", fix="add --fresh in place of --resume"
+                f"{self.resume_path} cannot be read ({reason_of(error)})", fix="add --fresh in place of --resume"
             ) from None
         if text != sha256(self.text.encode()):
             raise BadInputError(

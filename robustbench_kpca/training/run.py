@@ -14,7 +14,7 @@ from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 
 from robustbench_kpca.attack_loop.cost import passes_of
-from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.errors import BadInputError, EvaluationError, reason_of
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.models.bundle import VOCABULARY
 from robustbench_kpca.training.adversarial import attack_of
@@ -90,7 +90,7 @@ class Run:
                 logits = shown.show(self.plain, image.cpu())
         except (RuntimeError, AssertionError) as error:
             raise BadInputError(
-                f"model '{self.recipe.model}' fails on images of '{self.recipe.data}' ({error})"
+                f"model '{self.recipe.model}' fails on images of '{self.recipe.data}' ({reason_of(error)})"
             ) from None
         shown.require(logits, image)
         classes = int(logits.shape[1])
@@ -107,7 +107,7 @@ class Run:
         try:
             return create_optimizer_v2(self.plain, opt=recipe.optimizer, lr=recipe.lr, weight_decay=recipe.weight_decay)
         except (ValueError, AssertionError, KeyError, TypeError, RuntimeError) as error:
-            raise BadInputError(f"optimizer '{recipe.optimizer}' cannot be made ({error})") from None
+            raise BadInputError(f"optimizer '{recipe.optimizer}' cannot be made ({reason_of(error)})") from None
 
     def epoch(self) -> Epoch:
         """Train on all images once; return the numbers of the epoch."""

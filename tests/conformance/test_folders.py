@@ -19,7 +19,7 @@ from robustbench_kpca.data.load import kind_of
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.scenes import Scenes
 from robustbench_kpca.data.text import Text
-from robustbench_kpca.diagnostics.claims import CLAIMS
+from robustbench_kpca.diagnostics import CLAIMS
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import METRICS
 from robustbench_kpca.models.sources import SOURCES

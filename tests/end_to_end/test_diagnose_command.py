@@ -201,7 +201,7 @@ def test_memory_does_not_grow_with_the_images():
     """What is kept is the same number of bytes after the second block as after the tenth."""
     import numpy as np
 
-    from robustbench_kpca.diagnostics.claims import CLAIMS
+    from robustbench_kpca.diagnostics import CLAIMS
     from robustbench_kpca.diagnostics.layer import Layer
     from robustbench_kpca.diagnostics.totals import Totals, block_orders
 

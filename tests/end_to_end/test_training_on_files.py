@@ -251,7 +251,7 @@ def _other_classes(folder):
         (_no_validation, [], "train and val"),
         (_one_class, [], "1 class"),
         (_other_classes, [], "different classes"),
-        (_superscript, [], "a name with a digit such as ²"),
+        (_superscript, [], "'²' has a digit"),
         (lambda folder: folder, ["model_options.num_classes=1"], "1 classes"),
         (lambda folder: folder, ["batch_size=64"], "24 training images"),
         (lambda folder: folder, ["images.interpolation=cubist"], "images.interpolation = 'cubist'"),

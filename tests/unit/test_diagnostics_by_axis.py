@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from robustbench_kpca.diagnostics import csvs, tables
-from robustbench_kpca.diagnostics.claims import CLAIMS
+from robustbench_kpca.diagnostics import CLAIMS, csvs, tables
 from robustbench_kpca.diagnostics.diagnosis import Judged
 from robustbench_kpca.diagnostics.kernel import Spectrum
 from robustbench_kpca.diagnostics.layer import Layer

@@ -8,8 +8,8 @@ import torch
 from scipy import stats
 from torch import nn
 
-from robustbench_kpca.diagnostics import thresholds
-from robustbench_kpca.diagnostics.claims import CLAIMS, Claim
+from robustbench_kpca.diagnostics import CLAIMS, thresholds
+from robustbench_kpca.diagnostics.claims import Claim
 from robustbench_kpca.diagnostics.claims.eigenvalues import REPORTED, summarise
 from robustbench_kpca.diagnostics.claims.gamma import implied_axes, residual
 from robustbench_kpca.diagnostics.claims.projection_loss import log_feature_norm, log_mean, official_log_error

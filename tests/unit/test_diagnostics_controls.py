@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from robustbench_kpca.attention.rpc import RPCAttention
-from robustbench_kpca.diagnostics import thresholds
-from robustbench_kpca.diagnostics.claims import CLAIMS, UNTESTABLE
+from robustbench_kpca.diagnostics import CLAIMS, thresholds
+from robustbench_kpca.diagnostics.claims import UNTESTABLE
 from robustbench_kpca.diagnostics.claims.projection_loss import projection_error
 from robustbench_kpca.diagnostics.kernel import log_kernel, spectrum
 from robustbench_kpca.diagnostics.layer import Layer

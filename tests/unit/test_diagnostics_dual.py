@@ -6,7 +6,7 @@ import torch
 
 from robustbench_kpca.attention.primal import PrimalAttention
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.diagnostics.claims import CLAIMS
+from robustbench_kpca.diagnostics import CLAIMS
 from robustbench_kpca.diagnostics.claims.primal_dual import duality
 from robustbench_kpca.diagnostics.claims.primal_objective import feature_maps, stationarity
 from robustbench_kpca.diagnostics.layer import Layer

@@ -9,8 +9,8 @@ from torch import nn
 from robustbench_kpca import create_model, load_data, load_model
 from robustbench_kpca.attention.rpc import Iterate, Pursuit, RPCAttention
 from robustbench_kpca.attention.rpc_asymmetric import AsymmetricRPCAttention
-from robustbench_kpca.diagnostics import thresholds
-from robustbench_kpca.diagnostics.claims import CLAIMS, Results
+from robustbench_kpca.diagnostics import CLAIMS, thresholds
+from robustbench_kpca.diagnostics.claims import Results
 from robustbench_kpca.diagnostics.claims.mixing import diagonal, entropy, value_distance
 from robustbench_kpca.diagnostics.diagnosis import Measured, Unit
 from robustbench_kpca.diagnostics.layer import Layer

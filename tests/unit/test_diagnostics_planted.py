@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from robustbench_kpca.attention.rpc import Pursuit, RPCAttention
-from robustbench_kpca.diagnostics.claims import CLAIMS
+from robustbench_kpca.diagnostics import CLAIMS
 from robustbench_kpca.diagnostics.layer import Layer
 from robustbench_kpca.diagnostics.pcp import principal_component_pursuit
 from robustbench_kpca.diagnostics.planting import Planted, paper_rule, plant, pursue, recovery, textbook, textbook_rule

@@ -10,7 +10,7 @@ from robustbench_kpca import create_model, load_data
 from robustbench_kpca.attention.identity import IdentityAttention
 from robustbench_kpca.attention.kep_svgp import KEPSVGPAttention
 from robustbench_kpca.attention.primal import PrimalAttention, ksvd_objective
-from robustbench_kpca.diagnostics.claims import CLAIMS
+from robustbench_kpca.diagnostics import CLAIMS
 from robustbench_kpca.diagnostics.claims.primal_objective import feature_maps, stationarity, untrained
 from robustbench_kpca.diagnostics.claims.singular_values import energy, shuffled_rows, singular_values
 from robustbench_kpca.diagnostics.layer import Layer

@@ -8,7 +8,7 @@ from torch._subclasses import FakeTensorMode
 
 from robustbench_kpca import create_model, load_data, load_model
 from robustbench_kpca.attention.rpc import RPCAttention
-from robustbench_kpca.diagnostics.claims import CLAIMS
+from robustbench_kpca.diagnostics import CLAIMS
 from robustbench_kpca.diagnostics.claims.planted import _problem
 from robustbench_kpca.diagnostics.layer import Layer
 from robustbench_kpca.diagnostics.run import diagnose

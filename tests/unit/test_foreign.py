@@ -19,6 +19,7 @@ from robustbench_kpca.attack_loop.counted_model import CountedModel, Counters
 from robustbench_kpca.attack_loop.engine import Engine
 from robustbench_kpca.attacks import foreign as _foreign
 from robustbench_kpca.attacks.foreign import build
+from robustbench_kpca.attacks.shared.names import library_names
 from robustbench_kpca.errors import BadInputError, EvaluationError, UnknownNameError
 from robustbench_kpca.inference.environment import environment
 from robustbench_kpca.inference.runner import Runner
@@ -340,12 +341,20 @@ def test_a_failure_inside_a_library_is_one_line(library):
         run(_Bright(), HALF, ZEROS, {"attack": "fake:Push", "by": -1.0})
 
 
+@pytest.mark.parametrize("library", _foreign.LIBRARIES)
+def test_names_are_known_without_importing_a_library(library):
+    """Its files name at least what the library itself has."""
+    pytest.importorskip(library)
+    names = _foreign.LIBRARIES[library].names(_foreign.load(library, library))
+    assert set(names) <= set(library_names(library))
+
+
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (AssertionError(), "AssertionError: no message"),
+        (AssertionError(), "failed .AssertionError."),
         (ModuleNotFoundError("No module named 'numba'", name="numba"), "pip install numba"),
-        (ImportError(), "ImportError: no message"),
+        (ImportError(), "failed .ImportError."),
     ],
 )
 def test_a_failure_says_what_is_missing(error, message):
@@ -357,7 +366,7 @@ def test_a_library_that_cannot_be_imported_may_say_nothing(monkeypatch):
         raise AssertionError
 
     monkeypatch.setattr(importlib, "import_module", broken)
-    with pytest.raises(BadInputError, match="no message"):
+    with pytest.raises(BadInputError, match=r"cannot be imported \(AssertionError"):
         build("torchattacks:PGD", {})
 
 

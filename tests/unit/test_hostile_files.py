@@ -366,7 +366,7 @@ ROWS = {
     "a name too long for a file": (f"file,label\n{'x' * 600},3\n", "which does not exist"),
     "a name too long": (f"file,label\n{'x' * 2000},3\n", "at most 1024 bytes"),
     "a number too long": (f"file,label\n0/0.png,{'1' * 5000}\n", "at most 1024 bytes"),
-    "a cell too long": (f"file,label\n0/0.png,{'1' * 200_000}\n", "field larger than"),
+    "a cell too long": (f"file,label\n0/0.png,{'1' * 200_000}\n", "it is no table"),
     "nothing": ("", "columns"),
 }
 

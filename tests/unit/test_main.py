@@ -148,6 +148,18 @@ run()
 """
 
 
+def test_no_error_is_longer_than_three_lines(monkeypatch, capsys):
+    def fail(*_, **__):
+        raise BadInputError("met " * 1000, expected="an option\n" * 1000, fix="do it " * 1000)
+
+    monkeypatch.setattr("robustbench_kpca.cli.main.app", fail)
+    assert main(["list"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("rbk: error: met met")
+    assert said.endswith("do it\n")
+    assert (said.count("\n"), len(said) < 750) == (1, True)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
 def test_an_interrupt_before_the_command_began_is_one_line():
     process = subprocess.Popen([sys.executable, "-c", SLOW], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -424,7 +424,7 @@ def test_no_dead_network_is_waited_for(monkeypatch):
 
     monkeypatch.setattr(hub, "getproxies", dict)
     monkeypatch.setattr(hub.socket, "create_connection", refused)
-    with pytest.raises(BadInputError, match=r"weights are not here, and the hub cannot be reached.*--checkpoint FILE"):
+    with pytest.raises(BadInputError, match=r"it is not here, and the hub cannot be reached.*--checkpoint FILE"):
         load_model("timm:vit_tiny_patch16_224")
     assert not constants.HF_HUB_OFFLINE
     monkeypatch.setattr(hub, "getproxies", lambda: {"https": "proxy"})

@@ -36,7 +36,7 @@ from robustbench_kpca.attacks.shared.ball import (
     require_norm,
     require_untargeted,
 )
-from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
+from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca.protocols.threat import Threat, parse_step
 from robustbench_kpca.registry import did_you_mean, unknown_name
 from robustbench_kpca.types import Images, Keys, Labels, Mask, Query, State
@@ -173,7 +173,7 @@ def load(library: str, wanted_by: str) -> ModuleType:
             return importlib.import_module(library)
     except Exception as error:  # noqa: BLE001 (missing, or incompatible with newer packages)
         raise BadInputError(
-            f"attack '{wanted_by}' needs {library}, which cannot be imported ({_first_line(error)[:80]})",
+            f"attack '{wanted_by}' needs {library}, which cannot be imported ({reason_of(error)})",
             fix="pip install 'robustbench-kpca[reference]'",
         ) from None
 
@@ -207,14 +207,9 @@ def _model_failure(model: nn.Module) -> EvaluationError | None:
 
 
 def _failure(name: str, error: Exception) -> EvaluationError:
-    met = f"attack '{name}' failed ({type(error).__name__}: {_first_line(error)[:120]})"
+    met = f"attack '{name}' failed ({reason_of(error)})"
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return EvaluationError(met, fix="choose a smaller --batch-size")
     if isinstance(error, ImportError):
         return EvaluationError(met, fix=f"pip install {error.name or 'what it needs'}")
     return EvaluationError(met, fix="check its options")
-
-
-def _first_line(error: Exception) -> str:
-    """Return the first line of an exception's message, or 'no message'."""
-    return [*str(error).strip().splitlines(), "no message"][0]

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from robustbench_kpca.errors import UnfitError
 from robustbench_kpca.files import require_file
 
 # NumPy parses the header with `ast.literal_eval`. In CPython 3.11 two threads that do so at once can raise
@@ -20,18 +21,18 @@ def map_array(path: Path, mode: Literal["r", "r+"] = "r") -> NDArray[Any]:
 
     Raises:
         BadInputError: there is no such file, or it is no ordinary one.
-        OSError, ValueError: the file cannot be read, or is no such array.
+        OSError, UnfitError: the file cannot be read, or is no such array.
 
     """
     require_file(path)
     with path.open("rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:
-            raise ValueError("no .npy file")
+            raise UnfitError("no .npy file")
     with _PARSING:
         try:
             array: NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
         except OSError:
             raise
-        except Exception as error:  # noqa: BLE001 (a damaged header can fail anywhere in NumPy's reader)
-            raise ValueError(f"{type(error).__name__}: {error}") from None
+        except Exception:  # noqa: BLE001 (a damaged header can fail anywhere in NumPy's reader)
+            raise UnfitError("its head is damaged") from None
     return array

@@ -13,7 +13,7 @@ from torch import Tensor
 from robustbench_kpca.data.cells import CellSamples
 from robustbench_kpca.data.io.arrays import map_array
 from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.errors import BadInputError, EvaluationError, reason_of
 from robustbench_kpca.files import unwritable
 from robustbench_kpca.lock import locked
 from robustbench_kpca.progress import Progress
@@ -46,7 +46,9 @@ def cached(samples: Samples, folder: Path, progress: Progress | None = None) -> 
                     _Building(samples, path).run(progress)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
-            raise EvaluationError(f"cannot write {path} ({error.strerror})", fix="free disk space, run again") from None
+            raise EvaluationError(
+                f"cannot write {path} ({reason_of(error)})", fix="free disk space, run again"
+            ) from None
         raise unwritable(folder, error) from None
     return CachedSamples(samples, path)
 
@@ -84,7 +86,7 @@ class CachedSamples(Samples):
             try:
                 self.map = map_array(self.path)
             except (OSError, ValueError, EOFError) as error:
-                raise BadInputError(f"{self.path} cannot be read ({error})", fix="remove it") from None
+                raise BadInputError(f"{self.path} cannot be read ({reason_of(error)})", fix="remove it") from None
         return self.map
 
     def __getstate__(self) -> dict[str, object]:

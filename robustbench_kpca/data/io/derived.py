@@ -21,7 +21,7 @@ from robustbench_kpca.data.io.manifest import (
 )
 from robustbench_kpca.data.io.reading import image_files, no_images, read_rgb
 from robustbench_kpca.data.request import BadImages, View
-from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
+from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca.files import read_file, replace_file, sha256
 from robustbench_kpca.progress import Progress
 
@@ -241,7 +241,7 @@ def _place(path: Path, data: bytes) -> None:
         replace_file(path, data, durable=False)
     except OSError as error:
         raise EvaluationError(
-            f"cannot write {path} ({error.strerror})", fix="free disk space or check permissions, and run again"
+            f"cannot write {path} ({reason_of(error)})", fix="free disk space or check permissions, and run again"
         ) from None
 
 

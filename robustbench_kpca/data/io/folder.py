@@ -23,7 +23,7 @@ from robustbench_kpca.data.io.reading import (
 )
 from robustbench_kpca.data.request import BadImages, View
 from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.files import read_file, sha256
 
 PARTS = {"train", "val", "valid", "validation", "test"}
@@ -92,7 +92,7 @@ class ImageFiles(Samples):
         try:
             return np.array(self.view.apply(image))
         except BadInputError as error:
-            raise BadInputError(f"image {path} cannot be used ({error})", fix="remove it") from None
+            raise BadInputError(f"image {path} cannot be used ({reason_of(error)})", fix="remove it") from None
 
     def size(self, index: int) -> tuple[int, int]:
         """Return height and width: those of the view, or else of the file."""
@@ -178,7 +178,7 @@ def _from_table(table: Path) -> _Found:
             heads, rows = list(reader.fieldnames or ()), list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadInputError(
-            f"{table} cannot be read ({error})", expected="a text with columns file and label"
+            f"{table} cannot be read ({reason_of(error)})", expected="a text with columns file and label"
         ) from None
     if not {"file", "label"} <= set(heads):
         raise BadInputError(f"{table} has the columns {', '.join(heads) or '(none)'}", expected="file and label")

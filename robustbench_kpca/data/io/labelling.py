@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.data.io.reading import open_image, require_whole
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, UnfitError, reason_of
 from robustbench_kpca.files import require_file
 from robustbench_kpca.types import IGNORE
 
@@ -134,7 +134,9 @@ def read_table(table: Path) -> Labelling:
         coloured = bool(rows) and {"r", "g", "b"} <= set(rows[0])
         entries = sorted((int(row["id"]), row["name"].strip(), _colour(row) if coloured else None) for row in rows)
     except (OSError, KeyError, ValueError, TypeError, AttributeError, csv.Error) as error:
-        raise BadInputError(f"{table} cannot be used ({error})", expected="columns id, name[, r, g, b]") from None
+        raise BadInputError(
+            f"{table} cannot be used ({reason_of(error)})", expected="columns id, name[, r, g, b]"
+        ) from None
     names = [name for _, name, _ in entries if name.lower() != _IGNORED]
     for what, values in (("id", [e[0] for e in entries]), ("name", names), ("colour", [e[2] for e in entries])):
         twice = [value for value, count in Counter(values).items() if count > 1 and value is not None]
@@ -156,5 +158,5 @@ def read_table(table: Path) -> Labelling:
 def _colour(row: Mapping[str, str]) -> tuple[int, int, int]:
     red, green, blue = (int(row[part]) for part in "rgb")
     if not all(0 <= part <= 255 for part in (red, green, blue)):
-        raise ValueError(f"colour {red}, {green}, {blue}")
+        raise UnfitError(f"colour {red}, {green}, {blue}")
     return red, green, blue

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.files import write_atomic
 
 SETTINGS, TABLE = "manifest.json", "manifest.csv"
@@ -31,7 +31,9 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
     try:
         content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise BadInputError(f"{path} cannot be read ({error})", fix="restore it, or make the folder again") from None
+        raise BadInputError(
+            f"{path} cannot be read ({reason_of(error)})", fix="restore it, or make the folder again"
+        ) from None
     if not isinstance(content, dict):
         raise BadInputError(f"{path} is not a manifest", fix="restore it, or make the folder again")
     return content
@@ -58,7 +60,9 @@ def read_table(folder: Path) -> dict[str, Made]:
         with path.open(newline="", encoding="utf-8") as file:
             rows = [Made(*row) for row in csv.reader(file) if len(row) == len(HEADER)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BadInputError(f"{path} cannot be read ({error})", fix="restore it, or make the folder again") from None
+        raise BadInputError(
+            f"{path} cannot be read ({reason_of(error)})", fix="restore it, or make the folder again"
+        ) from None
     return {row.file: row for row in rows if len(row.sha256) == len(row.source_sha256) == _DIGEST}
 
 

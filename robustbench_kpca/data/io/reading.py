@@ -16,7 +16,7 @@ from PIL import Image as Pillow
 from PIL import UnidentifiedImageError
 
 from robustbench_kpca.data.io.png import is_whole
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.files import require_file
 
 SUFFIXES = {".bmp", ".jpeg", ".jpg", ".png", ".webp"}
@@ -188,4 +188,4 @@ def _walk(folder: Path) -> Iterator[str]:
 
 
 def _closed(error: OSError) -> BadInputError:
-    return BadInputError(f"folder {error.filename} cannot be read ({error.strerror})", fix="check its permissions")
+    return BadInputError(f"folder {error.filename} cannot be read ({reason_of(error)})", fix="check its permissions")

@@ -7,7 +7,7 @@ A `.tsv` file has no quotes, as GLUE's SST-2; a `.csv` file has those of spreads
 import csv
 from pathlib import Path
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 
 MOST_BYTES = 2**30
 MOST_ROWS = 10**7
@@ -33,7 +33,9 @@ def read_texts(path: Path) -> list[tuple[str, str]]:
             text, label = _column(path, header, TEXT), _column(path, header, LABEL)
             return [_row(path, rows.line_num, row, text, label) for row in rows if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BadInputError(f"{path} cannot be read ({error})", expected="a table of texts and labels, UTF-8") from None
+        raise BadInputError(
+            f"{path} cannot be read ({reason_of(error)})", expected="a table of texts and labels, UTF-8"
+        ) from None
 
 
 def _column(path: Path, header: list[str], names: tuple[str, ...]) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.files import require_file
 
 MOST_BYTES = 4 * 2**30  # of a file; the largest of the archive has about 1 GiB
@@ -71,7 +71,9 @@ def read_ts(path: Path) -> TimeSeriesFile:
             for number, line in enumerate(lines, 1):
                 reader.take(number, line.strip())
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{path} cannot be read ({error})", expected="a .ts file of the UEA archive") from None
+        raise BadInputError(
+            f"{path} cannot be read ({reason_of(error)})", expected="a .ts file of the UEA archive"
+        ) from None
     return reader.finished()
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.files import require_file
 
 LONGEST = 2**24
@@ -25,7 +25,7 @@ def lines_of(path: Path) -> Iterator[str]:
                 number += 1
                 yield _text(path, number, line)
     except OSError as error:
-        raise BadInputError(f"{path} cannot be read ({error.strerror})", fix="check the path") from None
+        raise BadInputError(f"{path} cannot be read ({reason_of(error)})", fix="check the path") from None
     if not number:
         raise BadInputError(f"{path} is empty", expected="a text", fix="copy the file again")
 
@@ -39,5 +39,5 @@ def _text(path: Path, number: int, line: bytes) -> str:
         return line.decode()
     except UnicodeDecodeError as error:
         raise BadInputError(
-            f"{path}, line {number} is not in UTF-8 ({error.reason} at byte {error.start})", expected="a text in UTF-8"
+            f"{path}, line {number} cannot be read ({reason_of(error)})", expected="a text in UTF-8"
         ) from None

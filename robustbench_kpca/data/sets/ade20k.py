@@ -15,7 +15,7 @@ from robustbench_kpca.data.io.labelling import Labelling
 from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.io.scene_files import Place, SceneFiles
 from robustbench_kpca.data.request import Request
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.types import IGNORE
 
 CLASSES = 150
@@ -48,7 +48,9 @@ def _names(table: Path) -> tuple[str, ...]:
         rows = [line.split("\t") for line in table.read_text("utf-8").splitlines()[1:] if line.strip()]
         full = {int(row[0]): row[4].strip() for row in rows}
     except (OSError, ValueError, IndexError) as error:
-        raise BadInputError(f"{table} cannot be used ({error})", expected="5 columns with tabs between them") from None
+        raise BadInputError(
+            f"{table} cannot be used ({reason_of(error)})", expected="5 columns with tabs between them"
+        ) from None
     if sorted(full) != list(range(1, CLASSES + 1)):
         raise BadInputError(f"{table} lists {len(full)} classes", expected="classes 1 to 150")
     first = [full[key].partition(",")[0] for key in sorted(full)]

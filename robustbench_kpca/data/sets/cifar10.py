@@ -23,7 +23,7 @@ from robustbench_kpca.data.io.place import ENVIRONMENT_VARIABLE
 from robustbench_kpca.data.io.reading import open_image
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, UnfitError, reason_of
 
 SPLITS = ("test", "train", "val")
 CLASSES = 10
@@ -74,7 +74,7 @@ def _read(folder: Path, part: str) -> _Part:
         if copy.is_file():
             return _jpeg(copy, part)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise BadInputError(f"CIFAR-10 in {folder} cannot be read ({error})", fix="copy it again") from None
+        raise BadInputError(f"CIFAR-10 in {folder} cannot be read ({reason_of(error)})", fix="copy it again") from None
     raise BadInputError(
         f"{folder} does not contain CIFAR-10",
         expected=f"{BINARY}/ or {copy.relative_to(folder)}",
@@ -95,11 +95,11 @@ def _jpeg(path: Path, part: str) -> _Part:
         data, offset = arrays["jpeg"].tobytes(), arrays["offset"].tolist()
         labels, names = arrays["y"].astype(np.int64), [f"{part}/{name}" for name in arrays["name"].tolist()]
     if not len(offset) - 1 == len(labels) == len(names) or offset[-1] != len(data) or offset != sorted(offset):
-        raise ValueError(f"{len(labels)} labels, {len(names)} names, {len(offset)} offsets up to {offset[-1:]}")
+        raise UnfitError(f"{len(labels)} labels, {len(names)} names, {len(offset)} offsets up to {offset[-1:]}")
     images = np.empty((len(labels), 32, 32, 3), np.uint8)
     for index, (start, stop) in enumerate(itertools.pairwise(offset)):
         with open_image(io.BytesIO(data[start:stop]), f"{index} of {path}") as picture:
             if picture.size != (32, 32):
-                raise ValueError(f"image {index} has {picture.size[0]} x {picture.size[1]} pixels")
+                raise UnfitError(f"image {index} has {picture.size[0]} x {picture.size[1]} pixels")
             images[index] = np.asarray(picture.convert("RGB"))
     return images, labels, names, "cifar10-jpeg"

@@ -15,7 +15,7 @@ from robustbench_kpca.data.io.arrays import map_array
 from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import Samples, array_fingerprint
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA, SEVERITIES
 
 IMAGES, CLASSES = 10_000, 10
@@ -93,7 +93,7 @@ def _map(path: Path, shape: tuple[int, ...]) -> NDArray[Any]:
     try:
         array = map_array(path)
     except (OSError, ValueError, EOFError) as error:
-        raise BadInputError(f"{path} cannot be read ({error})", fix="copy it again") from None
+        raise BadInputError(f"{path} cannot be read ({reason_of(error)})", fix="copy it again") from None
     if array.shape != shape or (array.dtype != np.uint8 if len(shape) > 1 else array.dtype.kind not in "iu"):
         raise BadInputError(
             f"{path} is {array.dtype} of shape {array.shape}",

@@ -14,7 +14,7 @@ from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.io.reading import image_files, no_images, sub_folders
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.sets._imagenet_files import read_classes, require_validation
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 
 SPLITS = ("val", "test", *COLLECTIONS[1:])
 LABEL_FILES = ("val.txt", "labels.txt", "ilsvrc2012_val_labels.txt", "LOC_val_solution.csv", "labels.csv")
@@ -75,7 +75,9 @@ def _read_labels(table: Path) -> dict[str, int]:
     try:
         lines = table.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{table} cannot be read ({error})", expected="a text of file names and labels") from None
+        raise BadInputError(
+            f"{table} cannot be read ({reason_of(error)})", expected="a text of file names and labels"
+        ) from None
     for number, line in enumerate(lines, 1):
         match = _ROW.match(line)
         if match is None and number > 1 and line.strip():

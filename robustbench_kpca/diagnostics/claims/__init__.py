@@ -15,9 +15,6 @@ from robustbench_kpca.diagnostics import thresholds
 from robustbench_kpca.diagnostics.diagnosis import Finding, Measured, Outcome, Profile, Unit
 from robustbench_kpca.diagnostics.layer import Layer
 from robustbench_kpca.records.estimate import holm
-from robustbench_kpca.registry import Family
-
-CLAIMS = Family("claim", __name__, "CLAIM")
 
 UNTESTABLE = (
     "too few images per block with the same number of tokens: no test can reach significance (use more images, or a "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.models.checkpoint import only_weights
 from robustbench_kpca.models.hub import silent_hub
 from robustbench_kpca.models.normalisation import normalise_inside
@@ -48,7 +48,7 @@ def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
         raise
     except Exception as error:  # noqa: BLE001 (the hub and the library fail in many ways)
         raise BadInputError(
-            f"model 'hf:{name}' cannot be loaded ({_reason(error)})",
+            f"model 'hf:{name}' cannot be loaded ({reason_of(error)})",
             expected="config.json, model.safetensors and, for pictures, preprocessor_config.json, of a model that is "
             "part of transformers (code from a repository is not run)",
             fix="check the name and the network, or give a folder",
@@ -102,7 +102,3 @@ def _quiet(transformers: Any) -> "Iterator[None]":
     finally:
         if shown:
             log.enable_progress_bar()
-
-
-def _reason(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:120]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_kpca.data.request import View
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.models.normalisation import normalise_inside
 from robustbench_kpca.models.source import describe, library
 
@@ -29,14 +29,14 @@ class OnnxModel(nn.Module):
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise BadInputError(f"cannot read {path} ({error.strerror})", fix="check the path") from None
+            raise BadInputError(f"cannot read {path} ({reason_of(error)})", fix="check the path") from None
         settings = runtime.SessionOptions()
         settings.intra_op_num_threads, settings.log_severity_level = torch.get_num_threads(), 4
         try:
             self.session = runtime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
         except Exception as error:  # noqa: BLE001 (the library has its own exceptions)
             raise BadInputError(
-                f"{path} cannot be run by onnxruntime ({[*str(error).splitlines(), ''][0][:100]})",
+                f"{path} cannot be run by onnxruntime ({reason_of(error)})",
                 expected="a whole .onnx file",
             ) from None
         first = self.session.get_inputs()[0]

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.models.checkpoint import only_weights
 from robustbench_kpca.models.hub import silent_hub
 from robustbench_kpca.models.normalisation import normalise_inside
@@ -21,12 +21,8 @@ def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
         with silent_hub(), only_weights():
             model: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
     except Exception as error:  # noqa: BLE001 (the hub fails in many ways)
-        absent = type(error).__name__ == "LocalEntryNotFoundError"
-        why = (
-            "its weights are not here, and the hub cannot be reached" if absent else str(error).partition("\n")[0][:100]
-        )
         raise BadInputError(
-            f"timm model '{name}' could not be built ({why})",
+            f"timm model '{name}' could not be built ({reason_of(error)})",
             fix="without a network connection add --checkpoint FILE",
         ) from None
     settings: Any = model.pretrained_cfg

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from robustbench_kpca.data.request import View
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.models.checkpoint import only_weights
 from robustbench_kpca.models.hub import silent_hub
 from robustbench_kpca.models.normalisation import normalise_inside
@@ -28,7 +28,7 @@ def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
             model: nn.Module = models.get_model(name, weights=weights if pretrained else None, **options)
     except Exception as error:  # noqa: BLE001 (the download fails in many ways)
         raise BadInputError(
-            f"torchvision model '{name}' could not be built ({[*str(error).splitlines(), ''][0][:100]})",
+            f"torchvision model '{name}' could not be built ({reason_of(error)})",
             fix="without a network connection add --checkpoint FILE",
         ) from None
     shown = weights.transforms()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.errors import BadInputError, EvaluationError, reason_of
 from robustbench_kpca.records.collection import audited, facts
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.registry import Family
@@ -68,7 +68,7 @@ class Loggers:
             try:
                 call(logger)
             except logger.failures as error:
-                raise EvaluationError(f"--log {text}: {_short(error)}", fix=fix) from None
+                raise EvaluationError(f"--log {text}: {reason_of(error)}", fix=fix) from None
 
 
 def open_loggers(texts: Sequence[str]) -> Loggers:
@@ -94,11 +94,7 @@ def _open(text: str) -> Logger:
     try:
         return found(target)
     except found.failures as error:
-        raise BadInputError(f"--log {text}: {_short(error)}", fix="check the target") from None
-
-
-def _short(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+        raise BadInputError(f"--log {text}: {reason_of(error)}", fix="check the target") from None
 
 
 def parameters(record: Record) -> dict[str, Any]:
