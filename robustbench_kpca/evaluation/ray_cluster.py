@@ -281,6 +281,7 @@ _ENDS = {
     "SYSTEM_ERROR": "its process crashed",
     "USER_ERROR": "its code failed",
     "NODE_OUT_OF_MEMORY": "its machine ran out of memory",
+    "NODE_DIED": "its machine is gone",
     "INTENDED_USER_EXIT": "it was told to end",
     "INTENDED_SYSTEM_EXIT": "Ray ended it",
 }

@@ -15,6 +15,7 @@ from PIL import Image as Pillow
 from timm.data import auto_augment, create_dataset, create_transform
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from timm.data.distributed_sampler import RepeatAugSampler
+from timm.data.readers.reader_image_folder import ReaderImageFolder
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler
 
@@ -24,6 +25,7 @@ from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.files import sha256
 from robustbench_kpca.models.families import shape_of
 from robustbench_kpca.training.chosen_classes import class_numbers, require_classes
+from robustbench_kpca.training.content import content_sha256
 from robustbench_kpca.training.generators import epoch_seed
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.source import EVALUATION_BATCH, Batch, Source
@@ -51,6 +53,7 @@ class ImageFileSource(Source):
         for data in (train, val) if chosen else ():
             require_classes(data, chosen)
         self.data_sha256 = _digest(train)
+        self.content_sha256 = content_sha256([*_files(train), *_files(val)])
         self.train = self._prepared(train, self._augmentation())
         self.val = self._prepared(val, self._evaluation())
         self.per_process = recipe.batch_size // accelerator.num_processes
@@ -246,6 +249,15 @@ def _digest(data: Any) -> str:
         return ""
     names = (str(reader.filename(index)) for index in range(len(reader)))
     return sha256("\n".join([*names, repr(sorted(_classes(reader).items()))]).encode())
+
+
+def _files(data: Any) -> list[Path]:
+    """Return the files of a folder, or the tar file; none if they are streamed or of a library."""
+    reader = getattr(data, "reader", None)
+    if isinstance(reader, ReaderImageFolder):
+        return [Path(path) for path, _ in reader.samples]
+    root = Path(getattr(reader, "root", None) or "")
+    return [root] if root.is_file() else []
 
 
 def _classes(reader: Any) -> dict[str, int]:

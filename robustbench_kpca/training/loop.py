@@ -7,15 +7,18 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import require_writable
 from robustbench_kpca.lock import locked
+from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.training.generators import own_generators
 from robustbench_kpca.training.ledger import Ledger
 from robustbench_kpca.training.machine import own_threads
 from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import Recipe
-from robustbench_kpca.training.run import Run
+from robustbench_kpca.training.run import Run, require_same_data
 from robustbench_kpca.training.spent import timed
+from robustbench_kpca.training.tables import source_of
 
 
 def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options = Options()) -> Path:  # noqa: B008
@@ -35,7 +38,7 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
         options: that do not change the numbers.
 
     Raises:
-        BadInputError: the folder cannot be written, it holds an unfinished run of another recipe, another process
+        BadInputError: the folder cannot be written, it holds a run of another recipe or on other data, another process
             trains under this name, or the data cannot be used.
         EvaluationError: the loss or the weights are no longer finite; the last good epoch stays on disk.
 
@@ -55,6 +58,7 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
         ledger = Ledger(name, text, folder, revision=options.revision, keep_every=options.keep_every)
         replaced = ledger.replaced() if options.fresh else []
         if not options.fresh and ledger.finished(resume=options.resume):
+            _require_own_data(ledger.weights_path(), recipe, options, accelerator)
             return ledger.weights_path()
         run = Run(name, recipe, ledger, options, accelerator)
         if options.fresh and accelerator.is_main_process:  # only now: what cannot be trained destroys nothing
@@ -71,6 +75,17 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
             if len(run.ledger.history) < recipe.epochs and run.late():
                 return ledger.weights_path()
         return run.finish()
+
+
+def _require_own_data(weights: Path, recipe: Recipe, options: Options, accelerator: Accelerator) -> None:
+    """Refuse to return finished weights for other data; where none are given, and none are there, nothing is asked."""
+    try:
+        source = source_of(recipe, options.data, accelerator)
+    except BadInputError:
+        if options.data is None:
+            return
+        raise
+    require_same_data(read_header(weights), source, weights)
 
 
 def require_free(folder: Path, runs: Mapping[str, str], *, resume: bool) -> None:

@@ -3,6 +3,7 @@
 import itertools
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,33 @@ from robustbench_kpca.training.overfitting import attacked_scores, overfitting
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.schedule import schedule
 from robustbench_kpca.training.scoring import held_out_scores, zeros
-from robustbench_kpca.training.source import Batch
+from robustbench_kpca.training.source import Batch, Source
 from robustbench_kpca.training.start import start
 from robustbench_kpca.training.tables import source_of
 from robustbench_kpca.types import IGNORE
 
-DATA = "data_sha256"
-"""Entry of a header of weights: digest of the data that they were trained on."""
+DATA, CONTENT = "data_sha256", "content_sha256"
+"""Entries of a header of weights: digests of the data that they were trained on, as a `Source` has them."""
+
+
+def require_same_data(before: Mapping[str, str], source: Source, where: Path) -> None:
+    """Refuse to go on with other data; an entry that an older run does not have is not compared.
+
+    Args:
+        before: the header, or as much of it as is known.
+        source: of the data that are there now.
+        where: the file that has the header.
+
+    Raises:
+        BadInputError: the data are others.
+
+    """
+    for entry, now in ((DATA, source.data_sha256), (CONTENT, source.content_sha256)):
+        if before.get(entry, now) != now:
+            raise BadInputError(
+                f"{where} was trained on other data ({before[entry][:12]}, now {now[:12]})",
+                fix="give the same --data, or add --fresh",
+            )
 
 
 class Run:
@@ -207,12 +228,7 @@ class Run:
         """
         content = self.ledger.restore(self.accelerator.device) if self.options.resume else None
         if content is not None:
-            before = self.ledger.provenance.get(DATA)
-            if before != self.source.data_sha256:
-                raise BadInputError(
-                    f"{self.ledger.resume_path} was trained on other data ({str(before)[:12]}, now "
-                    f"{self.source.data_sha256[:12]})", fix="give the same --data, or add --fresh",
-                )  # fmt: skip
+            require_same_data(self.ledger.provenance, self.source, self.ledger.resume_path)
             if any(self.ledger.provenance.get(name) != value for name, value in self.start.origin.items()):
                 raise BadInputError(
                     f"{self.ledger.resume_path} began with other weights than its checkpoint has now",
@@ -241,6 +257,7 @@ class Run:
             words = self.source.vocabulary_sha256
             ledger.provenance = self.start.header() | {"recipe_sha256": self.recipe.digest(self.start.origin)}
             ledger.provenance |= {DATA: self.source.data_sha256} | ({VOCABULARY: words} if words else {})
+            ledger.provenance |= {CONTENT: self.source.content_sha256} if self.source.content_sha256 else {}
             for note in self.start.notes:
                 self._note(note)
 

@@ -16,6 +16,7 @@ from robustbench_kpca.files import sha256
 from robustbench_kpca.models.families import normalisation_of
 from robustbench_kpca.randomness import generator, sample_key
 from robustbench_kpca.training.augmentation import Window, resize
+from robustbench_kpca.training.content import spread
 from robustbench_kpca.training.generators import epoch_seed
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.source import Batch, Source
@@ -36,6 +37,8 @@ class SceneSource(Source):
         where = recipe.data if folder is None else f"{recipe.data}:{folder}"
         self.train, self.val = (Scenes.require(load_data(where, part)) for part in ("train", "val"))
         self.data_sha256 = sha256("\n".join(self.train.ids).encode())
+        prints = [part.fingerprint(number) for part in (self.train, self.val) for number in spread(len(part))]
+        self.content_sha256 = sha256("\n".join(prints).encode())
         mean, _ = normalisation_of(recipe.model, recipe.model_options)
         self.window = Window(self.settings, tuple(mean))
         self.length = len(self.train) // recipe.batch_size * recipe.batch_size

@@ -12,7 +12,8 @@ import pytest
 import torch
 from accelerate import Accelerator
 from PIL import Image
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from timm.data import auto_augment
 
 from robustbench_kpca.cli.main import main
@@ -340,3 +341,39 @@ def test_a_run_goes_on_with_its_own_data_only(folder, recipe, tmp_path):
     next((own / "train").rglob("*.png")).unlink()
     with pytest.raises(BadInputError, match=r"was trained on other data.*same --data, or add --fresh"):
         train(name, parsed, text, tmp_path / "out", Options(data=own, resume=True))
+
+
+def altered(file):
+    """Another picture of the same name, in as many bytes."""
+    content = bytearray(file.read_bytes())
+    content[-20] ^= 1
+    file.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize("part", ["train", "val"])
+def test_other_files_of_the_same_names_are_other_data(folder, recipe, tmp_path, finished, part):
+    name, parsed, text = load_recipe(recipe)
+    own, out = shutil.copytree(folder, tmp_path / "own"), tmp_path / "out"
+    path = train(name, parsed, text, out, Options(data=own, stop_at=None if finished else 0.0))
+    assert path.is_file() == finished
+    altered(next((own / part).rglob("*.png")))
+    with pytest.raises(BadInputError, match=r"was trained on other data.*same --data, or add --fresh"):
+        train(name, parsed, text, out, Options(data=own, resume=True))
+    moved = shutil.copytree(folder, tmp_path / "moved")
+    assert train(name, parsed, text, out, Options(data=moved, resume=True)).is_file()
+
+
+def test_a_finished_run_without_a_digest_of_content_is_compared_by_names(folder, recipe, tmp_path):
+    name, parsed, text = load_recipe(recipe)
+    own, out = shutil.copytree(folder, tmp_path / "own"), tmp_path / "out"
+    path = train(name, parsed, text, out, Options(data=own))
+    with safe_open(path, "pt") as file:
+        header = {key: value for key, value in file.metadata().items() if key != "content_sha256"}
+    save_file(load_file(path), path, header)
+    altered(next((own / "train").rglob("*.png")))
+    assert train(name, parsed, text, out, Options(data=own, resume=True)) == path
+    next((own / "train").rglob("*.png")).rename(own / "train" / "ant" / "zzz.png")
+    with pytest.raises(BadInputError, match="was trained on other data"):
+        train(name, parsed, text, out, Options(data=own, resume=True))
+    assert train(name, parsed, text, out, Options(resume=True)) == path, "without --data nothing is compared"

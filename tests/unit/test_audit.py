@@ -166,7 +166,7 @@ class Crash(nn.Module):
 
     def forward(self, x):
         if torch.is_grad_enabled():
-            raise RuntimeError("no | <b>gradients</b>\nhere")
+            raise RuntimeError("no gradients\nhere")
         return self.inner(x)
 
 
@@ -211,7 +211,7 @@ def test_a_model_that_crashes_under_attack_is_flagged(data):
     done = audit(Crash(load_model("vit_digits")), data)
     runs = next(check for check in done.flags if check.name == "runs")
     assert {"pgd", "apgd", "fgsm", "slope", "ascent"} <= set(runs.values)
-    assert "no | <b>gradients</b>" in runs.saw
+    assert "(RuntimeError: test_audit.py, line " in runs.saw
 
 
 @pytest.mark.usefixtures("tiny")

@@ -462,3 +462,7 @@ def test_a_folder_of_ones_own_is_trained_on(tmp_path, small, monkeypatch):
     assert float(read_header(trained)["val_miou"]) > 0.8
     with pytest.raises(BadInputError, match="masks:FOLDER"):
         train(name, own, text, tmp_path / "none")
+    assert train(name, own, text, tmp_path / "runs", Options(data=tmp_path / "town", resume=True)) == trained
+    Image.fromarray(image[::-1].copy()).save(tmp_path / "town" / "images" / "val" / "1.png")  # another of this name
+    with pytest.raises(BadInputError, match="was trained on other data"):
+        train(name, own, text, tmp_path / "runs", Options(data=tmp_path / "town", resume=True))

@@ -141,7 +141,7 @@ def test_a_cache_that_cannot_be_written_is_not_needed(folder, monkeypatch):
     [
         (b"", "is empty"),
         (b" \n", "at least two words"),
-        (b"the \n town \xff . \n", "line 2 is not in UTF-8"),
+        (b"the \n town \xff . \n", "line 2 cannot be read .no text in UTF-8 from byte 7 on"),
         (b"the \n to\0wn \n", "line 2 has a NUL"),
         (b"the " * 50 + b"\n", "line 1 has more than 100 bytes"),
     ],
