@@ -171,7 +171,7 @@ def test_a_tracker_that_fails_later_ends_in_one_line(record):
         def record(self, record):
             raise ConnectionError("gone\nmore")
 
-    with pytest.raises(EvaluationError, match="--log x:y: no connection.*; records are kept"):
+    with pytest.raises(EvaluationError, match=r"--log x:y: no connection.*; records are kept"):
         Loggers([("x:y", Failing())]).record(record)
 
 
