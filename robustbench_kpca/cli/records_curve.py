@@ -18,11 +18,12 @@ def curve(
 
     The records must be of a search for the closest adversarial image, such as fmn-linf-32_255: see attacks/README.md.
     """
+    from robustbench_kpca.evaluation.caution import floor
     from robustbench_kpca.metrics import PERCENT
     from robustbench_kpca.protocols.threat import parse_fraction
     from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.consistency import load_consistent
-    from robustbench_kpca.report.distances import accuracies, floor
+    from robustbench_kpca.report.distances import accuracies
 
     budgets = [part.strip() for part in eps.split(",")]
     loaded = [load_consistent(path) for place in records for path in find_records(place)]

@@ -87,7 +87,7 @@ def _agreement(record: "Record") -> list[tuple[str, str]]:
 
 
 def _floor(record: "Record") -> list[tuple[str, str]]:
-    from robustbench_kpca.report.distances import floor
+    from robustbench_kpca.evaluation.caution import floor
 
     text = floor(record)
     return [("caution", text)] if text else []

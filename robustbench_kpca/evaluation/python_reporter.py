@@ -47,6 +47,7 @@ class ScreenReporter:
         Of a kept record, say if it was made by other code: nobody knows here whether that would give other numbers.
         """
         from robustbench_kpca.evaluation.agreement import agreement_of_record, in_short
+        from robustbench_kpca.evaluation.caution import floor
         from robustbench_kpca.metrics import metric_for
         from robustbench_kpca.tasks import task_named
 
@@ -60,8 +61,9 @@ class ScreenReporter:
         for flag in record.flags:
             self.screen.warn(f"{spec.model.name}, {spec.protocol.name}: {flag}")
         agreement = agreement_of_record(record)
-        if agreement is not None:  # the numbers are not to be read without it
-            self.screen.insist(f"  {spec.protocol.name} {in_short(agreement)}")
+        for text in ("" if agreement is None else in_short(agreement), floor(record)):
+            if text:  # the numbers are not to be read without it
+                self.screen.insist(f"  {spec.protocol.name} {text}")
 
 
 @contextmanager

@@ -6,17 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.protocols.scenario import Attack, Scenario, parse_scenario
+from robustbench_kpca.protocols.scenario import Attack, parse_scenario
 from robustbench_kpca.records.estimate import Estimate, proportion
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.table import UNATTACKED
 
 SEARCHES = ("fmn", "ddn", "fab", "cw")
 """Attacks whose last proposal is the closest misclassified image that they found."""
-_CAUTION = (
-    "rests on FMN in L2 alone, which can miss images that PGD breaks, so a curve can level off too high; put an attack "
-    "of fixed eps beside it"
-)
 _SLACK = 1e-6  # that of the attack loop: the closest image lies at the distance, up to rounding
 
 
@@ -50,19 +46,6 @@ def distances(record: Record) -> NDArray[np.float64]:
     protocol, outcomes = _require_distances(record), record.outcomes
     found: NDArray[np.float64] = np.where(outcomes["broken_by"] == "", np.inf, outcomes[protocol.norm])
     return np.where(np.isin(outcomes["broken_by"], UNATTACKED), 0.0, found)
-
-
-def caution(protocol: Scenario) -> str:
-    """Say of a protocol that its numbers rest on FMN in L2 alone; empty for every other one."""
-    attacks = {stage.attack for stage in protocol.stage} if isinstance(protocol, Attack) else set()
-    return _CAUTION if attacks == {"fmn"} and getattr(protocol, "norm", "") == "l2" else ""
-
-
-def floor(record: Record) -> str:
-    """Return `caution`, and for how many images of the record no adversarial image was found at all."""
-    text = caution(parse_scenario(dict(record.spec.protocol.resolved), record.spec.protocol.name))
-    missing = int((record.outcomes["broken_by"] == "").sum()) if text else 0
-    return text and f"{text}; it found nothing for {missing} of {len(record.outcomes)} images"
 
 
 def _require_distances(record: Record) -> Attack:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 
 from robustbench_kpca.evaluation.agreement import in_full
+from robustbench_kpca.evaluation.caution import caution
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.protocols.agreement import agreement_of
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Inference, parse_scenario
@@ -10,7 +11,6 @@ from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spot_check import lines
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column, Evaluation
-from robustbench_kpca.report.distances import caution
 from robustbench_kpca.report.markdown import unquoted
 
 
