@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -146,27 +146,36 @@ def cpu_seconds(backend: Any) -> float:
     return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
+def evaluated(named: Any, samples: int, steps: int, batch_size: int, engine: Any) -> Any:
+    """Attack so many digits with an engine; return the record, and the seconds."""
+    from robustbench_kpca import load_data
+    from robustbench_kpca.evaluation.execute import execute
+    from robustbench_kpca.evaluation.options import RunOptions
+    from robustbench_kpca.evaluation.plan import Job, make_plan
+    from robustbench_kpca.evaluation.python_reporter import python_reporter
+    from robustbench_kpca.evaluation.requests import GivenData
+
+    data = GivenData(load_data("digits", "train", limit=samples))
+    with tempfile.TemporaryDirectory() as out:
+        options = RunOptions(batch_size=batch_size, out=Path(out), device="cpu")
+        plan = make_plan([Job(named, ["pgd20-linf-8_255"], {"steps": steps})], data, options, audit=None)
+        started = time.perf_counter()
+        with python_reporter(None, quiet=True) as reporter:
+            [record] = execute(plan, reporter, lambda _: nullcontext(engine))
+        return record, time.perf_counter() - started
+
+
 def observed(model: str, runs: Sequence[tuple[int, int]], batch: int) -> Iterator[tuple[list[float], float]]:
     """Evaluate in one other process; yield what was counted (forwards, backwards, shards) and the CPU seconds."""
-    from robustbench_kpca import load_data
-    from robustbench_kpca.evaluation.measure import measure_attack
-    from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.evaluation.processes import Processes
     from robustbench_kpca.evaluation.requests import ModelRequest
-    from robustbench_kpca.evaluation.trial import NamedModel
-    from robustbench_kpca.tasks.prepare import prepare
 
-    request = ModelRequest(model)
-    named = NamedModel(request.load(), request.label, request.source, request)
+    named = ModelRequest(model).named()
     with Processes(1) as backend:
         for warm, (steps, samples) in enumerate((runs[0], *runs)):
-            data = load_data("digits", "train", limit=samples).in_order()
-            label, scenario = prepare("pgd20-linf-8_255", {"steps": steps})
-            with tempfile.TemporaryDirectory() as out:
-                options = RunOptions(batch_size=batch, out=Path(out), device="cpu")
-                before = cpu_seconds(backend)
-                record = measure_attack(named, data, label, scenario, options, audit=None, backend=backend)  # type: ignore[arg-type]
-                spent = cpu_seconds(backend) - before
+            before = cpu_seconds(backend)
+            record, _ = evaluated(named, samples, steps, batch, backend)
+            spent = cpu_seconds(backend) - before
             shards = -(-samples // shard_size(samples, batch, None))
             shown = record.passes.forwards + samples + shards * batch  # the clean pass, and the first batch once more
             if warm:
@@ -175,28 +184,15 @@ def observed(model: str, runs: Sequence[tuple[int, int]], batch: int) -> Iterato
 
 def processes(model: str, samples: int, repeats: int, batch_size: int, steps: int, *, ray: bool) -> None:
     """Print what one plain loop, its shards in one process and in two take."""
-    from robustbench_kpca import load_data
-    from robustbench_kpca.evaluation.measure import measure_attack
-    from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.evaluation.processes import Processes
     from robustbench_kpca.evaluation.ray_cluster import RayCluster
     from robustbench_kpca.evaluation.requests import ModelRequest
-    from robustbench_kpca.evaluation.trial import NamedModel
-    from robustbench_kpca.protocols.scenario import Attack
-    from robustbench_kpca.tasks.prepare import prepare
 
-    data = load_data("digits", "train", limit=samples).in_order()
-    request = ModelRequest(model)
-    named = NamedModel(request.load(), request.label, request.source, request)
+    named = ModelRequest(model).named()
 
     def once(backend: Any, steps: int) -> tuple[float, float]:
-        label, scenario = prepare("pgd20-linf-8_255", {"steps": steps})
-        assert isinstance(scenario, Attack)
-        with tempfile.TemporaryDirectory() as out:
-            options = RunOptions(batch_size=batch_size, out=Path(out), device="cpu")
-            spent, started = cpu_seconds(backend), time.perf_counter()
-            measure_attack(named, data, label, scenario, options, audit=None, backend=backend)
-            return time.perf_counter() - started, cpu_seconds(backend) - spent
+        spent = cpu_seconds(backend)
+        return evaluated(named, samples, steps, batch_size, backend)[1], cpu_seconds(backend) - spent
 
     with ExitStack() as stack:
         backends: dict[str, Any] = {"one plain loop": None}

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from robustbench_kpca.corruptions import corrupt
     from robustbench_kpca.data.load import load_data
     from robustbench_kpca.errors import BenchmarkError
-    from robustbench_kpca.evaluation.api import AttackResult, attack, evaluate, evaluate_curve, evaluate_together
+    from robustbench_kpca.evaluation.api import AttackResult, attack, evaluate
     from robustbench_kpca.models import create_model, load_model
     from robustbench_kpca.records.collection import Records, load_records
     from robustbench_kpca.records.estimate import Estimate
@@ -26,8 +26,6 @@ __all__ = [
     "corrupt",
     "create_model",
     "evaluate",
-    "evaluate_curve",
-    "evaluate_together",
     "load_data",
     "load_model",
     "load_record",
@@ -44,8 +42,6 @@ _MODULES = {
     "corrupt": "corruptions",
     "create_model": "models",
     "evaluate": "evaluation.api",
-    "evaluate_curve": "evaluation.api",
-    "evaluate_together": "evaluation.api",
     "load_data": "data.load",
     "load_model": "models",
     "load_record": "records.record",

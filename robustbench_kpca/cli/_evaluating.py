@@ -4,16 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from robustbench_kpca.cli import _console
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.python_reporter import ScreenReporter
 from robustbench_kpca.progress import Screen
-
-if TYPE_CHECKING:
-    from robustbench_kpca.evaluation.plan import Plan
-    from robustbench_kpca.records.record import Record
 
 _NO_OPTIONS = ("name", "checkpoint", "untrained", "ema", "resize_positions")
 
@@ -31,14 +27,6 @@ def reporting(*, quiet: bool) -> Iterator[ScreenReporter]:
     """Show the progress of a plan on the terminal."""
     with screen(quiet=quiet) as shown:
         yield ScreenReporter(shown)
-
-
-def carry_out(plan: "Plan", *, quiet: bool) -> list["Record"]:
-    """Execute a plan, by itself or in several processes as its options say, and show its progress."""
-    from robustbench_kpca.evaluation.executor import executor_for
-
-    with reporting(quiet=quiet) as reporter:
-        return executor_for(plan.options)(plan, reporter)
 
 
 def best_device() -> str:

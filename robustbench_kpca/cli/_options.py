@@ -8,6 +8,7 @@ from typing import Annotated, Literal, cast
 import typer
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.options import OPTIONS
 from robustbench_kpca.protocols import presets
 
 
@@ -36,12 +37,11 @@ class BadImages(StrEnum):
     skip = "skip"
 
 
-Frost = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder of the original frost images (frost1.png to frost5.jpg); by default frost images are generated."
-    ),
-]
+HELP = {name: option.help for name, option in OPTIONS.items()}
+Frost = Annotated[Path | None, typer.Option(help=HELP["frost_folder"])]
+Allow = Annotated[list[str], typer.Option(help=HELP["allow"])]
+GridWorkers = Annotated[int | None, typer.Option(min=0, show_default=False, help=HELP["workers"])]
+Processes = Annotated[int | None, typer.Option(min=1, show_default=False, help=HELP["processes"])]
 SEVERAL = "Repeatable, or several with commas."
 MODEL = (
     "a name of `rbk list models`, timm:NAME, torchvision:NAME, hf:OWNER/NAME or hf:FOLDER, FILE.onnx, or your own "
@@ -80,16 +80,12 @@ Limit = Annotated[
     int | None, typer.Option(min=1, help="Number of images to use, evenly spread over the set; by default all.")
 ]
 Untrained = Annotated[bool, typer.Option(help="Allow a model without trained weights.")]
-Seed = Annotated[int, typer.Option(help="Seed of all randomness, an integer.")]
+Seed = Annotated[int, typer.Option(help=HELP["seed"])]
 Settings = Annotated[
     list[str],
     typer.Option(
         "--set", help="KEY=VALUE: set a protocol field (eps=3/255) or, as model.KEY=VALUE, a model option. Repeatable."
     ),
-]
-Allow = Annotated[
-    list[str],
-    typer.Option(help="Name of a preflight check that may fail, such as batch; it becomes a flag. Repeatable."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 Log = Annotated[
@@ -99,55 +95,7 @@ Log = Annotated[
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no remarks.")]
-Device = Annotated[str | None, typer.Option(help="Device, such as cpu or cuda; by default cuda if available.")]
-GridWorkers = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        show_default=False,
-        help="Number of processes that load and corrupt images while the model runs; 0: this process. By default one a "
-        "core, at most 8, for grids of at least 512 corrupted images, else 0.",
-    ),
-]
-Executor = Annotated[
-    str | None,
-    typer.Option(
-        show_default=False,
-        help="Who evaluates: serial (this process), processes (of this machine), ray (a cluster of Ray that is started "
-        "for the run) or ray:ADDRESS (an existing one, such as ray:auto; docs/cluster.md). By default processes where "
-        "--processes is above 1, else serial.",
-    ),
-]
-Processes = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        show_default=False,
-        help="Number of processes that evaluate parts of the data at once, one thread each (docs/reliability.md); "
-        "by default 1, with --executor processes one a core or CUDA device, and with ray one a core or GPU of the "
-        "cluster. Outcomes are those of one process with one thread.",
-    ),
-]
-StallMinutes = Annotated[
-    float,
-    typer.Option(
-        min=0.0,
-        help="With several processes: one that finishes no batch for so many minutes is killed and its part is tried "
-        "again, twice; 0: never.",
-    ),
-]
-Compile = Annotated[
-    str | None,
-    typer.Option(
-        "--compile",
-        help="Compile models with torch.compile in this mode: default, reduce-overhead (CUDA graphs) or max-autotune. "
-        "It changes the last bits of logits, and is recorded.",
-        show_default=False,
-    ),
-]
-Tf32 = Annotated[
-    bool, typer.Option("--tf32", help="Allow TF32 products on a CUDA device: faster, less exact, and recorded.")
-]
+Device = Annotated[str | None, typer.Option(help=HELP["device"])]
 Workers = Annotated[int, typer.Option(min=0, help="Number of processes that load and corrupt images; 0: this process.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Batch size of the model, in images; part of the record.")]
 Checkpoint = Annotated[

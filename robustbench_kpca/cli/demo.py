@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._evaluating import carry_out
+from robustbench_kpca.cli._evaluating import reporting
 from robustbench_kpca.cli._options import Device, Json, Quiet
 
 
@@ -22,6 +22,7 @@ def demo(
     Nothing is trained or downloaded. Models are not audited; the board states this. A second run uses the finished
     records again.
     """
+    from robustbench_kpca.evaluation.execute import execute
     from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.evaluation.plan import Job, make_plan
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
@@ -38,11 +39,11 @@ def demo(
     spec = validate(BoardSpec, load_toml(path), str(path))
     records = out / "records"
     _console.note(f"{len(spec.models)} models x {len(spec.evaluations)} protocols on {spec.data}", quiet=quiet or json)
-    plan = make_plan(
-        [Job(ModelRequest(model), [needed.protocol for needed in spec.evaluations]) for model in spec.models],
-        DataRequest(spec.data, spec.split), RunOptions(spec.seed, 64, device=device, out=records), audit=None,
-    )  # fmt: skip
-    carry_out(plan, quiet=quiet or json)
+    jobs = [Job(ModelRequest(model), [needed.protocol for needed in spec.evaluations]) for model in spec.models]
+    options = RunOptions(seed=spec.seed, batch_size=64, device=device, out=records)
+    plan = make_plan(jobs, DataRequest(spec.data, spec.split), options, audit=None)
+    with reporting(quiet=quiet or json) as reporter:
+        execute(plan, reporter)
     board = load_board("digits", find_records(records))
     pages = write_board(board, out)
     if json:

@@ -1,48 +1,42 @@
 """`rbk eval`: evaluate models under protocols and write one record each."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._evaluating import best_device, carry_out, split_settings
+from robustbench_kpca.cli._evaluating import best_device, reporting, split_settings
 from robustbench_kpca.cli._names import require_names, several
 from robustbench_kpca.cli._options import (
     MODEL,
     SEVERAL,
-    Allow,
     Audited,
     AuditLevel,
     BadImages,
     Checkpoint,
-    Compile,
     Crop,
     Data,
-    Device,
     Ema,
-    Executor,
-    Frost,
-    GridWorkers,
     Json,
     Limit,
     Log,
     Presets,
-    Processes,
     Quiet,
     ResizePositions,
-    Seed,
     Settings,
     Size,
-    StallMinutes,
-    Tf32,
     Untrained,
 )
+from robustbench_kpca.cli._run_options import with_run_options
 
 if TYPE_CHECKING:
+    from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.records.record import Record
 
 
+@with_run_options(out=Path("runs"))
 def evaluate(
     model: Annotated[
         list[str],
@@ -59,7 +53,6 @@ def evaluate(
             help="Split of a named data set; by default test, or val for images with masks.", show_default=False
         ),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the records.")] = Path("runs"),
     checkpoint: Checkpoint = None,
     ema: Ema = False,
     resize_positions: ResizePositions = False,
@@ -95,42 +88,18 @@ def evaluate(
     cache: Annotated[
         Path | None, typer.Option(help="Folder for decoded images, so that each is decoded once; by default none.")
     ] = None,
-    frost: Frost = None,
-    allow: Allow = [],  # noqa: B006 (typer reads the default)
     audited: Audited = AuditLevel.full,
-    keep_adversarial: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Number of samples whose adversarial images are kept beside the record of an attack; 0: none."
-        ),
-    ] = 0,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate and audit again even if records exist.")] = False,
-    seed: Seed = 0,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            show_default=False,
-            help="Batch size of the model, in images; part of the record. By default 64, or fewer if per-pixel logits "
-            "exceed 256 MiB.",
-        ),
-    ] = None,
-    workers: GridWorkers = None,
-    processes: Processes = None,
-    executor: Executor = None,
-    stall_minutes: StallMinutes = 30.0,
-    device: Device = None,
-    compile_: Compile = None,
-    tf32: Tf32 = False,
     log: Log = [],  # noqa: B006 (typer reads the default)
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
     quiet: Quiet = False,
+    *,
+    options: "RunOptions",
 ) -> None:
     """Evaluate models under protocols; write one record for each model and protocol.
 
     Finished records are used again, and an interrupted evaluation is resumed. Audits are saved in the same folder.
-    With one process a GPU, or on several machines: torchrun --nproc-per-node N -m robustbench_kpca eval ...
+    With one process a GPU, or on several machines: --executor (docs/cluster.md).
     """
     from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.protocols.threat import parse_fraction
@@ -146,17 +115,11 @@ def evaluate(
     if independent and not budgets:
         raise BadInputError("--independent without --curve", fix="add --curve 1/255,2/255")
     require_names(models=models, protocols=protocols, overrides=overrides, data=[data, against])
-    from robustbench_kpca.evaluation.options import RunOptions
+    from robustbench_kpca.evaluation.execute import execute
     from robustbench_kpca.evaluation.plan import Job, make_plan
-    from robustbench_kpca.evaluation.ranks import follow, rank_under_torchrun
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
-    from robustbench_kpca.inference.acceleration import Acceleration
     from robustbench_kpca.report.loggers import open_loggers
 
-    rank = rank_under_torchrun() if executor is None else None
-    if rank:
-        follow()
-        return
     jobs = [
         Job(
             ModelRequest(one, checkpoint, ema, resize_positions, untrained, name, model_options),
@@ -164,24 +127,12 @@ def evaluate(
         )
         for one in models
     ]  # fmt: skip
-    options = RunOptions(
-        seed,
-        batch_size,
-        workers,
-        device or best_device(),
-        out,
-        fresh,
-        tuple(allow),
-        frost,
-        Acceleration(compile_, tf32),
-        keep_adversarial,
-        processes,
-        "torchrun" if rank is not None else executor,
-        stall_minutes,
-    )
+    options = replace(options, device=options.device or best_device())
     request = DataRequest(data, split, limit, against, subset, bad_images.value, cache, size, crop)
     loggers = open_loggers(log)
-    records = carry_out(make_plan(jobs, request, options, audit=audited.level), quiet=quiet or json)
+    plan = make_plan(jobs, request, options, audit=audited.level)
+    with reporting(quiet=quiet or json) as reporter:
+        records = execute(plan, reporter)
     for record in records:
         loggers.record(record)
     loggers.close()
@@ -189,7 +140,7 @@ def evaluate(
         _console.show_json([record.model_dump(mode="json") for record in records])
         return
     _show(records)
-    _console.note(f"{len(records)} records in {out}", quiet=quiet)
+    _console.note(f"{len(records)} records in {options.out}", quiet=quiet)
 
 
 def _show(records: "list[Record]") -> None:

@@ -1,13 +1,14 @@
 """`rbk sweep`: evaluate a trained model with every combination of some of its options."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._evaluating import best_device, carry_out
+from robustbench_kpca.cli._evaluating import best_device, reporting
 from robustbench_kpca.cli._names import require_names, several
 from robustbench_kpca.cli._options import (
     SEVERAL,
@@ -16,20 +17,22 @@ from robustbench_kpca.cli._options import (
     Checkpoint,
     Crop,
     Data,
-    Device,
     Ema,
-    GridWorkers,
     Json,
     Limit,
     Presets,
     Quiet,
-    Seed,
     Size,
     Split,
     Untrained,
 )
+from robustbench_kpca.cli._run_options import with_run_options
+
+if TYPE_CHECKING:
+    from robustbench_kpca.evaluation.options import RunOptions
 
 
+@with_run_options("out", "seed", "batch_size", "workers", "device", out=Path("runs"))
 def sweep(
     model: Annotated[
         str, typer.Option("--model", "-m", help="Model: a name of `rbk list models`, or module.path:factory.")
@@ -53,23 +56,16 @@ def sweep(
     split: Split = None,
     size: Size = None,
     crop: Crop = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for records, sweep.md and sweep.csv.")] = Path(
-        "runs"
-    ),
     checkpoint: Checkpoint = None,
     ema: Ema = False,
     untrained: Untrained = False,
     limit: Limit = None,
     audited: Audited = AuditLevel.full,
-    seed: Seed = 0,
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Batch size of the model, in images; by default 64.", show_default=False)
-    ] = None,
-    workers: GridWorkers = None,
-    device: Device = None,
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
     quiet: Quiet = False,
+    *,
+    options: "RunOptions",
 ) -> None:
     """Evaluate a trained model with every combination of some of its options, without training it again.
 
@@ -77,31 +73,31 @@ def sweep(
     """
     protocols = several(protocol)
     require_names(models=[model], protocols=protocols, data=[data])
-    from robustbench_kpca.evaluation.options import RunOptions
+    from robustbench_kpca.evaluation.execute import execute
     from robustbench_kpca.evaluation.plan import Job, make_plan
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
     from robustbench_kpca.report.sweep import combinations, frame, write_sweep
 
     chosen = combinations(set_)
     request = DataRequest(data, split, limit, size=size, crop=crop).of([model])
-    jobs = [
-        Job(ModelRequest(model, checkpoint, ema, untrained=untrained, options=options), protocols) for options in chosen
-    ]
-    how = RunOptions(seed, batch_size, workers, device or best_device(), out)
-    records = carry_out(make_plan(jobs, request, how, audit=audited.level), quiet=quiet or json)
-    measured = list(zip([options for options in chosen for _ in protocols], records, strict=True))
+    jobs = [Job(ModelRequest(model, checkpoint, ema, untrained=untrained, options=one), protocols) for one in chosen]
+    options = replace(options, device=options.device or best_device())
+    plan = make_plan(jobs, request, options, audit=audited.level)
+    with reporting(quiet=quiet or json) as reporter:
+        records = execute(plan, reporter)
+    measured = list(zip([one for one in chosen for _ in protocols], records, strict=True))
     words = ["rbk", "sweep", "-m", model, *(word for one in set_ for word in ("--set", one)), "-p", ",".join(protocols)]
-    words += ["--data", str(request.data), *([] if split is None else ["--split", split]), "--seed", str(seed)]
+    words += ["--data", str(request.data), *([] if split is None else ["--split", split]), "--seed", str(options.seed)]
     words += [] if checkpoint is None else ["--checkpoint", checkpoint, *(["--ema"] if ema else [])]
     words += ["--untrained"] if untrained else []
     words += [] if size is None else ["--size", str(size)]
     words += [] if crop is None else ["--crop", str(crop)]
     words += [] if limit is None else ["--limit", str(limit)]
     words += [] if audited is AuditLevel.full else ["--audit", audited.value]
-    words += [] if batch_size is None else ["--batch-size", str(batch_size)]
-    pages = write_sweep(measured, out, shlex.join(words))
+    words += [] if options.batch_size is None else ["--batch-size", str(options.batch_size)]
+    pages = write_sweep(measured, options.out or Path(), shlex.join(words))
     if json:
-        _console.show_json([{"options": options, **record.model_dump(mode="json")} for options, record in measured])
+        _console.show_json([{"options": one, **record.model_dump(mode="json")} for one, record in measured])
         return
     _console.show_frame("", frame(measured))
     for page in pages:

@@ -1,4 +1,4 @@
-"""Interface `Backend`: makes the outcomes of a trial elsewhere than in this process, such as in others."""
+"""Interface `Backend`: makes the outcomes of a record elsewhere than in this process, such as in others."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,10 +8,10 @@ from torch import nn
 
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.errors import EvaluationError
+from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.evaluation.shards import Made, Shard
-from robustbench_kpca.evaluation.trial import Trial
 from robustbench_kpca.lock import Lock
 from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Scenario
@@ -74,17 +74,17 @@ class Backend(Protocol):
 
     def outcomes(
         self,
-        trial: Trial,
+        evaluation: Evaluation,
         options: RunOptions,
         *,
         lock: Lock | None = None,
         smaller: Outcomes | None = None,
         progress: Progress | None = None,
     ) -> tuple[Outcomes, Made]:
-        """Return the outcomes of all samples of a trial, and the sums over its shards.
+        """Return the outcomes of all samples of a record, and the sums over its shards.
 
         Args:
-            trial: of the record.
+            evaluation: of the record.
             options: of the run.
             lock: of the record, which the caller holds until it has written the record; None if there is no folder.
             smaller: the outcomes of the same samples at the next smaller budget, where known.

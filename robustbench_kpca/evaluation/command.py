@@ -8,13 +8,11 @@ import os
 from argparse import ArgumentError, ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.options import OPTIONS, RunOptions
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
-from robustbench_kpca.inference.acceleration import Acceleration
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.scenario import Override
 from robustbench_kpca.records.audit import Level
@@ -23,7 +21,7 @@ from robustbench_kpca.strict import assignment, parse_assignments
 START = ("rbk", "eval")
 MOST = 2_000
 """Words of a command."""
-_MODEL, _DATA, _RUN = (
+_MODEL, _DATA = (
     {
         "model": "--model", "checkpoint": "--checkpoint", "ema": "--ema", "resize_positions": "--resize-positions",
         "untrained": "--untrained", "name": "--name",
@@ -32,10 +30,10 @@ _MODEL, _DATA, _RUN = (
         "data": "--data", "split": "--split", "limit": "--limit", "against": "--against", "subset": "--subset",
         "bad_images": "--bad-images", "size": "--size", "crop": "--crop",
     },
-    {"seed": "--seed", "batch_size": "--batch-size", "device": "--device", "frost_folder": "--frost"},
 )  # fmt: skip
-_KINDS = {"limit": int, "subset": int, "size": int, "crop": float, "seed": int, "batch_size": int, "frost_folder": Path}
-_FLAGS = ("ema", "resize_positions", "untrained")
+_RUN = {name: option.flags[0] for name, option in OPTIONS.items() if option.recorded}
+_KINDS = {"limit": int, "subset": int, "size": int, "crop": float, "seed": int, "batch_size": int}
+_FLAGS = ("ema", "resize_positions", "untrained", "tf32")
 
 
 @dataclass(frozen=True)
@@ -65,18 +63,17 @@ class Command:
         """Return the command as a list of words; what has its default is left out."""
         found = list(START)
         for request, table, usual in (
-            (self.model, _MODEL, ModelRequest("")), (self.data, _DATA, DataRequest("")), (self.options, _RUN, None),
+            (self.model, _MODEL, ModelRequest("")), (self.data, _DATA, DataRequest("")),
+            (self.options, _RUN, RunOptions()),
         ):  # fmt: skip
             for name, option in table.items():
                 value = getattr(request, name)
-                if value is not None and (usual is None or value != getattr(usual, name)):
-                    found += [option] if value is True else [option, str(value)]
+                if name == "seed" or value != getattr(usual, name):
+                    values = value if isinstance(value, tuple) else (value,)
+                    found += [option] if value is True else [word for one in values for word in (option, str(one))]
         settings = {f"model.{key}": value for key, value in self.model.options.items()} | dict(self.overrides)
-        how = self.options.acceleration
-        found += [*(["--compile", how.compile] if how.compile else []), *(["--tf32"] if how.tf32 else [])]
         found += ["--protocol", str(self.protocol)]
         found += [word for key, value in settings.items() for word in ("--set", assignment(key, value))]
-        found += [word for name in self.options.allow for word in ("--allow", name)]
         found += [] if self.audit == "full" else ["--audit", self.audit or "none"]
         return (*found, *(["--presets", self.presets] if self.presets else []))
 
@@ -100,11 +97,10 @@ def parse(words: Sequence[str]) -> Command:
     for name, option in (_MODEL | _DATA | _RUN).items():
         if name in _FLAGS:
             parser.add_argument(option, dest=name, action="store_true")
-        else:
+        elif name != "allow":
             parser.add_argument(option, dest=name, type=_KINDS.get(name, str))
-    for option in ("--protocol", "--presets", "--compile"):
+    for option in ("--protocol", "--presets"):
         parser.add_argument(option)
-    parser.add_argument("--tf32", action="store_true")
     parser.add_argument("--audit", choices=("full", "quick", "none"), default="full")
     for option in ("--set", "--allow"):
         parser.add_argument(option, action="append", default=[])
@@ -130,9 +126,7 @@ def _command(found: Namespace) -> Command:
         DataRequest(**_given(found, _DATA)),
         found.protocol,
         {key: value for key, value in settings.items() if not key.startswith("model.")},
-        RunOptions(
-            **_given(found, _RUN), allow=tuple(found.allow), acceleration=Acceleration(found.compile, found.tf32)
-        ),
+        RunOptions(**_given(found, _RUN)),
         None if found.audit == "none" else found.audit,
         found.presets,
     )

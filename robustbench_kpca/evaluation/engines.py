@@ -8,7 +8,6 @@ import torch
 from robustbench_kpca.evaluation.backend import Backend
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.processes import Processes
-from robustbench_kpca.evaluation.ranks import Ranks
 from robustbench_kpca.evaluation.ray_cluster import RayCluster
 from robustbench_kpca.inference.loader import cores_here
 
@@ -28,9 +27,6 @@ def engine_for(options: RunOptions) -> Iterator[Backend | None]:
     elif kind == "processes":
         with Processes(options.processes or _of_this_machine(on_gpu=on_gpu)) as processes:
             yield processes
-    elif kind == "torchrun":
-        with Ranks() as ranks:
-            yield ranks
     else:
         with RayCluster(options.processes, address, on_gpu=on_gpu) as cluster:
             yield cluster

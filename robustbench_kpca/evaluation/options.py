@@ -1,20 +1,41 @@
-"""Options of a run that do not depend on the models, data or protocols: seed, batch size, device, folders."""
+"""Options of a run that do not depend on the models, data or protocols; here and nowhere else. No torch.
 
+The fields of `RunOptions` are the keywords of `evaluate`, the options of `rbk eval`, and words of a record's command.
+"""
+
+import dataclasses
 import math
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.acceleration import PLAIN, Acceleration
 
-EXECUTORS = ("serial", "processes", "ray", "torchrun")
-"""Who evaluates: this process, several of this machine, those of a Ray cluster, or those that torchrun started."""
-LIMITS = {"seed": (0, 2**63 - 1), "batch_size": (1, 65_536), "processes": (1, 1024)}
-"""Smallest and largest value; a larger batch is a slip of the keyboard."""
+EXECUTORS = ("serial", "processes", "ray")
+"""Who evaluates: this process, several of this machine, or those of a Ray cluster."""
+COMPILED = ("default", "reduce-overhead", "max-autotune")
+"""Modes of `torch.compile`."""
 
-STALL_MINUTES = 30.0
-"""A batch takes seconds, and minutes where large scenes are shown to a large model on a CPU."""
+
+@dataclass(frozen=True)
+class Option:
+    """A field of `RunOptions` on the command line.
+
+    Attributes:
+        help: what it is; an image stands for any sample.
+        flags: its names; none: that of the field.
+        least: smallest number.
+        most: largest number.
+        recorded: whether it belongs to the command in a record: it can change outcomes.
+
+    """
+
+    help: str
+    flags: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    recorded: bool = False
 
 
 @dataclass(frozen=True)
@@ -33,7 +54,8 @@ class RunOptions:
         fresh: evaluate again even if such a record exists.
         allow: checks of `audit.preflight` that may fail; each failed one is a flag of the record.
         frost_folder: folder of the original frost images, for protocols with `frost = "original"`.
-        acceleration: whether models are compiled, and TF32; part of the record's environment.
+        compile: mode of `torch.compile`, one of `COMPILED`; None: not compiled. It is part of the record's environment.
+        tf32: allow TF32 products on a CUDA device; part of the record's environment, too.
         keep_adversarial: number of samples whose images are kept beside the record of an attack; 0: none.
         processes: number of processes that evaluate parts of the data at once, one thread each. It does not change
             results. None: the executor's default.
@@ -44,48 +66,113 @@ class RunOptions:
             has failed; 0: never. It does not change results.
 
     Raises:
-        BadInputError: seed, batch size or processes is not an integer in its range; `stall_minutes` is negative; there
-            is no such executor, or it takes no number of processes; or images are to be kept by several processes or
-            without a folder.
+        BadInputError: a number is not in its range; there is no such executor or mode, or the executor takes no number
+            of processes; or images are to be kept by several processes or without a folder.
 
     """
 
-    seed: int = 0
-    batch_size: int | None = None
-    workers: int | None = None
-    device: str | None = None
-    out: Path | None = None
-    fresh: bool = False
-    allow: tuple[str, ...] = ()
-    frost_folder: Path | None = None
-    acceleration: Acceleration = PLAIN
-    keep_adversarial: int = 0
-    processes: int | None = None
-    executor: str | None = None
-    stall_minutes: float = STALL_MINUTES
+    out: Annotated[Path | None, Option("Folder for the records.", ("--out", "-o"))] = None
+    allow: Annotated[
+        tuple[str, ...],
+        Option("Name of a preflight check that may fail, such as batch; it becomes a flag. Repeatable.", recorded=True),
+    ] = ()
+    keep_adversarial: Annotated[
+        int,
+        Option("Number of samples whose adversarial images are kept beside the record of an attack; 0: none.", least=0),
+    ] = 0
+    fresh: Annotated[bool, Option("Evaluate and audit again even if records exist.", ("--fresh",))] = False
+    seed: Annotated[int, Option("Seed of all randomness, an integer.", least=0, most=2**63 - 1, recorded=True)] = 0
+    batch_size: Annotated[
+        int | None,
+        Option(
+            "Batch size of the model, in images; part of the record. By default 64, or fewer if per-pixel logits "
+            "exceed 256 MiB.",
+            least=1,
+            most=65_536,
+            recorded=True,
+        ),
+    ] = None
+    frost_folder: Annotated[
+        Path | None,
+        Option(
+            "Folder of the original frost images (frost1.png to frost5.jpg); by default frost images are generated.",
+            ("--frost",),
+            recorded=True,
+        ),
+    ] = None
+    workers: Annotated[
+        int | None,
+        Option(
+            "Number of processes that load and corrupt images while the model runs; 0: this process. By default one a "
+            "core, at most 8, for grids of at least 512 corrupted images, else 0.",
+            least=0,
+        ),
+    ] = None
+    processes: Annotated[
+        int | None,
+        Option(
+            "Number of processes that evaluate parts of the data at once, one thread each (docs/reliability.md); by "
+            "default 1, with --executor processes one a core or CUDA device, and with ray one a core or GPU of the "
+            "cluster. Outcomes are those of one process with one thread.",
+            least=1,
+            most=1024,
+        ),
+    ] = None
+    executor: Annotated[
+        str | None,
+        Option(
+            "Who evaluates: serial (this process), processes (of this machine), ray (a cluster of Ray that is started "
+            "for the run) or ray:ADDRESS (an existing one, such as ray:auto; docs/cluster.md). By default processes "
+            "where --processes is above 1, else serial."
+        ),
+    ] = None
+    stall_minutes: Annotated[  # a batch takes seconds, and minutes where large scenes are shown to a large model
+        float,
+        Option(
+            "With several processes: one that finishes no batch for so many minutes is killed and its part is tried "
+            "again, twice; 0: never.",
+            least=0,
+        ),
+    ] = 30.0
+    device: Annotated[
+        str | None, Option("Device, such as cpu or cuda; by default cuda if available.", recorded=True)
+    ] = None
+    compile: Annotated[
+        str | None,
+        Option(
+            "Compile models with torch.compile in this mode: default, reduce-overhead (CUDA graphs) or max-autotune. "
+            "It changes the last bits of logits, and is recorded.",
+            recorded=True,
+        ),
+    ] = None
+    tf32: Annotated[
+        bool,
+        Option("Allow TF32 products on a CUDA device: faster, less exact, and recorded.", ("--tf32",), recorded=True),
+    ] = False
 
     def __post_init__(self) -> None:
-        for name, value in (("seed", self.seed), ("batch_size", self.batch_size), ("processes", self.processes)):
-            least, most = LIMITS[name]
-            chosen_here = value is None and name != "seed"
-            if not chosen_here and (type(value) is not int or not least <= value <= most):
-                raise BadInputError(f"{name} = {value!r}", expected=f"an integer from {least} to {most:,}")
-        if not 0 <= self.stall_minutes < math.inf:
-            raise BadInputError(f"stall_minutes = {self.stall_minutes}", expected="a number of minutes, or 0 for never")
+        for name in ("out", "frost_folder"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, Path(getattr(self, name)))
+        object.__setattr__(self, "allow", tuple(self.allow))
+        for name, option in OPTIONS.items():
+            _require_range(name, option, getattr(self, name))
+        if self.compile is not None and self.compile not in COMPILED:
+            raise BadInputError(f"compile = '{self.compile}'", expected=" or ".join(COMPILED))
         kind, address = self.engine
         if kind not in EXECUTORS or (address and kind != "ray"):
             raise BadInputError(f"executor '{self.executor}'", expected="serial, processes, ray or ray:ADDRESS")
-        if self.processes is not None and (kind == "torchrun" or (kind == "serial" and self.processes > 1)):
+        if kind == "serial" and (self.processes or 1) > 1:
             raise BadInputError(
-                f"{self.processes} processes with executor '{kind}'", expected="executor processes or ray",
-                fix="torchrun --nproc-per-node says how many" if kind == "torchrun" else "leave the executor out",
+                f"{self.processes} processes with executor 'serial'", expected="executor processes or ray",
+                fix="leave the executor out",
             )  # fmt: skip
         if kind != "serial" and self.keep_adversarial:
             raise BadInputError(
                 f"images of {self.keep_adversarial} samples to keep, and executor '{kind}'",
                 expected="one process, where adversarial images are kept",
             )
-        if self.keep_adversarial < 0 or (self.keep_adversarial and self.out is None):
+        if self.keep_adversarial and self.out is None:
             raise BadInputError(
                 f"images of {self.keep_adversarial} samples to keep", expected="a number, and a folder for records"
             )
@@ -98,26 +185,36 @@ class RunOptions:
         kind, _, address = self.executor.partition(":")
         return kind, address
 
-    @classmethod
-    def of(
-        cls,
-        seed: int,
-        batch_size: int | None,
-        workers: int | None,
-        device: str | None,
-        out: Path | str | None,
-        fresh: bool,
-        allow: Collection[str],
-        frost_folder: Path | str | None,
-        acceleration: Acceleration = PLAIN,
-        keep_adversarial: int = 0,
-        processes: int | None = None,
-        executor: str | None = None,
-        stall_minutes: float = STALL_MINUTES,
-    ) -> "RunOptions":
-        """Build options from the arguments of a call; paths may be strings."""
-        record_folder, frost = (None if folder is None else Path(folder) for folder in (out, frost_folder))
-        return cls(
-            seed, batch_size, workers, device, record_folder, fresh, tuple(allow), frost, acceleration,
-            keep_adversarial, processes, executor, stall_minutes,
-        )  # fmt: skip
+
+TYPES = {name: get_args(hint)[0] for name, hint in get_type_hints(RunOptions, include_extras=True).items()}
+"""Of each field."""
+OPTIONS = {
+    name: replace(option, flags=option.flags or (f"--{name.replace('_', '-')}",))
+    for name, hint in get_type_hints(RunOptions, include_extras=True).items()
+    for option in get_args(hint)[1:]
+}
+"""Of each field, with its names."""
+DEFAULTS = {field.name: field.default for field in dataclasses.fields(RunOptions)}
+
+
+def run_options(settings: Mapping[str, Any]) -> tuple[RunOptions, dict[str, Any]]:
+    """Split keywords into the options of a run and the others.
+
+    Raises:
+        BadInputError: see `RunOptions`.
+
+    """
+    own = {name: value for name, value in settings.items() if name in OPTIONS}
+    return RunOptions(**own), {name: value for name, value in settings.items() if name not in OPTIONS}
+
+
+def _require_range(name: str, option: Option, value: Any) -> None:
+    """Refuse a number that is none, or out of the range of its field."""
+    least, most = option.least, math.inf if option.most is None else option.most
+    if least is None or (value is None and DEFAULTS[name] is None):
+        return
+    kinds = (int, float) if TYPES[name] is float else (int,)
+    if type(value) not in kinds or not least <= value <= most or value == math.inf:
+        kind = "a number" if float in kinds else "an integer"
+        expected = f"{kind} of at least {least}" if most == math.inf else f"{kind} from {least} to {most:,}"
+        raise BadInputError(f"{name} = {value!r}", expected=expected)

@@ -1,16 +1,15 @@
-"""Plan evaluations before they run: which model under which protocol, in which order, with which audits."""
+"""Plan evaluations before they run: which models under which protocol, in which order, with which audits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from robustbench_kpca.audit.budgets import eps_of
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
+from robustbench_kpca.evaluation.requests import DataRequest, GivenData, ModelRequest, NamedModel
 from robustbench_kpca.protocols.loading import along_curve
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Scenario
-from robustbench_kpca.records.audit import Level
+from robustbench_kpca.records.audit import Audit, Level
 from robustbench_kpca.tasks.prepare import prepare
 
 
@@ -28,7 +27,7 @@ class Job:
 
     """
 
-    model: ModelRequest
+    model: ModelRequest | NamedModel
     protocols: Sequence[str]
     overrides: dict[str, Override] = field(default_factory=dict)
     curve: Sequence[str] = ()
@@ -36,43 +35,56 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A step: evaluate several models together under one protocol that needs only forward passes.
+class Asked:
+    """A protocol as it is asked for.
 
-    `models` are positions in `Plan.models`.
+    Attributes:
+        protocol: its name or TOML file.
+        label: its name in records, which names the replaced fields.
+        scenario: what it is.
+        overrides: the fields that were replaced in it.
+
     """
 
-    models: tuple[int, ...]
-    label: str
     protocol: str
+    label: str
     scenario: Scenario
     overrides: Mapping[str, Override]
-    uses_frost_folder: bool
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it goes on from what smaller budgets broke."""
+        return isinstance(self.scenario, Attack) and bool(self.scenario.below)
+
+    @property
+    def uses_frost_folder(self) -> bool:
+        """Whether it makes frost from the original images."""
+        scenario = self.scenario
+        return isinstance(scenario, Corruption) and scenario.frost == "original" and "frost" in scenario.names
 
 
 @dataclass(frozen=True)
-class AttackModel:
-    """A step: attack one model under one protocol, at each budget of a curve, in ascending order.
+class Evaluate:
+    """A step: evaluate models under one protocol; `models` are positions in `Plan.models`, of an attack a single one.
 
-    A budget is a label, the protocol, and the fields that were replaced in it. A budget whose protocol lists others in
-    `below` starts from the record before it.
+    Models share the samples that they take alike. A protocol that lists smaller budgets in `below` goes on from the
+    record of the step before.
     """
 
-    model: int
-    protocol: str
-    budgets: tuple[tuple[str, Attack, Mapping[str, Override]], ...]
+    models: tuple[int, ...]
+    asked: Asked
 
 
 @dataclass(frozen=True)
 class AuditModel:
-    """A step: audit one model at one eps; its records of attacks for which that is the eps will contain the audit."""
+    """A step: audit one model at one eps; its records of attacks for which that is the eps will contain the audit.
+
+    `audit` is how thoroughly, or an audit that exists.
+    """
 
     model: int
-    level: Level
+    audit: Level | Audit
     eps: str | float
-
-
-Step = Measure | AuditModel | AttackModel
 
 
 @dataclass(frozen=True)
@@ -88,21 +100,24 @@ class Plan:
 
     """
 
-    models: tuple[ModelRequest, ...]
-    data: DataRequest
+    models: tuple[ModelRequest | NamedModel, ...]
+    data: DataRequest | GivenData
     options: RunOptions
-    steps: tuple[Step, ...]
+    steps: tuple[Evaluate | AuditModel, ...]
     order: tuple[tuple[int, str], ...]
 
 
-def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, audit: Level | None) -> Plan:
+def make_plan(
+    jobs: Sequence[Job], data: DataRequest | GivenData, options: RunOptions, *, audit: Level | Audit | None
+) -> Plan:
     """Plan jobs: first the evaluations by forward passes, protocol by protocol; then the attacks, model by model.
 
     Args:
         jobs: one per model.
         data: the data of all models.
         options: the options of all steps.
-        audit: how thoroughly each model is audited before its first attack at an eps; None: not at all.
+        audit: how thoroughly each model is audited before its first attack at an eps, or an audit that exists; None:
+            not at all.
 
     Raises:
         BadInputError: an unknown protocol or option; two models with the same name; a curve without an attack; a folder
@@ -110,70 +125,64 @@ def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, au
 
     """
     _require_names(jobs)
-    settings = [(number, name, job) for number, job in enumerate(jobs) for name in dict.fromkeys(job.protocols)]
-    resolved = {(number, name): _resolve(job, name) for number, name, job in settings}
+    asked = {
+        (number, name): _asked(job, name) for number, job in enumerate(jobs) for name in dict.fromkeys(job.protocols)
+    }
     for number, job in enumerate(jobs):
-        attacks = [name for name in job.protocols if isinstance(resolved[number, name][0][1], Attack)]
+        attacks = [name for name in job.protocols if isinstance(asked[number, name][0].scenario, Attack)]
         if job.curve and not attacks:
-            raise BadInputError("--curve needs an attack protocol", fix="see: rbk list protocols")
-    steps = [*_measurements(resolved, options), *_attacks(resolved, audit=audit)]
-    if options.frost_folder is not None and not any(isinstance(s, Measure) and s.uses_frost_folder for s in steps):
+            raise BadInputError("a curve without an attack protocol", fix="see: rbk list protocols")
+    every = [one for budgets in asked.values() for one in budgets]
+    attacked = any(isinstance(one.scenario, Attack) for one in every)
+    if options.frost_folder is not None and not any(one.uses_frost_folder for one in every):
         raise BadInputError(
-            f"--frost {options.frost_folder} is not used by any protocol", fix="add --set frost=original"
+            f"the folder of frost images {options.frost_folder} is used by no protocol",
+            fix="set frost = 'original' with the corruption 'frost', or leave out the folder",
         )
-    if options.keep_adversarial and not any(isinstance(step, AttackModel) for step in steps):
+    if options.keep_adversarial and not attacked:
         raise BadInputError(
-            f"--keep-adversarial {options.keep_adversarial} is used by no protocol", fix="add an attack, or omit it"
+            f"images of {options.keep_adversarial} samples to keep, but no protocol is an attack",
+            fix="add an attack, or leave keep_adversarial out",
         )
+    if isinstance(audit, Audit) and not attacked:
+        raise BadInputError(f"an audit for protocol '{every[0].label}', which is no attack", fix="leave it out")
     models = tuple(job.model for job in jobs)
-    return Plan(models, data.of(one.model for one in models), options, tuple(steps), tuple(resolved))
+    steps = (*_measurements(asked), *_attacks(asked, audit))
+    names = [model.model if isinstance(model, ModelRequest) else model.label for model in models]
+    return Plan(models, data.of(names), options, steps, tuple(asked))
 
 
-Resolved = dict[tuple[int, str], list[tuple[str, Scenario, Mapping[str, Override]]]]
-"""(model, protocol) -> label, resolved protocol and replaced fields of each evaluation; a curve has several."""
+_Every = Mapping[tuple[int, str], Sequence[Asked]]
+"""(model, protocol) -> what is asked for; of a curve, one for each budget."""
 
 
-def _resolve(job: Job, protocol: str) -> list[tuple[str, Scenario, Mapping[str, Override]]]:
+def _asked(job: Job, protocol: str) -> list[Asked]:
     label, scenario = prepare(protocol, job.overrides)
     if not job.curve or not isinstance(scenario, Attack):
-        return [(label, scenario, job.overrides)]
+        return [Asked(protocol, label, scenario, job.overrides)]
     every = [job.overrides | budget for budget in along_curve(job.curve, independent=job.independent)]
-    return [(*prepare(protocol, overrides), overrides) for overrides in every]
+    return [Asked(protocol, *prepare(protocol, overrides), overrides) for overrides in every]
 
 
-def _measurements(resolved: Resolved, options: RunOptions) -> list[Step]:
+def _measurements(asked: _Every) -> list[Evaluate]:
     """Return one step per protocol that is not an attack, for all its models; its label names the replaced fields."""
-    found: dict[str, dict[str, Any]] = {}
-    for (number, protocol), [(label, scenario, overrides), *_] in resolved.items():
-        if not isinstance(scenario, Attack):
-            known = found.setdefault(
-                label, {"protocol": protocol, "scenario": scenario, "overrides": overrides, "models": []}
-            )
-            known["models"].append(number)
-    return [
-        Measure(
-            tuple(step["models"]), label, step["protocol"], step["scenario"], step["overrides"],
-            _uses(step["scenario"], options),
-        )
-        for label, step in found.items()
-    ]  # fmt: skip
+    shared: dict[str, tuple[Asked, list[int]]] = {}
+    for (number, _), [one, *_] in asked.items():
+        if not isinstance(one.scenario, Attack):
+            shared.setdefault(one.label, (one, []))[1].append(number)
+    return [Evaluate(tuple(numbers), one) for one, numbers in shared.values()]
 
 
-def _uses(scenario: Scenario, options: RunOptions) -> bool:
-    original = isinstance(scenario, Corruption) and scenario.frost == "original" and "frost" in scenario.names
-    return options.frost_folder is not None and original
-
-
-def _attacks(resolved: Resolved, *, audit: Level | None) -> list[Step]:
+def _attacks(asked: _Every, audit: Level | Audit | None) -> list[Evaluate | AuditModel]:
     """Return the steps that audit each model, once for each eps of its attacks, and attack it."""
-    steps: list[Step] = []
-    for (number, protocol), evaluations in resolved.items():
-        budgets = tuple((label, one, overrides) for label, one, overrides in evaluations if isinstance(one, Attack))
-        if not budgets:
-            continue
-        audits = [] if audit is None else [AuditModel(number, audit, eps_of(scenario)) for _, scenario, _ in budgets]
-        steps += [one for one in dict.fromkeys(audits) if one not in steps]
-        steps.append(AttackModel(number, protocol, budgets))
+    steps: list[Evaluate | AuditModel] = []
+    for (number, _), budgets in asked.items():
+        for one in budgets:
+            if not isinstance(one.scenario, Attack):
+                continue
+            first = None if audit is None else AuditModel(number, audit, eps_of(one.scenario))
+            steps += [] if first is None or first in steps else [first]
+            steps.append(Evaluate((number,), one))
     return steps
 
 

@@ -35,6 +35,10 @@ class ScreenReporter:
         """Show a remark."""
         self.screen.say(text)
 
+    def warn(self, text: str) -> None:
+        """Show what makes numbers doubtful."""
+        self.screen.warn(text)
+
     def audited(self, audit: "Audit", *, kept: bool) -> None:
         """Show the flags of an audit, and its running time, or "kept" if it existed before."""
         from robustbench_kpca.audit.run import show

@@ -21,8 +21,8 @@ import torch
 
 from robustbench_kpca.errors import BadInputError, EvaluationError, reason_of
 from robustbench_kpca.evaluation.backend import Task
-from robustbench_kpca.evaluation.bench import GRACE, Answer, Hand, StoppableJournal
 from robustbench_kpca.evaluation.sharded import THREADS, Sharded, Worker
+from robustbench_kpca.evaluation.worker import GRACE, Answer, Hand, StoppableJournal
 
 PATIENCE = 600.0
 """Seconds without any worker, such as after the last machine is gone, after which the run ends."""

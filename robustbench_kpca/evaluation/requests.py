@@ -8,6 +8,7 @@ from typing import Any, Literal
 from torch import nn
 
 from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.data.given import with_classes
 from robustbench_kpca.data.io.cache import cached
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.names import is_published
@@ -16,6 +17,7 @@ from robustbench_kpca.data.request import DEIT, View
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.data.subset import published_subset
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.inference.runner import require_module
 from robustbench_kpca.models.checkpoint import HUB
 from robustbench_kpca.models.loading import load_model
 from robustbench_kpca.models.names import home_data
@@ -35,6 +37,10 @@ class ModelRequest:
     untrained: bool = False
     name: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def named(self) -> "NamedModel":
+        """Load it, and give it its name."""
+        return NamedModel(self.load(), self.label, self.source, self)
 
     def load(self) -> nn.Module:
         """Build the model and load its weights."""
@@ -74,6 +80,31 @@ class ModelRequest:
         return Path(self.checkpoint).name if suffix else Path(self.checkpoint).stem
 
 
+@dataclass(frozen=True)
+class NamedModel:
+    """A model, its name in records, where its weights came from, and how it is loaded again, if it has a name."""
+
+    model: nn.Module
+    label: str
+    source: str = "python"
+    request: ModelRequest | None = None
+
+    @classmethod
+    def of(cls, model: nn.Module, name: str | None, source: str = "python") -> "NamedModel":
+        """Name a model after its class if no name is given.
+
+        Raises:
+            BadInputError: it is no `torch.nn.Module`.
+
+        """
+        require_module(model)
+        return cls(model, name or type(model).__name__, source)
+
+    def named(self) -> "NamedModel":
+        """Return itself: it is loaded."""
+        return self
+
+
 def how_shown(data: Dataset) -> str:
     """Say how stored pictures are shown; empty for other data."""
     if data.resized:
@@ -96,6 +127,7 @@ class DataRequest:
         size: side in pixels at which models are shown pictures; None: as each model states, or as they are.
         crop: the short side is resized to size / crop, and the centre cropped; None: as the model states, but nothing
             is cropped where `size` is given. Published sets are always cropped.
+        classes: number of classes, where the labels do not have all of them.
 
     """
 
@@ -108,6 +140,7 @@ class DataRequest:
     cache: Path | None = None
     size: int | None = None
     crop: float | None = None
+    classes: int | None = None
 
     def of(self, models: Iterable[str]) -> "DataRequest":
         """Return the request with the data set of the models' own family where none is named.
@@ -126,13 +159,12 @@ class DataRequest:
             raise BadInputError(f"{met}, and no data are given", fix="add --data NAME or --data FOLDER")
         return replace(self, data=found.pop())
 
+    def view_for(self, named: "NamedModel") -> View | None:
+        """Return how a model is shown the samples; None: as they are."""
+        return stated_view(named.model)
+
     def load_for(self, model: nn.Module, progress: Progress | None = None) -> Dataset:
-        """Load the samples as a model takes them.
-
-        Raises:
-            BadInputError: as in `load`.
-
-        """
+        """Load the samples as a model takes them; see `load`."""
         return self.load(stated_view(model), progress)
 
     def load(self, stated: View | None, progress: Progress | None = None) -> Dataset:
@@ -152,6 +184,7 @@ class DataRequest:
         if self.against is not None:
             known = Samples.require(data)
             data = Pair(known, Samples.require(self._load(self.against, None, stated)))
+        data = with_classes(data, self.classes)
         return data if self.cache is None else cached(Samples.require(data), self.cache, progress)
 
     def fitted(self, data: Dataset, stated: View | None) -> Dataset:
@@ -181,3 +214,24 @@ class DataRequest:
         view = self._view(stated) if is_published(source) else None
         data = self.fitted(load_data(source, split, view=view, bad_images=self.bad_images), stated)
         return data if self.limit is None else data.spread(self.limit)
+
+
+@dataclass(frozen=True)
+class GivenData:
+    """Samples that a Python program gives; `size` and `crop` as in `DataRequest`."""
+
+    data: Dataset
+    size: int | None = None
+    crop: float | None = None
+
+    def of(self, models: Iterable[str]) -> "GivenData":  # noqa: ARG002 (see `DataRequest.of`)
+        """Return itself."""
+        return self
+
+    def view_for(self, named: "NamedModel") -> View | None:
+        """Return how a model is shown the samples. A module takes tensors and arrays as they are; None: as they are."""
+        return stated_view(named.model) if named.request is not None or self.data.raw else None
+
+    def load(self, stated: View | None, progress: Progress | None = None) -> Dataset:  # noqa: ARG002
+        """Return the samples for models that state this view, or none; see `DataRequest.fitted`."""
+        return DataRequest(None, size=self.size, crop=self.crop).fitted(self.data, stated)

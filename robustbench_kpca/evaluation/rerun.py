@@ -11,13 +11,14 @@ from torch import nn
 
 from robustbench_kpca.audit.preflight import CHECKS
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.command import Command, parse
-from robustbench_kpca.evaluation.given import data_for
-from robustbench_kpca.evaluation.measure import measure_attack, measure_together
+from robustbench_kpca.evaluation.evaluation import Evaluation
+from robustbench_kpca.evaluation.from_python import data_for
+from robustbench_kpca.evaluation.make_records import make_records
 from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.requests import NamedModel
 from robustbench_kpca.evaluation.stated import load_stated
-from robustbench_kpca.evaluation.trial import NamedModel, Trial
 from robustbench_kpca.inference.acceleration import accelerated
 from robustbench_kpca.inference.environment import FOREIGN, environment
 from robustbench_kpca.progress import Progress
@@ -124,12 +125,13 @@ def rerun(
         options, seed=spec.seed, batch_size=spec.batch_size, device=device or options.device, workers=workers,
         allow=tuple(CHECKS),
     )  # fmt: skip
-    with accelerated([named.model], options.acceleration):
-        trial = Trial.begin(named, data, spec.protocol.name, scenario, options)
-        why = [*versions, *_machine(known, trial.surroundings), *(_code(spec, trial.spec) if other_versions else [])]
-        if other_versions and not why and trial.spec.model.probe_sha256 != spec.model.probe_sha256:
+    with accelerated([named.model], options.compile, tf32=options.tf32):
+        evaluation = Evaluation.begin(named, data, spec.protocol.name, scenario, options)
+        why = [*versions, *_machine(known, evaluation.surroundings)]
+        why += _code(spec, evaluation.spec) if other_versions else []
+        if other_versions and not why and evaluation.spec.model.probe_sha256 != spec.model.probe_sha256:
             why = ["the first batch is answered in other digits"]  # a processor of the same name with other kernels
-        _require_same(spec, trial.spec, exact=not why)
+        _require_same(spec, evaluation.spec, exact=not why)
         part, seed = _choice(data, samples, seed)
         made = _outcomes(named, part, spec.protocol.name, scenario, options, progress)
         found = differences(only(record.outcomes, part.ids), made, exact=not why)
@@ -148,12 +150,12 @@ def _asked(
 ) -> tuple[nn.Module, Dataset, RunOptions]:
     """Return model, data and options: those given, else those that the commands name."""
     if model is not None and images is not None:
-        return model, data_for(model, model, images, labels), RunOptions()
+        return model, data_for(model, images, labels), RunOptions()
     command = _command(record, stated)
     if model is None:
         request, by = (parse(stated).model, "the board") if stated else (command.model, "the record")
         model = load_stated(record.spec.model.name, request, by, checkpoint=checkpoint, run_code=run_code)
-    data = command.data.load_for(model) if images is None else data_for(model, model, images, labels)
+    data = command.data.load_for(model) if images is None else data_for(model, images, labels)
     return model, data.in_order(), command.options
 
 
@@ -239,6 +241,8 @@ def _choice(data: Dataset, samples: int | None, seed: int | None) -> tuple[Datas
 def _outcomes(
     named: NamedModel, part: Dataset, label: str, scenario: Scenario, options: RunOptions, progress: Progress | None
 ) -> Outcomes:
-    if isinstance(scenario, Attack):
-        return measure_attack(named, part, label, scenario, options, audit=None, progress=progress).outcomes
-    return measure_together([named], part, label, scenario, options, progress)[0].outcomes
+    evaluation = Evaluation.begin(named, part, label, scenario, options)
+    [made] = make_records([evaluation], options, progress=progress)
+    if isinstance(made, EvaluationError):
+        raise made
+    return made.outcomes

@@ -17,12 +17,12 @@ import torch
 
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca.evaluation.backend import Task, Work
+from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.pace import Turn
 from robustbench_kpca.evaluation.shard_folder import folder_of, make_folder, next_attempt
 from robustbench_kpca.evaluation.shard_run import ShardRun
 from robustbench_kpca.evaluation.shards import Made, Shard, merge, plan_shards, shard_size
-from robustbench_kpca.evaluation.trial import Trial
 from robustbench_kpca.files import sha256
 from robustbench_kpca.lock import Lock
 from robustbench_kpca.progress import Progress
@@ -129,44 +129,45 @@ class Sharded(ABC, Generic[W]):
 
     def outcomes(
         self,
-        trial: Trial,
+        evaluation: Evaluation,
         options: RunOptions,
         *,
         lock: Lock | None = None,
         smaller: Outcomes | None = None,
         progress: Progress | None = None,
     ) -> tuple[Outcomes, Made]:
-        """Return the outcomes of all samples of a trial, and the sums over its shards; see `Backend`."""
+        """Return the outcomes of all samples of a record, and the sums over its shards; see `Backend`."""
         if options.out is not None:
-            return self._outcomes(trial, options, options.out, lock, smaller, progress)
+            return self._outcomes(evaluation, options, options.out, lock, smaller, progress)
         with tempfile.TemporaryDirectory() as out:
-            return self._outcomes(trial, options, Path(out), None, smaller, progress)
+            return self._outcomes(evaluation, options, Path(out), None, smaller, progress)
 
     def _outcomes(
         self,
-        trial: Trial,
+        evaluation: Evaluation,
         options: RunOptions,
         out: Path,
         lock: Lock | None,
         smaller: Outcomes | None,
         progress: Progress | None,
     ) -> tuple[Outcomes, Made]:
-        spec, ids, cells = trial.spec, trial.data.ids, cells_of(trial.scenario)
-        key = sha256(trial.key.encode())
-        passes = None if isinstance(trial.scenario, Attack) else len(cells)
+        spec, ids, cells = evaluation.spec, evaluation.data.ids, cells_of(evaluation.scenario)
+        key = sha256(evaluation.key.encode())
+        passes = None if isinstance(evaluation.scenario, Attack) else len(cells)
         shards = plan_shards(ids, key, shard_size(len(ids), spec.batch_size, passes))
         folder = folder_of(out, spec.stem(), key)
-        state = replace(trial.state(len(shards)), attempt=next_attempt(folder))
+        state = replace(evaluation.state(len(shards)), attempt=next_attempt(folder))
         work = Work(
-            trial.request or trial.runner.model, trial.data, trial.scenario, options, spec, str(folder.resolve()),
-            trial.algorithms, trial.surroundings if self.several_machines else None,
+            evaluation.request or evaluation.subject.runner.model, evaluation.data, evaluation.scenario, options, spec,
+            str(folder.resolve()),
+            evaluation.algorithms, evaluation.surroundings if self.several_machines else None,
         )  # fmt: skip
         make_folder(folder)
         run = ShardRun(folder, shards, state, len(cells), progress, lock)
         if run.schedule.open:
             self._carry_out(run, _pickled(work), _Smaller(smaller, ids), 60 * options.stall_minutes)
         run.require_complete()
-        table = task_named(trial.data.task).table(trial.scenario.kind)
+        table = task_named(evaluation.data.task).table(evaluation.scenario.kind)
         return merge(folder, shards, table, cells), run.sum()
 
     def _carry_out(self, run: ShardRun, work: bytes, smaller: "_Smaller", patience: float) -> None:

@@ -5,48 +5,19 @@ Both change the last bits of logits, so both are explicit, off unless asked for,
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from robustbench_kpca.errors import BadInputError
 
-Mode = Literal["default", "reduce-overhead", "max-autotune"]
-
-
-@dataclass(frozen=True)
-class Acceleration:
-    """Settings of a run.
-
-    Attributes:
-        compile: mode of `torch.compile`, or None: not compiled. `reduce-overhead` and `max-autotune` replay CUDA graphs
-            on a CUDA device.
-        tf32: whether products of single precision on a CUDA device may be rounded to TF32 (10 bits of mantissa).
-
-    Raises:
-        BadInputError: no such mode.
-
-    """
-
-    compile: str | None = None
-    tf32: bool = False
-
-    def __post_init__(self) -> None:
-        if self.compile is not None and self.compile not in get_args(Mode):
-            raise BadInputError(f"compile = '{self.compile}'", expected=" or ".join(get_args(Mode)))
-
-
-PLAIN = Acceleration()
-"""Not compiled, exact products."""
-
-_active: list[Acceleration] = []
+_active: list[str | None] = []
 
 
 def compiled_as() -> str | None:
     """Return the mode in which models are compiled now, for records."""
-    return _active[-1].compile if _active else None
+    return _active[-1] if _active else None
 
 
 def float32_products() -> str:
@@ -56,17 +27,24 @@ def float32_products() -> str:
 
 
 @contextmanager
-def accelerated(models: Iterable[nn.Module], settings: Acceleration) -> Iterator[None]:
-    """Run models with these settings; at the end everything is as before.
+def accelerated(models: Iterable[nn.Module], compile: str | None, *, tf32: bool) -> Iterator[None]:  # noqa: A002
+    """Run models compiled, and with less exact products; at the end everything is as before.
 
     The models are changed in place, so that all code that calls them calls the compiled function.
+
+    Args:
+        models: the models.
+        compile: mode of `torch.compile`; None: not compiled. `reduce-overhead` and `max-autotune` replay CUDA graphs
+            on a CUDA device.
+        tf32: whether products of single precision on a CUDA device may be rounded to TF32 (10 bits of mantissa).
+
     """
     with ExitStack() as stack:
-        stack.enter_context(_products("tf32" if settings.tf32 else "ieee"))
-        if settings.compile is not None:
+        stack.enter_context(_products("tf32" if tf32 else "ieee"))
+        if compile is not None:
             for model in models:
-                stack.enter_context(_compiled(model, settings.compile))
-        _active.append(settings)
+                stack.enter_context(_compiled(model, compile))
+        _active.append(compile)
         stack.callback(_active.pop)
         yield
 

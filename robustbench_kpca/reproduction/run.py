@@ -14,7 +14,7 @@ from robustbench_kpca.diagnostics.run import diagnose
 from robustbench_kpca.diagnostics.sources import ImageSource
 from robustbench_kpca.diagnostics.trajectory import over_training
 from robustbench_kpca.errors import BenchmarkError
-from robustbench_kpca.evaluation.executor import Reporter, executor_for
+from robustbench_kpca.evaluation.execute import Reporter, execute
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import Job, make_plan
 from robustbench_kpca.evaluation.requests import DataRequest
@@ -193,12 +193,12 @@ def _evaluate(steps: Sequence[Evaluate], roles: Roles, settings: Settings, repor
     against = None if wanted.against is None else roles.source(wanted.against)
     data = DataRequest(roles.source(wanted.data), wanted.split, wanted.limit, against)
     options = RunOptions(
-        SEED, settings.batch_size, settings.workers, settings.device, roles.out / "records",
-        processes=settings.processes,
+        seed=SEED, batch_size=settings.batch_size, workers=settings.workers, device=settings.device,
+        out=roles.out / "records", processes=settings.processes,
     )  # fmt: skip
     samples = roles.load(wanted.data, wanted.split)
     images = not isinstance(samples, str) and samples.form.box  # audits are for images
-    executor_for(options)(make_plan(jobs, data, options, audit=settings.audit if images else None), reporter)
+    execute(make_plan(jobs, data, options, audit=settings.audit if images else None), reporter)
 
 
 def _diagnose(step: Diagnose, roles: Roles, settings: Settings, reporter: Reporter) -> None:

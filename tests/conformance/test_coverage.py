@@ -57,7 +57,7 @@ def test_a_small_page_is_right():
         ("-m vit_digits", "-m vit_digit", "no model named 'vit_digit'"),
         ("imagenet:FOLDER", "imagnet:FOLDER", "no data set named 'imagnet'"),
         ("teo2024-pgd", "teo2024-pgd --set epsilon=1/255", "epsilon"),
-        ("teo2024-pgd", "clean --curve 1/255,2/255", "--curve needs an attack"),
+        ("teo2024-pgd", "clean --curve 1/255,2/255", "a curve without an attack"),
         ("--table 2", "--table 22", "no item table-22"),
         ("reproduce teo2024 --table 2", "reproduce teo2025", "no pack named 'teo2025'"),
         ("train vit_tiny", "train vit_teeny", "no recipe named 'vit_teeny'"),

@@ -386,7 +386,7 @@ def test_a_killed_evaluation_leaves_whole_files_only_and_goes_on(tmp_path):
 
 
 def test_an_interrupt_is_exit_code_three_and_one_line(tmp_path, monkeypatch, capsys):
-    import robustbench_kpca.evaluation.measure as run
+    import robustbench_kpca.evaluation.part as run
 
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
@@ -397,7 +397,7 @@ def test_an_interrupt_is_exit_code_three_and_one_line(tmp_path, monkeypatch, cap
 
 
 def test_a_bug_is_not_mistaken_for_a_regression(monkeypatch, capsys):
-    import robustbench_kpca.evaluation.measure as run
+    import robustbench_kpca.evaluation.part as run
 
     monkeypatch.setattr(run, "show_all", lambda *args, **kwargs: 1 / 0)
     assert rbk(*EVAL, "-q") == 3

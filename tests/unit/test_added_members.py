@@ -18,9 +18,10 @@ from robustbench_kpca.corruptions import CORRUPTIONS
 from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.backend import Work
-from robustbench_kpca.evaluation.bench import Bench
+from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.trial import NamedModel, Trial
+from robustbench_kpca.evaluation.requests import NamedModel
+from robustbench_kpca.evaluation.worker import WorkerModel
 from robustbench_kpca.metrics import METRICS, PERCENT, Mean
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.record import find_records, load_record
@@ -274,21 +275,17 @@ def test_a_record_of_an_older_version_of_our_code_is_made_again(tmp_path, linear
     assert load_record(path).algorithms == first.algorithms
 
 
-def test_nothing_unfinished_nor_smaller_is_gone_on_with_by_other_code(linear, monkeypatch):
+def test_nothing_unfinished_is_gone_on_with_by_other_code(linear, monkeypatch):
     ask = partial(
         evaluate, linear(torch.ones(48), -24.0).eval(), GREYS, [0, 0, 1, 1], protocol="fgsm-linf-8_255", audit=False
     )
-    smaller = ask(eps="1/255")
-    assert ask(below=["1/255"], smaller=smaller).algorithms == smaller.algorithms
-    older = smaller.model_copy(update={"algorithms": smaller.algorithms | {"attack loop": "0"}})
-    with pytest.raises(BadInputError, match="was made by other code of attack loop"):
-        ask(below=["1/255"], smaller=older)
+    made = ask(eps="1/255").algorithms
     keys = []
-    for now in (smaller.algorithms, smaller.algorithms, older.algorithms):
-        monkeypatch.setattr("robustbench_kpca.evaluation.trial.algorithms", lambda scenario, now=now: now)
+    for now in (made, made, made | {"attack loop": "0"}):
+        monkeypatch.setattr("robustbench_kpca.evaluation.evaluation.algorithms", lambda scenario, now=now: now)
         named = NamedModel.of(linear(torch.ones(48), -24.0).eval(), "m")
         data, scenario = as_dataset(GREYS, [0, 0, 1, 1]).in_order(), load_scenario("fgsm-linf-8_255")[1]
-        keys.append(Trial.begin(named, data, "fgsm", scenario, RunOptions()).key)
+        keys.append(Evaluation.begin(named, data, "fgsm", scenario, RunOptions()).key)
     assert keys[0] == keys[1] != keys[2]
 
 
@@ -332,12 +329,12 @@ def test_a_worker_with_other_code_refuses(change, module, tmp_path, monkeypatch,
         NamedModel.of(linear(torch.ones(48), -24.0).eval(), "m"),
         as_dataset(torch.full((2, 3, 4, 4), 0.5), [0, 1]),
     )
-    trial = Trial.begin(named, data.in_order(), "one-step", scenario, RunOptions())
-    work = Work(named.model, trial.data, scenario, RunOptions(), trial.spec, str(tmp_path), trial.algorithms)
-    assert Bench(work, named.model).work is work
-    if change in trial.algorithms:
-        work = replace(work, algorithms={**trial.algorithms, change: "0"})
+    asked = Evaluation.begin(named, data.in_order(), "one-step", scenario, RunOptions())
+    work = Work(named.model, asked.data, scenario, RunOptions(), asked.spec, str(tmp_path), asked.algorithms)
+    assert WorkerModel(work, named.model).work is work
+    if change in asked.algorithms:
+        work = replace(work, algorithms={**asked.algorithms, change: "0"})
     else:
-        work = replace(work, spec=trial.spec.model_copy(update={"code": {**trial.spec.code, change: "0"}}))
+        work = replace(work, spec=asked.spec.model_copy(update={"code": {**asked.spec.code, change: "0"}}))
     with pytest.raises(EvaluationError, match=f"code of {change} is another one"):
-        Bench(work, named.model)
+        WorkerModel(work, named.model)

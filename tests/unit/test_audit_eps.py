@@ -6,7 +6,7 @@ import pytest
 from stand_ins import short_audits
 from test_audit import Flat
 
-from robustbench_kpca import evaluate, evaluate_curve, load_data, load_record
+from robustbench_kpca import evaluate, load_data, load_record
 from robustbench_kpca.audit.budgets import eps_for, eps_of
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
@@ -88,9 +88,9 @@ def test_records_hold_the_audit_of_their_own_eps(data, tmp_path):
 
 
 def test_budgets_of_a_curve_share_an_audit_unless_each_is_attacked_alone(data):
-    how = {"protocol": "fgsm-linf-8_255", "eps": ["1/255", "2/255"], "audit": "quick"}
-    assert [*eps_by_protocol(evaluate_curve(Flat(), data, **how)).values()] == ["1/255", "1/255"]
-    alone = evaluate_curve(Flat(), data, **how, independent=True)
+    how = {"protocol": "fgsm-linf-8_255", "curve": ["1/255", "2/255"], "audit": "quick"}
+    assert [*eps_by_protocol(evaluate(Flat(), data, **how)).values()] == ["1/255", "1/255"]
+    alone = evaluate(Flat(), data, **how, independent=True)
     assert [*eps_by_protocol(alone).values()] == ["1/255", "2/255"]
 
 

@@ -12,9 +12,6 @@ from robustbench_kpca.data.imagenet_classes import imagenet_wnids, imagenet_word
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.request import View
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.measure import measure_together
-from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.trial import NamedModel
 from robustbench_kpca.records.record import load_record
 from robustbench_kpca.tasks.classification.classes import match_classes
 from robustbench_kpca.tasks.prepare import prepare
@@ -143,8 +140,8 @@ def test_labels_alone_may_be_some_of_a_models_classes_but_not_implausibly_few():
 
 def test_models_that_number_classes_differently_share_one_run(tmp_path):
     data = load_data(folder(tmp_path / "pets", {"cat": 0.0, "dog": 1.0}), view=VIEW).in_order()
-    models = [NamedModel(Hue(2, names), f"m{i}") for i, names in enumerate((("cat", "dog"), ("dog", "cat"), None))]
-    made = measure_together(models, data, *prepare("clean", {}), RunOptions(out=tmp_path / "runs"))
+    models = {f"m{i}": Hue(2, names) for i, names in enumerate((("cat", "dog"), ("dog", "cat"), None))}
+    made = evaluate(models, data, protocol="clean", out=tmp_path / "runs")
     assert [record.metrics["clean_accuracy"].value for record in made] == [1.0, 0.0, 1.0]
     assert [record.spec.data.matched for record in made] == [
         "2 of 2 classes, by name (cat is 0, dog is 1)", "2 of 2 classes, by name (cat is 1, dog is 0)",
@@ -152,7 +149,7 @@ def test_models_that_number_classes_differently_share_one_run(tmp_path):
     ]  # fmt: skip
     stored = [load_record(path) for path in sorted((tmp_path / "runs").glob("*.record.json"))]
     assert {record.spec.data.matched for record in stored} == {record.spec.data.matched for record in made}
-    again = measure_together(models, data, *prepare("clean", {}), RunOptions(out=tmp_path / "runs"))
+    again = evaluate(models, data, protocol="clean", out=tmp_path / "runs")
     assert [record.created for record in again] == [record.created for record in made]
 
 

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from robustbench_kpca import evaluate_together, load_data, load_model
+from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.pair import Pair
 from robustbench_kpca.errors import BadInputError
@@ -82,8 +82,8 @@ def records(few_resamples, presets, tmp_path_factory):
     digits, models = load_data("digits", limit=80), {name: load_model(name) for name in MODELS}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RBK_PRESETS", str(presets))
-        evaluate_together(models, digits, protocol="foggy", out=folder)
-        evaluate_together(models, Pair(digits, load_data("photos", limit=40)), protocol="ood", out=folder)
+        evaluate(models, digits, protocol="foggy", out=folder)
+        evaluate(models, Pair(digits, load_data("photos", limit=40)), protocol="ood", out=folder)
     return folder
 
 

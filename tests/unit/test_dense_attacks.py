@@ -365,7 +365,7 @@ def test_smaller_budgets_count_at_larger_ones(split):
     assert [row["intersection"] for row in weak] == [row["clean_right"] for row in weak]
 
 
-def test_a_smaller_budget_counts_though_its_record_names_no_classes(split):
+def test_a_smaller_budget_counts_though_its_record_names_no_classes(split, tmp_path):
     """Records of scenes were once made without the names of their classes."""
     model, data, _, _, _ = split
     how = {"protocol": "seg-pgd20-linf-1_255", "steps": 2}
@@ -373,7 +373,8 @@ def test_a_smaller_budget_counts_though_its_record_names_no_classes(split):
     assert small.spec.data.class_names == tuple(data.class_names)
     unnamed = small.spec.data.model_copy(update={"class_names": None})
     older = small.model_copy(update={"spec": small.spec.model_copy(update={"data": unnamed})})
-    larger = evaluate(model.eval(), data, eps="2/255", below=["1/255"], smaller=older, **how, audit=False)
+    older.attach(small.outcomes).save(tmp_path)
+    larger = evaluate(model.eval(), data, curve=["1/255", "2/255"], **how, out=tmp_path, audit=False)[-1]
     whole = evaluate(model.eval(), data, eps="2/255", below=["1/255"], **how, audit=False)
     assert larger.outcomes.digest() == whole.outcomes.digest()
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from robustbench_kpca import evaluate, evaluate_together
+from robustbench_kpca import evaluate
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.early_exit import no_early_exit
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
@@ -418,7 +418,7 @@ def test_noise_that_is_allowed_is_flagged(data):
 def test_drift_of_one_model_keeps_the_record_of_the_other(data, tmp_path):
     models = {"bad": MODELS["drifts"][0]().eval(), "good": Linear().eval()}
     with pytest.raises(EvaluationError, match="model 'bad': the model changed"):
-        evaluate_together(models, *data, protocol="clean", batch_size=16, out=tmp_path)
+        evaluate(models, *data, protocol="clean", batch_size=16, out=tmp_path)
     assert [path.name.split("__")[0] for path in tmp_path.glob("*.record.json")] == ["good"]
 
 

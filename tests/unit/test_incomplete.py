@@ -1,23 +1,19 @@
 """A record that is incomplete stops no other one, and one that another run has finished meanwhile is not made again."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
-from robustbench_kpca.evaluation import measure
-from robustbench_kpca.evaluation.attacked import attack_all
+from robustbench_kpca.evaluation import part
 from robustbench_kpca.evaluation.backend import Backend, IncompleteError
-from robustbench_kpca.evaluation.executor import Reporter, _execute
-from robustbench_kpca.evaluation.forward_only import show_all
+from robustbench_kpca.evaluation.evaluation import Evaluation
+from robustbench_kpca.evaluation.execute import Reporter, execute
 from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.part import make_part
 from robustbench_kpca.evaluation.plan import Job, make_plan
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
 from robustbench_kpca.evaluation.shard_folder import lock_of
-from robustbench_kpca.evaluation.shards import Made
-from robustbench_kpca.evaluation.trial import Trial
 from robustbench_kpca.lock import holder_of
-from robustbench_kpca.protocols.scenario import Attack
-from robustbench_kpca.tasks import task_named
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -41,21 +37,21 @@ class Reports(Reporter):
 class Here(Backend):
     """A `Backend` that makes outcomes in this process, but those that `fails` says."""
 
-    def __init__(self, fails=lambda trial: False):
+    def __init__(self, fails=lambda evaluation: False):
         self.fails, self.made = fails, []
 
-    def outcomes(self, trial, options, *, lock=None, smaller=None, progress=None):
+    def outcomes(self, evaluation, options, *, lock=None, smaller=None, progress=None):
         assert lock is not None
-        if self.fails(trial):
-            raise IncompleteError(f"{trial.spec.model.name} {trial.spec.protocol.name}: 1 of 2 shards failed")
-        self.made.append(trial.spec.stem())
-        if isinstance(trial.scenario, Attack):
-            found = attack_all(trial.runner, trial.data, trial.scenario, seed=0, smaller=smaller)
-            return found, Made(0, 1.0, options.batch_size)
-        compute = task_named(trial.data.task).compute
-        results = compute.results("any", trial.runner, trial.data, trial.scenario, None)
-        show_all([results], trial.data, trial.scenario, batch_size=4, seed=0, workers=0, frost="", progress=None)
-        return results.outcomes(), Made(results.forwards, 1.0, options.batch_size)
+        spec = evaluation.spec
+        if self.fails(evaluation):
+            raise IncompleteError(f"{spec.model.name} {spec.protocol.name}: 1 of 2 shards failed")
+        self.made.append(spec.stem())
+        [made] = make_part([evaluation.subject], evaluation.data, evaluation.scenario, options, smaller=smaller)
+        return made
+
+
+def carry_out(plan, reports, engine=None):
+    return execute(plan, reports, lambda options: nullcontext(engine))
 
 
 def plan(out, protocol, models=("symvit_digits",), overrides=None, **how):
@@ -65,12 +61,12 @@ def plan(out, protocol, models=("symvit_digits",), overrides=None, **how):
 
 
 def test_after_an_incomplete_budget_those_that_do_not_start_from_it_are_attacked(tmp_path):
-    fails = Here(lambda trial: trial.scenario.eps == pytest.approx(2 / 255))
+    fails = Here(lambda evaluation: evaluation.scenario.eps == pytest.approx(2 / 255))
     for independent, made in ((True, 2), (False, 1)):
         reports, out = Reports(), tmp_path / str(independent)
         curve = {"curve": ("1/255", "2/255", "3/255"), "independent": independent}
         with pytest.raises(IncompleteError, match=r"1 of 2 shards failed$"):
-            _execute(plan(out, "pgd20-linf-4_255", overrides={"steps": 1}, **curve), reports, fails)
+            carry_out(plan(out, "pgd20-linf-4_255", overrides={"steps": 1}, **curve), reports, fails)
         assert len(reports.records) == made
         assert len(list(out.glob("*.record.json"))) == made
         assert sum("shards failed" in text for text in reports.said) == 1
@@ -84,28 +80,28 @@ def test_models_with_other_settings_of_one_protocol_are_measured_apart(tmp_path)
     ]
     options = RunOptions(batch_size=4, device="cpu", out=tmp_path)
     steps = make_plan(jobs, DataRequest("digits", limit=4), options, audit=None).steps
-    assert [(step.models, step.overrides["severities"]) for step in steps] == [((0, 2), [1]), ((1,), [2])]
+    assert [(step.models, step.asked.overrides["severities"]) for step in steps] == [((0, 2), [1]), ((1,), [2])]
 
 
 def test_an_incomplete_model_stops_no_other_one(tmp_path):
     models = ("symvit_digits", "vit_digits", "symvit_digits_adv")
-    fails, reports = Here(lambda trial: trial.spec.model.name != "vit_digits"), Reports()
+    fails, reports = Here(lambda evaluation: evaluation.spec.model.name != "vit_digits"), Reports()
     with pytest.raises(IncompleteError, match=r"symvit_digits clean: .* failed; 1 more record is incomplete"):
-        _execute(plan(tmp_path, "clean", models), reports, fails)
+        carry_out(plan(tmp_path, "clean", models), reports, fails)
     assert reports.records == [("vit_digits", "clean")]
     assert [text.split()[0] for text in reports.said] == ["symvit_digits", "symvit_digits_adv"]
 
 
 @pytest.mark.parametrize("protocol", ["clean", "fgsm-linf-8_255"])
 def test_the_lock_is_held_until_the_record_is_written(protocol, tmp_path, monkeypatch):
-    held, real = [], Trial.finish
+    held, real = [], Evaluation.finish
 
-    def finish(trial, *given):
-        held.append(holder_of(lock_of(tmp_path, trial.spec.stem())))
-        return real(trial, *given)
+    def finish(evaluation, *given):
+        held.append(holder_of(lock_of(tmp_path, evaluation.spec.stem())))
+        return real(evaluation, *given)
 
-    monkeypatch.setattr(Trial, "finish", finish)
-    _execute(plan(tmp_path, protocol), Reports(), Here())
+    monkeypatch.setattr(Evaluation, "finish", finish)
+    carry_out(plan(tmp_path, protocol), Reports(), Here())
     assert held
     assert all(held)
     assert not list(tmp_path.glob(".*"))
@@ -115,18 +111,18 @@ def test_the_lock_is_held_until_the_record_is_written(protocol, tmp_path, monkey
 @pytest.mark.parametrize("backend", [None, Here()], ids=["alone", "elsewhere"])
 def test_what_another_run_has_finished_meanwhile_is_not_made_again(backend, protocol, tmp_path, monkeypatch):
     """It looked for the record, found none, and had the lock only after the other run had given it back."""
-    real, other = Trial.held, []
+    real, other = Evaluation.held, []
 
     @contextmanager
-    def held(trial):
+    def held(evaluation):
         if not other:
             other.append(True)
-            other.extend(_execute(plan(tmp_path, protocol), Reports(), None))
-            monkeypatch.setattr(measure, "attack_all", None)
-            monkeypatch.setattr(measure, "show_all", None)
-        with real(trial) as lock:
+            other.extend(carry_out(plan(tmp_path, protocol), Reports(), None))
+            monkeypatch.setattr(part, "attack_all", None)
+            monkeypatch.setattr(part, "show_all", None)
+        with real(evaluation) as lock:
             yield lock
 
-    monkeypatch.setattr(Trial, "held", held)
-    assert _execute(plan(tmp_path, protocol), Reports(), backend) == other[1:]
+    monkeypatch.setattr(Evaluation, "held", held)
+    assert carry_out(plan(tmp_path, protocol), Reports(), backend) == other[1:]
     assert backend is None or not backend.made

@@ -15,7 +15,6 @@ from robustbench_kpca.data.sets import grammar
 from robustbench_kpca.data.text import Text
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.build import create_model
-from robustbench_kpca.protocols.scenario import Clean
 from robustbench_kpca.records.record import load_record
 from robustbench_kpca.tasks.language.positions import PositionResults
 from robustbench_kpca.tasks.language.windows import Windows
@@ -130,15 +129,10 @@ def test_the_digest_of_a_part_covers_the_words_before_it():
 
 
 def test_several_models_share_the_text(tmp_path):
-    from robustbench_kpca.evaluation.measure import measure_together
-    from robustbench_kpca.evaluation.options import RunOptions
-    from robustbench_kpca.evaluation.trial import NamedModel
-
-    scenario = Clean(kind="clean", title="Clean", citations=(), draws=1)
-    models = [NamedModel(Table(table(seed=seed)).eval(), f"m{seed}") for seed in range(2)]
-    together = measure_together(models, text(), "clean", scenario, RunOptions(batch_size=3, out=tmp_path))
-    for one, record in zip(models, together, strict=True):
-        assert record.outcomes["nll"].tolist() == nll(one.model, text(), batch_size=3).tolist()
+    models = {f"m{seed}": Table(table(seed=seed)).eval() for seed in range(2)}
+    together = evaluate_under(models, text(), protocol="clean", batch_size=3, out=tmp_path)
+    for model, record in zip(models.values(), together, strict=True):
+        assert record.outcomes["nll"].tolist() == nll(model, text(), batch_size=3).tolist()
 
 
 @pytest.mark.parametrize("stop", [1, 3, 9, 14])

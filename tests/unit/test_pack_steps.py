@@ -17,7 +17,7 @@ from robustbench_kpca.attack_loop.cost import most_passes
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.diagnostics.epochs import Course, Trajectory
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.executor import Reporter
+from robustbench_kpca.evaluation.execute import Reporter
 from robustbench_kpca.inference.environment import place
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.checkpoint import state_sha256

@@ -13,7 +13,7 @@ from stand_ins import few_digits, few_of, posing_as, short_attacks
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.executor import Reporter
+from robustbench_kpca.evaluation.execute import Reporter
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.scenario import Ood, Shift
 from robustbench_kpca.records.record import Record, find_records, load_record

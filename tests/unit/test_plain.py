@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from robustbench_kpca import evaluate, evaluate_together, load_data, load_model
+from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca.corruptions import Cell
 from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.data.imagenet_classes import imagenet_classes
@@ -59,23 +59,23 @@ class Counted(nn.Module):
 def test_together_is_the_same_as_one_by_one(digits, tmp_path):
     models = {name: load_model(name) for name in ("vit_digits", "rpc_symvit_digits_adv")}
     how = {"protocol": "common-corruptions-32px", **GRID}
-    both = evaluate_together(models, digits, sources={"vit_digits": "here"}, **how, out=tmp_path / "both")
+    both = evaluate(models, digits, source="here", **how, out=tmp_path / "both")
     assert [record.spec.model.name for record in both] == list(models)
     assert both[0].spec.model.source == "here"
     for record, (name, model) in zip(both, models.items(), strict=True):
         alone = evaluate(model, digits, name=name, **how, audit=False)
         assert record.outcomes.to_csv() == alone.outcomes.to_csv()
         assert record.metrics == alone.metrics
-    kept = evaluate_together(models, digits, sources={"vit_digits": "here"}, **how, out=tmp_path / "both")
+    kept = evaluate(models, digits, source="here", **how, out=tmp_path / "both")
     assert [record.created for record in kept] == [record.created for record in both]
 
 
 def test_a_model_that_joins_later_is_the_only_one_to_be_asked(digits, tmp_path):
     first, second = Counted().eval(), Counted().eval()
     how = {"protocol": "common-corruptions-32px", "out": tmp_path, **GRID}
-    evaluate_together({"first": first}, digits, **how)
+    evaluate({"first": first}, digits, **how)
     before = first.calls
-    evaluate_together({"first": first, "second": second}, digits, **how)
+    evaluate({"first": first, "second": second}, digits, **how)
     assert first.calls == before + 1, "the probe that identifies it"
     assert (
         second.calls == 1 + CHECKS + 6
@@ -156,7 +156,7 @@ def test_models_that_stopped_at_different_rows_go_on_together(draws, digits, tmp
                 Counted(1 + BEFORE + draws * (1 + batches)).eval(), few, name=name, **how, out=tmp_path, audit=False
             )
     models = {name: Counted().eval() for name in ("early", "late", "new")}
-    for record in evaluate_together(models, few, **how, out=tmp_path):
+    for record in evaluate(models, few, **how, out=tmp_path):
         assert record.outcomes.to_csv() == whole.outcomes.to_csv()
     assert [model.calls for model in models.values()] == [BEFORE + draws * (1 + 5 - done + AFTER) for done in (1, 3, 0)]
 
@@ -319,7 +319,7 @@ def test_a_sick_model_is_named_and_the_others_keep_what_they_answered(digits, tm
 
     how = {"protocol": "common-corruptions-32px", "batch_size": 50, "out": tmp_path, **GRID}
     with pytest.raises(BadInputError, match=r"'sick'.*NaN"):
-        evaluate_together({"well": Counted().eval(), "sick": Sick().eval()}, digits, **how)
+        evaluate({"well": Counted().eval(), "sick": Sick().eval()}, digits, **how)
     model = Counted().eval()
     evaluate(model, digits, name="well", **how, audit=False)
     assert model.calls == 1 + CHECKS + 7 - 4

@@ -9,7 +9,7 @@ from attack_checks import Wavy, drive, rand
 from plain_query import PlainQuery
 from torch import nn
 
-from robustbench_kpca import attack, create_model, evaluate, evaluate_curve, load_data, load_model
+from robustbench_kpca import attack, create_model, evaluate, load_data, load_model
 from robustbench_kpca.attack_loop.engine import Engine
 from robustbench_kpca.attacks.apgd import APGD
 from robustbench_kpca.attacks.ddn import DDN
@@ -515,7 +515,7 @@ def test_a_curve_is_monotone_and_reuses_what_broke(tmp_path):
     data, model = load_data("digits", limit=16), load_model("symvit_digits")
     eps = ["4/255", "1/255", "2/255"]
     how = {"protocol": "pgd20-linf-1_255", "batch_size": 16}
-    records = evaluate_curve(model, data, **how, eps=eps, out=tmp_path, audit=False)
+    records = evaluate(model, data, **how, curve=eps, out=tmp_path, audit=False)
     assert [record.spec.protocol.resolved["eps"] for record in records] == [1 / 255, 2 / 255, 4 / 255]
     values = [record.metrics["robust_accuracy"].value for record in records]
     assert values == sorted(values, reverse=True)
@@ -530,10 +530,8 @@ def test_a_curve_is_monotone_and_reuses_what_broke(tmp_path):
         assert (larger.outcomes["linf"][broken] == smaller.outcomes["linf"][broken]).all()
     alone = evaluate(model, data, **how, eps="4/255", audit=False)
     assert whole.metrics["robust_accuracy"].value <= alone.metrics["robust_accuracy"].value
-    kept = evaluate_curve(model, data, **how, eps=eps, out=tmp_path, audit=False)
+    kept = evaluate(model, data, **how, curve=eps, out=tmp_path, audit=False)
     assert [one.created for one in kept] == [one.created for one in records]
-    with pytest.raises(BadInputError, match="smaller budget"):
-        evaluate(model, data, **how, eps="4/255", below=["1/255", "2/255"], smaller=records[0], audit=False)
     images, labels = data.tensors()
     outcome = attack(model, images, labels, **how, eps="4/255", below=["1/255", "2/255"])
     same = evaluate(model, images, labels, **how, eps="4/255", below=["1/255", "2/255"], audit=False)

@@ -10,6 +10,7 @@ from torch import nn
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation import make_records
 from robustbench_kpca.inference import precision
 from robustbench_kpca.inference.precision import SearchWeights, remark
 from robustbench_kpca.inference.runner import Runner, frozen
@@ -109,7 +110,7 @@ def test_a_search_that_is_slower_says_so(monkeypatch, fork):
 
 
 def test_the_remark_is_a_flag_of_the_record_and_is_printed(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("robustbench_kpca.evaluation.measure.remark", lambda *_: "it does not pay")
+    monkeypatch.setattr(make_records, "remark", lambda *_: "it does not pay")
     data = load_data("digits", limit=4)
     record = evaluate(load_model("vit_digits"), data, protocol="fgsm-linf-8_255", audit=False, precision="bf16-search")
     assert record.flags == ("it does not pay",)
@@ -119,7 +120,9 @@ def test_the_remark_is_a_flag_of_the_record_and_is_printed(monkeypatch, tmp_path
 
 
 def test_where_there_is_no_gradient_its_speed_is_not_measured(monkeypatch):
-    monkeypatch.setattr("robustbench_kpca.evaluation.measure.remark", lambda *given: pytest.fail("it was measured"))
+    monkeypatch.setattr(
+        "robustbench_kpca.evaluation.make_records.remark", lambda *given: pytest.fail("it was measured")
+    )
     how = {"precision": "bf16-search", "restarts": 1, "audit": False}
     texts = load_data("grammar", limit=1)
     record = evaluate(load_model("softmax_lm_tiny"), texts, protocol="random-swap-words-1.5", **how)

@@ -8,8 +8,8 @@ from fake_ray import FakeRay
 from robustbench_kpca import evaluate, load_data
 from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation import ray_cluster
-from robustbench_kpca.evaluation.bench import StoppableJournal
 from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.worker import StoppableJournal
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 HOW = {"protocol": "pgd20-linf-4_255", "steps": 2, "batch_size": 4, "audit": False}
@@ -86,7 +86,7 @@ def test_a_cluster_of_the_user_is_used_and_left_alone(use, digits, plain, tmp_pa
 
 def test_a_worker_in_another_environment_is_refused(use, digits, monkeypatch):
     use()
-    monkeypatch.setattr("robustbench_kpca.evaluation.bench.environment", _other)
+    monkeypatch.setattr("robustbench_kpca.evaluation.worker.environment", _other)
     with pytest.raises(EvaluationError, match="a worker has processor abacus, and the first process"):
         evaluate("symvit_digits", digits, executor="ray", **HOW)
 

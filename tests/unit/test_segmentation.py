@@ -9,7 +9,7 @@ from PIL import Image
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca import evaluate, evaluate_together, load_model
+from robustbench_kpca import evaluate, load_model
 from robustbench_kpca.corruptions import corrupt
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.scenes import ArrayScenes
@@ -143,13 +143,13 @@ def test_outcomes_are_the_counts_of_predictions(scenes, small):
 
 def test_together_is_the_same_as_one_by_one_whatever_the_batch(scenes, small, tmp_path):
     models = {"plain": ByColour(), "odd": ByColour(gain=-0.7)}
-    both = evaluate_together(models, scenes, protocol=small, out=tmp_path / "both")
+    both = evaluate(models, scenes, protocol=small, out=tmp_path / "both")
     for record, (name, model) in zip(both, models.items(), strict=True):
         alone = evaluate(model, scenes, protocol=small, name=name, workers=2, batch_size=3, audit=False)
         assert record.outcomes.to_csv() == alone.outcomes.to_csv()
         assert record.metrics == alone.metrics
         assert record.passes == alone.passes
-    kept = evaluate_together(models, scenes, protocol=small, out=tmp_path / "both")
+    kept = evaluate(models, scenes, protocol=small, out=tmp_path / "both")
     assert [record.created for record in kept] == [record.created for record in both]
 
 
@@ -178,7 +178,7 @@ def test_a_models_seconds_are_its_own_and_its_share_of_making_pictures(scenes, m
     for module in (forward_only, results):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     asked = {"protocol": "segmentation", "batch_size": 1}
-    both = evaluate_together({"fast": slow(1), "slow": slow(10)}, scenes, **asked)
+    both = evaluate({"fast": slow(1), "slow": slow(10)}, scenes, **asked)
     windows = both[0].passes.forwards
     assert [record.seconds for record in both] == [8 * 6 / 2 + windows, 8 * 6 / 2 + 10 * windows]
 
@@ -209,7 +209,7 @@ def test_a_sick_segmenter_is_named_and_the_others_keep_what_they_counted(scenes,
 
     asked = {"protocol": small, "batch_size": 4, "out": tmp_path}
     with pytest.raises(BadInputError, match="'sick'"):
-        evaluate_together({"well": ByColour(), "sick": Sick()}, scenes, **asked)
+        evaluate({"well": ByColour(), "sick": Sick()}, scenes, **asked)
     again, fresh = ByColour(), ByColour()
     evaluate(again, scenes, name="well", **asked, audit=False)
     evaluate(fresh, scenes, name="other", **asked, audit=False)

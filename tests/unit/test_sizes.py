@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from robustbench_kpca import evaluate, evaluate_together, load_data
+from robustbench_kpca import evaluate, load_data
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.given import as_dataset
@@ -103,16 +103,16 @@ def test_pictures_of_several_sizes_are_refused_where_nobody_says_which(stored):
     several = r"several sizes \(16 x 16 and (8 x 8|20 x 10)\), and the model states none.*--size N.*--crop"
     for attempt in (
         lambda: evaluate(Seen(), given, protocol="clean"),
-        lambda: evaluate_together({"a": Seen(), "b": Seen()}, given, protocol="clean"),
+        lambda: evaluate({"a": Seen(), "b": Seen()}, given, protocol="clean"),
         lambda: audit(Seen(), given, level="quick"),
     ):
         with pytest.raises(BadInputError, match=several):
             attempt()
     with pytest.raises(BadInputError, match=r"crop 0\.9 without a size"):
         evaluate(Seen(), given, protocol="clean", crop=0.9)
-    with pytest.raises(BadInputError, match="take pictures differently"):
-        evaluate_together({"a": Seen(STATED), "b": Seen()}, given, protocol="clean")
-    shared = evaluate_together({"a": Seen(STATED), "b": Seen(STATED)}, given, protocol="clean")
+    with pytest.raises(BadInputError, match=several):
+        evaluate({"a": Seen(STATED), "b": Seen()}, given, protocol="clean")
+    shared = evaluate({"a": Seen(STATED), "b": Seen(STATED)}, given, protocol="clean")
     assert {record.spec.data.resized for record in shared} == {STATED.how}
 
 

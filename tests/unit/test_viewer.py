@@ -14,10 +14,7 @@ from robustbench_kpca import evaluate, load_data, load_model, load_record
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.kept import Keeper
-from robustbench_kpca.evaluation.measure import measure_attack
-from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.recheck import recheck
-from robustbench_kpca.evaluation.trial import NamedModel
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records import images as kept_images
@@ -27,17 +24,18 @@ from robustbench_kpca.report import plots
 from robustbench_kpca.report.inferred import infer
 from robustbench_kpca.report.table import frame
 from robustbench_kpca.report.viewer import MOST, Shown, _row, view
-from robustbench_kpca.tasks.prepare import prepare
 
 BOARD = Path(__file__).parents[2] / "leaderboards" / "digits-attacks" / "records"
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 def attacked(out, keep, protocol="pgd20-linf-8_255", **changes):
-    label, scenario = prepare(protocol, {"steps": 3} | changes)
-    data, model = load_data("digits", limit=24).in_order(), load_model("vit_digits_adv")
-    options = RunOptions(batch_size=8, out=out, keep_adversarial=keep)
-    return measure_attack(NamedModel(model, "vit_digits_adv"), data, label, scenario, options, audit=None)
+    how = {"steps": 3} | changes
+    data, model = load_data("digits", limit=24), load_model("vit_digits_adv")
+    return evaluate(
+        model, data, protocol=protocol, name="vit_digits_adv", batch_size=8, out=out, keep_adversarial=keep,
+        audit=False, **how,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """One evaluation of one model under one protocol: identify it before it runs, and write its record afterwards."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,18 +14,20 @@ from robustbench_kpca.attack_loop.engine import build_attack
 from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.audit.model_identity import require_subject
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.code import algorithms, code_from_outside, differing, require_readable
 from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.model_info import model_info
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.requests import ModelRequest
+from robustbench_kpca.evaluation.part import Subject
+from robustbench_kpca.evaluation.requests import ModelRequest, NamedModel
 from robustbench_kpca.evaluation.shard_folder import JOURNAL, State, discard, lock_of, tidy
+from robustbench_kpca.evaluation.shards import Made
 from robustbench_kpca.evaluation.stored import renewed, stored_record
 from robustbench_kpca.files import require_writable, sha256, write_atomic
 from robustbench_kpca.inference.environment import environment
 from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.inference.runner import Runner, device_for, require_module
+from robustbench_kpca.inference.runner import Runner, device_for
 from robustbench_kpca.lock import Lock, locked
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.models.source import class_names_of, is_differentiable, require_words
@@ -45,44 +47,21 @@ from robustbench_kpca.records.record import (
 from robustbench_kpca.tasks import task_named
 
 
-@dataclass(frozen=True)
-class NamedModel:
-    """A model, its name in records, where its weights came from, and how it is loaded again, if it has a name."""
-
-    model: nn.Module
-    name: str
-    source: str = "python"
-    request: ModelRequest | None = None
-
-    @classmethod
-    def of(cls, model: nn.Module, name: str | None, source: str = "python") -> "NamedModel":
-        """Name a model after its class if no name is given.
-
-        Raises:
-            BadInputError: it is no `torch.nn.Module`.
-
-        """
-        require_module(model)
-        return cls(model, name or type(model).__name__, source)
-
-
 @dataclass
-class Trial:
+class Evaluation:
     """One evaluation; `finished` is the existing record of exactly this specification, or None.
 
     `outdated`: what of an existing record was made by other versions of our algorithms, so that it is made again.
     """
 
-    runner: Runner
+    subject: Subject
     data: Dataset
     scenario: Scenario
     spec: Spec
     surroundings: Environment
     audit: Audit | None
     out: Path | None
-    journal: Journal | None
-    finished: Record | None
-    first: FirstBatch
+    finished: Record | None = None
     command: tuple[str, ...] = ()
     request: ModelRequest | None = None
     algorithms: dict[str, str] = field(default_factory=dict)
@@ -98,7 +77,7 @@ class Trial:
         options: RunOptions,
         audit: Audit | None = None,
         command: Command | tuple[str] | None = None,
-    ) -> "Trial":
+    ) -> "Evaluation":
         """Identify model, data and protocol, and look for a finished record; `command` is what remakes it.
 
         Raises:
@@ -124,7 +103,7 @@ class Trial:
         if out is not None:
             require_readable(code)
         spec = Spec(
-            model=model_info(model, named.name, named.source, logits),
+            model=model_info(model, named.label, named.source, logits),
             data=_data_info(data, matched),
             protocol=ProtocolInfo(name=label, digest=scenario.digest(), resolved=scenario.model_dump(mode="json")),
             seed=options.seed,
@@ -134,28 +113,19 @@ class Trial:
         if audit is not None:
             require_subject(audit, runner, data)
         words = command.at_batch_size(size).words() if isinstance(command, Command) else command or ()
-        trial = cls(
-            runner,
-            data,
-            scenario,
-            spec,
-            environment(where),
-            audit,
-            out,
-            None,
-            None,
-            again,
-            words,
-            named.request,
-            algorithms(scenario),
-        )
+        evaluation = cls(
+            Subject(named.label, runner, again), data, scenario, spec, environment(where), audit, out,
+            command=words, request=named.request, algorithms=algorithms(scenario),
+        )  # fmt: skip
         if out is not None:
-            if trial.look(options) is not None:
+            if evaluation.look(options) is not None:
                 tidy(out, spec.stem())
             else:
-                kept = "images" * bool(trial.images(options))
-                trial.journal = Journal(out / f".{spec.stem()}{JOURNAL}", sha256((trial.key + kept).encode()))
-        return trial
+                kept = "images" * bool(evaluation.images(options))
+                evaluation.subject.journal = Journal(
+                    out / f".{spec.stem()}{JOURNAL}", sha256((evaluation.key + kept).encode())
+                )
+        return evaluation
 
     @property
     def key(self) -> str:
@@ -200,25 +170,10 @@ class Trial:
         spec, data = self.spec, f"{self.spec.data.name} {self.spec.data.split}"
         return State(spec.model.name, data, spec.protocol.name, len(self.data), shards)
 
-    def check_again(self, allow: Collection[str]) -> list[str]:
-        """Show the first batch again; return remarks for the record. Where that fails, the journal is deleted.
-
-        Raises:
-            EvaluationError: the model changed while it was evaluated.
-
-        """
-        try:
-            return self.first.again(self.runner, allow)
-        except EvaluationError:
-            if self.journal is not None:
-                self.journal.remove()
-            raise
-
     def finish(
         self,
         outcomes: Outcomes,
-        seconds: float,
-        shown: int,
+        made: Made,
         remarks: Sequence[str] = (),
         smaller: Record | None = None,
         images: KeptImages | None = None,
@@ -227,23 +182,22 @@ class Trial:
 
         Args:
             outcomes: outcomes of all samples.
-            seconds: running time of this attempt.
-            shown: number of inputs evaluated without an attack.
+            made: what else is known of the work.
             remarks: flags that are known already, such as failed preflight checks that were allowed.
             smaller: the record at the next smaller budget, if its outcomes were used.
             images: the adversarial images to keep beside the record.
 
         """
         attacked = isinstance(self.scenario, Attack)
-        notes = [*remarks, *task_named(self.data.task).compute.flags(outcomes)]
-        if attacked and not is_differentiable(self.runner.model):
+        notes = [*remarks, *made.remarks, *task_named(self.data.task).compute.flags(outcomes)]
+        if attacked and not is_differentiable(self.subject.runner.model):
             notes.append("not audited: the checks of an audit need gradients, which the model does not have")
-        notes += [*_missing(self.data), *_halved(self.runner, self.spec.batch_size, smaller)]
+        notes += [*_missing(self.data), *_halved(made.batch_size, self.spec.batch_size, smaller)]
         record = Record(
             spec=self.spec,
             metrics=measure(outcomes, self.scenario),
             passes=Passes(
-                forwards=self.scenario.draws * shown + (int(outcomes["forwards"].sum()) if attacked else 0),
+                forwards=self.scenario.draws * made.forwards + (int(outcomes["forwards"].sum()) if attacked else 0),
                 backwards=int(outcomes["backwards"].sum()) if attacked else 0,
             ),
             outcomes_file=OutcomesFile.of(outcomes, self.spec),
@@ -251,7 +205,7 @@ class Trial:
             citations=self.scenario.citations,
             flags=tuple(notes),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
-            seconds=round(seconds + (self.journal.earlier if self.journal else 0.0), 3),
+            seconds=round(made.seconds, 3),
             command=self.command,
             algorithms=self.algorithms,
         ).attach(outcomes)
@@ -264,8 +218,8 @@ class Trial:
                 write_atomic(self.out / kept.file, content)
             record.save(self.out)
             discard(self.out, self.spec.stem())
-        if self.journal is not None:
-            self.journal.remove()
+        if self.subject.journal is not None:
+            self.subject.journal.remove()
         return record
 
 
@@ -318,9 +272,9 @@ def _missing(data: Dataset) -> list[str]:
     return notes
 
 
-def _halved(runner: Runner, asked: int, smaller: Record | None) -> tuple[str, ...]:
+def _halved(used: int, asked: int, smaller: Record | None) -> tuple[str, ...]:
     """Return a flag if memory ran out, in this run or in the run at the smaller budgets."""
     said = "memory ran out at batch size"
     before = [] if smaller is None else [flag for flag in smaller.flags if flag.startswith(said)]
-    now = [f"{said} {asked}: it went on with {runner.batch_size}"] if runner.batch_size < asked else []
+    now = [f"{said} {asked}: it went on with {used}"] if used < asked else []
     return tuple(dict.fromkeys(before + now))

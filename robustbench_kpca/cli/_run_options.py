@@ -1,0 +1,51 @@
+"""Give a command the options of a run: they are the fields of `RunOptions`, with their help and their ranges."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from robustbench_kpca.evaluation.options import DEFAULTS, OPTIONS, TYPES, RunOptions
+
+F = TypeVar("F", bound=Callable[..., None])
+
+
+def with_run_options(*names: str, **defaults: Any) -> Callable[[F], F]:
+    """Return a decorator: a command that takes `options` gets these fields as options of its own.
+
+    Args:
+        names: of the fields; none: all.
+        defaults: those that differ from the fields' own.
+
+    """
+    fields = [name for name in OPTIONS if not names or name in names]
+
+    def add(command: F) -> F:
+        shown = inspect.signature(command)
+        own = [one for one in shown.parameters.values() if one.name != "options"]
+        every = [*own, *(_parameter(name, defaults.get(name, DEFAULTS[name])) for name in fields)]
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            chosen = {name: given.pop(name) for name in fields}
+            command(**given, options=RunOptions(**chosen))
+
+        run.__signature__ = shown.replace(parameters=every)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in every}
+        del run.__wrapped__  # typer reads the signature of what is wrapped
+        return run  # type: ignore[return-value]
+
+    return add
+
+
+def _parameter(name: str, default: Any) -> inspect.Parameter:
+    """Return a field as a parameter of a command."""
+    known = OPTIONS[name]
+    kind = list[str] if isinstance(default, tuple) else TYPES[name]
+    shown = typer.Option(
+        *known.flags, help=known.help, min=known.least, max=known.most, show_default=default is not None
+    )
+    default = list(default) if isinstance(default, tuple) else default
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown])

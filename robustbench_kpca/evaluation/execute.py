@@ -1,0 +1,291 @@
+"""Execute a plan: the one way in which records are made, in this process or with the help of others."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Protocol, runtime_checkable
+
+from robustbench_kpca.audit.budgets import eps_of
+from robustbench_kpca.audit.run import audit as audit_model
+from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.data.request import View
+from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.evaluation.backend import Backend, IncompleteError
+from robustbench_kpca.evaluation.command import Command, call
+from robustbench_kpca.evaluation.engines import engine_for
+from robustbench_kpca.evaluation.evaluation import Evaluation, require_gradients
+from robustbench_kpca.evaluation.make_records import Result, make_records
+from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.plan import Asked, AuditModel, Evaluate, Plan
+from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, NamedModel, how_shown
+from robustbench_kpca.files import require_writable
+from robustbench_kpca.inference.acceleration import accelerated
+from robustbench_kpca.models.source import class_names_of, is_differentiable, stated_classes
+from robustbench_kpca.progress import Progress
+from robustbench_kpca.protocols.scenario import Attack
+from robustbench_kpca.records.audit import Audit
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.tasks import task_named
+
+
+@runtime_checkable
+class Reporter(Protocol):
+    """Callbacks that show the progress of a plan to the user."""
+
+    def start(self, title: str) -> Progress:
+        """Begin a progress bar; return the function to call with (done, total)."""
+        ...
+
+    def announce(self, text: str) -> None:
+        """Show a remark, such as what comes next and what it will cost."""
+        ...
+
+    def warn(self, text: str) -> None:
+        """Show what makes numbers doubtful, such as how pictures were resized."""
+        ...
+
+    def audited(self, audit: Audit, *, kept: bool) -> None:
+        """Show a new audit, or a stored one that was kept."""
+        ...
+
+    def recorded(self, record: Record) -> None:
+        """Show a new or stored record."""
+        ...
+
+
+def execute(
+    plan: Plan,
+    reporter: Reporter,
+    engine_for: Callable[[RunOptions], AbstractContextManager[Backend | None]] = engine_for,
+) -> list[Record]:
+    """Execute a plan; return the records in the order of `Plan.order`.
+
+    Models and data are loaded before the first step; models are identified and audited in this process. Finished
+    records are not computed again. Every engine makes the same outcomes. A record that is incomplete, since other
+    processes failed at some of its samples, stops no other one.
+
+    Raises:
+        BadInputError: a model or data cannot be loaded, or they are incompatible, or cannot be sent to another process.
+        EvaluationError: an evaluation could not finish; what is finished is kept.
+
+    """
+    with engine_for(plan.options) as engine:
+        models = [model.named() for model in plan.models]
+        _require_possible(plan, models)
+        run = _Run(plan, models, _load_data(plan, models, reporter), reporter, alone=engine is None)
+        with accelerated([named.model for named in models], plan.options.compile, tf32=plan.options.tf32):
+            for group in run.groups():
+                made = make_records(
+                    group.evaluations, group.options, engine, smaller=group.smaller, progress=group.progress
+                )
+                run.take(group, made)
+    return run.every()
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Evaluations of models that are shown the same samples under one protocol.
+
+    Attributes:
+        asked: the protocol.
+        numbers: positions of the models in the plan.
+        evaluations: one per model.
+        options: of the run.
+        smaller: the record of the model at the next smaller budget, if there is one.
+        progress: what is told how far the work is.
+
+    """
+
+    asked: Asked
+    numbers: Sequence[int]
+    evaluations: Sequence[Evaluation]
+    options: RunOptions
+    smaller: Record | None
+    progress: Progress | None
+
+
+@dataclass
+class _Run:
+    """A plan that is carried out, and what became of its steps.
+
+    Attributes:
+        plan: the plan.
+        models: its models, loaded.
+        data: the samples of each model.
+        reporter: shows what happens.
+        alone: whether this process makes the outcomes; then models share samples.
+        audits: by model and eps.
+        records: by model and protocol; of a curve, in the order of its budgets.
+        incomplete: why records are missing.
+        failed: (model, protocol) of these.
+
+    """
+
+    plan: Plan
+    models: Sequence[NamedModel]
+    data: Sequence[Dataset]
+    reporter: Reporter
+    alone: bool
+    audits: dict[tuple[int, str | float], Audit] = field(default_factory=dict)
+    records: dict[tuple[int, str], list[Record]] = field(default_factory=dict)
+    incomplete: list[IncompleteError] = field(default_factory=list)
+    failed: set[tuple[int, str]] = field(default_factory=set)
+
+    def groups(self) -> Iterator[_Group]:
+        """Audit models and begin evaluations, step by step; yield those that are to be made together."""
+        for step in self.plan.steps:
+            if isinstance(step, AuditModel):
+                self._audit(step)
+            elif not (self.failed & self._places(step) and step.asked.goes_on):
+                yield from self._evaluate(step)
+
+    def take(self, group: _Group, made: Sequence[Result]) -> None:
+        """Take note of what became of a group.
+
+        Raises:
+            EvaluationError: a model changed while it was evaluated; the records of the others are written.
+
+        """
+        for number, result in zip(group.numbers, made, strict=True):
+            if isinstance(result, Record):
+                self._recorded(number, group.asked, result)
+            elif isinstance(result, IncompleteError):
+                self.reporter.announce(str(result))
+                self.incomplete.append(result)
+                self.failed.add((number, group.asked.protocol))
+        changed = [
+            (self.models[number].label, one) for number, one in zip(group.numbers, made, strict=True)
+            if isinstance(one, EvaluationError) and not isinstance(one, IncompleteError)
+        ]  # fmt: skip
+        for label, error in changed:
+            raise error if len(made) == 1 else EvaluationError(f"model '{label}': {error}")
+
+    def every(self) -> list[Record]:
+        """Return all records.
+
+        Raises:
+            IncompleteError: some are missing.
+
+        """
+        if self.incomplete:
+            raise IncompleteError.of(self.incomplete)
+        return [record for place in self.plan.order for record in self.records[place]]
+
+    def _places(self, step: Evaluate) -> set[tuple[int, str]]:
+        return {(number, step.asked.protocol) for number in step.models}
+
+    def _recorded(self, number: int, asked: Asked, record: Record) -> None:
+        self.records.setdefault((number, asked.protocol), []).append(record)
+        self.reporter.recorded(record)
+
+    def _evaluate(self, step: Evaluate) -> Iterator[_Group]:
+        """Begin evaluations; those that are finished need nothing more."""
+        asked = step.asked
+        options = self.plan.options if asked.uses_frost_folder else replace(self.plan.options, frost_folder=None)
+        groups: dict[str, list[tuple[int, Evaluation]]] = {}
+        for number in step.models:
+            evaluation = self._begin(number, asked, options)
+            if evaluation.finished is not None:
+                self._recorded(number, asked, evaluation.finished)
+            else:  # models that number classes in another way have other labels
+                key = evaluation.spec.data.digest if self.alone else str(number)
+                groups.setdefault(key, []).append((number, evaluation))
+        for group in groups.values():
+            numbers, evaluations = zip(*group, strict=True)
+            title = evaluations[0].subject.name if len(group) == 1 else f"{len(group)} models"
+            progress = self.reporter.start(f"{title}  {asked.protocol}")
+            yield _Group(asked, numbers, evaluations, options, self._smaller(numbers[0], asked), progress)
+
+    def _begin(self, number: int, asked: Asked, options: RunOptions) -> Evaluation:
+        scenario = asked.scenario
+        audit = self.audits.get((number, eps_of(scenario))) if isinstance(scenario, Attack) else None
+        command = self._command(number, asked, options, audit)
+        evaluation = Evaluation.begin(
+            self.models[number], self.data[number], asked.label, scenario, options, audit, command
+        )
+        if evaluation.outdated:
+            names = ", ".join(evaluation.outdated)
+            self.reporter.announce(f"{self.models[number].label}  {asked.label}  made again: other code of {names}")
+        return evaluation
+
+    def _command(self, number: int, asked: Asked, options: RunOptions, audit: Audit | None) -> Command | tuple[str]:
+        """Return what makes the record again: a command, or the call from Python in short where objects were given."""
+        model, request, data = self.plan.models[number], self.plan.data, self.data[number]
+        if isinstance(model, ModelRequest) and isinstance(request, DataRequest) and request.classes is None:
+            level = audit.plan.level if audit is not None else None if isinstance(asked.scenario, Attack) else "full"
+            return Command(model, request, asked.protocol, asked.overrides, options, level)
+        sizes = {"size": request.size, "crop": request.crop}
+        how = {"seed": options.seed, "batch_size": options.batch_size, "allow": options.allow, **sizes}
+        samples = f"{data.name} {data.split}, {len(data)} samples"
+        return call(self.models[number].label, samples, asked.protocol, **how, **asked.overrides)
+
+    def _smaller(self, number: int, asked: Asked) -> Record | None:
+        """Return the record of the model at the next smaller budget, if it was made here."""
+        if not asked.goes_on:
+            return None
+        assert isinstance(asked.scenario, Attack)
+        below = asked.scenario.smaller().digest()
+        made = self.records.get((number, asked.protocol), [])
+        return next((record for record in made if record.spec.protocol.digest == below), None)
+
+    def _audit(self, step: AuditModel) -> None:
+        """Audit a model at the eps of its attack records; an existing audit in the output folder is used again."""
+        named, data, options = self.models[step.model], self.data[step.model], self.plan.options
+        if isinstance(step.audit, Audit):
+            self.audits[step.model, step.eps] = step.audit
+        if isinstance(step.audit, Audit) or not is_differentiable(named.model):
+            return
+        announced: list[str] = []
+
+        def announce(text: str) -> None:
+            announced.append(text)
+            self.reporter.announce(f"{named.label}  {text}")
+
+        audit = audit_model(
+            named.model, data, eps=step.eps, seed=options.seed, batch_size=options.batch_size, device=options.device,
+            name=named.label, allow=options.allow, out=options.out, fresh=options.fresh, level=step.audit,
+            announce=announce, progress=self.reporter.start(f"{named.label}  audit"),
+        )  # fmt: skip
+        self.reporter.audited(audit, kept=not announced)
+        self.audits[step.model, step.eps] = audit
+
+
+def _require_possible(plan: Plan, models: Sequence[NamedModel]) -> None:
+    """Refuse a folder that cannot be written, and attacks by gradients on models that have none."""
+    if plan.options.out is not None:
+        require_writable(plan.options.out)
+    for step in plan.steps:
+        if isinstance(step, Evaluate):
+            for number in step.models:
+                require_gradients(models[number].model, step.asked.scenario)
+
+
+def _load_data(plan: Plan, models: Sequence[NamedModel], reporter: Reporter) -> list[Dataset]:
+    """Load the samples as each model takes them; models that take them alike share them."""
+    views: dict[View | None, Dataset] = {}
+    known: dict[str, Dataset] = {}
+    shown = []
+    for named in models:
+        view = plan.data.view_for(named)
+        if view not in views:
+            data = plan.data.load(view, reporter.start("decoding the data")).in_order()
+            views[view] = known.setdefault(data.digest(), data)
+            if data.skipped:
+                reporter.warn(f"{data.name}: {len(data.skipped)} images cannot be used and were skipped")
+        shown.append(views[view])
+        _say(named, views[view], reporter)
+    return shown
+
+
+def _say(named: NamedModel, data: Dataset, reporter: Reporter) -> None:
+    """Say how pictures are resized, and how classes are matched unless they are just counted alike."""
+    if shown := how_shown(data):
+        (reporter.warn if data.resized else reporter.announce)(f"{named.label}: {shown}")
+    classes = stated_classes(named.model)
+    if classes is not None:
+        how = ""
+        with contextlib.suppress(BadInputError):  # refused when the first batch is shown, after what else may be wrong
+            _, how = task_named(data.task).compute.match_classes(data, classes, class_names_of(named.model))
+        if how and not how.endswith("by number"):
+            reporter.announce(f"{named.label}: {how}")

@@ -1,0 +1,107 @@
+"""Make a part of a record: show models a range of samples, or attack them. Every engine does this."""
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from robustbench_kpca.attack_loop.pool import Sample
+from robustbench_kpca.audit.first_batch import FirstBatch
+from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.errors import EvaluationError
+from robustbench_kpca.evaluation.attacked import attack_all
+from robustbench_kpca.evaluation.forward_only import show_all
+from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.shards import Made
+from robustbench_kpca.inference.corrupted import frost_of
+from robustbench_kpca.inference.journal import Journal
+from robustbench_kpca.inference.runner import Runner, frozen
+from robustbench_kpca.progress import Progress
+from robustbench_kpca.protocols.scenario import Attack, Scenario
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.tasks import task_named
+
+_Shown = tuple[Outcomes, int, float, Sequence[str]]
+"""Outcomes, inputs shown without an attack, seconds, and remarks."""
+
+
+@dataclass
+class Subject:
+    """A model that is ready to be shown samples.
+
+    Attributes:
+        name: its name in records.
+        runner: runs it.
+        first: the first batch, to see afterwards whether the model has changed.
+        journal: keeps its progress; None: nowhere.
+
+    """
+
+    name: str
+    runner: Runner
+    first: FirstBatch
+    journal: Journal | None = None
+
+
+def make_part(
+    subjects: Sequence[Subject],
+    data: Dataset,
+    scenario: Scenario,
+    options: RunOptions,
+    *,
+    smaller: Outcomes | None = None,
+    keep: Callable[[Sample], None] | None = None,
+    progress: Progress | None = None,
+) -> list[tuple[Outcomes, Made] | EvaluationError]:
+    """Return the outcomes of all samples of `data`, model by model, and what else is known of the work.
+
+    A model that changed meanwhile has an error in their place; its journal is deleted.
+
+    Args:
+        subjects: the models; of an attack a single one.
+        data: the samples, sorted (`Dataset.in_order`): all of a record, or a range of them.
+        scenario: the protocol.
+        options: of the run.
+        smaller: the outcomes of these samples at the next smaller budget, where known.
+        keep: called with each sample of an attack when it is finished.
+        progress: told how far the work is.
+
+    Raises:
+        BadInputError: a protocol or an attack that is not defined for this task.
+        EvaluationError: the work started but could not finish.
+
+    """
+    with contextlib.ExitStack() as stack:
+        for subject in subjects:
+            stack.enter_context(frozen(subject.runner.model))
+        if isinstance(scenario, Attack):
+            (subject,), started = subjects, time.perf_counter()
+            outcomes = attack_all(
+                subject.runner, data, scenario, seed=options.seed, workers=options.workers or 0,
+                journal=subject.journal, progress=progress, keep=keep, smaller=smaller,
+            )  # fmt: skip
+            made: list[_Shown] = [(outcomes, len(data), time.perf_counter() - started, ())]
+        else:
+            compute = task_named(data.task).compute
+            results = [compute.results(one.name, one.runner, data, scenario, one.journal) for one in subjects]
+            show_all(
+                results, data, scenario, batch_size=subjects[0].first.batch_size, seed=options.seed,
+                workers=options.workers, frost=frost_of(scenario, options.frost_folder), progress=progress,
+            )  # fmt: skip
+            made = [(one.outcomes(), one.forwards, one.seconds, one.remarks) for one in results]
+    return [_checked(subject, options, *one) for subject, one in zip(subjects, made, strict=True)]
+
+
+def _checked(
+    subject: Subject, options: RunOptions, outcomes: Outcomes, forwards: int, seconds: float, remarks: Sequence[str]
+) -> tuple[Outcomes, Made] | EvaluationError:
+    """Show the first batch again."""
+    journal, runner = subject.journal, subject.runner
+    try:
+        after = subject.first.again(runner, options.allow)
+    except EvaluationError as error:
+        if journal is not None:
+            journal.remove()
+        return error
+    seconds = round(seconds + (journal.earlier if journal else 0.0), 3)
+    return outcomes, Made(forwards, seconds, runner.batch_size, (*remarks, *after))
