@@ -73,39 +73,9 @@ def attack_all(
 
     engine = Engine(runner, protocol, task.compute.success, data.ids, seed, sink)
     watch = None if progress is None else Watch(engine, len(data), data.classes, progress)
-    _run(engine, rows, data, workers, journal, watch)
+    undecided = _resume(engine, rows, data, workers, journal)
     if watch is not None:
-        watch.report()
-    return Outcomes.from_rows(table, [row for index in range(len(data)) for row in rows[index]])
-
-
-def _run(
-    engine: Engine,
-    rows: dict[int, list[Row]],
-    data: Dataset,
-    workers: int,
-    journal: Journal | None,
-    watch: Watch | None,
-) -> None:
-    """Attack the samples that have no rows yet; resume from the journal if there is one.
-
-    Unfinished samples of the journal have images of one size. They run first, unless all other samples have that size
-    too and can share their batches.
-    """
-    compute, runner = task_named(data.task).compute, engine.runner
-    saved, undecided = journal.read() if journal else None, set[int]()
-    if saved:
-        rows |= saved["rows"]
-        runner.batch_size = min(runner.batch_size, saved["batch_size"])
-        undecided = {entry["index"] for entry in saved["undecided"]}
-        clean: dict[int, Tensor] = {}  # journals have no clean images
-        for group in compute.groups(data, sorted(undecided)) if undecided else ():
-            for indices, images, _ in compute.batches(data, group, runner.batch_size, workers):
-                clean |= {index: own.clone() for index, own in zip(indices, engine.given(images), strict=True)}
-        engine.restore(saved["undecided"], clean)
-
-    if watch is not None:
-        watch.begin(len(rows), sum(compute.is_settled(own) for own in rows.values()))
+        watch.begin(len(rows), sum(task.compute.is_settled(own) for own in rows.values()))
 
     def on_batch() -> None:
         if watch is not None:
@@ -113,12 +83,34 @@ def _run(
         if journal and journal.due():
             journal.write({"undecided": engine.snapshot(), "rows": rows, "batch_size": runner.batch_size})
 
-    groups = compute.groups(data, [index for index in range(len(data)) if index not in rows])
-    if len(groups) != 1:
+    groups = task.compute.groups(data, [index for index in range(len(data)) if index not in rows])
+    if len(groups) != 1:  # what a journal holds has images of one size, and runs first unless all others have it too
         engine.run(iter(()), on_batch)
     for group in groups:
         fresh = [index for index in group if index not in undecided]
-        engine.run(compute.batches(data, fresh, runner.batch_size, workers), on_batch)
+        engine.run(task.compute.batches(data, fresh, runner.batch_size, workers), on_batch)
+    if watch is not None:
+        watch.report()
+    return Outcomes.from_rows(table, [row for index in range(len(data)) for row in rows[index]])
+
+
+def _resume(
+    engine: Engine, rows: dict[int, list[Row]], data: Dataset, workers: int, journal: Journal | None
+) -> set[int]:
+    """Take up finished and unfinished samples of the journal, if there is one; return the unfinished ones."""
+    compute, runner = task_named(data.task).compute, engine.runner
+    saved = journal.read() if journal else None
+    if not saved:
+        return set()
+    rows |= saved["rows"]
+    runner.batch_size = min(runner.batch_size, saved["batch_size"])
+    undecided = {entry["index"] for entry in saved["undecided"]}
+    clean: dict[int, Tensor] = {}  # journals have no clean images
+    for group in compute.groups(data, sorted(undecided)) if undecided else ():
+        for indices, images, _ in compute.batches(data, group, runner.batch_size, workers):
+            clean |= {index: own.clone() for index, own in zip(indices, engine.given(images), strict=True)}
+    engine.restore(saved["undecided"], clean)
+    return undecided
 
 
 def _by_sample(outcomes: Outcomes) -> list[list[Row]]:

@@ -1,5 +1,6 @@
 """What is to be launched: a command of `rbk`, and the machines that it gets. Everything is checked here. No torch."""
 
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -7,14 +8,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.options import OPTIONS
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 """A label of RFC 1123, section 2.1: what Kubernetes takes as a name, of at most 63 characters."""
 _TIME = re.compile(r"(\d+|\d+:\d\d|\d+:\d\d:\d\d|\d+-\d+|\d+-\d+:\d\d|\d+-\d+:\d\d:\d\d)")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-MOST_PROCESSES = 1024
-"""As `evaluation.options.LIMITS` has it, which cannot be imported here: it needs torch."""
 _OURS = {"--executor", "--processes", "--nproc-per-node"}
 
 
@@ -70,10 +70,11 @@ class Command:
         if engine is None:
             for_eval = Engine.processes if nodes == 1 else Engine.ray
             engine = Engine.torchrun if verb == "train" else for_eval
-        if verb == "train" and engine is not Engine.torchrun:
-            raise BadInputError(f"--engine {engine} for train", expected="torchrun")
+        if (verb == "train") != (engine is Engine.torchrun):
+            expected = "torchrun" if verb == "train" else "processes or ray"
+            raise BadInputError(f"--engine {engine} for {verb}", expected=expected)
         if engine is Engine.processes and nodes > 1:
-            raise BadInputError(f"--engine processes with {nodes} nodes", expected="ray or torchrun")
+            raise BadInputError(f"--engine processes with {nodes} nodes", expected="ray")
         if verb == "train" and "--resume" not in words:
             words = (*words, "--resume")  # a job that is started again goes on
         return cls(tuple(words), engine)
@@ -121,9 +122,10 @@ class Machines:
             BadInputError: too many, with an engine that is told how many.
 
         """
-        if engine is not Engine.torchrun and self.all_processes > MOST_PROCESSES:
+        most = OPTIONS["processes"].most or math.inf
+        if engine is not Engine.torchrun and self.all_processes > most:
             raise BadInputError(
-                f"{self.all_processes:,} processes on {self.nodes} nodes", expected=f"at most {MOST_PROCESSES:,}",
+                f"{self.all_processes:,} processes on {self.nodes} nodes", expected=f"at most {most:,}",
                 fix="ask for fewer nodes, or fewer cores or GPUs of each",
             )  # fmt: skip
 

@@ -3,14 +3,14 @@ import torch
 
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.acceleration import Acceleration, accelerated, float32_products
+from robustbench_kpca.inference.acceleration import accelerated, float32_products
 from robustbench_kpca.inference.environment import environment
 
 
 def test_precision_is_set_and_put_back():
     before = float32_products()
     for tf32, expected in ((False, "matmul ieee, conv ieee"), (True, "matmul tf32, conv tf32")):
-        with accelerated([], Acceleration(tf32=tf32)):
+        with accelerated([], None, tf32=tf32):
             assert float32_products() == expected
             older = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
             assert older == (tf32, tf32)  # torch refuses to read them where its two interfaces disagree
@@ -22,7 +22,7 @@ def test_a_model_is_itself_again_afterwards(monkeypatch, fork):
     monkeypatch.setattr(torch, "compile", lambda forward, **how: lambda x: (seen.append(how), forward(x))[1])
     model = torch.nn.Linear(2, 3)
     x = torch.ones(1, 2, requires_grad=True)
-    with accelerated([model], Acceleration("default")):
+    with accelerated([model], "default", tf32=False):
         (gradient,) = torch.autograd.grad(model(x).sum(), x)
         assert torch.allclose(gradient[0], model.weight.sum(0))
         assert environment(torch.device("cpu")).compiled == "default"

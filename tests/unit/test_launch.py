@@ -8,8 +8,6 @@ import pytest
 from launch_fakes import EVAL, HOSTILE, Fakes, lint, printed
 
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.evaluation.options import LIMITS
-from robustbench_kpca.launch.request import MOST_PROCESSES
 
 ENGINES = {
     "processes": (["--gpus-per-node", "2"], EVAL),
@@ -194,10 +192,6 @@ def test_what_cannot_be_launched_is_refused_in_one_line(arguments, named, tmp_pa
     assert named in found.err
     assert len(found.err.strip().splitlines()) == 1
     assert not (tmp_path / "job").exists()
-
-
-def test_as_many_processes_can_be_launched_as_eval_takes():
-    assert LIMITS["processes"][1] == MOST_PROCESSES
 
 
 def test_a_file_is_written_only_where_asked_for(tmp_path, capsys):

@@ -21,7 +21,6 @@ from robustbench_kpca.evaluation.command import Command, parse
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
 from robustbench_kpca.evaluation.rerun import rerun
-from robustbench_kpca.inference.acceleration import Acceleration
 from robustbench_kpca.models.checkpoint import save_checkpoint
 from robustbench_kpca.records.differences import chance_of_finding, differences
 from robustbench_kpca.records.outcomes import Outcomes
@@ -45,9 +44,11 @@ COMMANDS = st.builds(
     PLAIN,
     st.dictionaries(st.sampled_from(["eps", "steps", "below"]), VALUES),
     st.builds(
-        RunOptions, st.integers(0, 2**63 - 1), st.none() | st.integers(1, 65_536), device=st.none() | PLAIN,
+        RunOptions, seed=st.integers(0, 2**63 - 1), batch_size=st.none() | st.integers(1, 65_536),
+        device=st.none() | PLAIN,
         allow=st.lists(PLAIN).map(tuple), frost_folder=st.none() | PLAIN.map(Path),
-        acceleration=st.builds(Acceleration, st.none() | st.just("default"), st.booleans()),
+        compile=st.none() | st.just("default"),
+        tf32=st.booleans(),
     ),
     st.sampled_from(["full", "quick", None]),
     st.none() | PLAIN,
@@ -81,7 +82,7 @@ def test_rbk_eval_understands_the_words():
     command = Command(
         ModelRequest("vit_digits", "w.safetensors", True, True, True, "n", {"lam": 2}),
         DataRequest("digits", "test", 8, "svhn", None, "skip"), "pgd20-linf-2_255", {"eps": "1/255"},
-        RunOptions(3, 16, device="cpu", allow=("batch",)), "quick", None,
+        RunOptions(seed=3, batch_size=16, device="cpu", allow=("batch",)), "quick", None,
     )  # fmt: skip
     context = typer.main.get_command(app).commands["eval"].make_context("eval", list(command.words()[2:]))
     asked = SimpleNamespace(**context.params)
