@@ -2,13 +2,12 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from robustbench_kpca.evaluation.backend import IncompleteError
-from robustbench_kpca.evaluation.pace import Turn, time_left
 from robustbench_kpca.evaluation.schedule import Schedule
-from robustbench_kpca.evaluation.shard_folder import EVERY, State, write_state
+from robustbench_kpca.evaluation.shard_folder import EVERY, Running, State, now, write_state
 from robustbench_kpca.evaluation.shards import Made, Shard, read_made
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.lock import Lock
@@ -16,6 +15,54 @@ from robustbench_kpca.progress import Progress
 
 _REST = 20
 """Writing the state takes at most one in so many seconds, however many processes it names."""
+
+
+TICK = 2.0
+"""Most seconds of silence that one look adds. If this process itself was stopped for an hour, no worker was silent."""
+
+
+@dataclass
+class Turn:
+    """One worker's work on one shard.
+
+    Attributes:
+        rows: of the shard.
+        host: of the worker.
+        pid: of the worker.
+        done: rows that are done.
+        silent: seconds since the worker last finished a batch.
+
+    """
+
+    rows: int
+    host: str
+    pid: int
+    clock: Callable[[], float] = time.monotonic
+    done: int = 0
+    silent: float = 0.0
+    since: str = field(default_factory=now)
+
+    def __post_init__(self) -> None:
+        self.started = self.looked = self.told = self.clock()
+        self.first: int | None = None
+
+    def heard(self, done: int) -> None:
+        """Take note of finished batches. The rate begins at the first news: a resumed shard begins with rows done."""
+        if self.first is None:
+            self.first, self.started = done, self.clock()
+        self.done, self.silent, self.told = done, 0.0, self.clock()
+
+    def look(self) -> float:
+        """Return the seconds of silence: the sum of those between two looks, each at most `TICK`."""
+        before, self.looked = self.looked, self.clock()
+        self.silent += min(max(self.looked - before, 0.0), TICK)
+        return self.silent
+
+    def running(self) -> Running:
+        """Return what `rbk status` shows."""
+        seconds, rows = self.told - self.started, self.done - (self.first or 0)
+        rate = rows / seconds if rows > 0 and seconds > 0 else None
+        return Running(self.host, self.pid, self.since, self.done, self.rows, rate)
 
 
 class ShardRun:
@@ -118,10 +165,16 @@ class ShardRun:
         write_state(self.folder, replace(
             self.state, running={shard.name: turn.running() for shard, turn in turns.items()}, done=done,
             failed={shard.name: why for shard, why in self.schedule.given_up.items()}, measured=len(self.made),
-            left=time_left(self.state.rows - done, self._done, self._seconds, len(turns)),
+            left=self._left(done, len(turns)),
         ))  # fmt: skip
         self._told, self._changed = self.clock(), False
         self._cost = self._told - started
+
+    def _left(self, done: int, workers: int) -> float | None:
+        """Return the seconds that the rest takes: rows × seconds a row of the finished shards / workers."""
+        if not self._done or not self._seconds:
+            return None
+        return (self.state.rows - done) * self._seconds / self._done / max(workers, 1)
 
     def _done_with(self, turns: Mapping[Shard, Turn]) -> int:
         return self._done + sum(turn.done for turn in turns.values())

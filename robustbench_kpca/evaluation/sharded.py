@@ -19,9 +19,8 @@ from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationErr
 from robustbench_kpca.evaluation.backend import Task, Work
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.pace import Turn
 from robustbench_kpca.evaluation.shard_folder import folder_of, make_folder, next_attempt
-from robustbench_kpca.evaluation.shard_run import ShardRun
+from robustbench_kpca.evaluation.shard_run import ShardRun, Turn
 from robustbench_kpca.evaluation.shards import Made, Shard, merge, plan_shards, shard_size
 from robustbench_kpca.files import sha256
 from robustbench_kpca.lock import Lock

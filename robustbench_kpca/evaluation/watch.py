@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from robustbench_kpca.attack_loop.cost import passes_of
 from robustbench_kpca.attack_loop.engine import Engine
-from robustbench_kpca.attack_loop.forecast import Forecast, StageCost
 from robustbench_kpca.attack_loop.pool import Sample
+from robustbench_kpca.evaluation.time_left import Forecast, StageCost
 from robustbench_kpca.progress import Progress
 from robustbench_kpca.types import Foreseen, SeparateRuns
 

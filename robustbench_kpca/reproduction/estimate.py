@@ -14,10 +14,10 @@ import torch
 
 from robustbench_kpca.attack_loop.cost import Passes, Speed, most_passes, passes_of, speed
 from robustbench_kpca.attack_loop.engine import build_attack
-from robustbench_kpca.attack_loop.forecast import BACKWARD
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import DEIT
 from robustbench_kpca.evaluation.requests import ModelRequest
+from robustbench_kpca.evaluation.time_left import BACKWARD
 from robustbench_kpca.inference.environment import place
 from robustbench_kpca.models.source import stated_view
 from robustbench_kpca.protocols.scenario import Attack, Stage

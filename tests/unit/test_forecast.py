@@ -1,6 +1,7 @@
 """The time left is foretold within a factor of two after a tenth of a run: simulated cascades and one recorded run."""
 
 import json
+import math
 import random
 from collections import deque
 from pathlib import Path
@@ -8,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from robustbench_kpca import evaluate, load_data, load_model
-from robustbench_kpca.attack_loop.forecast import BACKWARD, Forecast, Seen, StageCost
 from robustbench_kpca.evaluation import watch
+from robustbench_kpca.evaluation.time_left import BACKWARD, KNEE, Forecast, Seen, StageCost, _rest
 
 KEPT = 0.03  # share of the proposals of Square that are kept
 
@@ -170,11 +171,25 @@ def test_where_broken_samples_stay_every_pass_is_counted():
     assert left == pytest.approx(64 * (10 * PGD.work - 3), rel=0.06)
 
 
-def test_the_survival_is_that_of_kaplan_and_meier():
-    """Their estimate by hand, without the prior: of 10 samples 2 break at once, 1 is censored, 3 of 7 break later."""
-    forecast = Forecast([PGD], 64, stops=True)
-    for share, broken in ((0.01, True), (0.02, True), (0.5, True), (0.5, True), (0.5, True), *[(1.0, False)] * 4):
-        forecast.finished(0, share, broken=broken)
-    alive = forecast._survival(0, [(0, 0.25)])
-    assert alive[1] == pytest.approx(0.8, abs=0.03)
-    assert alive[-1] == pytest.approx(0.8 * 4 / 7, abs=0.08)
+def test_the_risk_is_the_likeliest_one():
+    """The likelihood of breaks and of samples that still stand, by a grid of a, without the prior of one sample."""
+    forecast, stood = Forecast([PGD], 64, stops=True), [1.0] * 400
+    broken = [((number + 0.5) / 600) ** 2 for number in range(600)]
+    for share in (*broken, *stood):
+        forecast.finished(0, share, broken=share < 1)
+    exposure = sum(math.log((share + KNEE) / KNEE) for share in (*broken, *stood, *[0.25] * 50))
+
+    def likelihood(a):
+        return sum(math.log(a / (share + KNEE)) for share in broken) - a * exposure
+
+    best = max((number / 1000 for number in range(1, 3000)), key=likelihood)
+    assert forecast._risk(0, [(0, 0.25)] * 50) == pytest.approx(best, rel=0.01)
+
+
+@pytest.mark.parametrize("risk", [0.01, 1.0, 3.0])
+def test_what_a_sample_will_spend_is_the_area_below_its_survival(risk):
+    share, steps = 0.2, 20_000
+    width = (1 - share) / steps
+    area = sum(((share + KNEE) / (share + (step + 0.5) * width + KNEE)) ** risk for step in range(steps)) * width
+    assert _rest(share, risk)[0] == pytest.approx(area, rel=1e-6)
+    assert _rest(share, risk)[1] == pytest.approx(((share + KNEE) / (1 + KNEE)) ** risk)

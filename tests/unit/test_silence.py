@@ -7,13 +7,12 @@ from unfinished_states import STATE, Clock
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.pace import TICK, Turn, time_left
 from robustbench_kpca.evaluation.shard_folder import (
     Running,
 )
-from robustbench_kpca.evaluation.shard_run import ShardRun
+from robustbench_kpca.evaluation.shard_run import TICK, ShardRun, Turn
 from robustbench_kpca.evaluation.sharded import Sharded, Worker
-from robustbench_kpca.evaluation.shards import plan_shards
+from robustbench_kpca.evaluation.shards import Made, plan_shards
 from robustbench_kpca.files import sealed, unsealed
 from robustbench_kpca.inference.journal import Journal
 
@@ -47,11 +46,13 @@ def test_the_rate_leaves_out_what_a_resumed_shard_finds_done(clock):
     assert turn.running() == Running("node", 7, turn.since, 8, 10, 2.0)
 
 
-def test_the_time_left_follows_from_finished_shards():
-    assert time_left(30, 0, 0.0, 2) is None
-    assert time_left(30, 10 + 20, 5.0 + 25.0, 2) == 15.0
-    assert time_left(0, 10, 5.0, 2) == 0
-    assert time_left(30, 10, 5.0, 0) == 15.0
+def test_the_time_left_follows_from_finished_shards(tmp_path):
+    run = ShardRun(tmp_path, plan_shards([str(number) for number in range(40)], "key", 10), STATE, 1, None, None)
+    assert run._left(0, 2) is None
+    for _ in range(2):
+        run.finished(run.next(), Made(1, 15.0, 4), b"any bytes")
+    assert run._left(20, 2) == (STATE.samples - 20) * 30 / 20 / 2
+    assert run._left(20, 0) == (STATE.samples - 20) * 30 / 20
 
 
 class Engine(Sharded):
