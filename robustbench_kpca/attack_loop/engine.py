@@ -188,7 +188,13 @@ class Engine:
         if free > 0 and isinstance(pool.attack, Foreseen):
             tally = self._step_ahead(pool, pool.attack)
         else:
-            tally = self._step_rows(pool)
+            try:
+                pool.state, tally = self._advance(pool, pool.state)
+            except EvaluationError:
+                if not pool.later:
+                    raise
+                later.drop()  # rows that hold later runs have failed, perhaps: the step is taken without them
+                pool.state, tally = self._advance(pool, pool.state)
         pool.steps, pool.rows = pool.steps + 1, len(pool.active)
         pool.spend(tally)
         stopped = tally.broken & self.cascade.stops
@@ -206,17 +212,6 @@ class Engine:
         state = pool.attack.step(state, self.threat, query) | own
         query.checks.settle()
         return state, query.tally
-
-    def _step_rows(self, pool: Pool) -> Tally:
-        """Take a step with every row; if it fails and some rows hold later runs, take it without them."""
-        try:
-            pool.state, tally = self._advance(pool, pool.state)
-        except EvaluationError:
-            if not pool.later:
-                raise
-            LaterRuns(pool, self.threat).drop()
-            return self._step_rows(pool)
-        return tally
 
     def _step_ahead(self, pool: Pool, attack: Foreseen) -> Tally:
         """Show several proposals of every sample, as if none were kept, and go on from the first that was."""

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -81,6 +82,7 @@ class CountingQuery:
         self.forwards, self.backwards, self.nonfinite, self.zero_gradients = self.counts
         self.broken = labels.new_zeros(len(labels), dtype=torch.bool)
         self.checks = Checks()
+        self.at: Rows = ALL  # the samples that are asked now
 
     @property
     def classes(self) -> int:
@@ -97,27 +99,30 @@ class CountingQuery:
 
     def logits(self, x: Images, *, outside: bool = False) -> Logits:
         """One forward pass per sample."""
-        return self.logits_of(ALL, x, outside)
+        self._check(x, outside)
+        logits = self.runner.logits(self.space.leave(x), search=True)
+        self._note(x, logits, self._far(x, outside))
+        return logits
 
     def logits_of_each(self, proposals: Iterable[Images], *, outside: bool = False) -> Iterator[Logits]:
         """`logits` of every proposal in turn; the rows of different proposals share batches.
 
-        With several draws they do not: the noise of a model depends on the whole batch.
+        With several draws they do not: the noise of a model depends on the whole batch. Nor do those of some samples.
         """
-        if self.runner.draws > 1:
+        if self.runner.draws > 1 or self.at is not ALL:
             yield from (self.logits(x, outside=outside) for x in proposals)
             return
         shown: deque[Images] = deque()
 
         def checked() -> Iterator[Images]:
             for x in proposals:
-                self._check(ALL, x, outside)
+                self._check(x, outside)
                 shown.append(x)
                 yield self.space.leave(x)
 
         for logits in self.runner.logits_of_each(checked(), search=True):
             x = shown.popleft()
-            self._note(ALL, x, logits, self._far(ALL, x, outside))
+            self._note(x, logits, self._far(x, outside))
             yield logits
 
     def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:
@@ -128,63 +133,32 @@ class CountingQuery:
                 and the sample would wrongly count as robust.
 
         """
-        return self.gradient_of(ALL, x, loss, outside)
+        self._check(x, outside)
+        losses, gradient, logits = self.runner.gradient(self.space.leave(x), loss)
+        self._note(x, logits, self._far(x, outside))
+        return losses, self._pulled_back(gradient, logits)
 
     def gradient_of_each(
         self, x: Images, losses: Sequence[Loss], *, outside: bool = False
     ) -> Iterator[tuple[PerSample, Images]]:
         """`gradient` of every loss at the same images, in turn; fewer passes are shown than counted."""
-        return self.gradients_of(ALL, x, losses, outside)
+        self._check(x, outside)
+        far = self._far(x, outside)
+        for values, gradient, logits in self.runner.gradient_of_each(self.space.leave(x), losses):
+            self._note(x, logits, far)
+            yield values, self._pulled_back(gradient, logits)
 
-    def rows(self, mask: Mask) -> "_Rows":
+    def rows(self, mask: Mask) -> "CountingQuery":
         """Return a query for the samples where `mask` is true."""
-        return _Rows(self, mask.nonzero()[:, 0])
+        part = copy(self)
+        part.at = mask.nonzero()[:, 0] if isinstance(self.at, slice) else self.at[mask]
+        return part
 
     def module(self) -> nn.Module:
-        """Return the model for attacks of other libraries: it counts passes and checks gradients, but no images."""
-        return self.module_of(torch.arange(len(self.labels), device=self.labels.device))
+        """Return the model for attacks of other libraries: it counts passes and checks gradients, but no images.
 
-    def logits_of(self, rows: Rows, x: Images, outside: bool) -> Logits:
-        """`logits` of the samples at `rows`."""
-        self._check(rows, x, outside)
-        logits = self.runner.logits(self.space.leave(x), search=True)
-        self._note(rows, x, logits, self._far(rows, x, outside))
-        return logits
-
-    def gradient_of(self, rows: Rows, x: Images, loss: Loss, outside: bool) -> tuple[PerSample, Images]:
-        """`gradient` of the samples at `rows`."""
-        self._check(rows, x, outside)
-        losses, gradient, logits = self.runner.gradient(self.space.leave(x), loss)
-        self._note(rows, x, logits, self._far(rows, x, outside))
-        return losses, self._pulled_back(rows, gradient, logits)
-
-    def gradients_of(
-        self, rows: Rows, x: Images, losses: Sequence[Loss], outside: bool
-    ) -> Iterator[tuple[PerSample, Images]]:
-        """`gradient_of_each` of the samples at `rows`."""
-        self._check(rows, x, outside)
-        far = self._far(rows, x, outside)
-        for values, gradient, logits in self.runner.gradient_of_each(self.space.leave(x), losses):
-            self._note(rows, x, logits, far)
-            yield values, self._pulled_back(rows, gradient, logits)
-
-    def _pulled_back(self, rows: Rows, gradient: Images, logits: Logits) -> Images:
-        """Count a backward pass; return its gradient in the coordinates of the attack, or 0 where it is not finite.
-
-        That is refused, but where the logits are not finite either: then the model gave no answer, and is broken.
+        It shows one draw per pass, in single precision.
         """
-        gradient = self.space.pull_back(gradient)
-        _add(self.backwards, rows, self.runner.draws)
-        largest = gradient.flatten(1).abs().amax(1)
-        if waits(largest.device) or not bool(torch.isfinite(largest).all()):
-            finite = torch.isfinite(largest)
-            self.checks.add(~finite & torch.isfinite(logits).flatten(1).all(1), self._refuse_nonfinite)
-            gradient = torch.where(per_sample(finite, gradient), gradient, 0)
-        _add(self.zero_gradients, rows, largest == 0)
-        return gradient
-
-    def module_of(self, rows: Labels) -> nn.Module:
-        """Return `module` for the samples at `rows`: one draw per pass, in single precision."""
 
         def answer(x: Tensor) -> Tensor:
             shown = self.space.leave(x).clone()
@@ -192,21 +166,38 @@ class CountingQuery:
                 logits: Tensor = self.runner.model(shown)
             return logits.float()
 
+        rows = torch.arange(len(self.labels), device=self.labels.device)[self.at]
         counters = Counters(self.forwards, self.backwards, self.nonfinite, self.zero_gradients)
         return CountedModel(answer, self.attack, counters, rows)
+
+    def _pulled_back(self, gradient: Images, logits: Logits) -> Images:
+        """Count a backward pass; return its gradient in the coordinates of the attack, or 0 where it is not finite.
+
+        That is refused, but where the logits are not finite either: then the model gave no answer, and is broken.
+        """
+        gradient = self.space.pull_back(gradient)
+        _add(self.backwards, self.at, self.runner.draws)
+        largest = gradient.flatten(1).abs().amax(1)
+        if waits(largest.device) or not bool(torch.isfinite(largest).all()):
+            finite = torch.isfinite(largest)
+            self.checks.add(~finite & torch.isfinite(logits).flatten(1).all(1), self._refuse_nonfinite)
+            gradient = torch.where(per_sample(finite, gradient), gradient, 0)
+        _add(self.zero_gradients, self.at, largest == 0)
+        return gradient
 
     def _refuse_nonfinite(self, *rows: float) -> None:
         if any(rows):
             raise nonfinite_gradient(torch.tensor(rows) != 0, self.attack)
 
-    def _check(self, rows: Rows, x: Images, outside: bool) -> None:
-        self.allowed.check(x, self.clean[rows], self.attack, self.checks, outside=outside)
+    def _check(self, x: Images, outside: bool) -> None:
+        self.allowed.check(x, self.clean[self.at], self.attack, self.checks, outside=outside)
 
-    def _far(self, rows: Rows, x: Images, outside: bool) -> Mask | None:
+    def _far(self, x: Images, outside: bool) -> Mask | None:
         """Tell which images are too far from the clean one to count, if they may be."""
-        return self.allowed.beyond(x, self.clean[rows]) if outside and self.allowed.is_input(x) else None
+        return self.allowed.beyond(x, self.clean[self.at]) if outside and self.allowed.is_input(x) else None
 
-    def _note(self, rows: Rows, x: Images, logits: Logits, far: Mask | None) -> None:
+    def _note(self, x: Images, logits: Logits, far: Mask | None) -> None:
+        rows = self.at
         _add(self.forwards, rows, self.runner.draws)
         if not self.allowed.is_input(x):
             return
@@ -232,37 +223,6 @@ class CountingQuery:
             new = Worst(x.detach().index_select(0, at), margins[at], prediction[at], rank)
             for old, values in zip(vars(self.worst).values(), vars(new).values(), strict=True):
                 old.index_copy_(0, where, values.to(old.dtype))
-
-
-class _Rows:
-    """Some rows of a `CountingQuery`."""
-
-    def __init__(self, whole: CountingQuery, rows: Labels) -> None:
-        self.whole, self.index = whole, rows
-
-    @property
-    def classes(self) -> int:
-        return self.whole.classes
-
-    def logits(self, x: Images, *, outside: bool = False) -> Logits:
-        return self.whole.logits_of(self.index, x, outside)
-
-    def logits_of_each(self, proposals: Iterable[Images], *, outside: bool = False) -> Iterator[Logits]:
-        return (self.logits(x, outside=outside) for x in proposals)
-
-    def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:
-        return self.whole.gradient_of(self.index, x, loss, outside)
-
-    def gradient_of_each(
-        self, x: Images, losses: Sequence[Loss], *, outside: bool = False
-    ) -> Iterator[tuple[PerSample, Images]]:
-        return self.whole.gradients_of(self.index, x, losses, outside)
-
-    def rows(self, mask: Mask) -> "_Rows":
-        return _Rows(self.whole, self.index[mask])
-
-    def module(self) -> nn.Module:
-        return self.whole.module_of(self.index)
 
 
 def _add(total: Labels, rows: Rows, number: int | Bool[Tensor, " row"]) -> None:

@@ -44,8 +44,6 @@ def _parameter(name: str, default: Any) -> inspect.Parameter:
     """Return a field as a parameter of a command."""
     known = OPTIONS[name]
     kind = list[str] if isinstance(default, tuple) else TYPES[name]
-    shown = typer.Option(
-        *known.flags, help=known.help, min=known.least, max=known.most, show_default=default is not None
-    )
+    shown = typer.Option(*known.flags, help=known.help, show_default=default is not None)
     default = list(default) if isinstance(default, tuple) else default
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown])
