@@ -152,7 +152,7 @@ def evaluated(named: Any, samples: int, steps: int, batch_size: int, engine: Any
     from robustbench_kpca.evaluation.execute import execute
     from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.evaluation.plan import Job, make_plan
-    from robustbench_kpca.evaluation.python_reporter import python_reporter
+    from robustbench_kpca.evaluation.reporter import python_reporter
     from robustbench_kpca.evaluation.requests import GivenData
 
     data = GivenData(load_data("digits", "train", limit=samples))

@@ -8,7 +8,7 @@ from typing import Any
 
 from robustbench_kpca.cli import _console
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.python_reporter import ScreenReporter
+from robustbench_kpca.evaluation.reporter import ScreenReporter
 from robustbench_kpca.progress import Screen
 
 _NO_OPTIONS = ("name", "checkpoint", "untrained", "ema", "resize_positions")

@@ -19,7 +19,7 @@ from robustbench_kpca.evaluation.execute import execute
 from robustbench_kpca.evaluation.from_python import Models, data_of, models_of
 from robustbench_kpca.evaluation.options import run_options
 from robustbench_kpca.evaluation.plan import Job, make_plan
-from robustbench_kpca.evaluation.python_reporter import python_reporter
+from robustbench_kpca.evaluation.reporter import python_reporter
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.inference.runner import device_for, frozen, require_module
 from robustbench_kpca.models.source import class_names_of

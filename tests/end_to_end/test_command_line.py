@@ -98,7 +98,7 @@ BAD = [
     ([*EVAL, "-p", "broken.toml"], "broken.toml is not valid TOML (at its end)"),
     ([*EVAL, "-p", "gone.toml"], "gone.toml"),
     ([*EVAL, "--curve", "1/255,1/255"], "--curve 1/255,1/255"),
-    ([*EVAL, "--curve", "1/255,2/255"], "--curve"),
+    ([*EVAL, "--curve", "1/255,2/255"], "a curve without an attack"),
     ([*EVAL, "--curve", "1/255", "--set", "eps=2/255"], "--set eps"),
     ([*EVAL, "--curve", "1/255,a lot"], "'a lot'"),
     ([*EVAL, "--set", "eps=1/255"], "'clean' ... 'eps' ... draws"),
