@@ -43,6 +43,7 @@ from robustbench_kpca.models import create_model
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import find_records, load_record
+from robustbench_kpca.records.text import MOST, pack, unpack
 from robustbench_kpca.tasks.language import TASK
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -99,11 +100,11 @@ def table(words: int) -> list[str]:
         "swapped": np.zeros(words), "nll": rng.gamma(2.0, 2.0, words),
     }  # fmt: skip
     outcomes = Outcomes.from_columns(TASK.table("clean"), columns)
-    scenario, file = load_scenario("clean", {})[1], outcomes.to_file()
+    scenario, file = load_scenario("clean", {})[1], pack(outcomes.to_csv())
     steps = {
         "gather columns": lambda: Outcomes.from_columns(TASK.table("clean"), columns),
-        "write": outcomes.to_file,
-        "read": lambda: Outcomes.from_file(file, TASK.table("clean"), "file"),
+        "write": lambda: pack(outcomes.to_csv()),
+        "read": lambda: Outcomes.from_text(unpack(file, MOST, "file"), TASK.table("clean"), "file"),
         "metrics, 2,000 resamples": lambda: measure(outcomes, scenario),
     }
     lines = [f"{words:,} positions, file of {len(file) / 2**20:.1f} MiB"]

@@ -1,7 +1,6 @@
 """What tables, boards, detection metrics and commands cost, without torch where they need none.
 
     python benchmarks/tables.py [large] [IMAGES ...]    # large tables of outcomes: finished and shown
-    python benchmarks/tables.py forms                   # what a table of some sizes takes in both forms
     python benchmarks/tables.py show 2000               # so many records of 364 samples, shown
     python benchmarks/tables.py boards 500 10000        # a board of so many records, rendered
     python benchmarks/tables.py detection [IMAGES ...]  # AUPR and AUROC of many resamples against scikit-learn
@@ -153,28 +152,6 @@ def large(images: int, protocol: str) -> None:
         size = sum(path.stat().st_size for path in Path(folder).glob("*.outcomes.*")) / 2**20
         line(f"{protocol}, {images:,} images: finished", finished, f"{size:.1f} MiB")
         line(f"{protocol}, {images:,} images: shown", child("-c", SHOW, folder, stream="stderr"))
-
-
-def both_forms(rows: int) -> None:
-    """Say what writing and reading a table takes in both forms."""
-    from robustbench_kpca.records import parquet
-
-    scenario = load_scenario("clean")[1]
-    table = task_named("classification").table("clean")
-    made = columns(scenario, rows)
-    outcomes = Outcomes.from_columns(table, {name: made[name] for name in table.columns})
-    times, sizes = [], []
-    for write, read in (
-        (outcomes.to_file, lambda data: Outcomes.from_file(data, table, "it")),
-        (lambda: parquet.write(outcomes.columns), lambda data: dict(parquet.read(data, table, rows, "it"))),
-    ):
-        started = time.perf_counter()
-        data = write()
-        written = time.perf_counter()
-        read(data)
-        times += [written - started, time.perf_counter() - written]
-        sizes.append(len(data) / 2**10)
-    print(f"| {rows:,} | {' | '.join(f'{one:.3f}' for one in times)} | {sizes[0]:.0f} | {sizes[1]:.0f} |", flush=True)
 
 
 def many(records: int) -> None:
@@ -353,7 +330,6 @@ def main() -> None:
     for name, usual in (("large", 50_000), ("show", 2000), ("boards", 500), ("detection", (200, 2_000, 20_000))):
         part = parts.add_parser(name)
         part.add_argument("sizes", type=int, nargs="*", default=np.atleast_1d(usual).tolist())
-    parts.add_parser("forms")
     part = parts.add_parser("commands")
     part.add_argument("--repeats", type=int, default=3)
     part.add_argument("--package", type=Path, default=Path(__file__).parents[1])
@@ -370,11 +346,6 @@ def main() -> None:
         print(head)
         for records in asked.sizes:
             many(records)
-    elif asked.part == "forms":
-        print("| rows | csv.xz written, s | read, s | parquet written, s | read, s | csv.xz, KiB | parquet, KiB |")
-        print("|---|---|---|---|---|---|---|")
-        for rows in (1_000, 10_000, 30_000, 100_000, 300_000):
-            both_forms(rows)
     elif asked.part == "boards":
         rendered(asked.sizes)
     elif asked.part == "detection":

@@ -148,7 +148,7 @@ def merge(folder: Path, shards: Sequence[Shard], table: Table, cells: Sequence[t
         EvaluationError: a shard is missing or damaged.
 
     """
-    return join(_texts(folder, shards), table, cells, folder)
+    return join(_texts(folder, shards), table, cells, str(folder))
 
 
 def _texts(folder: Path, shards: Sequence[Shard]) -> Iterator[bytes]:

@@ -1,6 +1,6 @@
 """Columns of text as numbers: the texts of a large table repeat, and each is kept once."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from sys import intern
 from typing import Any
@@ -32,6 +32,14 @@ class Coded:
 
     def __getitem__(self, rows: Any) -> "Coded":
         return Coded(self.codes[rows], self.values)
+
+    @classmethod
+    def joined(cls, parts: Sequence["Coded"]) -> "Coded":
+        """Return columns below each other as one."""
+        texts = cls.of(text for part in parts for text in part.values)
+        ends = np.cumsum([len(part.values) for part in parts])
+        places = np.split(texts.codes, ends[:-1])
+        return cls(np.concatenate([place[part.codes] for place, part in zip(places, parts, strict=True)]), texts.values)
 
     def tiled(self, times: int) -> "Coded":
         """Return the column so many times below itself."""
@@ -86,6 +94,8 @@ class Columns(Mapping[str, Column]):
         """Return a column as it is kept."""
         return self._held[name]
 
-    def where(self, rows: NDArray[np.bool_]) -> "Columns":
-        """Keep some rows."""
-        return Columns({name: self.held(name)[rows] for name in self})
+
+def joined(parts: Sequence[Column | Coded]) -> Column | Coded:
+    """Return columns of one kind below each other as one."""
+    coded = [part for part in parts if isinstance(part, Coded)]
+    return Coded.joined(coded) if coded else np.concatenate([part for part in parts if not isinstance(part, Coded)])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from robustbench_kpca.files import OLD
 from robustbench_kpca.records.images import SUFFIX as IMAGES
-from robustbench_kpca.records.outcomes import LARGE_FILE, OLD_TEXT_FILE, TEXT_FILE
+from robustbench_kpca.records.text import SUFFIX as TABLE
 
 _DIGITS = "[0-9a-f]" * 12
 
@@ -21,8 +21,7 @@ def sweep(record: Path, suffix: str) -> list[Path]:
     A day, since another host may have written its table and not yet its record.
     """
     stem = record.name.removesuffix(suffix)
-    ends = (TEXT_FILE, OLD_TEXT_FILE, LARGE_FILE, IMAGES)
-    patterns = [f"{stem}{end}" for end in ends] + [f"{stem}.{_DIGITS}{end}" for end in ends]
+    patterns = [f"{stem}.{_DIGITS}{end}" for end in (TABLE, IMAGES)]
     old = [path for pattern in patterns for path in record.parent.glob(pattern) if _is_old(path)]
     named = _named(record) if old else None
     if named is None:

@@ -4,7 +4,6 @@ The compute half writes records, and the report half reads them. This file impor
 """
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -13,17 +12,16 @@ from pydantic import BaseModel, PrivateAttr, model_validator
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import read_file, safe_name, sha256, write_atomic
-from robustbench_kpca.records import parquet
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.images import ImagesFile
 from robustbench_kpca.records.orphans import sweep
-from robustbench_kpca.records.outcomes import LARGE_FILE, OLD_TEXT_FILE, TEXT_FILE, Outcomes
+from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.schema import NewerSchemaError as NewerSchemaError
-from robustbench_kpca.records.schema import OlderSchemaError as OlderSchemaError
-from robustbench_kpca.records.schema import current
+from robustbench_kpca.records.schema import require_schema
 from robustbench_kpca.records.table import ColumnType, Table
-from robustbench_kpca.records.unpacking import most_bytes, unpack
+from robustbench_kpca.records.text import SUFFIX as TABLE
+from robustbench_kpca.records.text import most_bytes, pack, unpack
 from robustbench_kpca.strict import STRICT, validate_json
 
 SUFFIX = ".record.json"
@@ -165,8 +163,8 @@ class Passes(BaseModel):
 class OutcomesFile(BaseModel):
     """The per-sample table beside the record; `columns` are names and types.
 
-    `sha256` is of its uncompressed text, or of the file itself where that is Parquet. The name holds its first digits,
-    so that two records of one evaluation never share a file; records made before 2026-11-22 have names without.
+    `sha256` is of its uncompressed text. The name holds its first digits, so that two records of one evaluation never
+    share a file.
     """
 
     model_config = STRICT
@@ -178,23 +176,18 @@ class OutcomesFile(BaseModel):
     @classmethod
     def of(cls, outcomes: Outcomes, spec: "Spec") -> "OutcomesFile":
         """Describe the table that lies beside the record of `spec`."""
-        stored = outcomes.stored()
-        name = f"{spec.stem()}.{stored.sha256[:DIGITS]}{stored.suffix}"
-        return cls(file=name, sha256=stored.sha256, rows=len(outcomes), columns=dict(outcomes.table.columns))
+        digest = outcomes.digest()
+        name = f"{spec.stem()}.{digest[:DIGITS]}{TABLE}"
+        return cls(file=name, sha256=digest, rows=len(outcomes), columns=dict(outcomes.table.columns))
 
     @property
     def stem(self) -> str:
         """Its name without digest and suffix: that of the record beside it."""
-        return re.sub(rf"\.[0-9a-f]{{{DIGITS}}}$", "", self.file.removesuffix(self.suffix))
-
-    @property
-    def suffix(self) -> str:
-        """The end of its name, which says how the table is stored."""
-        return next((end for end in (LARGE_FILE, OLD_TEXT_FILE) if self.file.endswith(end)), TEXT_FILE)
+        return self.file.removesuffix(f".{self.sha256[:DIGITS]}{TABLE}")
 
 
 class Record(BaseModel):
-    """One evaluation. Saved as `<stem>.record.json` beside `<stem>.<digest>.outcomes.csv.xz` (or `.parquet`).
+    """One evaluation. Saved as `<stem>.record.json` beside `<stem>.<digest>.outcomes.csv.xz`.
 
     Records of attacks should have an `audit` of the model; other records need none. `images_file` says which file
     beside it holds adversarial images, where some were kept.
@@ -267,35 +260,21 @@ class Record(BaseModel):
         """Join the table to its record.
 
         Raises:
-            BadInputError: see `require_table`.
-
-        """
-        self.require_table(outcomes)
-        object.__setattr__(self, "_outcomes", outcomes)
-        return self
-
-    def require_table(self, outcomes: Outcomes, digest: str = "") -> None:
-        """Refuse a table that the record was not made from.
-
-        Args:
-            outcomes: the table.
-            digest: of what it was read from; by default the table's own.
-
-        Raises:
             BadInputError: it is another table.
 
         """
-        stated = self.outcomes_file
-        digest = digest or (outcomes.stored(LARGE_FILE).sha256 if stated.suffix == LARGE_FILE else outcomes.digest())
-        if digest != stated.sha256 or len(outcomes) != stated.rows:
-            raise self.other_table()
+        self.require_table(outcomes.digest(), len(outcomes))
+        object.__setattr__(self, "_outcomes", outcomes)
+        return self
 
-    def other_table(self) -> BadInputError:
-        """Return the error for a table that the record was not made from."""
-        return BadInputError(
-            f"{self.outcomes_file.file} is not the table its record was made from (SHA-256 or number of rows differs)",
-            fix="restore both files, or evaluate again",
-        )
+    def require_table(self, digest: str, rows: int | None = None) -> None:
+        """Refuse a table that the record was not made from, by its digest and number of rows."""
+        stated = self.outcomes_file
+        if digest != stated.sha256 or rows not in (None, stated.rows):
+            raise BadInputError(
+                f"{stated.file} is not the table its record was made from (SHA-256 or number of rows differs)",
+                fix="restore both files, or evaluate again",
+            )
 
     def audited(self, audit: Audit) -> "Record":
         """Return this record with the audit of its model.
@@ -339,7 +318,7 @@ class Record(BaseModel):
 
         The record's file decides: a table that it does not name is an orphan, which a later `save` deletes.
         """
-        write_atomic(folder / self.outcomes_file.file, self.outcomes.stored(self.outcomes_file.suffix).content)
+        write_atomic(folder / self.outcomes_file.file, pack(self.outcomes.to_csv()))
         path = folder / f"{self.spec.stem()}{SUFFIX}"
         write_atomic(path, (self.model_dump_json(indent=1) + "\n").encode())
         sweep(path, SUFFIX)
@@ -355,7 +334,7 @@ def load_record(path: Path | str) -> Record:
     """
     path = Path(path)
     text = read_file(path, "record")
-    record = validate_json(Record, current(text, path), str(path))
+    record = validate_json(Record, require_schema(text, path), str(path))
     object.__setattr__(record, "_path", path)
     object.__setattr__(record, "_outcomes", _read_table(record, path))
     if record.audit is not None:
@@ -370,15 +349,11 @@ def _read_table(record: Record, path: Path) -> Outcomes:
         raise BadInputError(f"{table} is missing beside {path.name}", fix="restore it, or evaluate again")
     stated, where = record.outcomes_file, str(table)
     columns = Table(record.spec.data.task, record.kind, stated.columns)
-    most = most_bytes(columns, stated.rows)
-    content = read_file(table, "table", most if stated.suffix == LARGE_FILE else None)
-    text = content if stated.suffix == LARGE_FILE else unpack(content, most, where)
-    if sha256(text) != stated.sha256:  # before anything in it is parsed
-        raise record.other_table()
-    if stated.suffix == LARGE_FILE:
-        return Outcomes(columns.task, columns.kind, parquet.read(content, columns, stated.rows, where))
+    most = most_bytes(columns, stated.rows, where)
+    text = unpack(read_file(table, "table", most), most, where)
+    record.require_table(sha256(text))  # before anything in it is parsed
     outcomes = Outcomes.from_text(text, columns, where)
-    record.require_table(outcomes, stated.sha256)
+    record.require_table(stated.sha256, len(outcomes))
     return outcomes
 
 

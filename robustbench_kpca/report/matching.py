@@ -13,7 +13,7 @@ from robustbench_kpca.metrics import Mean, answers, metric_for
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import Shelf, board_folder, board_path, find
 from robustbench_kpca.protocols.scenario import Corruption
-from robustbench_kpca.records.record import SUFFIX, OlderSchemaError, Record
+from robustbench_kpca.records.record import SUFFIX, Record
 from robustbench_kpca.records.spot_check import FILE, SpotCheck, load_spot_check
 from robustbench_kpca.report.board import OTHER_DATA, OTHER_NETWORK, Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation
@@ -22,7 +22,6 @@ from robustbench_kpca.report.contradictions import only_one, require_no_contradi
 from robustbench_kpca.report.networks import leading_records, of_network, of_other_networks
 from robustbench_kpca.strict import load_toml, validate
 
-Content = Record | dict[str, Any]
 """A record that was checked; of an older schema what its file holds, unchecked."""
 KEPT = 1_000_000
 """Rows of outcomes that are kept in memory; tables beyond them are read again where they are needed."""
@@ -35,16 +34,16 @@ def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
 
     A record fills a cell only if model, data, split and seed are the board's and its protocol digest is that of the
     protocol as it reads today. Where the board states a digest of its data, they must be of these, too. All records of
-    one model must be of one network, that of the newest of them. Records of an older schema fill none; their cells are
-    stale. Every metric that the board shows is computed again from the outcomes of its records.
+    one model must be of one network, that of the newest of them. Every metric that the board shows is computed again
+    from the outcomes of its records.
     """
     path = board_path(name)
     spec = validate(BoardSpec, load_toml(path), f"board {path}").located(path.parent)
     files = _own_records(name, path) if records is None else list(records)
     words = name_of(path)
-    contents = read(files, only=shown_metrics(column.metric for column in spec.column))
+    loaded = read(files, only=shown_metrics(column.metric for column in spec.column))
     remake, missing = (f"rbk board {verb} {words}" for verb in ("render", "plan"))
-    board = fill(path.parent.name, spec, contents, str(path), remake, missing)
+    board = fill(path.parent.name, spec, loaded, str(path), remake, missing)
     return replace(board, spot_check=_spot_check(name, path))
 
 
@@ -77,7 +76,7 @@ def name_of(path: Path, shelf: Shelf = "leaderboards") -> str:
 def fill(
     name: str,
     spec: BoardSpec,
-    contents: Sequence[Content],
+    records: Sequence[Record],
     where: str,
     remake: str,
     missing: str,
@@ -93,9 +92,9 @@ def fill(
     """
     for column in spec.column:
         _require_metric(spec, column, where)
-    known: dict[Key, list[Content]] = {}
-    for content in contents:
-        known.setdefault(_key(content), []).append(content)
+    known: dict[Key, list[Record]] = {}
+    for record in records:
+        known.setdefault(_key(record), []).append(record)
     resolved = {evaluation: evaluation.resolve() for evaluation in spec.evaluations}
     protocols = {evaluation: (label, scenario.digest()) for evaluation, (label, scenario) in resolved.items()}
     found = {
@@ -121,9 +120,9 @@ def fill(
 
 def read(
     files: Iterable[Path],
-    known: dict[tuple[Path, int], Content] | None = None,
+    known: dict[tuple[Path, int], Record] | None = None,
     only: Collection[str] | None = None,
-) -> list[Content]:
+) -> list[Record]:
     """Load and check records; those in `known`, by path and time of change, are not read again.
 
     `only` the metrics of these names are computed again, where names are given. What `known` has of files that changed
@@ -134,16 +133,10 @@ def read(
     paths, current = {path for path, _ in keys}, set(keys)
     for old in [key for key in found if key[0] in paths and key not in current]:
         del found[old]
-    held = [one for one in found.values() if isinstance(one, Record) and one.held]
-    rows = sum(len(one.outcomes) for one in held)
+    rows = sum(len(record.outcomes) for record in found.values() if record.held)
     for key in keys:
         if key not in found:
-            try:
-                record = load_consistent(key[0], only)
-            except OlderSchemaError as error:
-                found[key] = error.content
-                continue
-            found[key] = record
+            found[key] = record = load_consistent(key[0], only)
             if rows + len(record.outcomes) > KEPT:
                 record.release()
             else:
@@ -219,14 +212,19 @@ def _found(
     model: str,
     evaluation: Evaluation,
     protocol: tuple[str, str],
-    contents: Mapping[Key, list[Content]],
+    records: Mapping[Key, list[Record]],
 ) -> tuple[list[Record], str]:
     """Return the records that can fill a cell, and what state it has if none of them does."""
     label, digest = protocol
     wanted = [(model, name, evaluation.split, label, seed) for name in evaluation.recorded_data]
-    named = [one for key in wanted for one in contents.get(key, ()) if evaluation.limit in (None, _size(one))]
-    found = [one for one in named if evaluation.digest in (None, _digest(one))]
-    current = [one for one in found if isinstance(one, Record) and one.spec.protocol.digest == digest]
+    named = [
+        one
+        for key in wanted
+        for one in records.get(key, ())
+        if evaluation.limit in (None, one.spec.data.known or one.spec.data.n)
+    ]
+    found = [one for one in named if evaluation.digest in (None, one.spec.data.digest)]
+    current = [one for one in found if one.spec.protocol.digest == digest]
     return current, OTHER_NETWORK if current else "stale" if found else OTHER_DATA if named else "missing"
 
 
@@ -248,29 +246,12 @@ def _run(model: str, evaluation: Evaluation, own: Sequence[Record], size: int, o
     return Run(model, evaluation, "ready", only_one(same))
 
 
-def _key(content: Content) -> Key:
-    """Return what a record is of, of whatever schema; nothing where it does not say."""
-    if isinstance(content, Record):
-        spec = content.spec
-        return spec.model.name, spec.data.name, spec.data.split, spec.protocol.name, spec.seed
-    try:
-        older = content["spec"]
-        data = older["data"]
-        key = older["model"]["name"], data["name"], data["split"], older["protocol"]["name"], older["seed"]
-        hash(key)
-    except (KeyError, TypeError, IndexError):
-        return ()
-    return key
-
-
-def _digest(content: Content) -> Any:
-    """Return the digest of the samples."""
-    return content.spec.data.digest if isinstance(content, Record) else content["spec"]["data"].get("digest")
-
-
-def _size(content: Content) -> Any:
+def _size(record: Record) -> int:
     """Return the number of samples, of known classes where there are others."""
-    if isinstance(content, Record):
-        return content.spec.data.known or content.spec.data.n
-    data = content["spec"]["data"]
-    return data.get("known") or data.get("n")
+    return record.spec.data.known or record.spec.data.n
+
+
+def _key(record: Record) -> Key:
+    """Return what a record is of."""
+    spec = record.spec
+    return spec.model.name, spec.data.name, spec.data.split, spec.protocol.name, spec.seed

@@ -15,7 +15,7 @@ from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.models.checkpoint import parameters_sha256
 from robustbench_kpca.records.record import SUFFIX, Record
 from robustbench_kpca.report.curves import epochs_in
-from robustbench_kpca.report.matching import Content, read
+from robustbench_kpca.report.matching import read
 from robustbench_kpca.reproduction.pack import Arm, Pack, Samples, Scale, ScaleName, load_pack
 from robustbench_kpca.training.ledger import resume_file
 from robustbench_kpca.training.recipe import load_recipe
@@ -91,7 +91,7 @@ class Roles:
     limit: int | None = None
     called: str = ""
     metrics: frozenset[str] | None = None
-    known_records: dict[tuple[Path, int], Content] = field(default_factory=dict, compare=False)
+    known_records: dict[tuple[Path, int], Record] = field(default_factory=dict, compare=False)
     _loaded: dict[tuple[str, str | None], Dataset | str] = field(default_factory=dict, compare=False)
     _models: dict[str, list[Model]] = field(default_factory=dict, compare=False)
     _digests: dict[tuple[Path, int], str | None] = field(default_factory=dict, compare=False)
@@ -122,13 +122,9 @@ class Roles:
                 self._digests[key] = None
         return self._digests[key]
 
-    def contents(self) -> list[Content]:
-        """Return the records of this run that are there, of whatever schema; a folder may hold none yet."""
-        return read(sorted((self.out / "records").rglob(f"*{SUFFIX}")), self.known_records, self.metrics)
-
     def records(self) -> list[Record]:
-        """Return the records of this run that are there."""
-        return [one for one in self.contents() if isinstance(one, Record)]
+        """Return the records of this run that are there; a folder may hold none yet."""
+        return read(sorted((self.out / "records").rglob(f"*{SUFFIX}")), self.known_records, self.metrics)
 
     def spent(self, training: Training) -> Spent | None:
         """Return the time that a training took so far; None where it is not written."""

@@ -11,10 +11,11 @@ from robustbench_kpca.diagnostics.epochs import load_trajectory
 from robustbench_kpca.diagnostics.saritas2025 import IMAGES
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.families import ARCHITECTURES, is_stochastic
+from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spot_check import FILE, load_spot_check
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Evaluation
-from robustbench_kpca.report.matching import Content, fill
+from robustbench_kpca.report.matching import fill
 from robustbench_kpca.reproduction.overfitted import overfitted
 from robustbench_kpca.reproduction.pack import Claims, Epochs, Item, Open, Table
 from robustbench_kpca.reproduction.roles import Model, Roles, Training
@@ -173,7 +174,7 @@ def board_of(name: str, table: Table, roles: Roles) -> Board:
         BadInputError: a record, a spot check or curves are damaged, or the records cannot stand together in one table.
 
     """
-    board = _filled(name, table, roles, roles.contents())
+    board = _filled(name, table, roles, roles.records())
     check = roles.out / FILE
     models = [model for model in models_of(table, roles) if model.training is not None]
     files = {model.name: file for model in models if (file := roles.file_at_hand(model)) is not None}
@@ -196,11 +197,11 @@ def _lost(models: Sequence[str]) -> tuple[str, ...]:
     return (text,)
 
 
-def _filled(name: str, table: Table, roles: Roles, contents: Sequence[Content]) -> Board:
+def _filled(name: str, table: Table, roles: Roles, records: Sequence[Record]) -> Board:
     command = f"{roles.command} --item {name}"
     digests = ((model.name, roles.digest(model)) for model in models_of(table, roles))
     return fill(
-        name, board_spec(table, roles), contents, f"{name} of {roles.name}", command, f"{command} --plan",
+        name, board_spec(table, roles), records, f"{name} of {roles.name}", command, f"{command} --plan",
         weights={model: digest for model, digest in digests if digest is not None},
     )  # fmt: skip
 

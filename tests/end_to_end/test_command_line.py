@@ -269,21 +269,6 @@ def test_a_kept_record_of_other_code_is_named(monkeypatch, capsys):
     assert "revision bbbbbbbb+;" in shown
 
 
-def test_a_record_of_an_older_schema_is_planned_again(tmp_path, capsys):
-    for model in ("vit_digits", "symvit_digits"):
-        assert rbk("eval", "-m", model, "-p", "clean", "--limit", "20", "-o", "runs", "-q") == 0
-    path = next(path for path in find_records("runs") if path.name.startswith("vit_digits"))
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": 1}))
-    assert rbk("records", "show", str(path)) == 2
-    assert "schema 1" in capsys.readouterr().err
-    assert rbk("board", "plan", unpinned(tmp_path), "--records", "runs", "--json") == 0
-    states = {(run["model"], run["protocol"]): run["state"] for run in json.loads(capsys.readouterr().out)}
-    assert states["vit_digits", "clean"] == "stale"
-    assert states["symvit_digits", "clean"] == "ready"
-    assert rbk("board", "render", unpinned(tmp_path), "--records", "runs", "-o", "board") == 0
-    assert "rbk board plan mine" in capsys.readouterr().err
-
-
 def test_a_folder_of_images_and_a_users_model(pictures, tmp_path, monkeypatch, capsys):
     (tmp_path / "mymodel.py").write_text(
         "import torch\n"

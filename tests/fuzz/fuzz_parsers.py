@@ -1,6 +1,5 @@
 """The parsers that `fuzz.py` feeds, with valid inputs of each."""
 
-import gzip
 import io
 import json
 import lzma
@@ -34,6 +33,7 @@ from robustbench_kpca.records.images import ImagesFile, KeptImages, load_images
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.records.spot_check import load_spot_check
+from robustbench_kpca.records.text import MOST, unpack
 from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.reproduction.pack import load_pack
 from robustbench_kpca.strict import parse_assignments
@@ -166,10 +166,13 @@ def _records(folder: Path) -> list[Parser]:
     journal = Journal(folder / "j", "spec")
     journal.write({"rows": {"0": {"label": 1, "x": torch.zeros(2)}}})
     checked = folder / "spot-check.json"
+
+    def read_outcomes(data: bytes) -> Outcomes:
+        return Outcomes.from_text(unpack(data, MOST, where), table, where)
+
     return [
         Parser("record JSON", at(path, load_record), [given], 30_000),
-        Parser("table .csv.xz", lambda data: Outcomes.from_file(data, table, where), [lzma.compress(stored)], 30_000),
-        Parser("table .csv.gz", lambda data: Outcomes.from_file(data, table, where), [gzip.compress(stored)], 30_000),
+        Parser("table .csv.xz", read_outcomes, [lzma.compress(stored)], 30_000),
         Parser("table .csv", lambda data: Outcomes.from_text(data, table, where), [stored], 40_000),
         Parser("audit JSON", at(audited, load_audit), [audited.read_bytes()], 20_000),
         Parser("images .npz", read_images, [adversarial.to_file(), plain.getvalue()], 30_000),

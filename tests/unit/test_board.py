@@ -1,4 +1,3 @@
-import json
 import os
 import re
 import shlex
@@ -97,37 +96,6 @@ def test_runs_are_ready_missing_or_stale(board, tmp_path, records, monkeypatch):
     monkeypatch.setenv("RBK_PRESETS", str(tmp_path / "p"))
     again = load_board(str(tmp_path / "mine"), find_records(records))
     assert [run.state for run in again.runs] == ["ready", "stale", "ready", "stale", "missing", "missing"]
-
-
-def older(folder, *changes):
-    """Let every record below a folder be of the schema before."""
-    for path in find_records(folder):
-        content = json.loads(path.read_text()) | {"schema_version": 1}
-        for change in changes:
-            change(content)
-        path.write_text(json.dumps(content))
-
-
-@pytest.mark.parametrize(
-    ("change", "state"),
-    [
-        (lambda c: c["spec"]["model"].pop("pixel_std"), "stale"),  # as schema 1 was
-        (lambda c: c["spec"].update(seed=1), "missing"),
-        (lambda c: c["spec"].update(data="digits"), "missing"),
-        (lambda c: c["spec"]["protocol"].pop("name"), "missing"),
-        (lambda c: c.update(spec=None), "missing"),
-    ],
-)
-def test_records_of_an_older_schema_are_stale(change, state, board, tmp_path, records):
-    copied = shutil.copytree(records, tmp_path / "copied")
-    older(copied, change)
-    again = load_board(str(tmp_path / "mine"), find_records(copied))
-    assert [run.state for run in again.runs] == [state] * 4 + ["missing"] * 2
-    assert all(run.record is None for run in again.runs)
-    with pytest.raises(BadInputError, match="has no records"):
-        write_board(again, tmp_path / "out")
-    both = load_board(str(tmp_path / "mine"), [*find_records(copied), *find_records(records)])
-    assert [run.state for run in both.runs] == [run.state for run in board.runs]
 
 
 def filled(board):

@@ -1,4 +1,4 @@
-"""Units, the catalogue of metrics, records of schema 2, and boards whose numbers are computed once."""
+"""Units, the catalogue of metrics, and boards whose numbers are computed once."""
 
 import json
 import shutil
@@ -31,14 +31,12 @@ from robustbench_kpca.records.record import (
     DataInfo,
     Environment,
     ModelInfo,
-    OlderSchemaError,
     OutcomesFile,
     Passes,
     ProtocolInfo,
     Record,
     Spec,
     find_records,
-    load_record,
 )
 from robustbench_kpca.records.table import Table
 from robustbench_kpca.report.board import Board
@@ -295,41 +293,16 @@ def _toml(content):
         yield from (f"{key} = {json.dumps(value)}" for key, value in {**stage, **options}.items())
 
 
-def schema_2(folder, change=lambda content: None):
-    """A committed record of classification as it was written in schema 2."""
+def copied(folder):
+    """A committed record and its table."""
     path = next(path for path in sorted(DIGITS.glob("vit_digits__*pgd*.record.json")))
-    content = json.loads(path.read_text())
-    if content["schema_version"] == 3:
-        content["schema_version"] = 2
-        del content["spec"]["data"]["task"], content["outcomes_file"]["columns"]
-    change(content)
-    shutil.copy(path.parent / content["outcomes_file"]["file"], folder)
-    (folder / path.name).write_text(json.dumps(content))
-    return folder / path.name
-
-
-def test_a_record_of_schema_2_is_read_as_one_of_schema_3(tmp_path):
-    record = load_consistent(schema_2(tmp_path))
-    assert (record.schema_version, record.spec.data.task, record.kind) == (3, "classification", "attack")
-    assert record.outcomes.task == "classification"
-    assert record.spec.stem().endswith("__67378602"), "its digest is what it was in schema 2"
-    assert record.outcomes_file.columns["linf"] == "float"
-    again = load_record(record.save(tmp_path / "again"))
-    assert again.spec == record.spec
-    assert again.metrics == record.metrics
-
-
-def test_a_segmentation_record_of_schema_2_is_stale_and_not_converted(tmp_path):
-    def change(content):
-        content["spec"]["data"]["class_names"] = ["c"] * content["spec"]["data"]["classes"]
-
-    with pytest.raises(OlderSchemaError, match="record schema 2; expected schema 3"):
-        load_record(schema_2(tmp_path, change))
+    shutil.copy(path.parent / json.loads(path.read_text())["outcomes_file"]["file"], folder)
+    return Path(shutil.copy(path, folder))
 
 
 def test_metrics_may_differ_by_rounding_and_by_no_more(tmp_path):
     """Processors differ in the last digit of sums."""
-    path = schema_2(tmp_path)
+    path = copied(tmp_path)
     content = json.loads(path.read_text())
     for change, fine in ((1e-15, True), (1e-7, False)):
         content["metrics"]["robust_accuracy"]["low"] *= 1 + change

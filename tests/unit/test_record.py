@@ -47,7 +47,7 @@ ROW = st.fixed_dictionaries(
 @given(st.lists(ROW, min_size=1, max_size=8))
 def test_outcomes_round_trip(rows):
     table = Outcomes.from_rows(TASK.table("clean"), rows)
-    again = Outcomes.from_file(table.to_file(), table.table, "here")
+    again = Outcomes.from_text(table.to_csv(), table.table, "here")
     assert again.kind == "clean"
     assert again.to_csv() == table.to_csv()
     for name in TASK.table("clean").columns:

@@ -280,7 +280,7 @@ def test_incomplete_tables_are_refused(grid):
 def test_outcomes_survive_their_file(seed, count):
     pairs = maps(np.random.default_rng(seed), count)
     for outcomes in (outcomes_of({("none", 0): pairs, ("fog", 3): pairs}), attacked(pairs, pairs)):
-        again = Outcomes.from_file(outcomes.to_file(), outcomes.table, "here")
+        again = Outcomes.from_text(outcomes.to_csv(), outcomes.table, "here")
         assert again.kind == outcomes.kind
         assert again.rows() == outcomes.rows()
         assert again.digest() == outcomes.digest()

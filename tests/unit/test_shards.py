@@ -20,8 +20,7 @@ from robustbench_kpca.evaluation.shards import (
     shard_size,
     to_bytes,
 )
-from robustbench_kpca.records.outcomes import LARGE_FILE, Outcomes
-from robustbench_kpca.records.parquet import Writer
+from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.table import Table
 
 GRID = Table("toy", "corruption", {"sample": "str", "corruption": "str", "severity": "int", "value": "float"})
@@ -63,7 +62,7 @@ def test_merged_shards_are_the_bytes_of_one_run(size, make, table, cells, tmp_pa
     assert [name for shard in shards for name in IDS[shard.first : shard.last]] == IDS
     for shard in random.Random(size).sample(shards, len(shards)):
         write_shard(tmp_path, shard, make(IDS[shard.first : shard.last]), MADE)
-    assert merge(tmp_path, shards, table, cells).to_file() == make(IDS).to_file()
+    assert merge(tmp_path, shards, table, cells).to_csv() == make(IDS).to_csv()
 
 
 def test_merging_in_small_portions_changes_nothing(tmp_path, monkeypatch):
@@ -174,11 +173,9 @@ def test_status_and_clean_need_no_torch(tmp_path):
 
 @pytest.mark.parametrize("portion", [1, 500, 3000])
 @pytest.mark.parametrize("strange", [False, True], ids=["plain", "quoted"])
-@pytest.mark.parametrize("large", [0, 10**6], ids=["kept as a file", "kept as columns"])
-def test_a_large_merge_makes_the_file_of_one_run(portion, strange, large, tmp_path, monkeypatch):
-    monkeypatch.setattr("robustbench_kpca.evaluation.portions.LARGE", large)
+def test_a_large_merge_makes_the_file_of_one_run(portion, strange, tmp_path, monkeypatch):
     monkeypatch.setattr("robustbench_kpca.evaluation.shards._TOGETHER", portion)
-    monkeypatch.setattr("robustbench_kpca.records.parquet.GROUP", 37)
+    monkeypatch.setattr("robustbench_kpca.records.text.PORTION", 37)
     ids = [f'image {number}, "{number}"' if strange else f"image {number}" for number in range(101)]
     values = np.random.default_rng(0).normal(size=(len(CELLS), len(ids)))
     values[1, ::7], values[2, ::5], values[0, 3] = np.nan, np.inf, -0.0
@@ -195,22 +192,5 @@ def test_a_large_merge_makes_the_file_of_one_run(portion, strange, large, tmp_pa
     for shard in shards:
         write_shard(tmp_path, shard, made(shard.first, shard.last), MADE)
     merged, plain = merge(tmp_path, shards, GRID, CELLS), made(0, len(ids))
-    assert merged.stored(LARGE_FILE).content == plain.stored(LARGE_FILE).content
-    assert merged.stored(LARGE_FILE) == plain.stored(LARGE_FILE)
     assert merged.to_csv() == plain.to_csv()
     assert len(merged) == len(plain)
-    assert not list(tmp_path.glob(".merging-*"))
-
-
-def test_a_merge_keeps_less_than_the_table(tmp_path, monkeypatch):
-    monkeypatch.setattr("robustbench_kpca.evaluation.shards._TOGETHER", 1)
-    monkeypatch.setattr("robustbench_kpca.records.parquet.GROUP", 5)
-    kept = []
-    monkeypatch.setattr(
-        Writer, "_write", lambda self, write=Writer._write: (kept.append(len(self._waiting)), write(self))
-    )
-    shards = plan_shards(IDS, "key", 2)
-    for shard in shards:
-        write_shard(tmp_path, shard, flat(IDS[shard.first : shard.last]), MADE)
-    assert merge(tmp_path, shards, FLAT, CELLS[:1]).to_csv() == flat(IDS).to_csv()
-    assert max(kept) <= 3  # a group of five rows is in three portions of two

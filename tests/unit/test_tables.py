@@ -1,15 +1,12 @@
-"""Large tables: the same values in both forms, bounded before they are unpacked, and named by their content."""
+"""Tables of outcomes: exact as text, bounded before they are unpacked, and named by their content."""
 
 import dataclasses
-import io
 import json
 import os
 import time
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,13 +17,11 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.owner import place
 from robustbench_kpca.protocols.loading import load_scenario
-from robustbench_kpca.records import outcomes as outcomes_file
-from robustbench_kpca.records import parquet
+from robustbench_kpca.records import text
 from robustbench_kpca.records.coded import Coded
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import OutcomesFile, ProtocolInfo, find_records, load_record
 from robustbench_kpca.records.table import Table
-from robustbench_kpca.records.unpacking import unpack
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.tasks import task_named
 
@@ -38,98 +33,77 @@ floats = st.floats(width=32)
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(texts, st.integers(-(2**63), 2**63 - 1), floats, texts), min_size=1, max_size=20))
-def test_both_forms_give_the_same_values_bit_by_bit(rows):
+def test_a_table_is_read_back_bit_by_bit(rows):
     columns = dict(zip(TABLE.columns, map(list, zip(*rows, strict=True)), strict=True))
     made = Outcomes.from_columns(TABLE, columns)
-    text = Outcomes.from_file(made.to_file(), TABLE, "text")
-    stored = parquet.read(parquet.write(made.columns), TABLE, len(rows), "columns")
+    read = Outcomes.from_text(text.unpack(text.pack(made.to_csv()), 2**20, "it"), TABLE, "it")
+    assert read.table == made.table == TABLE
     for name, kind in TABLE.columns.items():
         if kind == "float":
-            assert text[name].tobytes() == stored[name].tobytes()
+            assert read[name].tobytes() == np.array(columns[name], np.float32).astype(np.float64).tobytes()
         else:
-            assert text[name].tolist() == stored[name].tolist() == columns[name]
-            assert text[name].dtype == stored[name].dtype
+            assert read[name].tolist() == columns[name]
 
 
-def test_groups_of_rows_share_one_dictionary_in_memory(monkeypatch):
-    monkeypatch.setattr(parquet, "GROUP", 7)
+@pytest.mark.parametrize("quoted", [False, True])
+def test_portions_share_one_numbering_of_texts(quoted, monkeypatch):
+    monkeypatch.setattr(text, "PORTION", 7)
+    monkeypatch.setattr(text, "_CHUNK", 50)
     ids = [f"image {number % 5}" for number in range(40)]
-    made = Outcomes.from_columns(TABLE, {"sample": ids, "count": range(40), "loss": [0.5] * 40, "note": [""] * 40})
-    data = parquet.write(made.columns)
-    assert pq.ParquetFile(pa.BufferReader(data)).num_row_groups == 6
-    stored = parquet.read(data, TABLE, 40, "it")
-    assert len(stored.held("sample").values) == 5
-    assert stored["sample"].tolist() == ids
-    assert stored["count"].tolist() == list(range(40))
+    note = 'a "note", quoted' if quoted else "a note"
+    made = Outcomes.from_columns(TABLE, {"sample": ids, "count": range(40), "loss": [0.5] * 40, "note": [note] * 40})
+    assert made.to_csv() == (
+        b"sample,count,loss,note\n"
+        + b"".join(
+            f"image {number % 5},{number},0.5,{note if not quoted else QUOTED}\n".encode() for number in range(40)
+        )
+    )
+    read = Outcomes.from_text(made.to_csv(), TABLE, "it")
+    assert len(read.coded("sample").values) == 5
+    assert read["sample"].tolist() == ids
+    assert read["count"].tolist() == list(range(40))
+    assert read["note"].tolist() == [note] * 40
 
 
-def test_only_the_columns_asked_for_are_unpacked():
-    made = Outcomes.from_columns(TABLE, {"sample": ["a"], "count": [1], "loss": [2.0], "note": ["b"]})
-    stored = parquet.read(parquet.write(made.columns), TABLE, 1, "it")
-    assert "loss" in stored
-    assert "other" not in stored
-    assert list(stored._held) == []
-    assert stored["count"].tolist() == [1]
-    assert list(stored._held) == ["count"]
+def test_an_empty_table_has_its_columns():
+    made = Outcomes.from_rows(TABLE, [])
+    assert made.to_csv() == b"sample,count,loss,note\n"
+    assert Outcomes.from_text(made.to_csv(), TABLE, "it").table == TABLE
 
 
-def one(**how):
-    """The bytes of a file of one column of ten rows, written with other settings than ours."""
-    table = pa.table({"sample": pa.array(["a"] * 10)}, schema=pa.schema([pa.field("sample", pa.string(), False)]))
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, **({"compression": "NONE", "store_schema": False} | how))
-    return buffer.getvalue()
-
-
-ALONE = Table("classification", "made", {"sample": "str"})
+QUOTED = '"a ""note"", quoted"'
+ROW = b"a,1,0.5,b\n"
 
 
 @pytest.mark.parametrize(
-    ("data", "table", "rows"),
+    "rows",
     [
-        (one(compression="zstd"), ALONE, 10),
-        (one(store_schema=True), ALONE, 10),
-        (one(), ALONE, 9),
-        (one(), ALONE, 11),
-        (one(), Table("classification", "made", {"sample": "int"}), 10),
-        (one(), Table("classification", "made", {"other": "str"}), 10),
-        (one()[:-9], ALONE, 10),
-        (one()[:40] + one()[60:], ALONE, 10),
-        (b"", ALONE, 10),
-        (b"PAR1", ALONE, 10),
-        (b"PAR1" + b"\xff" * 100 + b"PAR1", ALONE, 10),
-        (one(), ALONE, 10**12),
-        (one(), ALONE, -1),
+        ROW[:-3] + b"\n",
+        ROW[:-1] + b",c\n",
+        ROW[:-1] + b",c\na,1,0.5\n",
+        b"a,1.5,0.5,b\n",
+        b"a,1,x,b\n",
+        b"a," + b"9" * 30 + b",0.5,b\n",
+        b"\n" + ROW,
+        b'"a",1,0.5\n',
+        b"\xff" + ROW,
+        b"a,1,0.5," + b"b" * 2**18 + b'""\n',
     ],
 )
-def test_another_file_is_refused_before_it_is_unpacked(data, table, rows):
-    with pytest.raises(BadInputError):
-        dict(parquet.read(data, table, rows, "it"))
+@pytest.mark.parametrize("more", [b"", b'"q",1,0.5,b\n'], ids=["plain", "quoted"])
+def test_another_text_is_refused(rows, more):
+    with pytest.raises(BadInputError, match="it is no whole outcomes table"):
+        Outcomes.from_text(b"sample,count,loss,note\n" + rows + more, TABLE, "it")
+    for header in (b"sample,count,loss\n", b""):
+        with pytest.raises(BadInputError, match="it is no whole outcomes table"):
+            Outcomes.from_text(header + more, TABLE, "it")
 
 
-def test_a_small_file_that_claims_many_rows_is_refused():
-    rows = 10**7
-    table = pa.table(
-        {"sample": pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), pa.array(["a" * 1000]))},
-    )
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="NONE", store_schema=False)
-    assert len(buffer.getvalue()) < 2_000_000, "it would unpack to 10 GB of text"
-    with pytest.raises(BadInputError):
-        parquet.read(buffer.getvalue(), ALONE, 10, "it")
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_damaged_bytes_are_one_error_or_other_values(data):
-    content = bytearray(one())
-    for _ in range(data.draw(st.integers(1, 4))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        found = dict(parquet.read(bytes(content), ALONE, 10, "it"))
-    except BadInputError:
-        return
-    assert len(found["sample"]) == 10
+@pytest.mark.parametrize("rows", [-1, 2**30 // 24 + 1, 10**12])
+def test_a_record_that_declares_more_rows_than_memory_is_for_is_refused(rows):
+    assert text.most_bytes(TABLE, 2**30 // 24, "it") == text.MOST
+    with pytest.raises(BadInputError, match=rf"declares {rows:,} rows; expected at most 44,739,242"):
+        text.most_bytes(TABLE, rows, "it")
 
 
 def test_codes_are_compacted_in_order_of_appearance():
@@ -160,19 +134,17 @@ def again(record, outcomes=None, **changes):
 
 
 @pytest.mark.usefixtures("few_resamples")
-def test_a_large_record_is_stored_as_parquet_and_reads_as_the_small_one(record, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(outcomes_file, "LARGE", 10)
+def test_a_record_is_read_back_and_an_altered_table_is_refused(record, tmp_path, capsys):
     path = again(record).save(tmp_path)
     found = load_consistent(path)
-    assert found.outcomes_file.file.endswith(".outcomes.parquet")
+    assert found.outcomes_file.file == f"{found.spec.stem()}.{found.outcomes.digest()[:12]}.outcomes.csv.xz"
     assert (tmp_path / found.outcomes_file.file).is_file()
     assert found.outcomes.to_csv() == record.outcomes.to_csv()
     assert found.outcomes.rows() == record.outcomes.rows()
     assert main(["records", "show", str(path)]) == 0
     assert "equal" in capsys.readouterr().out
-    found.release()
     table = tmp_path / found.outcomes_file.file
-    table.write_bytes(table.read_bytes()[:-1] + b"x")
+    table.write_bytes(text.pack(found.outcomes.to_csv().replace(b"0", b"1")))
     assert main(["records", "show", str(path)]) == 2
     assert "SHA-256" in capsys.readouterr().err
     with table.open("ab") as file:
@@ -192,8 +164,7 @@ def test_two_hosts_leave_one_whole_record(record, tmp_path):
     first, second = again(record), again(record, other)
     assert first.spec.stem() == second.spec.stem()
     for one in (first, second):
-        stored = one.outcomes.stored()
-        (tmp_path / one.outcomes_file.file).write_bytes(stored.content)
+        (tmp_path / one.outcomes_file.file).write_bytes(text.pack(one.outcomes.to_csv()))
     path = second.save(tmp_path)
     assert load_consistent(path).outcomes.to_csv() == other.to_csv()
     path = first.save(tmp_path)
@@ -203,25 +174,13 @@ def test_two_hosts_leave_one_whole_record(record, tmp_path):
     day = time.time() - 2 * files.OLD
     os.utime(loser, (day, day))
     os.utime(tmp_path / first.outcomes_file.file, (day, day))
-    old = tmp_path / f"{first.spec.stem()}.outcomes.csv.gz"  # the name before names held digests
-    old.write_bytes(b"")
-    os.utime(old, (day, day))
     stranger = tmp_path / f"{first.spec.stem()}x.outcomes.csv.xz"
     stranger.write_bytes(b"")
     os.utime(stranger, (day, day))
     first.save(tmp_path)
     assert not loser.exists()
-    assert not old.exists()
     assert stranger.exists()
     assert load_consistent(path).outcomes.to_csv() == record.outcomes.to_csv()
-
-
-def test_old_names_stay_as_they_are(record, tmp_path):
-    name = f"{record.outcomes_file.stem}.outcomes.csv.gz"
-    assert record.outcomes_file.file == name, "committed records have names without a digest"
-    path = record.save(tmp_path)
-    assert {one.name for one in tmp_path.iterdir()} == {path.name, name}
-    assert load_record(path).outcomes.to_csv() == record.outcomes.to_csv()
 
 
 def test_what_a_killed_process_left_is_swept(tmp_path, monkeypatch):
@@ -254,7 +213,9 @@ def test_a_list_of_records_is_one_document_or_nothing(record, tmp_path, capsys):
     (tmp_path / "zzz.record.json").write_text("{}")
     assert main(["records", "show", str(tmp_path), "--json"]) == 2
     assert capsys.readouterr().out == ""
-    assert unpack((tmp_path / load_record(path).outcomes_file.file).read_bytes(), 2**20, "t").startswith(b"sample,")
+    assert text.unpack((tmp_path / load_record(path).outcomes_file.file).read_bytes(), 2**20, "t").startswith(
+        b"sample,"
+    )
 
 
 def grid():
@@ -291,3 +252,10 @@ def test_metrics_are_equal_from_codes_and_from_texts():
         if severity:
             by_name.setdefault(name, []).append(np.mean(answers))
     assert found["corruption_accuracy"].value == pytest.approx(np.mean([np.mean(one) for one in by_name.values()]))
+
+
+def test_committed_tables_are_named_by_their_content():
+    for path in BOARD.parents[1].rglob("*.record.json"):
+        stated, stem = json.loads(path.read_text())["outcomes_file"], path.name.removesuffix(".record.json")
+        assert stated["file"] == f"{stem}.{stated['sha256'][:12]}.outcomes.csv.xz"
+        assert (path.parent / stated["file"]).is_file()

@@ -35,7 +35,7 @@ def whole_blocks(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG
         return first(outcomes, wrong, "position {position}, but the first that can be predicted is 1")
     cell = _numbered(outcomes, "corruption") * (1 + int(outcomes["severity"].max())) + outcomes["severity"]
     order = np.lexsort((outcomes["position"], cell))
-    ordered = Outcomes(outcomes.task, outcomes.kind, {name: column[order] for name, column in outcomes.columns.items()})
+    ordered = outcomes.where(order)
     edges = np.flatnonzero(np.diff(cell[order], prepend=-1))
     runs = np.split(ordered["position"], edges[1:])
     if any(not np.array_equal(runs[0], run) for run in runs):
