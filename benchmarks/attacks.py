@@ -1,12 +1,14 @@
 """Compare our attack engine with torchattacks, foolbox, the reference AutoAttack, and the time of its own passes.
 
-Four tables, all measured in one process; times are process CPU time, medians of interleaved runs.
+Six tables, all measured in one process; times are process CPU time, medians of interleaved runs.
 
 - cost: each attack on a model that is never misclassified. The ratio is the time of the whole `evaluate` call over
   (passes x time of a pass): 1 means no overhead beyond the passes.
 - versus: the same model, images and settings, ours and the library's, both called as users do: `evaluate`, with
   digests, checks and the record, and the library's attack plus the passes that classify its result (the reference
   AutoAttack does this itself). Parameters require gradients, as after loading.
+- loops: PGD-7 of a batch of 64 as in a training loop, `attack(..., train_mode="keep")` and torchattacks' PGD, each
+  in the mode that the network is in.
 - waits: how often a usual step looks at the values of tensors, for which a program must wait on a GPU. A count.
 - bf16: the protocol that searches in bfloat16 and verifies in single precision, compared with the exact one.
 - gradients: one gradient in single precision, in bfloat16 with weights converted in every pass, and converted once.
@@ -35,11 +37,11 @@ from typing import Any
 
 import timm
 import torch
-from _shared import header, interleaved, waits
+from _shared import cpu_times, header, interleaved, waits
 from tabulate import tabulate
 from torch import Tensor, nn
 
-from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca import attack, evaluate, load_data, load_model
 from robustbench_kpca.attack_loop.engine import Engine
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.inference.runner import Runner, frozen
@@ -427,6 +429,54 @@ BF16_COLUMNS = {
 }  # fmt: skip
 
 
+# ---- loops: inside training loops
+
+
+def _transformer() -> nn.Module:
+    return timm.create_model(
+        "vit_tiny_patch16_224", img_size=32, patch_size=4, depth=4, embed_dim=64, num_heads=4, num_classes=10
+    )
+
+
+def _convolutional() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3, 2, 1), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 64, 3, 2, 1), nn.BatchNorm2d(64),
+        nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
+    )  # fmt: skip
+
+
+NETWORKS = {"transformer": _transformer, "convolutional": _convolutional}
+LOOPS_COLUMNS = {
+    "network": "", "mode": "", "torchattacks, ms": ".1f", "keep, last image, ms": ".1f", "ratio": ".2f",
+    "keep, lowest margin, ms": ".1f", "ratio ": ".2f", "usual path, ms": ".1f", "ratio  ": ".2f",
+}  # fmt: skip
+
+
+def loops(network: str, *, training: bool, repeats: int) -> list[Any]:
+    """Measure one row of the table of loops; of labels that are the network's own answers."""
+    import torchattacks as library
+
+    torch.manual_seed(0)
+    model, x = NETWORKS[network]().eval(), torch.rand(64, 3, 32, 32)
+    with torch.no_grad():
+        y = model(x).argmax(1)
+    model.train(training)
+    peer = library.PGD(model, eps=8 / 255, alpha=2 / 255, steps=7)
+    peer.set_model_training_mode(training, training, training)
+    how: dict[str, Any] = {"protocol": "pgd20-linf-8_255", "steps": 7, "step_size": "2/255"}
+    contenders: list[Callable[[], object]] = [
+        lambda: peer(x, y),
+        lambda: attack(model, x, y, policy="last", train_mode="keep", **how),
+        lambda: attack(model, x, y, train_mode="keep", **how),
+    ]
+    contenders += [] if training else [lambda: attack(model, x, y, batch_size=64, **how)]
+    for contender in contenders:
+        contender()
+    theirs, *ours = [1000 * seconds for seconds in cpu_times(contenders, repeats)]
+    columns = [value for own in ours for value in (own, own / theirs)]
+    return [network, "training" if training else "evaluation", theirs, *columns]
+
+
 def show(title: str, rows: list[list[Any]], columns: dict[str, str]) -> None:
     """Print a table; `columns` are headers with formats."""
     table = tabulate(rows, [*columns], tablefmt="github", floatfmt=tuple(columns.values()))
@@ -441,7 +491,7 @@ def main() -> None:
         "--only",
         nargs="+",
         default=[],
-        help="tables (cost, versus, waits, bf16, gradients), or rows whose name contains a given word",
+        help="tables (cost, versus, loops, waits, bf16, gradients), or rows whose name contains a given word",
     )
     parser.add_argument(
         "--images", type=int, default=16, help="number of images for the slow rows; the others use all 364"
@@ -467,6 +517,9 @@ def main() -> None:
     if chosen := [name for name in VERSUS if wanted("versus", name)]:
         rows = [duel(name, images, repeats, arguments.peers) for name in chosen]
         show("Versus: torchattacks (PGD, C&W), foolbox (C&W) and the reference AutoAttack", rows, VERSUS_COLUMNS)
+    if wanted("loops", "loops"):
+        rows = [loops(name, training=training, repeats=repeats) for name in NETWORKS for training in (False, True)]
+        show("Loops: PGD-7 of 64 images; ratio: ours / theirs", rows, LOOPS_COLUMNS)
     if chosen := [name for name in WAITS if wanted("waits", "waits")]:
         show("Waits: looks at values in a usual step", [looks(name) for name in chosen], WAITS_COLUMNS)
     if wanted("bf16", "bf16"):

@@ -3,13 +3,15 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
 
 from robustbench_kpca.attack_loop.pool import Sample
+from robustbench_kpca.attack_loop.whole_batch import search
 from robustbench_kpca.audit.preflight import preflight
+from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.early_exit import no_early_exit
 from robustbench_kpca.errors import BadInputError
@@ -21,7 +23,8 @@ from robustbench_kpca.evaluation.options import run_options
 from robustbench_kpca.evaluation.plan import Job, make_plan
 from robustbench_kpca.evaluation.reporter import python_reporter
 from robustbench_kpca.inference.input_space import InputSpace
-from robustbench_kpca.inference.runner import device_for, frozen, require_module
+from robustbench_kpca.inference.mode import kept_buffers
+from robustbench_kpca.inference.runner import Runner, device_for, frozen, require_module
 from robustbench_kpca.models.source import class_names_of
 from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Attack, Override
@@ -161,15 +164,36 @@ def attack(
     batch_size: int = BATCH_SIZE,
     device: str | None = None,
     allow: Collection[str] = (),
+    train_mode: Literal["refuse", "keep"] = "refuse",
     **overrides: Override,
 ) -> AttackResult:
-    """Attack a batch of images; arguments as in `evaluate`. The id of sample i is "i"."""
+    """Attack a batch of images; other arguments as in `evaluate`. The id of sample i is "i".
+
+    Args:
+        model: see `evaluate`.
+        images: see `evaluate`.
+        labels: see `evaluate`.
+        protocol: an attack.
+        seed: see `RunOptions`.
+        batch_size: see `RunOptions`; with `keep`, that of the images.
+        device: see `RunOptions`.
+        allow: see `RunOptions`.
+        train_mode: "refuse" a model in training mode; or, for training loops, "keep" its mode and attack the batch
+            whole (docs/training.md): every image to the end of the budget, misclassified ones too. The checks before an
+            attack and the confirming pass, which need answers that repeat, are left out. Buffers, such as the
+            statistics of batch normalisation, are afterwards what they were before, and gradients are not touched. The
+            result is on the model's device.
+        **overrides: see `evaluate`.
+
+    """
     label, scenario = prepare(protocol, overrides)
     if not isinstance(scenario, Attack):
         raise BadInputError(f"protocol '{label}' is not an attack", fix="see: rbk list attacks, rbk list protocols")
     require_module(model)
     data = as_dataset(images, labels)
     task_named(data.task).compute.require_data(data, scenario)
+    if train_mode != "refuse":
+        return _attack_whole(model, data, scenario, seed, device_for(model, device), train_mode)
     decided: dict[int, Sample] = {}
     runner = runner_for(model, data, scenario, batch_size, device_for(model, device))
     compute = task_named(data.task).compute
@@ -189,3 +213,21 @@ def attack(
         torch.from_numpy(outcomes["forwards"]),
         torch.from_numpy(outcomes["backwards"]),
     )
+
+
+def _attack_whole(
+    model: nn.Module, data: Dataset, scenario: Attack, seed: int, device: torch.device, train_mode: str
+) -> AttackResult:
+    """Attack a batch as a whole, with the model as it is."""
+    if train_mode != "keep":
+        raise BadInputError(f"train_mode = {train_mode!r}", expected="'refuse' or 'keep'")
+    compute = task_named(data.task).compute
+    runner = Runner(
+        model.to(device), len(data), device, scenario.draws, presentation=compute.presentation(model, attacked=True),
+        as_it_is=True,
+    )  # fmt: skip
+    x, y = (part.to(device) for part in compute.tensors(data))
+    with frozen(model), kept_buffers(model):
+        found = search(runner, scenario, compute.success, x, y, seed=seed)
+    images = InputSpace.of(model, scenario.space).leave(found.worst.images)
+    return AttackResult(images, found.broken, found.worst.rank, found.forwards, found.backwards)

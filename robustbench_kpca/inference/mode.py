@@ -1,5 +1,9 @@
-"""Training mode: a model in it, or with a module in it, is not evaluated."""
+"""Training mode: a model in it, or with a module in it, is not evaluated; what passes in it write is put back."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
 from torch import nn
 
 from robustbench_kpca.errors import BadInputError
@@ -21,3 +25,21 @@ def require_evaluation_mode(model: nn.Module) -> None:
     )
     more = f" and {len(training) - 1} more" if name and len(training) > 1 else ""
     raise BadInputError(f"{which}{more} in training mode", expected="evaluation mode", fix="call model.eval() first")
+
+
+@contextmanager
+def kept_buffers(model: nn.Module) -> Iterator[None]:
+    """Put back at the end what passes in training mode write: running means, numbers of batches."""
+    before = [
+        (module._buffers, name, buffer, buffer.clone())  # noqa: SLF001 (a pass may put another tensor in its place)
+        for module in model.modules()
+        if module.training
+        for name, buffer in module._buffers.items()  # noqa: SLF001
+        if buffer is not None
+    ]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffers, name, buffer, values in before:
+                buffers[name] = buffer.copy_(values)

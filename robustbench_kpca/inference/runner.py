@@ -136,6 +136,8 @@ class Runner:
     `keeps_graphs` tells whether a graph can be gone through twice (`same_images`); None until that was tried.
 
     `forwards` and `backwards` count the rows shown to the model so far, padding included.
+
+    With `as_it_is` the model may be in training mode or draw noise: its answers need not repeat.
     """
 
     def __init__(
@@ -146,9 +148,12 @@ class Runner:
         draws: int = 1,
         search: torch.dtype = torch.float32,
         presentation: Presentation = ANY_LOGITS,
+        *,
+        as_it_is: bool = False,
     ) -> None:
-        require_evaluation_mode(model)
-        if draws == 1 and is_stochastic(model):
+        if not as_it_is:
+            require_evaluation_mode(model)
+        if not as_it_is and draws == 1 and is_stochastic(model):
             raise BadInputError(
                 "the model draws noise at test time, so a forward pass is not repeatable",
                 expected="a protocol that averages over several draws",
