@@ -1,4 +1,4 @@
-"""Output of all commands: results on stdout, progress and remarks on stderr."""
+"""Output of all commands: results on stdout, progress and remarks on stderr. Help does not import rich."""
 
 import json
 import shutil
@@ -6,35 +6,47 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from robustbench_kpca.errors import printable, printable_lines
-from robustbench_kpca.progress import Progress, bars
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Console
 
-out = Console(highlight=False, emoji=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
-err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+    from robustbench_kpca.progress import Progress
+
+
+@cache
+def out() -> "Console":
+    """Return the console of results."""
+    from rich.console import Console
+
+    return Console(highlight=False, emoji=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
+
+
+@cache
+def err() -> "Console":
+    """Return the console of progress and remarks."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 
 @contextmanager
-def progress(*, quiet: bool) -> Iterator[Callable[[str], Progress]]:
+def progress(*, quiet: bool) -> Iterator["Callable[[str], Progress]"]:
     """Show how far each job is on stderr; yields `start(title) -> Progress`."""
-    with bars(err, partial(note, quiet=quiet), quiet=quiet) as start:
+    from robustbench_kpca.progress import bars
+
+    with bars(err(), partial(note, quiet=quiet), quiet=quiet) as start:
         yield start
 
 
 def say(text: str) -> None:
     """Print lines of text as they are, but without control characters."""
-    out.print(printable_lines(text), markup=False)
+    out().print(printable_lines(text), markup=False)
 
 
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -44,9 +56,12 @@ def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]])
     """
     title, header = printable(title), [printable(name) for name in header]
     lines = [[printable(str(cell)) for cell in row] for row in rows]
-    if not out.is_terminal:
+    if not out().is_terminal:
         _show_lines(title, header, lines)
         return
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(
         title=Text(title) if title else None, title_justify="left", box=None, pad_edge=False, header_style="bold"
     )
@@ -54,17 +69,19 @@ def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]])
         table.add_column(Text(name), overflow="fold")
     for row in lines:
         table.add_row(*map(Text, row))
-    out.print(table)
+    out().print(table)
 
 
 def _show_lines(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.cells import cell_len
+
     whole = [list(header), *rows]
     widths = [max(map(cell_len, column)) for column in zip(*whole, strict=True)]
     lines = [title] if title else []
     for row in whole:
         cells = (cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True))
         lines.append("  ".join(cells).rstrip())
-    out.file.write("\n".join(lines) + "\n")
+    out().file.write("\n".join(lines) + "\n")
 
 
 def show_frame(title: str, frame: "pd.DataFrame") -> None:
@@ -91,4 +108,6 @@ def show_json_list(items: Iterable[Any]) -> None:
 def note(text: str, *, quiet: bool = False) -> None:
     """Print a remark on stderr, if there is one."""
     if text and not quiet:
-        err.print(Text(printable(text)))
+        from rich.text import Text
+
+        err().print(Text(printable(text)))

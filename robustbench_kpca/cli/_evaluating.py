@@ -4,27 +4,33 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from robustbench_kpca.cli import _console
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.reporter import ScreenReporter
-from robustbench_kpca.progress import Screen
+
+if TYPE_CHECKING:
+    from robustbench_kpca.evaluation.reporter import ScreenReporter
+    from robustbench_kpca.progress import Screen
 
 _NO_OPTIONS = ("name", "checkpoint", "untrained", "ema", "resize_positions")
 
 
 @contextmanager
-def screen(*, quiet: bool) -> Iterator[Screen]:
+def screen(*, quiet: bool) -> Iterator["Screen"]:
     """Show a run on the terminal."""
+    from robustbench_kpca.progress import Screen
+
     note = partial(_console.note, quiet=quiet)
     with _console.progress(quiet=quiet) as start:
         yield Screen(note, note, _console.note, start)
 
 
 @contextmanager
-def reporting(*, quiet: bool) -> Iterator[ScreenReporter]:
+def reporting(*, quiet: bool) -> Iterator["ScreenReporter"]:
     """Show the progress of a plan on the terminal."""
+    from robustbench_kpca.evaluation.reporter import ScreenReporter
+
     with screen(quiet=quiet) as shown:
         yield ScreenReporter(shown)
 

@@ -9,14 +9,15 @@ import typer
 
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.options import OPTIONS
-from robustbench_kpca.protocols import presets
 
 
 def _set_presets(folder: Path | None) -> Path | None:
     if folder is not None:
         if not folder.is_dir():
             raise BadInputError(f"--presets {folder} is not a folder", fix="name one that has attacks/ or the like")
-        os.environ[presets.ENVIRONMENT_VARIABLE] = str(folder)
+        from robustbench_kpca.protocols.presets import ENVIRONMENT_VARIABLE
+
+        os.environ[ENVIRONMENT_VARIABLE] = str(folder)
     return folder
 
 

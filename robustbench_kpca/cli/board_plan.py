@@ -34,7 +34,7 @@ def plan(
     if json:
         _console.show_json([{"model": r.model, **asdict(r.evaluation), "state": r.state} for r in loaded.runs])
         return
-    _console.out.print(f"{len(loaded.runs) - len(open_runs)} of {len(loaded.runs)} runs are finished.")
+    _console.out().print(f"{len(loaded.runs) - len(open_runs)} of {len(loaded.runs)} runs are finished.")
     if not open_runs:
         return
     if loaded.left_out:

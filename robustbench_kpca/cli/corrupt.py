@@ -135,7 +135,7 @@ def corrupt(
         return
     for name in result.skipped:
         _console.note(f"skipped, cannot be read: {name}", quiet=quiet)
-    _console.out.print(
+    _console.out().print(
         f"{target}: {result.made} files made, {result.kept} kept, of {result.sources} images"
         f" ({len(result.skipped)} skipped)",
         markup=False,

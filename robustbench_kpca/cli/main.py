@@ -5,7 +5,6 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from importlib import metadata
 from typing import Annotated, Any
 
 import typer
@@ -43,7 +42,6 @@ from robustbench_kpca.cli import (
     verify,
 )
 from robustbench_kpca.cli._examples import with_examples
-from robustbench_kpca.cli._usage import usage_error
 from robustbench_kpca.early_exit import refuse_early_exit
 from robustbench_kpca.errors import DISK_FULL, BenchmarkError, printable, reason_of, shortened
 
@@ -62,6 +60,8 @@ app = typer.Typer(
 
 def _say_version(asked: bool) -> bool:
     if asked:
+        from importlib import metadata
+
         print(f"robustbench-kpca {metadata.version('robustbench-kpca')}")
         raise typer.Exit
     return asked
@@ -164,6 +164,8 @@ def main(arguments: list[str]) -> int:
         return _fail(*_of_the_system(error))
     except Exception as error:  # noqa: BLE001
         if hasattr(error, "format_message"):  # a usage error of typer
+            from robustbench_kpca.cli._usage import usage_error
+
             return _fail(str(usage_error(error, arguments[0])), 2)
         if not _interruption.arrived():
             return _fail(_bug(), 3)

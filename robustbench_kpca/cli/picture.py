@@ -68,7 +68,7 @@ def adversarial(
     rows = [list(batch.permute(0, 2, 3, 1).numpy()) for batch in (clean, result.images, *shown)]
     titles = [f"{label}: {b} → {a}" for label, b, a in zip(labels.tolist(), before, after, strict=True)]
     write_atomic(out, grid(rows, ["clean", protocol, "difference"], titles))
-    _console.out.print(
+    _console.out().print(
         f"{out}: {int(result.broken.sum())} of {len(labels)} broken (label: clean → attacked)", markup=False
     )
 

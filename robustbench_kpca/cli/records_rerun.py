@@ -69,7 +69,7 @@ def rerun(
     for one in done.differing[:SHOWN]:
         _console.say(f"differs: {one}")
     if len(done.differing) > SHOWN:
-        _console.out.print(f"... and {len(done.differing) - SHOWN} more rows")
+        _console.out().print(f"... and {len(done.differing) - SHOWN} more rows")
     how = "equal to the last digit" if done.exact else "equal but for rounding"
     verdict = how if done.equal else f"{len(done.differing)} of {done.rows} rows differ"
     _console.say(f"{len(done.samples)} of {done.total} samples made again: {verdict}")

@@ -134,7 +134,7 @@ def reproduce(
     if json:
         _console.show_json([_row(one) for one in after])
     else:
-        _console.out.print(f"{sum(one.state == 'done' for one in after)} of {len(after)} steps are done.")
+        _console.out().print(f"{sum(one.state == 'done' for one in after)} of {len(after)} steps are done.")
         _console.show_table("", ("Not run", "Steps"), reasons(after))
         _console.say(str(page))
     failed = [one for one in after if one.state == "failed"]

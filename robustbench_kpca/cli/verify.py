@@ -145,7 +145,7 @@ def _verify_pictures(
         return 0 if agree else 1
     rows = [(cell.corruption, cell.severity, _gap(cell.exact), _gap(cell.fast), _verdict(cell)) for cell in found]
     _console.show_table("", ("Corruption", "Severity", "Exact", "Fast", ""), rows)
-    _console.out.print()
+    _console.out().print()
     differing = sum(not cell.agrees for cell in found)
     result = "as the library's" if agree else f"DIFFERENT from the library's in {differing} cells"
     _console.say(f"{result}: {len(found)} cells on {len(images)} images of {data}")
@@ -165,16 +165,16 @@ def _verdict(cell: "CellAgreement") -> str:
 def _show(found: "Agreement") -> None:
     header = ("Program", "Robust %", "95 % interval", "Forwards", "Backwards", "Seconds")
     _console.show_table("", header, [_row("native", found.native), _row(_programs(found.reference), found.reference)])
-    _console.out.print()
+    _console.out().print()
     rows = [
         ("broken by native", found.both, found.only_native),
         ("not broken by native", found.only_reference, found.neither),
     ]
     _console.show_table("", ("Images", "broken by reference", "not broken by reference"), rows)
-    _console.out.print()
+    _console.out().print()
     native, other = (record.metrics["robust_accuracy"].value for record in (found.native, found.reference))
     result = "as strong as the reference" if found.as_strong else "WEAKER than the reference"
-    _console.out.print(
+    _console.out().print(
         f"{result}: robust accuracy {100 * native:.1f} % against {100 * other:.1f} %, "
         f"McNemar's exact p = {found.p_value:.2g}",
         markup=False,

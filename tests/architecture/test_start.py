@@ -40,6 +40,12 @@ def test_lists_and_help_import_nothing_heavy(command):
     assert not imported(*command) & set(HEAVY)
 
 
+def test_help_imports_what_it_needs_only():
+    """No more than typer and the options: nothing that prints, reads TOML or looks for names."""
+    assert not [name for name in imported("--help") if name.partition(".")[0] in ("rich", "tomllib")]
+    assert not imported("--help") & {"importlib.metadata", "robustbench_kpca.registry"}
+
+
 def test_the_doctor_imports_torch_only():
     assert imported("doctor") & set(HEAVY) == {"torch"}
 
