@@ -24,6 +24,13 @@ _KINDS = {
 }  # fmt: skip
 
 
+def safe_file(name: str) -> str:
+    """Refuse a file name from a record that would leave the record's folder."""
+    if Path(name).name != name or name in ("", ".", "..") or not name.isprintable() or len(name.encode()) > 255:
+        raise BadInputError(f"a record names the file {name[:80]!r}", expected="a plain file name")
+    return name
+
+
 def require_file(path: Path, what: str = "file") -> None:
     """Check that `path` is an ordinary file, or a link to one, before it is opened: opening a FIFO waits for a writer.
 

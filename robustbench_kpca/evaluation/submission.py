@@ -15,11 +15,11 @@ from html import escape
 from pathlib import Path
 
 from robustbench_kpca.errors import DISK_FULL, BadInputError, EvaluationError, reason_of
-from robustbench_kpca.files import replace_file, require_file, require_writable, safe_name, sha256
+from robustbench_kpca.files import replace_file, require_file, require_writable, safe_file, safe_name, sha256
 from robustbench_kpca.records.audit import SUFFIX as AUDIT
 from robustbench_kpca.records.audit import load_audit
 from robustbench_kpca.records.images import load_images
-from robustbench_kpca.records.record import Record, safe_file
+from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spot_check import FILE, SpotCheck, lines
 
 PAGE, SUMS = "SUBMISSION.md", "SHA256SUMS"

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from robustbench_kpca.errors import BadInputError, reason_of
-from robustbench_kpca.files import safe_name, sha256, write_atomic
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.files import read_file, safe_name, sha256, write_atomic
 from robustbench_kpca.strict import STRICT, validate_json
 
 SUFFIX = ".audit.json"
@@ -138,8 +138,4 @@ def load_audit(path: Path) -> Audit:
         BadInputError: missing, damaged, or a flag that does not follow from its numbers.
 
     """
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise BadInputError(f"cannot read audit {path} ({reason_of(error)})", fix="check the path") from None
-    return validate_json(Audit, text, str(path))
+    return validate_json(Audit, read_file(path, "audit"), str(path))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
 from robustbench_kpca.errors import BadInputError, UnfitError, reason_of
-from robustbench_kpca.files import require_file, sha256
+from robustbench_kpca.files import read_file, safe_file, sha256
 from robustbench_kpca.strict import STRICT
 
 LIMIT = 2**29  # bytes of images of one record, before compression
@@ -76,14 +76,8 @@ def load_images(folder: Path, stated: ImagesFile) -> KeptImages:
         BadInputError: missing, altered, damaged, or larger than any file this package writes.
 
     """
-    path = folder / stated.file
-    try:
-        if Path(stated.file).name != stated.file or path.stat().st_size > LIMIT:
-            raise BadInputError(f"{path} is no file of images", expected=f"a file of at most {LIMIT:,} bytes")
-        require_file(path, "file of images")
-        content = path.read_bytes()
-    except OSError as error:
-        raise BadInputError(f"cannot read {path} ({reason_of(error)})", fix="restore it, or evaluate again") from None
+    path = folder / safe_file(stated.file)
+    content = read_file(path, "file of images", LIMIT)
     if sha256(content) != stated.sha256:
         raise BadInputError(f"{path} is not the file its record was made with (SHA-256 differs)", fix="restore it")
     try:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, PrivateAttr, model_validator
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import read_file, safe_name, sha256, write_atomic
+from robustbench_kpca.files import read_file, safe_file, safe_name, sha256, write_atomic
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.images import ImagesFile
@@ -355,13 +355,6 @@ def _read_table(record: Record, path: Path) -> Outcomes:
     outcomes = Outcomes.from_text(text, columns, where)
     record.require_table(stated.sha256, len(outcomes))
     return outcomes
-
-
-def safe_file(name: str) -> str:
-    """Refuse a file name from a record that would leave the record's folder."""
-    if Path(name).name != name or name in ("", ".", "..") or not name.isprintable() or len(name.encode()) > 255:
-        raise BadInputError(f"a record names the file {name[:80]!r}", expected="a plain file name")
-    return name
 
 
 def find_records(folder: Path | str) -> list[Path]:

@@ -21,6 +21,8 @@ from robustbench_kpca.data.io.reading import image_files, read_rgb, unreadable
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.files import read_file
+from robustbench_kpca.records.audit import load_audit
+from robustbench_kpca.records.images import ImagesFile, load_images
 from robustbench_kpca.records.table import Table
 from robustbench_kpca.records.text import most_bytes, unpack
 from robustbench_kpca.strict import load_toml, parse_assignments
@@ -317,6 +319,17 @@ def test_records_that_misbehave(record, tmp_path, capsys):
     path.unlink()
     path.write_text(text)
     assert main(["records", "show", str(path)]) == 0
+
+
+def test_audits_and_images_are_ordinary_files(tmp_path):
+    for name, load in (("a", load_audit), ("i", lambda path: load_images(tmp_path, images_file(path.name)))):
+        make_fifo(tmp_path / name)
+        with pytest.raises(BadInputError, match="it is a FIFO"):
+            load(tmp_path / name)
+
+
+def images_file(name):
+    return ImagesFile(file=name, sha256="0" * 64, samples=1)
 
 
 def test_deep_nesting_is_refused_wherever_text_is_parsed(tmp_path, capsys):

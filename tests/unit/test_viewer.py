@@ -164,18 +164,18 @@ def test_storage_is_exact_and_small():
 def test_altered_or_hostile_images_are_refused(folder, record, tmp_path, monkeypatch):
     stated = record.images_file
     path = tmp_path / stated.file
-    with pytest.raises(BadInputError, match="cannot read"):
+    with pytest.raises(BadInputError, match="cannot be read"):
         load_images(tmp_path, stated)
     path.write_bytes((folder / stated.file).read_bytes()[:-1])
     with pytest.raises(BadInputError, match="SHA-256 differs"):
         load_images(tmp_path, stated)
     with pytest.raises(BadInputError, match="holds no images"):
         load_images(tmp_path, stated.model_copy(update={"sha256": kept_images.sha256(path.read_bytes())}))
-    with pytest.raises(BadInputError, match="is no file of images"):
+    with pytest.raises(BadInputError, match="expected a plain file name"):
         load_images(tmp_path / "sub", stated.model_copy(update={"file": f"../{stated.file}"}))
     monkeypatch.setattr(kept_images, "LIMIT", 2_000)
     path.write_bytes((folder / stated.file).read_bytes())
-    with pytest.raises(BadInputError, match="is no file of images"):
+    with pytest.raises(BadInputError, match="at most 2,000"):
         load_images(tmp_path, stated)
 
 
