@@ -115,6 +115,7 @@ def evaluate(
     if independent and not budgets:
         raise BadInputError("--independent without --curve", fix="add --curve 1/255,2/255")
     require_names(models=models, protocols=protocols, overrides=overrides, data=[data, against])
+    from robustbench_kpca.evaluation.backend import WaitingError
     from robustbench_kpca.evaluation.execute import execute
     from robustbench_kpca.evaluation.plan import Job, make_plan
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
@@ -131,8 +132,12 @@ def evaluate(
     request = DataRequest(data, split, limit, against, subset, bad_images.value, cache, size, crop)
     loggers = open_loggers(log)
     plan = make_plan(jobs, request, options, audit=audited.level)
-    with reporting(quiet=quiet or json) as reporter:
-        records = execute(plan, reporter)
+    try:
+        with reporting(quiet=quiet or json) as reporter:
+            records = execute(plan, reporter)
+    except WaitingError as waiting:  # the last part will show the records
+        _console.note(str(waiting), quiet=quiet)
+        return
     for record in records:
         loggers.record(record)
     loggers.close()

@@ -25,12 +25,10 @@ class IncompleteError(EvaluationError):
     @classmethod
     def of(cls, errors: Sequence["IncompleteError"]) -> "IncompleteError":
         """Return one error for those of several records: the first, and how many there are."""
-        first, others = errors[0], len(errors) - 1
-        return (
-            first
-            if not others
-            else cls(f"{first}; {others} more {'records are' if others > 1 else 'record is'} incomplete")
-        )
+        first, others = next((one for one in errors if type(one) is cls), errors[0]), len(errors) - 1
+        if not others:
+            return first
+        return type(first)(f"{first}; {others} more {'records are' if others > 1 else 'record is'} incomplete")
 
 
 @dataclass(frozen=True)
@@ -68,9 +66,32 @@ class Task:
     smaller: Outcomes | None = None
 
 
+class WaitingError(IncompleteError):
+    """This process has made its part of a record, and others have not made theirs yet."""
+
+
 @runtime_checkable
 class Backend(Protocol):
-    """Makes outcomes in other processes; they are those of a plain run in this process, byte for byte."""
+    """Makes outcomes in other processes; they are those of a plain run in this process, byte for byte.
+
+    Attributes:
+        shares: whether several runs make parts of the same record at once. Each then makes its own in `make_own`,
+            before the record is locked.
+
+    """
+
+    shares: bool
+
+    def make_own(
+        self, evaluation: Evaluation, options: RunOptions, smaller: Outcomes | None, progress: Progress | None
+    ) -> None:
+        """Make the part of this run, where several share the work.
+
+        Raises:
+            WaitingError: other parts are missing.
+
+        """
+        ...
 
     def outcomes(
         self,

@@ -9,6 +9,7 @@ from robustbench_kpca.evaluation.backend import Backend
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.processes import Processes
 from robustbench_kpca.evaluation.ray_cluster import RayCluster
+from robustbench_kpca.evaluation.share import share_of
 from robustbench_kpca.inference.loader import cores_here
 
 
@@ -22,7 +23,10 @@ def engine_for(options: RunOptions) -> Iterator[Backend | None]:
     """
     kind, address = options.engine
     on_gpu = (options.device or "").startswith("cuda")
-    if kind == "serial":
+    if options.part is not None:
+        with share_of(options.part) as share:
+            yield share
+    elif kind == "serial":
         yield None
     elif kind == "processes":
         with Processes(options.processes or _of_this_machine(on_gpu=on_gpu)) as processes:

@@ -150,7 +150,7 @@ class Evaluation:
         return self.finished
 
     @contextmanager
-    def held(self) -> Iterator[Lock | None]:
+    def held(self, *, wait: bool = False) -> Iterator[Lock | None]:
         """Hold the lock of the record until it is written; None where there is no folder.
 
         Another process may have finished the record before: `look` again inside.
@@ -162,7 +162,7 @@ class Evaluation:
         if self.out is None:
             yield None
             return
-        with locked(lock_of(self.out, self.spec.stem()), wait=False) as lock:
+        with locked(lock_of(self.out, self.spec.stem()), wait=wait) as lock:
             yield lock
 
     def state(self, shards: int = 0) -> State:

@@ -55,11 +55,17 @@ def make_records(
     data, scenario = group[0].data, group[0].scenario
     try_cells(data, scenario, options.seed, frost_of(scenario, options.frost_folder))
     notes = [_preflight(evaluation, options, alone=len(group) == 1) for evaluation in group]
+    known = None if smaller is None or options.keep_adversarial else smaller.outcomes
+    if engine is not None:
+        try:
+            engine.make_own(group[0], options, known, progress)
+        except IncompleteError as error:
+            return [error]
     with ExitStack() as stack:
-        locks = [stack.enter_context(evaluation.held()) for evaluation in group]
+        wait = engine is not None and engine.shares
+        locks = [stack.enter_context(evaluation.held(wait=wait)) for evaluation in group]
         open_ones = [one for one in zip(group, notes, strict=True) if one[0].look(options) is None]
         left = [evaluation for evaluation, _ in open_ones]
-        known = None if smaller is None or options.keep_adversarial else smaller.outcomes
         keeper = _keeper(left, options)
         if engine is not None and left:
             made = [_elsewhere(engine, left[0], options, locks[0], known, progress)]

@@ -62,6 +62,8 @@ class RunOptions:
         executor: one of `EXECUTORS`; `ray:ADDRESS` is an existing cluster. `processes` has one process a core of this
             machine by default, or a CUDA device where one is asked for, and `ray` one a core or GPU of the cluster.
             None: `processes` where several are asked for, else `serial`.
+        part: such as "3/16": this process makes each sixteenth shard of every record, from the third on. Start one for
+            each part, with the same folder; the one that finds all shards makes the record.
         stall_minutes: with several processes, one that finishes no batch for so many minutes is killed, and its shard
             has failed; 0: never. It does not change results.
 
@@ -126,6 +128,13 @@ class RunOptions:
             "where --processes is above 1, else serial."
         ),
     ] = None
+    part: Annotated[
+        str | None,
+        Option(
+            "Make a part of the work, such as 3/16: start one process for each part, with the same folder and command; "
+            "the last one makes the record (docs/cluster.md)."
+        ),
+    ] = None
     stall_minutes: Annotated[  # a batch takes seconds, and minutes where large scenes are shown to a large model
         float,
         Option(
@@ -167,7 +176,8 @@ class RunOptions:
                 f"{self.processes} processes with executor 'serial'", expected="executor processes or ray",
                 fix="leave the executor out",
             )  # fmt: skip
-        if kind != "serial" and self.keep_adversarial:
+        self._require_part()
+        if (kind != "serial" or self.part) and self.keep_adversarial:
             raise BadInputError(
                 f"images of {self.keep_adversarial} samples to keep, and executor '{kind}'",
                 expected="one process, where adversarial images are kept",
@@ -175,6 +185,17 @@ class RunOptions:
         if self.keep_adversarial and self.out is None:
             raise BadInputError(
                 f"images of {self.keep_adversarial} samples to keep", expected="a number, and a folder for records"
+            )
+
+    def _require_part(self) -> None:
+        number, _, of = (self.part or "1/1").partition("/")
+        most = OPTIONS["processes"].most or 1
+        if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of) <= most):
+            raise BadInputError(f"part '{self.part}'", expected="a number of a number, such as 3/16")
+        if self.part is not None and (self.executor or self.processes or self.fresh or self.out is None):
+            raise BadInputError(
+                f"part {self.part} with executor, processes or fresh, or without out",
+                expected="parts that share a folder, each one process",
             )
 
     @property

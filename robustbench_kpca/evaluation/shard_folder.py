@@ -115,7 +115,7 @@ def make_folder(folder: Path) -> None:
 
     """
     try:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise unwritable(folder.parent, error) from None
     flush_folder(folder.parent)

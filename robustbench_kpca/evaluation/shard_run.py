@@ -6,12 +6,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from robustbench_kpca.evaluation.backend import IncompleteError
+from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.schedule import Schedule
-from robustbench_kpca.evaluation.shard_folder import EVERY, Running, State, now, write_state
-from robustbench_kpca.evaluation.shards import Made, Shard, read_made
-from robustbench_kpca.files import write_atomic
+from robustbench_kpca.evaluation.shard_folder import (
+    EVERY,
+    Running,
+    State,
+    folder_of,
+    make_folder,
+    next_attempt,
+    now,
+    write_state,
+)
+from robustbench_kpca.evaluation.shards import Made, Shard, merge, plan_shards, read_made, shard_size
+from robustbench_kpca.files import sha256, write_atomic
 from robustbench_kpca.lock import Lock
 from robustbench_kpca.progress import Progress
+from robustbench_kpca.protocols.scenario import Attack, cells_of
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.tasks import task_named
 
 _REST = 20
 """Writing the state takes at most one in so many seconds, however many processes it names."""
@@ -104,6 +117,32 @@ class ShardRun:
                 self._count(shard, found)
         self.schedule = Schedule([shard for shard in shards if shard not in self.made])
         self._tell({})
+
+    @classmethod
+    def of(
+        cls, evaluation: Evaluation, out: Path, progress: Progress | None = None, lock: Lock | None = None
+    ) -> "ShardRun":
+        """Return the shards of a record; their folder is made."""
+        spec, ids, cells = evaluation.spec, evaluation.data.ids, cells_of(evaluation.scenario)
+        key = sha256(evaluation.key.encode())
+        passes = None if isinstance(evaluation.scenario, Attack) else len(cells)
+        shards = plan_shards(ids, key, shard_size(len(ids), spec.batch_size, passes))
+        folder = folder_of(out, spec.stem(), key)
+        state = replace(evaluation.state(len(shards)), attempt=next_attempt(folder))
+        make_folder(folder)
+        return cls(folder, shards, state, len(cells), progress, lock)
+
+    def outcomes(self, evaluation: Evaluation) -> tuple[Outcomes, Made]:
+        """Return the outcomes of all samples, and the sums over all shards.
+
+        Raises:
+            IncompleteError: shards failed.
+            EvaluationError: one is missing or damaged.
+
+        """
+        self.require_complete()
+        table = task_named(evaluation.data.task).table(evaluation.scenario.kind)
+        return merge(self.folder, self.shards, table, cells_of(evaluation.scenario)), self.sum()
 
     def _count(self, shard: Shard, made: Made) -> None:
         self.made[shard] = made

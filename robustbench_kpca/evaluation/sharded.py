@@ -5,29 +5,24 @@ import signal
 import tempfile
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, ClassVar, Generic, TypeVar
 
-import numpy as np
 import torch
 
 from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca.evaluation.backend import Task, Work
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.shard_folder import folder_of, make_folder, next_attempt
 from robustbench_kpca.evaluation.shard_run import ShardRun, Turn
-from robustbench_kpca.evaluation.shards import Made, Shard, merge, plan_shards, shard_size
-from robustbench_kpca.files import sha256
+from robustbench_kpca.evaluation.shards import Made, Shard, Smaller
 from robustbench_kpca.lock import Lock
 from robustbench_kpca.progress import Progress
-from robustbench_kpca.protocols.scenario import Attack, cells_of
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.tasks import task_named
 
 THREADS = 1
 _LOOK = 0.5  # seconds between two looks at workers that say nothing
@@ -70,6 +65,7 @@ class Sharded(ABC, Generic[W]):
 
     several_machines: ClassVar[bool] = False
     """Whether workers may run on other machines. They then refuse to work in another environment than the record's."""
+    shares: ClassVar[bool] = False
     most_lost: int = 3
     """So many workers in a row that are lost before they are ready end the run."""
 
@@ -126,6 +122,11 @@ class Sharded(ABC, Generic[W]):
             if self.listens:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
+    def make_own(
+        self, evaluation: Evaluation, options: RunOptions, smaller: Outcomes | None, progress: Progress | None
+    ) -> None:
+        """Nothing: this run alone makes the record."""
+
     def outcomes(
         self,
         evaluation: Evaluation,
@@ -150,26 +151,17 @@ class Sharded(ABC, Generic[W]):
         smaller: Outcomes | None,
         progress: Progress | None,
     ) -> tuple[Outcomes, Made]:
-        spec, ids, cells = evaluation.spec, evaluation.data.ids, cells_of(evaluation.scenario)
-        key = sha256(evaluation.key.encode())
-        passes = None if isinstance(evaluation.scenario, Attack) else len(cells)
-        shards = plan_shards(ids, key, shard_size(len(ids), spec.batch_size, passes))
-        folder = folder_of(out, spec.stem(), key)
-        state = replace(evaluation.state(len(shards)), attempt=next_attempt(folder))
+        run = ShardRun.of(evaluation, out, progress, lock)
         work = Work(
-            evaluation.request or evaluation.subject.runner.model, evaluation.data, evaluation.scenario, options, spec,
-            str(folder.resolve()),
-            evaluation.algorithms, evaluation.surroundings if self.several_machines else None,
+            evaluation.request or evaluation.subject.runner.model, evaluation.data, evaluation.scenario, options,
+            evaluation.spec, str(run.folder.resolve()), evaluation.algorithms,
+            evaluation.surroundings if self.several_machines else None,
         )  # fmt: skip
-        make_folder(folder)
-        run = ShardRun(folder, shards, state, len(cells), progress, lock)
         if run.schedule.open:
-            self._carry_out(run, _pickled(work), _Smaller(smaller, ids), 60 * options.stall_minutes)
-        run.require_complete()
-        table = task_named(evaluation.data.task).table(evaluation.scenario.kind)
-        return merge(folder, shards, table, cells), run.sum()
+            self._carry_out(run, _pickled(work), Smaller(smaller, evaluation.data.ids), 60 * options.stall_minutes)
+        return run.outcomes(evaluation)
 
-    def _carry_out(self, run: ShardRun, work: bytes, smaller: "_Smaller", patience: float) -> None:
+    def _carry_out(self, run: ShardRun, work: bytes, smaller: "Smaller", patience: float) -> None:
         """Give out the open shards until none is left; workers that are silent for `patience` seconds are ended."""
         while run.schedule.open:
             for worker in self._idle:
@@ -262,25 +254,6 @@ def _pickled(work: Work) -> bytes:
             f"model '{work.spec.model.name}' or its data cannot be sent to another process ({reason_of(error)})",
             fix="leave processes out, or name the model as FILE.py:FACTORY",
         ) from None
-
-
-class _Smaller:
-    """The outcomes at the next smaller budget, shard by shard.
-
-    Their rows are in the order of the samples, so a shard's part is found without a look at all rows.
-    """
-
-    def __init__(self, outcomes: Outcomes | None, ids: Sequence[str]) -> None:
-        self.outcomes = outcomes
-        if outcomes is not None:
-            names = outcomes["sample"]
-            self.starts = np.flatnonzero(np.concatenate([[True], names[1:] != names[:-1], [True]]))
-            assert names[self.starts[:-1]].tolist() == list(ids)
-
-    def of(self, shard: Shard) -> Outcomes | None:
-        if self.outcomes is None:
-            return None
-        return self.outcomes.where(np.arange(self.starts[shard.first], self.starts[shard.last]))
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001

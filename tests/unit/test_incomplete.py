@@ -40,6 +40,11 @@ class Here(Backend):
     def __init__(self, fails=lambda evaluation: False):
         self.fails, self.made = fails, []
 
+    shares = False
+
+    def make_own(self, evaluation, options, smaller, progress):
+        pass
+
     def outcomes(self, evaluation, options, *, lock=None, smaller=None, progress=None):
         assert lock is not None
         spec = evaluation.spec
@@ -114,13 +119,13 @@ def test_what_another_run_has_finished_meanwhile_is_not_made_again(backend, prot
     real, other = Evaluation.held, []
 
     @contextmanager
-    def held(evaluation):
+    def held(evaluation, *, wait):
         if not other:
             other.append(True)
             other.extend(carry_out(plan(tmp_path, protocol), Reports(), None))
             monkeypatch.setattr(part, "attack_all", None)
             monkeypatch.setattr(part, "show_all", None)
-        with real(evaluation) as lock:
+        with real(evaluation, wait=wait) as lock:
             yield lock
 
     monkeypatch.setattr(Evaluation, "held", held)

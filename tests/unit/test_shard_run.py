@@ -12,8 +12,8 @@ from robustbench_kpca.evaluation import processes, shard_run
 from robustbench_kpca.evaluation.processes import Processes
 from robustbench_kpca.evaluation.shard_folder import read_state
 from robustbench_kpca.evaluation.shard_run import ShardRun
-from robustbench_kpca.evaluation.sharded import Sharded, Worker, _Smaller
-from robustbench_kpca.evaluation.shards import Made, plan_shards
+from robustbench_kpca.evaluation.sharded import Sharded, Worker
+from robustbench_kpca.evaluation.shards import Made, Smaller, plan_shards
 from robustbench_kpca.records.differences import only
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.table import Table
@@ -159,7 +159,7 @@ def at_once(monkeypatch):
 
 def carry_out(engine, count, folder):
     run = ShardRun(folder, planned(count), STATE, 1, None, None)
-    engine._carry_out(run, b"work", _Smaller(None, ()), 0)
+    engine._carry_out(run, b"work", Smaller(None, ()), 0)
     return run
 
 
@@ -224,12 +224,12 @@ def test_the_part_of_a_smaller_budget_is_found_in_place():
         [{"sample": name, "forwards": number} for number, name in enumerate(names)],
     )
     ids = ["b", "a, 1", "c", "d"]
-    smaller = _Smaller(outcomes, ids)
+    smaller = Smaller(outcomes, ids)
     for shard in [*plan_shards(ids, "key", 2), *plan_shards(ids, "key", 3)]:
         expected = only(outcomes, ids[shard.first : shard.last])
         assert smaller.of(shard).to_csv() == expected.to_csv()
         assert np.array_equal(smaller.of(shard)["forwards"], expected["forwards"])
-    assert _Smaller(None, ids).of(shard) is None
+    assert Smaller(None, ids).of(shard) is None
 
 
 class Process:

@@ -1,0 +1,95 @@
+"""The engine of `--part`: several processes that know nothing of each other make shards of one record in one folder.
+
+For schedulers that only start processes, such as a job array. Each makes every N-th shard; whoever finds all of them
+makes the record. Any number of them, in any order, at any time, makes the same outcomes.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+
+from robustbench_kpca.errors import EvaluationError
+from robustbench_kpca.evaluation.backend import WaitingError
+from robustbench_kpca.evaluation.evaluation import Evaluation
+from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.part import make_part
+from robustbench_kpca.evaluation.shard_run import ShardRun
+from robustbench_kpca.evaluation.sharded import THREADS
+from robustbench_kpca.evaluation.shards import Made, Shard, Smaller, read_made, to_bytes
+from robustbench_kpca.files import write_atomic
+from robustbench_kpca.inference.journal import Journal
+from robustbench_kpca.lock import Lock
+from robustbench_kpca.progress import Progress
+from robustbench_kpca.records.outcomes import Outcomes
+
+
+class Share:
+    """A `Backend`: this process, which makes each `of`-th shard, from number `number` on, with one thread."""
+
+    shares = True
+
+    def __init__(self, number: int, of: int) -> None:
+        self.number, self.of = number, of
+
+    def make_own(
+        self, evaluation: Evaluation, options: RunOptions, smaller: Outcomes | None, progress: Progress | None
+    ) -> None:
+        """Make those of its shards that are not there; see `Backend`."""
+        assert options.out is not None, "RunOptions"
+        run = ShardRun.of(evaluation, options.out)
+        known = Smaller(smaller, evaluation.data.ids)
+        for shard in run.shards[self.number - 1 :: self.of]:
+            if shard not in run.made:
+                self._make(run, shard, evaluation, options, known.of(shard), progress)
+        missing = [shard for shard in run.shards if read_made(run.folder, shard) is None]
+        if missing:
+            raise WaitingError(
+                f"{evaluation.spec.model.name}  {evaluation.spec.protocol.name}: part {self.number} of {self.of} is "
+                f"made; {len(missing)} of {len(run.shards)} shards are not there yet",
+                fix="the last part makes the record; run a part that has failed again",
+            )
+
+    def _make(
+        self,
+        run: ShardRun,
+        shard: Shard,
+        evaluation: Evaluation,
+        options: RunOptions,
+        smaller: Outcomes | None,
+        progress: Progress | None,
+    ) -> None:
+        journal = Journal(run.folder / shard.journal, shard.digest)
+        subject = replace(evaluation.subject, journal=journal)
+        samples = evaluation.data.take(range(shard.first, shard.last))
+        [made] = make_part([subject], samples, evaluation.scenario, options, smaller=smaller, progress=progress)
+        if isinstance(made, EvaluationError):
+            raise made
+        write_atomic(run.folder / shard.name, to_bytes(shard, *made))
+        journal.remove()
+
+    def outcomes(
+        self,
+        evaluation: Evaluation,
+        options: RunOptions,
+        *,
+        lock: Lock | None = None,
+        smaller: Outcomes | None = None,  # noqa: ARG002
+        progress: Progress | None = None,
+    ) -> tuple[Outcomes, Made]:
+        """Merge all shards, which are there; see `Backend`."""
+        assert options.out is not None, "RunOptions"
+        return ShardRun.of(evaluation, options.out, progress, lock).outcomes(evaluation)
+
+
+@contextmanager
+def share_of(part: str) -> Iterator[Share]:
+    """Make the part `K/N`; meanwhile this process has one thread, since another number changes the last bits."""
+    number, _, of = part.partition("/")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(THREADS)
+    try:
+        yield Share(int(number), int(of))
+    finally:
+        torch.set_num_threads(threads)

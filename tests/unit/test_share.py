@@ -1,0 +1,121 @@
+"""Parts that know nothing of each other make the record of one process; the last one writes it."""
+
+import pytest
+
+from robustbench_kpca import evaluate, load_data
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation import share
+from robustbench_kpca.evaluation.backend import IncompleteError, WaitingError
+from robustbench_kpca.evaluation.evaluation import Evaluation
+from robustbench_kpca.evaluation.options import RunOptions
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
+ATTACK = {"protocol": "pgd20-linf-4_255", "steps": 2, "batch_size": 4, "audit": False}
+GRID = {"protocol": "common-corruptions", "severities": [1], "corruptions": ["fog", "contrast"], "batch_size": 4}
+TIMES = {"created", "seconds"}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_data("digits", limit=20).in_order()
+
+
+def tables(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("*.outcomes.csv.xz")}
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch):
+    monkeypatch.setattr("robustbench_kpca.evaluation.shards.LEAST_BATCHES", 1)
+
+
+@pytest.mark.parametrize("how", [ATTACK, GRID], ids=["attack", "grid"])
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 1, 2)])
+def test_the_last_part_makes_the_record_of_one_process(how, order, digits, tmp_path):
+    plain = evaluate("symvit_digits", digits, out=tmp_path / "plain", **how)
+    *first, last = order
+    for number in first:
+        with pytest.raises(WaitingError, match=rf"part {number} of 3 is made; \d of 5 shards are not there yet"):
+            evaluate("symvit_digits", digits, out=tmp_path / "parts", part=f"{number}/3", **how)
+    made = evaluate("symvit_digits", digits, out=tmp_path / "parts", part=f"{last}/3", **how)
+    assert made.model_dump(exclude=TIMES) == plain.model_dump(exclude=TIMES)
+    assert tables(tmp_path / "parts") == tables(tmp_path / "plain")
+    assert not list((tmp_path / "parts").glob(".*"))
+    again = evaluate("symvit_digits", digits, out=tmp_path / "parts", part="1/3", **how)
+    assert again.created == made.created
+
+
+def test_a_part_that_was_killed_goes_on_and_makes_no_shard_twice(digits, tmp_path, monkeypatch):
+    real, made = share.make_part, []
+
+    def interrupted(subjects, samples, *given, **how):
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        made.append(samples.ids)
+        return real(subjects, samples, *given, **how)
+
+    monkeypatch.setattr(share, "make_part", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate("symvit_digits", digits, out=tmp_path, part="1/1", **ATTACK)
+    monkeypatch.setattr(share, "make_part", lambda *given, **how: (made.append(given[1].ids), real(*given, **how))[1])
+    record = evaluate("symvit_digits", digits, out=tmp_path, part="1/1", **ATTACK)
+    assert [name for ids in made for name in ids] == digits.ids
+    assert record.spec.data.n == 20
+
+
+def test_two_last_parts_at_once_make_one_record(digits, tmp_path, monkeypatch):
+    """The second has found all shards, waits for the lock, and finds the record."""
+    real, written = Evaluation.finish, []
+
+    def finish(evaluation, *given):
+        written.append(True)
+        return real(evaluation, *given)
+
+    plain = share.Share.make_own
+    monkeypatch.setattr(Evaluation, "finish", finish)
+
+    def make_own(own, *given):
+        plain(own, *given)
+        monkeypatch.setattr(share.Share, "make_own", plain)
+        written.append(evaluate("symvit_digits", digits, out=tmp_path, part="1/1", **ATTACK))
+
+    monkeypatch.setattr(share.Share, "make_own", make_own)
+    record = evaluate("symvit_digits", digits, out=tmp_path, part="1/1", **ATTACK)
+    assert written == [True, record]
+
+
+@pytest.mark.parametrize(
+    "how", [{"part": "0/3"}, {"part": "4/3"}, {"part": "1"}, {"part": "1/3", "processes": 2}, {"part": "1/3"},
+            {"part": "1/3", "out": "runs", "fresh": True}, {"part": "1/9999", "out": "runs"}],
+)  # fmt: skip
+def test_parts_that_make_no_sense_are_refused(how):
+    with pytest.raises(BadInputError, match="part"):
+        RunOptions(**how)
+
+
+def test_the_command_ends_well_and_says_what_is_missing(tmp_path, capsys):
+    asked = [
+        "eval",
+        "-m",
+        "vit_digits",
+        "-p",
+        "fgsm-linf-8_255",
+        "--limit",
+        "8",
+        "--batch-size",
+        "4",
+        "--audit",
+        "none",
+    ]
+    assert main([*asked, "-o", str(tmp_path), "--part", "1/2"]) == 0
+    assert "part 1 of 2 is made; 1 of 2 shards are not there yet" in capsys.readouterr().err
+    assert main(["status", str(tmp_path)]) == 0
+    assert main([*asked, "-o", str(tmp_path), "--part", "2/2"]) == 0
+    assert "robust_accuracy" in capsys.readouterr().out
+
+
+def test_what_waits_for_others_hides_no_failure():
+    waiting, failed = WaitingError("part 1 of 2 is made"), IncompleteError("1 of 2 shards failed")
+    assert type(IncompleteError.of([waiting, waiting])) is WaitingError
+    assert type(IncompleteError.of([waiting, failed])) is IncompleteError
