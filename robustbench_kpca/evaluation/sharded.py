@@ -65,7 +65,7 @@ class Sharded(ABC, Generic[W]):
 
     several_machines: ClassVar[bool] = False
     """Whether workers may run on other machines. They then refuse to work in another environment than the record's."""
-    shares: ClassVar[bool] = False
+    shares: bool = False
     most_lost: int = 3
     """So many workers in a row that are lost before they are ready end the run."""
 

@@ -28,7 +28,7 @@ from robustbench_kpca.records.outcomes import Outcomes
 class Share:
     """A `Backend`: this process, which makes each `of`-th shard, from number `number` on, with one thread."""
 
-    shares = True
+    shares: bool = True
 
     def __init__(self, number: int, of: int) -> None:
         self.number, self.of = number, of
