@@ -5,9 +5,9 @@ from contextlib import ExitStack
 
 from robustbench_kpca.audit.preflight import as_flags, preflight
 from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca.evaluation.adversarial_images import Keeper
 from robustbench_kpca.evaluation.backend import Backend, IncompleteError
 from robustbench_kpca.evaluation.evaluation import Evaluation
-from robustbench_kpca.evaluation.kept import Keeper
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import make_part
 from robustbench_kpca.evaluation.shard_folder import told_alone

@@ -13,7 +13,7 @@ import torch
 from robustbench_kpca import evaluate, load_data, load_model, load_record
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.kept import Keeper
+from robustbench_kpca.evaluation.adversarial_images import Keeper
 from robustbench_kpca.evaluation.recheck import recheck
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.protocols.scenario import parse_scenario
@@ -180,7 +180,7 @@ def test_altered_or_hostile_images_are_refused(folder, record, tmp_path, monkeyp
 
 
 def test_too_many_images_are_refused_before_the_attack(tmp_path, monkeypatch):
-    monkeypatch.setattr("robustbench_kpca.evaluation.kept.LIMIT", 100_000)
+    monkeypatch.setattr("robustbench_kpca.evaluation.adversarial_images.LIMIT", 100_000)
     with pytest.raises(BadInputError, match=r"take 245,760 bytes; expected at most 100,000; keep 4"):
         attacked(tmp_path, 10)
 
