@@ -57,16 +57,6 @@ EXAMPLES = {
     ),
     "status": ("rbk status runs", "rbk status runs --json"),
     "clean": ("rbk clean runs --dry-run", "rbk clean runs", "rbk clean runs --all"),
-    "launch slurm": (
-        "rbk launch slurm --nodes 4 --gpus-per-node 8 --time 24:00:00 -- eval -m vit_digits -p clean -o runs",
-        "rbk launch slurm --gpus-per-node 2 --sbatch partition=gpu -o job.sbatch -- train symvit_digits -o runs",
-        "rbk launch slurm --gpus-per-node 0 --cpus-per-node 32 --venv /opt/venv -- eval -m vit_digits -p clean",
-    ),
-    "launch kubernetes": (
-        "rbk launch kubernetes --image me/rbk:1.0 --claim results:/results -- eval -m vit_digits -p clean -o runs",
-        "rbk launch kubernetes --nodes 4 --image me/rbk:1.0 --claim results:/results -- eval -m vit_digits -p clean",
-        "rbk launch kubernetes --nodes 4 --image me/rbk:1.0 --claim results:/results",
-    ),
     "list": ("rbk list", "rbk list models", "rbk list protocols --json"),
     "records show": ("rbk records show runs", "rbk records show runs --json", "rbk records show runs/NAME.record.json"),
     "records rerun": (

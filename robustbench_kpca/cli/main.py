@@ -23,7 +23,6 @@ from robustbench_kpca.cli import (
     diagnose,
     doctor,
     evaluate,
-    launch,
     listing,
     picture,
     records_card,
@@ -108,13 +107,6 @@ _add(_records, "export", records_export.export, "records ")
 _add(_records, "submit", records_submit.submit, "records ")
 _add(_records, "card", records_card.card, "records ")
 app.add_typer(_records, name="records")
-
-_launch = typer.Typer(
-    help="Print what Slurm or Kubernetes needs to run an evaluation or a training.", rich_markup_mode=None
-)
-_add(_launch, "slurm", launch.slurm, "launch ")
-_add(_launch, "kubernetes", launch.kubernetes, "launch ")
-app.add_typer(_launch, name="launch")
 
 _board = typer.Typer(
     help="Render a board, list its missing runs, check it at random, or index all boards.", rich_markup_mode=None

@@ -39,7 +39,7 @@ def test_the_commands_are_all_there():
     verbs = {command.split()[1] for command in COMMANDS}
     assert verbs == {
         "list", "eval", "audit", "verify", "records", "board", "check", "picture", "train", "doctor",
-        "diagnose", "launch", "reproduce", "sweep", "status",
+        "diagnose", "reproduce", "sweep", "status",
     }  # fmt: skip
 
 

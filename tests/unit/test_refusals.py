@@ -11,7 +11,6 @@ from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.submission import _files, require_new
 from robustbench_kpca.files import write_atomic
-from robustbench_kpca.launch.kubernetes import parse_claim
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.strict import parse_assignments
 from robustbench_kpca.verification.run import verify
@@ -131,12 +130,6 @@ def _at(record, path):
     return record
 
 
-def test_a_volume_appears_in_a_folder():
-    for text in ("c:/", "c://"):
-        with pytest.raises(BadInputError, match="CLAIM:/FOLDER"):
-            parse_claim(text)
-
-
 def test_a_curve_is_audited_once():
     model, data = load_model("vit_digits"), load_data("digits", limit=4)
     first, second = evaluate(model, data, protocol="fgsm-linf-8_255", curve=["1/255", "2/255"], audit="quick")
@@ -151,12 +144,6 @@ def test_names_and_files_that_a_pack_does_not_know_are_refused(tmp_path, capsys)
     ):
         assert main(["reproduce", "teo2024", "--plan", *given]) == 2
         assert message in capsys.readouterr().err
-
-
-def test_a_launched_evaluation_keeps_no_images(capsys):
-    words = ["eval", "-m", "vit_digits", "-p", "fgsm-linf-8_255", "--keep-adversarial", "5"]
-    assert main(["launch", "slurm", "--", *words]) == 2
-    assert "needs one process" in capsys.readouterr().err
 
 
 def test_damaged_weights_are_one_line(tmp_path, capsys):
