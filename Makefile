@@ -26,7 +26,7 @@ $(VENV)/docs/.installed: pyproject.toml
 	touch $@
 
 demo: $(VENV)/.installed
-	$(BIN)/rbk demo
+	$(BIN)/rbk board demo
 
 # The tests begin at once and are shown after the static checks, so that their summary comes last.
 STATIC_THEN_TESTS = { $(MAKE) --no-print-directory --keep-going static </dev/null; code=$$?; cat; exit $$code; }

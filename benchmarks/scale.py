@@ -230,7 +230,7 @@ def fit(model: str, batch: int) -> None:
             write_state(Path(folder), state)
         told = lap(clock) / 100
     table = [("plan a shard", small["plan s"] / 20_000), ("look through a shard", small["look through s"] / 20_000),
-             ("merge a shard", shard), ("merge a row", row), ("tell rbk status of 1,000 workers", told)]  # fmt: skip
+             ("merge a shard", shard), ("merge a row", row), ("tell a status of 1,000 workers", told)]  # fmt: skip
     print(tabulate([(name, value * 1e6) for name, value in table], ("the first process", "us"), floatfmt=".1f"))
 
 

@@ -55,7 +55,7 @@ def refuse_others(given: Iterable[str], what: str, allowed: tuple[str, ...]) -> 
 
     """
     for name in given:
-        if name not in (*allowed, "model", "presets"):
+        if name not in (*allowed, "presets"):
             raise BadInputError(f"--{name.rstrip('_').replace('_', '-')} with {what} has no effect", fix="omit it")
 
 

@@ -30,15 +30,15 @@ EXAMPLES = {
         "rbk check runs --baseline old --fail robust_accuracy:-2pp --junit report.xml",
         "rbk check runs --baseline old --partial --fail robust_accuracy:-2pp --markdown comment.md",
     ),
-    "verify": (
-        "rbk verify symvit_digits_adv -p pgd20-linf-8_255",
-        "rbk verify symvit_digits_adv -p fgsm-linf-8_255 --limit 64",
-        "rbk verify -p common-corruptions-19",
+    "cross-check": (
+        "rbk cross-check symvit_digits_adv -p pgd20-linf-8_255",
+        "rbk cross-check symvit_digits_adv -p fgsm-linf-8_255 --limit 64",
+        "rbk cross-check -p common-corruptions-19",
     ),
-    "report": (
-        "rbk report runs",
-        "rbk report runs --metric robust_accuracy",
-        "rbk report runs -o page",
+    "board report": (
+        "rbk board report runs",
+        "rbk board report runs --metric robust_accuracy",
+        "rbk board report runs -o page",
     ),
     "reproduce": (
         "rbk reproduce teo2024 --plan",
@@ -50,19 +50,19 @@ EXAMPLES = {
         "rbk train symvit_digits --seeds 0,1,2 -o runs",
         "rbk train rpc_symvit_tiny --data imagenet -o runs --resume",
     ),
-    "corrupt": (
-        "rbk corrupt my_photos/ my_photos-c/",
-        "rbk corrupt my_photos/ my_photos-c/ --corruption fog --corruption snow",
-        "rbk corrupt my_photos/ my_photos-c/ --corruption fog --severity 3",
+    "images corrupt": (
+        "rbk images corrupt my_photos/ my_photos-c/",
+        "rbk images corrupt my_photos/ my_photos-c/ --corruption fog --corruption snow",
+        "rbk images corrupt my_photos/ my_photos-c/ --corruption fog --severity 3",
     ),
-    "status": ("rbk status runs", "rbk status runs --json"),
-    "clean": ("rbk clean runs --dry-run", "rbk clean runs", "rbk clean runs --all"),
+    "records status": ("rbk records status runs", "rbk records status runs --json"),
+    "records clean": ("rbk records clean runs --dry-run", "rbk records clean runs", "rbk records clean runs --all"),
     "list": ("rbk list", "rbk list models", "rbk list protocols --json"),
     "records show": ("rbk records show runs", "rbk records show runs --json", "rbk records show runs/NAME.record.json"),
-    "records rerun": (
-        "rbk records rerun runs/NAME.record.json",
-        "rbk records rerun runs/NAME.record.json --samples 24",
-        "rbk records rerun runs/NAME.record.json --samples 24 --json",
+    "records verify": (
+        "rbk records verify runs/NAME.record.json",
+        "rbk records verify runs/NAME.record.json --samples 24",
+        "rbk records verify --board digits --samples 48 --seconds 300",
     ),
     "records export": (
         "rbk records export runs --to csv -o runs.csv",
@@ -73,7 +73,6 @@ EXAMPLES = {
         "rbk records submit runs --to submission",
         "rbk records submit runs --to submission --samples 48",
     ),
-    "board spot-check": ("rbk board spot-check digits", "rbk board spot-check my_board/ --samples 48 --seconds 300"),
     "board render": ("rbk board render digits", "rbk board render my_board/", "rbk board render digits -o page"),
 }
 

@@ -9,7 +9,7 @@ from types import FrameType
 
 CODE = 3
 """Exit code of an interrupted command, whatever the signal."""
-_JOURNALS = {"demo", "eval", "reproduce", "sweep"}
+_JOURNALS = ("eval", "reproduce", "sweep", "board demo")
 """Commands that go on where they stopped when they are run again."""
 
 
@@ -64,7 +64,7 @@ def said(arguments: Sequence[str]) -> str:
     if command == "train":
         again += [] if "--resume" in arguments else ["--resume"]
         kept = "the last saved state of the training is kept; it goes on with"
-    elif command in _JOURNALS:
+    elif " ".join(arguments[:2]).startswith(_JOURNALS):
         kept = "finished records and the journal of the unfinished one are kept; it goes on with"
     else:
         kept = "what was finished is kept; run again"

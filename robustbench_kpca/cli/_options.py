@@ -110,6 +110,14 @@ RunCode = Annotated[
         "you can. Without it only models of the package, timm: and torchvision: are loaded, and safetensors.",
     ),
 ]
+OtherVersions = Annotated[
+    bool,
+    typer.Option("--other-versions", help="Go on although packages or the processor differ; allow for rounding."),
+]
+SeedOfChoice = Annotated[
+    int | None,
+    typer.Option("--seed", min=0, help="Seed of the choice of samples; by default a new one.", show_default=False),
+]
 Ema = Annotated[bool, typer.Option("--ema", help="Use the averaged (EMA) weights of the checkpoint.")]
 ResizePositions = Annotated[
     bool,

@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from robustbench_kpca.diagnostics.diagnosis import Diagnosis
 
 _OF_LISTS = (
-    "models", "texts", "depth", "untrained", "data", "split", "images", "protocol", "claim", "layers", "heads", "block",
-    "out", "seed", "device", "quiet",
+    "model", "models", "texts", "depth", "untrained", "data", "split", "images", "protocol", "claim", "layers", "heads",
+    "block", "out", "seed", "device", "quiet",
 )  # fmt: skip
 _OF_TEXTS = (
-    "data", "images", "protocol", "claim", "layers", "heads", "block", "name", "set_", "untrained", "out", "seed",
-    "device", "json", "quiet",
+    "model", "data", "images", "protocol", "claim", "layers", "heads", "block", "name", "set_", "untrained", "out",
+    "seed", "device", "json", "quiet",
 )  # fmt: skip
+_OF_RUNS = ("model", "data", "split", "images", "out", "seed", "json", "quiet")
 
 
 def diagnose(
@@ -128,11 +129,11 @@ def diagnose(
     if texts is not None or depth is not None:
         raise BadInputError("--texts or --depth without --models", expected="--data FILE, or --set model.KEY=VALUE")
     if compare or model is None:
-        refuse_others(given, "--compare", ("compare", "records", "out", "json", "quiet"))
+        refuse_others(given, "--compare", ("model", "compare", "records", "out", "json", "quiet"))
         _compare(compare, model, out, records, json=json, quiet=quiet)
         return
     if _is_run(model):
-        refuse_others(given, "a folder of checkpoints", ("data", "split", "images", "out", "seed", "json", "quiet"))
+        refuse_others(given, "a folder of checkpoints", _OF_RUNS)
     elif model.startswith(TEXT):
         refuse_others(given, f"{TEXT}NAME", _OF_TEXTS)
     elif records:

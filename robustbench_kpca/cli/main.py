@@ -12,33 +12,31 @@ import typer
 from robustbench_kpca.cli import (
     _interruption,
     audit,
+    board_demo,
     board_index,
     board_plan,
     board_render,
-    board_spot_check,
+    board_report,
     check,
-    clean,
-    corrupt,
-    demo,
+    cross_check,
     diagnose,
     doctor,
     evaluate,
+    images_corrupt,
+    images_draw,
     listing,
-    picture,
     records_card,
+    records_clean,
     records_curve,
     records_export,
-    records_recheck,
-    records_rerun,
     records_show,
+    records_status,
     records_submit,
+    records_verify,
     records_view,
-    report,
     reproduce,
-    status,
     sweep,
     train,
-    verify,
 )
 from robustbench_kpca.cli._examples import with_examples
 from robustbench_kpca.early_exit import refuse_early_exit
@@ -47,9 +45,9 @@ from robustbench_kpca.errors import DISK_FULL, BenchmarkError, printable, reason
 app = typer.Typer(
     name="rbk",
     help="The adversarial-robustness benchmark for kernel-machine attention.\n\n"
-    "Exit codes: 0 success; 1 `check` found a regression, `audit` raised a flag, `verify` found the native attack "
-    "weaker, or `records rerun`, `records recheck` or `board spot-check` found a difference; 2 bad input or usage; 3 "
-    "an evaluation could not finish, or was interrupted (Ctrl-C, SIGTERM, SIGHUP): the last line says how it goes on.",
+    "Exit codes: 0 success; 1 `check` found a regression, `audit` raised a flag, `cross-check` found the "
+    "native attack weaker, or `records verify` found a difference; 2 bad input or usage; 3 an evaluation could not "
+    "finish, or was interrupted (Ctrl-C, SIGTERM, SIGHUP): the last line says how it goes on.",
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -80,40 +78,39 @@ def _add(group: typer.Typer, name: str, command: Callable[..., Any], prefix: str
     group.command(name, help=with_examples(prefix + name, command), short_help=short)(command)
 
 
-_add(app, "demo", demo.demo)
 _add(app, "eval", evaluate.evaluate)
 _add(app, "sweep", sweep.sweep)
 _add(app, "audit", audit.audit)
 _add(app, "diagnose", diagnose.diagnose)
 _add(app, "check", check.check)
-_add(app, "verify", verify.verify)
-_add(app, "report", report.report)
+_add(app, "cross-check", cross_check.cross_check)
 _add(app, "reproduce", reproduce.reproduce)
 _add(app, "train", train.train)
 _add(app, "list", listing.listing)
-_add(app, "corrupt", corrupt.corrupt)
-_add(app, "status", status.status)
-_add(app, "clean", clean.clean)
 _add(app, "doctor", doctor.doctor)
-app.add_typer(picture.app, name="picture")
 
-_records = typer.Typer(help="Print, check, export and view records, and make them again.", rich_markup_mode=None)
+_records = typer.Typer(help="Print, verify, export, view and clean records.", rich_markup_mode=None)
 _add(_records, "show", records_show.show, "records ")
+_add(_records, "verify", records_verify.verify, "records ")
+_add(_records, "status", records_status.status, "records ")
+_add(_records, "clean", records_clean.clean, "records ")
 _add(_records, "curve", records_curve.curve, "records ")
-_add(_records, "rerun", records_rerun.rerun, "records ")
-_add(_records, "recheck", records_recheck.recheck, "records ")
 _add(_records, "view", records_view.view, "records ")
 _add(_records, "export", records_export.export, "records ")
 _add(_records, "submit", records_submit.submit, "records ")
 _add(_records, "card", records_card.card, "records ")
 app.add_typer(_records, name="records")
 
-_board = typer.Typer(
-    help="Render a board, list its missing runs, check it at random, or index all boards.", rich_markup_mode=None
-)
+_images = typer.Typer(help="Write a folder of corrupted images, or draw pictures.", rich_markup_mode=None)
+_add(_images, "corrupt", images_corrupt.corrupt, "images ")
+_images.add_typer(images_draw.app, name="draw")
+app.add_typer(_images, name="images")
+
+_board = typer.Typer(help="Render boards and pages, and list missing runs.", rich_markup_mode=None)
+_add(_board, "demo", board_demo.demo, "board ")
 _add(_board, "render", board_render.render, "board ")
+_add(_board, "report", board_report.report, "board ")
 _add(_board, "plan", board_plan.plan, "board ")
-_add(_board, "spot-check", board_spot_check.spot_check, "board ")
 _add(_board, "index", board_index.index, "board ")
 app.add_typer(_board, name="board")
 

@@ -47,7 +47,7 @@ def train(
     """Train a model from a recipe; write its weights with their provenance, and its training curves.
 
     With --seeds 0,1,2 three runs are trained, one after the other; add --resume to go on after an interruption.
-    rbk picture curves NAME... draws the curves of one or several runs.
+    rbk images draw curves NAME... draws the curves of one or several runs.
     To train with several processes: accelerate launch -m robustbench_kpca train RECIPE.
     """
     from robustbench_kpca.errors import BadInputError

@@ -23,7 +23,7 @@ class CellSamples(Samples):
     Attributes:
         corruptions: the stored corruptions, in the published order.
         severities: the severities of every corruption, ascending.
-        made: for images made by `rbk corrupt`: profile, storage and frost as in a protocol; None for published images.
+        made: of images by `rbk images corrupt`: profile, storage and frost as in a protocol; None for published images.
 
     """
 

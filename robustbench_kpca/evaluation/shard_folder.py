@@ -1,7 +1,7 @@
 """What lies beside an unfinished record: its lock, its state, and the hidden folder of its shards. No torch.
 
 `.STEM.lock` is held while a process works on the record, `.STEM.KEY.shards` holds its shards. `state.json` there, or
-`.STEM.state.json` where one process works alone, tells `rbk status` how far it is.
+`.STEM.state.json` where one process works alone, tells `rbk records status` how far it is.
 """
 
 import contextlib

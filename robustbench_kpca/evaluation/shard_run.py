@@ -72,7 +72,7 @@ class Turn:
         return self.silent
 
     def running(self) -> Running:
-        """Return what `rbk status` shows."""
+        """Return what `rbk records status` shows."""
         seconds, rows = self.told - self.started, self.done - (self.first or 0)
         rate = rows / seconds if rows > 0 and seconds > 0 else None
         return Running(self.host, self.pid, self.since, self.done, self.rows, rate)
@@ -86,7 +86,7 @@ class ShardRun:
     Args:
         folder: where their files are.
         shards: all of them, in order.
-        state: what `rbk status` is told.
+        state: what `rbk records status` is told.
         rows: how often a sample counts: once a corruption and severity.
         progress: told how far all workers are together.
         lock: of the record; None where nobody else can see the folder.
@@ -178,7 +178,7 @@ class ShardRun:
         return self.rows * (shard.last - shard.first)
 
     def report(self, turns: Mapping[Shard, Turn], *, last: bool = False) -> None:
-        """Tell the progress of all workers together, and write it for `rbk status`.
+        """Tell the progress of all workers together, and write it for `rbk records status`.
 
         The state is written when something began or ended, and otherwise every `EVERY` seconds; less often where
         writing takes long. The last report is always written.

@@ -4,6 +4,7 @@ It is a file `spot-check.json` beside the `board.toml`. An entry is of one table
 table is replaced, the entry counts no longer.
 """
 
+import secrets
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,6 +58,11 @@ class Entry(BaseModel):
             raise BadInputError(f"the spot check of {self.model} under {self.protocol}: its counts do not fit")
         return self
 
+    @property
+    def verdict(self) -> str:
+        """How many rows differ, or why the record was not made again."""
+        return f"{self.differing} of {self.rows} rows differ" if self.samples else f"not remade: {self.why}"
+
     def power(self, share: float) -> float:
         """Return the probability that these samples hold a forged one, had this share of all been forged."""
         return chance_of_finding(max(1, round(share * self.total)), self.total, self.samples)
@@ -70,6 +76,11 @@ class SpotCheck(BaseModel):
     samples: int = Field(ge=1)
     seed: int = Field(ge=0)
     records: dict[str, Entry] = {}
+
+    @classmethod
+    def begin(cls, samples: int, seed: int | None) -> "SpotCheck":
+        """Return one without entries; without a seed, with a new one, so that nobody knows it beforehand."""
+        return cls(samples=samples, seed=secrets.randbelow(2**32) if seed is None else seed)
 
     def entry(self, record: Record) -> Entry | None:
         """Return the entry of a record; None if there is none of this very table."""

@@ -116,7 +116,7 @@ def provenance(board: Board) -> list[str]:
         f"- Passes: {forwards:,} forward, {backwards:,} backward; {seconds:.0f} s in all.",
         *(f"- {line}" for line in said),
         *(
-            ["- A spot check is a statement of its maker: rbk board spot-check NAME --fresh makes your own."]
+            ["- A spot check is a statement of its maker: rbk records verify --board NAME --fresh makes your own."]
             if said
             else []
         ),

@@ -1,4 +1,4 @@
-"""Boards whose specification follows from the records that were found: what `rbk report` shows of one's own runs."""
+"""Boards whose specification follows from the records found: what `rbk board report` shows of one's own runs."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

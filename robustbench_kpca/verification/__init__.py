@@ -1,1 +1,1 @@
-"""Compare the native attacks with the same attacks of other libraries, sample by sample."""
+"""Verify numbers: make records again, and compare attacks and corruptions with those of other libraries."""

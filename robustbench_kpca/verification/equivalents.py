@@ -180,7 +180,7 @@ def reference_of(scenario: Attack, attack: str | None = None) -> Attack:
 
     """
     if not scenario.stage:
-        raise BadInputError("the protocol has no stages, so there is no attack to verify", fix="see: rbk list attacks")
+        raise BadInputError("the protocol has no stages, so there is no attack to compare", fix="see: rbk list attacks")
     if attack is None:
         ensemble = _ensemble(scenario)
         stages = [_stage(ensemble, {}, 1)] if ensemble else [_match(stage, scenario) for stage in scenario.stage]

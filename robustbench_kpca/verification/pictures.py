@@ -1,4 +1,4 @@
-"""`verify` for corruptions: our pictures beside those of the installed library `imagecorruptions`, cell by cell."""
+"""Our corrupted pictures beside those of the installed library `imagecorruptions`, cell by cell."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

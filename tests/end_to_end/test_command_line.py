@@ -147,14 +147,17 @@ BAD = [
     (["eval", "-m", "symvit_digits", "-p", "clean", "-o", "file/out"], "file/out"),
     (["eval", "-m", "symvit_digits"], "rbk eval needs --protocol; see: rbk eval --help"),
     (["audit"], "rbk audit needs MODEL; see: rbk audit --help"),
-    (["records"], "rbk records needs a command; known: show, curve"),
+    (["records"], "rbk records needs a command; known: show, verify"),
     (["records", "shwo"], "there is no command 'rbk records shwo'; did you mean 'show'? see: rbk records --help"),
     ([*EVAL, "more"], "rbk eval takes no argument 'more'"),
-    (["picture", "curves", "--out"], "--out needs a value; see: rbk picture --help"),
+    (["images", "draw", "curves", "--out"], "--out needs a value; see: rbk images --help"),
     ([*EVAL, "--tf32=3"], "--tf32 takes no value"),
     ([*EVAL, "--audit", "some"], "--audit = 'some'; expected one of full, quick, none"),
     ([*EVAL, "--stall-minutes", "x"], "--stall-minutes = 'x'; expected a number"),
-    (["picture", "adversarial", "-m", "vit_digits", "--images", "99"], "--images = '99'; expected ... from 1 to 24"),
+    (
+        ["images", "draw", "adversarial", "-m", "vit_digits", "--images", "99"],
+        "--images = '99'; expected ... from 1 to 24",
+    ),
     ([*EVAL, "-m", "a,,b"], "an empty name"),
     (
         [*EVAL[:3], "-p", "pgd20-linf-8_255", "-o", "out", "--set", "steps=2", "--set", "steps=3"],
@@ -189,8 +192,8 @@ BAD = [
     (["train", "symvit"], "'symvit'"),
     (["train", "recipe.toml", "-o", "out"], "recipe.toml ... 'model'"),
     (["train", "symvit_digits", "-o", "file/out"], "file/out"),
-    (["picture", "corruptions", "--image", "file"], "file"),
-    (["picture", "adversarial", "-m", "symvit_digits", "-p", "clean"], "'clean'"),
+    (["images", "draw", "corruptions", "--image", "file"], "file"),
+    (["images", "draw", "adversarial", "-m", "symvit_digits", "-p", "clean"], "'clean'"),
     (["list", "modles"], "modles"),
     (["evla"], "there is no command 'rbk evla'; did you mean 'eval'? see: rbk --help"),
     (["eval", "--modle", "x"], "rbk eval has no option '--modle'; did you mean '--model'? see: rbk eval --help"),
@@ -339,8 +342,8 @@ def test_doctor(capsys):
 
 
 def test_pictures(pictures, capsys):
-    assert rbk("picture", "adversarial", "-m", "vit_digits", "-o", "adv.png", "--images", "3") == 0
-    assert rbk("picture", "corruptions", "--image", str(pictures / "a" / "0.png"), "-o", "grid.png") == 0
+    assert rbk("images", "draw", "adversarial", "-m", "vit_digits", "-o", "adv.png", "--images", "3") == 0
+    assert rbk("images", "draw", "corruptions", "--image", str(pictures / "a" / "0.png"), "-o", "grid.png") == 0
     for name in ("adv.png", "grid.png"):
         with Image.open(name) as image:
             assert min(image.size) > 200

@@ -1,4 +1,4 @@
-"""`rbk corrupt` as a user meets it: the published layout, the same bytes for any workers, resumable, short errors."""
+"""`rbk images corrupt` for a user: the published layout, the same bytes for any workers, resumable, short errors."""
 
 import csv
 import hashlib
@@ -46,7 +46,7 @@ def source(tmp_path):
 
 
 def rbk(*arguments: str) -> int:
-    return main(["corrupt", *map(str, arguments), "-q"])
+    return main(["images", "corrupt", *map(str, arguments), "-q"])
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -171,7 +171,9 @@ def test_a_killed_run_goes_on_to_the_same_bytes(source, tmp_path, workers):
         for number in range(40):
             shutil.copy(source / f"{stem}.png", source / f"{stem}_{number}.png")
     arguments = ["src", "dst", *SOME, "--corruption", "defocus_blur", "--workers", workers, "-q"]
-    process = subprocess.Popen([*RBK, "corrupt", *arguments], cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    process = subprocess.Popen(
+        [*RBK, "images", "corrupt", *arguments], cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
     table, deadline = tmp_path / "dst" / "manifest.csv", time.monotonic() + 120
     while time.monotonic() < deadline and (not table.is_file() or table.stat().st_size < 4_000):
         time.sleep(0.005)
@@ -180,7 +182,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(source, tmp_path, workers):
     assert json.loads((tmp_path / "dst" / "manifest.json").read_text())["finished"] is False, "killed too late"
     with table.open("a") as file:
         file.write("contrast/2/torn.JPEG,12")
-    assert main(["corrupt", *arguments]) == 0
+    assert main(["images", "corrupt", *arguments]) == 0
     assert rbk("src", "whole", *SOME, "--corruption", "defocus_blur") == 0
     left = {name: data for name, data in contents(tmp_path / "dst").items() if not Path(name).name.startswith(".rbk-")}
     assert left == contents(tmp_path / "whole")

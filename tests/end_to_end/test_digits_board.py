@@ -12,7 +12,7 @@ BASELINE = Path(__file__).parents[2] / "leaderboards" / "digits" / "records"
 
 @pytest.mark.slow
 def test_the_demo_meets_the_committed_board(tmp_path, capsys):
-    assert main(["demo", "--out", str(tmp_path), "--quiet"]) == 0
+    assert main(["board", "demo", "--out", str(tmp_path), "--quiet"]) == 0
     out = capsys.readouterr().out
     for page in ("README.md", "index.html"):
         assert (tmp_path / page).is_file()

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from robustbench_kpca.evaluation.rerun import rerun
 from robustbench_kpca.report.matching import load_board
+from robustbench_kpca.verification.rerun import rerun
+from robustbench_kpca.verification.stated import Conditions
 
 FOLDER = Path(os.environ.get("RBK_DATA", "nowhere"))
 NEEDED = ("imagenet_nips2017/labels.csv", "models/deit_tiny_patch16_224_fp16.safetensors")
@@ -17,7 +18,7 @@ MISSING = [name for name in NEEDED if not (FOLDER / name).is_file()]
 def test_a_number_of_the_page_is_made_again(monkeypatch):
     found = next(run.record for run in load_board("imagenet-real").runs if run.evaluation.protocol == "fgsm-linf-2_255")
     monkeypatch.chdir(FOLDER)
-    again = rerun(found, samples=3, seed=1, other_versions=True)
+    again = rerun(found, samples=3, seed=1, how=Conditions(other_versions=True))
     assert len(again.samples) == 3
     assert not again.differing, "the command of the record gives other rows"
 

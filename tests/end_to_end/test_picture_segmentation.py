@@ -1,4 +1,4 @@
-"""`rbk picture segmentation` as a user meets it: every panel is what it claims to be, and errors are one line."""
+"""`rbk images draw segmentation` as a user meets it: every panel is what it claims to be, and errors are one line."""
 
 import base64
 import importlib
@@ -52,7 +52,7 @@ def model(folder, classes: int = 8, name: str = "byred") -> str:
 
 
 def rbk(*arguments: str) -> int:
-    return main(["picture", "segmentation", *arguments])
+    return main(["images", "draw", "segmentation", *arguments])
 
 
 def panels(page: str) -> list[np.ndarray]:

@@ -38,17 +38,17 @@ COMMANDS = [
 def test_the_commands_are_all_there():
     verbs = {command.split()[1] for command in COMMANDS}
     assert verbs == {
-        "list", "eval", "audit", "verify", "records", "board", "check", "picture", "train", "doctor",
-        "diagnose", "reproduce", "sweep", "status",
+        "list", "eval", "audit", "cross-check", "records", "board", "check", "images", "train", "doctor",
+        "diagnose", "reproduce", "sweep",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(c, marks=pytest.mark.slow) if c.split()[1] in ("picture", "board") else c
+        pytest.param(c, marks=pytest.mark.slow) if c.split()[1] in ("images", "board") else c
         for c in COMMANDS
-        if c.split()[1] in ("list", "picture", "doctor") or c.startswith("rbk board plan")
+        if c.split()[1] in ("list", "doctor") or c.startswith(("rbk board plan", "rbk images draw"))
     ],
 )
 def test_a_command(command, tmp_path, monkeypatch, capsys):

@@ -106,7 +106,7 @@ def test_a_poisoned_shard_is_given_up_and_the_others_are_kept(toy, digits, tmp_p
         run(toy, digits, tmp_path / "out")
     assert not list((tmp_path / "out").glob("*.json")), "no record"
     assert len(shards(tmp_path / "out")) == 5
-    assert main(["status", str(tmp_path / "out")]) == 0
+    assert main(["records", "status", str(tmp_path / "out")]) == 0
     shown = capsys.readouterr()
     assert shown.out.splitlines()[1].split()[-6:] == ["5", "0", "0", "1", "-", "stopped"]
     assert "SIGKILL" in shown.err
@@ -161,17 +161,17 @@ def test_clean_says_what_it_deletes(toy, digits, tmp_path, capsys):
     stale.mkdir()
     (stale / "state.json").write_bytes((folder / "state.json").read_bytes())
     os.utime(stale, (0, 0))
-    assert main(["clean", str(out), "--dry-run"]) == 0
+    assert main(["records", "clean", str(out), "--dry-run"]) == 0
     assert "would delete" in capsys.readouterr().err
     assert stale.exists()
-    assert main(["clean", str(out)]) == 0
+    assert main(["records", "clean", str(out)]) == 0
     assert "stale" in capsys.readouterr().err
     assert [one.folder for one in unfinished(out)] == [folder]
     copy = tmp_path / "copy"
     folder.rename(copy)
     run(toy, digits, out)
     copy.rename(folder)
-    assert main(["clean", str(out)]) == 0
+    assert main(["records", "clean", str(out)]) == 0
     assert "its record is finished" in capsys.readouterr().err
     assert not hidden(out)
     assert len(list(out.iterdir())) == 2

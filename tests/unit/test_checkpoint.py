@@ -533,7 +533,7 @@ def test_a_full_disk_leaves_nothing_where_nothing_was(size, tmp_path):
 
 def test_a_full_disk_is_exit_code_three(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    picture = ["picture", "adversarial", "-m", NAME, "-p", "fgsm-linf-8_255", "--images", "1", "-o", "adv.png"]
+    picture = ["images", "draw", "adversarial", "-m", NAME, "-p", "fgsm-linf-8_255", "--images", "1", "-o", "adv.png"]
     assert main(picture) == 0
     before = pathlib.Path("adv.png").read_bytes()
     assert len(before) > LIMIT

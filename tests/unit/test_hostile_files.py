@@ -100,7 +100,10 @@ def test_what_is_no_ordinary_file_is_refused_without_waiting(kind, tmp_path, mon
 def test_commands_name_it_in_one_line(kind, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(folder(tmp_path / "d") / "0")
     ODD[kind]((tmp_path / "d" / "0" / "1.png").relative_to(tmp_path / "d" / "0"))
-    for words in (eval_of(tmp_path / "d"), ["corrupt", tmp_path / "d", tmp_path / "out", "--corruption", "fog"]):
+    for words in (
+        eval_of(tmp_path / "d"),
+        ["images", "corrupt", tmp_path / "d", tmp_path / "out", "--corruption", "fog"],
+    ):
         line = refused(capsys, words)
         assert "1.png" in line
         assert kind in line
@@ -138,7 +141,9 @@ def test_the_content_says_the_format_not_the_name(form, tmp_path):
     assert np.array_equal(read_rgb(tmp_path / "x.jpeg"), PIXELS)
 
 
-@pytest.mark.parametrize("words", [eval_of, lambda d: ["corrupt", d, d.parent / "out", "--corruption", "fog"]])
+@pytest.mark.parametrize(
+    "words", [eval_of, lambda d: ["images", "corrupt", d, d.parent / "out", "--corruption", "fog"]]
+)
 def test_one_limit_of_pixels_for_every_command(words, tmp_path, monkeypatch, capsys):
     (tmp_path / "d").mkdir()
     source = folder(tmp_path / "d" / "e", data=encoded("PNG", np.zeros((60, 60, 3), np.uint8)))
@@ -340,7 +345,7 @@ def test_deep_nesting_is_refused_wherever_text_is_parsed(tmp_path, capsys):
         parse_assignments(["eps=" + "[" * DEEP])
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "manifest.json").write_text("[" * DEEP)
-    words = ["corrupt", folder(tmp_path / "d"), tmp_path / "out", "--corruption", "fog"]
+    words = ["images", "corrupt", folder(tmp_path / "d"), tmp_path / "out", "--corruption", "fog"]
     assert "manifest.json cannot be read" in refused(capsys, words)
 
 
@@ -350,7 +355,7 @@ def test_deep_nesting_is_refused_wherever_text_is_parsed(tmp_path, capsys):
         lambda long: eval_of(long),
         lambda long: ["records", "show", long],
         lambda long: ["board", "render", long],
-        lambda long: ["corrupt", long, "out"],
+        lambda long: ["images", "corrupt", long, "out"],
         lambda long: ["train", "vit_digits", "--data", long],
     ],
 )

@@ -73,7 +73,7 @@ def test_corrupted_records_show_three_perplexities(runs, capsys):
 def test_it_is_remade_sample_by_sample(runs):
     for protocol in ("clean", "text-word-swap-rates"):
         path = str(record_of(runs, "hesitant", protocol))
-        assert main(["records", "rerun", path, "--samples", "3", "--run-code", "-q"]) == 0
+        assert main(["records", "verify", path, "--samples", "3", "--run-code", "-q"]) == 0
 
 
 def test_check_compares_with_a_baseline(runs, tmp_path, capsys):
@@ -98,7 +98,7 @@ def test_a_board_ranks_by_the_lowest_perplexity(runs, tmp_path):
 
 
 def test_pictures_of_a_text_are_refused(capsys):
-    assert main(["picture", "segmentation", "-m", "markov_models:truth", "--data", "grammar"]) == 2
+    assert main(["images", "draw", "segmentation", "-m", "markov_models:truth", "--data", "grammar"]) == 2
     said = capsys.readouterr()
     assert "no pictures of predictions" in said.err + said.out
 

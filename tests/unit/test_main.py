@@ -32,7 +32,7 @@ def test_the_version(capsys):
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [("rbk rec", ["records"]), ("rbk records re", ["rerun", "recheck"]), ("rbk eval --aud", ["--audit"])],
+    [("rbk rec", ["records"]), ("rbk records s", ["show", "status", "submit"]), ("rbk eval --aud", ["--audit"])],
 )
 def test_bash_completes(words, expected):
     """As bash asks: the words so far in the environment, the answers one a line."""
@@ -43,6 +43,12 @@ def test_bash_completes(words, expected):
     )
     assert done.stdout.split() == expected
     assert done.stderr == ""
+
+
+def test_help_has_at_most_fourteen_names_none_cut_short(capsys):
+    assert len(typer.main.get_command(app).commands) <= 14
+    assert main(["--help"]) == 0
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
 
 
 def test_a_script_for_the_shell_is_printed():

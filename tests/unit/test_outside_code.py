@@ -9,8 +9,8 @@ import pytest
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.requests import ModelRequest
-from robustbench_kpca.evaluation.stated import load_stated
 from robustbench_kpca.models.outside_code import outside_code
+from robustbench_kpca.verification.stated import AS_RECORDED, Conditions, load_stated
 
 CODE = """from pathlib import Path
 from robustbench_kpca import load_model
@@ -59,9 +59,9 @@ def test_a_name_of_any_length_is_said_in_short():
 
 def test_code_runs_only_where_it_may(here):
     with pytest.raises(BadInputError, match=r"the record names code: the file mine.py would be run.*add --run-code"):
-        load_stated("m", ModelRequest("mine.py:make"), "the record")
+        load_stated("m", ModelRequest("mine.py:make"), "the record", AS_RECORDED)
     assert not Path("it-ran").exists()
-    load_stated("m", ModelRequest("mine.py:make"), "the record", run_code=True)
+    load_stated("m", ModelRequest("mine.py:make"), "the record", Conditions(run_code=True))
     assert Path("it-ran").exists()
 
 
@@ -72,9 +72,9 @@ def test_weights_that_a_stranger_names_are_not_unpickled(here):
 
     Path("w.pth").write_bytes(pickle.dumps({"model": Mark()}))
     with pytest.raises(BadInputError, match=r"w\.pth would be fetched or unpickled"):
-        load_stated("m", ModelRequest("vit_digits", "w.pth"), "the board")
+        load_stated("m", ModelRequest("vit_digits", "w.pth"), "the board", AS_RECORDED)
     with pytest.raises(BadInputError, match="nothing else is unpickled"):  # weights that the user gives
-        load_stated("m", ModelRequest("vit_digits"), "the board", checkpoint="w.pth")
+        load_stated("m", ModelRequest("vit_digits"), "the board", Conditions(checkpoint="w.pth"))
     assert not Path("it-ran").exists()
 
 
@@ -87,9 +87,9 @@ def test_weights_that_a_stranger_names_are_not_unpickled(here):
 )  # fmt: skip
 def test_a_bundled_name_means_the_bundled_weights(asked):
     with pytest.raises(BadInputError, match=r"for 'vit_digits'; expected the bundled weights of that name"):
-        load_stated("vit_digits", asked, "the record", run_code=True)
+        load_stated("vit_digits", asked, "the record", Conditions(run_code=True))
     with pytest.raises(BadInputError, match="the bundled weights"):
-        load_stated("vit_digits", ModelRequest("vit_digits"), "the record", checkpoint="w.safetensors")
+        load_stated("vit_digits", ModelRequest("vit_digits"), "the record", Conditions(checkpoint="w.safetensors"))
 
 
 RECIPE = "symvit_digits"

@@ -9,11 +9,11 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.submission import _files, require_new
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.strict import parse_assignments
-from robustbench_kpca.verification.run import verify
+from robustbench_kpca.verification.cross_check import cross_check
+from robustbench_kpca.verification.submission import _files, require_new
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 QUIET = ["--audit", "none", "-q"]
@@ -29,12 +29,12 @@ def runs(tmp_path):
 
 def test_a_page_of_somebody_else_is_not_replaced(runs, capsys):
     (runs / "README.md").write_text("# my project")
-    assert main(["report", str(runs)]) == 2
+    assert main(["board", "report", str(runs)]) == 2
     assert "is no page of a board" in capsys.readouterr().err
     assert (runs / "README.md").read_text() == "# my project"
     (runs / "README.md").unlink()
-    assert [main(["report", str(runs), "--seed", "0", "-q"]) for _ in range(2)] == [0, 0], "its own pages are"
-    assert f"rbk report {runs} --seed 0" in (runs / "README.md").read_text(), "the command remakes the page"
+    assert [main(["board", "report", str(runs), "--seed", "0", "-q"]) for _ in range(2)] == [0, 0], "its own pages are"
+    assert f"rbk board report {runs} --seed 0" in (runs / "README.md").read_text(), "the command remakes the page"
 
 
 def test_a_training_is_not_begun_anew_and_gone_on_with(capsys):
@@ -48,13 +48,13 @@ def test_a_curve_keeps_the_images_of_every_budget(tmp_path, budgets):
     assert main([*asked, "--keep-adversarial", "4", "-o", str(tmp_path)]) == 0
     records = [load_record(path) for path in find_records(tmp_path)]
     assert [record.images_file is not None for record in records] == [True, True]
-    assert main(["records", "recheck", str(tmp_path), "-q"]) == 0
+    assert main(["records", "verify", str(tmp_path), "-q", "--kept-images"]) == 0
 
 
 def test_images_of_a_model_with_options_are_shown_to_it_again(tmp_path):
     asked = ["eval", "-m", "rpc_symvit_digits", "--set", "model.lam=2", "-p", "fgsm-linf-8_255", "--limit", "4", *QUIET]
     assert main([*asked, "--keep-adversarial", "2", "-o", str(tmp_path)]) == 0
-    assert main(["records", "recheck", str(tmp_path), "-q"]) == 0
+    assert main(["records", "verify", str(tmp_path), "-q", "--kept-images"]) == 0
 
 
 def test_images_that_nothing_keeps_are_refused(tmp_path, capsys):
@@ -74,7 +74,7 @@ def test_labels_of_a_data_set_and_the_field_labels_are_two_things():
 
 def test_a_verification_replaces_labels_in_both(tmp_path):
     pytest.importorskip("torchattacks", reason="NOT TESTED: verification; pip install torchattacks")
-    found = verify(
+    found = cross_check(
         load_model("symvit_digits"), load_data("digits", limit=4), protocol="fgsm-linf-8_255", out=tmp_path,
         overrides={"labels": "predicted", "policy": "last"},
     )  # fmt: skip
@@ -83,7 +83,7 @@ def test_a_verification_replaces_labels_in_both(tmp_path):
 
 
 def test_options_without_effect_on_pictures_are_refused(capsys):
-    assert main(["verify", "-p", "common-corruptions-19", "--fresh"]) == 2
+    assert main(["cross-check", "-p", "common-corruptions-19", "--fresh"]) == 2
     assert "--fresh with corruptions has no effect" in capsys.readouterr().err
 
 
@@ -108,7 +108,7 @@ def test_numbers_of_thousands_of_digits_are_one_line(runs, capsys):
     assert main(["eval", "-m", "vit_digits", "-p", str(runs / "own.toml")]) == 2
     assert "own.toml is not valid TOML" in capsys.readouterr().err
     (record,) = find_records(runs)
-    assert main(["records", "rerun", str(record), "--samples", "2", "--seed", "-1"]) == 2
+    assert main(["records", "verify", str(record), "--samples", "2", "--seed", "-1"]) == 2
 
 
 def test_what_cannot_be_handed_in_is_refused_before_anything_runs(runs):

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from robustbench_kpca import evaluate, load_data, load_model, load_record
 from robustbench_kpca.cli.main import app, main
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation import rerun as rerunning
 from robustbench_kpca.evaluation.command import Command, parse
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
-from robustbench_kpca.evaluation.rerun import rerun
 from robustbench_kpca.models.checkpoint import save_checkpoint
 from robustbench_kpca.records.differences import chance_of_finding, differences
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.tasks import task_named
+from robustbench_kpca.verification import rerun as rerunning
+from robustbench_kpca.verification.rerun import rerun
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("C",)), min_size=1).filter(lambda s: s == s.strip())
@@ -108,7 +108,7 @@ def test_every_record_is_remade_to_the_last_digit(runs, capsys):
     paths = find_records(runs)
     assert len(paths) == 3
     for path in paths:
-        assert main(["records", "rerun", str(path), "-q"]) == 0
+        assert main(["records", "verify", str(path), "-q"]) == 0
         assert "20 of 20 samples made again: equal to the last digit" in capsys.readouterr().out
         record = load_record(path)
         for seed in range(3):  # other samples, another number of them in a batch
@@ -116,6 +116,37 @@ def test_every_record_is_remade_to_the_last_digit(runs, capsys):
             assert done.exact
             assert done.equal
             assert len(done.samples) == 5
+
+
+def test_several_records_are_made_again_by_one_call(runs, capsys):
+    assert main(["records", "verify", str(runs), "--samples", "3", "-q"]) == 0
+    assert capsys.readouterr().out.count("3 of 20 samples made again: equal to the last digit") == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("", "nothing to verify; expected RECORD, or --board BOARD"),
+        ("a --fresh", "--fresh with no --board has no effect"),
+        ("a --seconds 3", "--seconds with no --board has no effect"),
+        ("a --kept-images --samples 3", "--samples with --kept-images has no effect"),
+        ("a --kept-images --other-versions", "--other-versions with --kept-images has no effect"),
+        ("--board digits --kept-images", "--kept-images with --board has no effect"),
+        ("--board digits -m vit_digits", "--model with --board has no effect"),
+        ("--board digits --checkpoint w.safetensors", "--checkpoint with --board has no effect"),
+        ("a b --board digits", "2 places with --board"),
+    ],
+)
+def test_what_has_no_effect_is_refused(words, text, capsys):
+    assert main(["records", "verify", *words.split()]) == 2
+    assert text in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_model_may_be_named_in_place_of_that_of_the_record(runs, capsys):
+    path = next(path for path in find_records(runs) if "clean" in path.name)
+    assert main(["records", "verify", str(path), "--samples", "3", "-m", "vit_digits", "-q"]) == 0
+    assert main(["records", "verify", str(path), "--samples", "3", "-m", "symvit_digits", "-q"]) == 2
+    assert "are not those of the record" in capsys.readouterr().err
 
 
 def test_the_command_is_shown_and_remakes_the_record(runs, tmp_path, capsys):
@@ -139,7 +170,7 @@ def test_weights_may_lie_elsewhere_than_where_the_command_has_them(tmp_path, mon
     assert main(command.split()) == 0
     (path,) = find_records("out")
     Path("vit_digits.safetensors").rename("moved.safetensors")
-    asked = ["records", "rerun", str(path), "-q"]
+    asked = ["records", "verify", str(path), "-q"]
     assert main(asked) == 2
     assert main([*asked, "--checkpoint", "moved.safetensors"]) == 0
     assert "4 of 4 samples made again: equal to the last digit" in capsys.readouterr().out
@@ -161,12 +192,14 @@ def test_a_forged_row_is_found_where_it_is_looked_at(runs, tmp_path, capsys):
     wrong = {0, 1, 2} - {record.outcomes["label"][row], record.outcomes["prediction"][row]}
     fake = forged(record, row, "prediction", min(wrong))  # another wrong class, which breaks no rule
     path = fake.save(tmp_path)
-    assert main(["records", "rerun", str(path), "-q"]) == 1
+    assert main(["records", "verify", str(path), "-q"]) == 1
     out = capsys.readouterr().out
     assert f"differs: {fake.outcomes['sample'][row]}: prediction" in out
     assert "1 of 20 rows differ" in out
-    assert main(["records", "rerun", str(path), "--samples", "7", "--seed", "1", "--json"]) in (0, 1)
-    shown = json.loads(capsys.readouterr().out)
+    assert main(["records", "verify", str(path), str(find_records(runs)[0]), "--json"]) == 1
+    assert [shown["equal"] for shown in json.loads(capsys.readouterr().out)] == [False, True]
+    assert main(["records", "verify", str(path), "--samples", "7", "--seed", "1", "--json"]) in (0, 1)
+    [shown] = json.loads(capsys.readouterr().out)
     assert shown["equal"] == (fake.outcomes["sample"][row] not in shown["samples"])
     assert shown["power"] == pytest.approx(chance_of_finding(2, 20, 7))
 
@@ -176,7 +209,7 @@ def test_forged_metrics_of_an_honest_table_are_no_record_that_is_made_again(runs
     name, estimate = "robust_accuracy", record.metrics["robust_accuracy"]
     metrics = record.metrics | {name: replace(estimate, value=0.99)}
     path = record.model_copy(update={"metrics": metrics}).attach(record.outcomes).save(tmp_path)
-    assert main(["records", "rerun", str(path), "-q"]) == 2
+    assert main(["records", "verify", str(path), "-q"]) == 2
     assert "robust_accuracy = 0.9900" in capsys.readouterr().err
 
 
@@ -193,9 +226,9 @@ def test_what_cannot_be_remade_is_said(runs, monkeypatch, capsys, tmp_path):
     record = load_record(path)
     with monkeypatch.context() as patch:
         patch.setattr(rerunning, "environment", lambda device: record.environment.model_copy(update={"packages": {}}))
-        assert main(["records", "rerun", str(path)]) == 2
+        assert main(["records", "verify", str(path)]) == 2
         assert "was made with robustbench-kpca" in capsys.readouterr().err
-        assert main(["records", "rerun", str(path), "--other-versions"]) == 0
+        assert main(["records", "verify", str(path), "--other-versions"]) == 0
         assert "equal but for rounding" in capsys.readouterr().out
     for words, text in (
         ((), "which command"), (("evaluate(ViT, …)",), "made from Python"),

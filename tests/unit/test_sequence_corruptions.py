@@ -113,6 +113,6 @@ def test_images_have_no_corruptions_of_other_data(name, profile, kind, tmp_path,
     with pytest.raises(BadInputError, match=f"is a corruption of {kind}"):
         corrupt(np.zeros((1, 8, 8, 3), np.uint8), name, 1, profile=profile)
     options = ["--corruption", name, "--profile", profile]
-    assert main(["corrupt", str(tmp_path), str(tmp_path / "out"), *options]) == 2
+    assert main(["images", "corrupt", str(tmp_path), str(tmp_path / "out"), *options]) == 2
     assert f"is a corruption of {kind}" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""Giving out shards: what one more costs, what is done with workers that fail, and what rbk status is told."""
+"""Giving out shards: what one more costs, what is done with workers that fail, and what rbk records status is told."""
 
 import gc
 import signal

@@ -110,7 +110,7 @@ def test_the_command_ends_well_and_says_what_is_missing(tmp_path, capsys):
     ]
     assert main([*asked, "-o", str(tmp_path), "--part", "1/2"]) == 0
     assert "part 1 of 2 is made; 1 of 2 shards are not there yet" in capsys.readouterr().err
-    assert main(["status", str(tmp_path)]) == 0
+    assert main(["records", "status", str(tmp_path)]) == 0
     assert main([*asked, "-o", str(tmp_path), "--part", "2/2"]) == 0
     assert "robust_accuracy" in capsys.readouterr().out
 

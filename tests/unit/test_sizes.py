@@ -202,7 +202,7 @@ def test_a_folder_is_as_robust_as_its_pictures_in_memory(digits_as_files, tmp_pa
     "command",
     [
         "eval -m vit_digits -p clean", "audit vit_digits", "sweep -m vit_digits -p clean --set model.depth=4",
-        "verify vit_digits -p fgsm-linf-8_255", "picture adversarial -m vit_digits", "diagnose vit_digits",
+        "cross-check vit_digits -p fgsm-linf-8_255", "images draw adversarial -m vit_digits", "diagnose vit_digits",
         "diagnose vit_digits --protocol saritas2025",
     ],
 )  # fmt: skip
@@ -226,12 +226,17 @@ def test_corrupted_files_are_cropped_only_where_a_crop_is_asked_for(digits_as_fi
     (tmp_path / "src").mkdir()
     picture.save(tmp_path / "src" / "0.png")
     for name, more, crop in (("whole", [], None), ("centre", ["--crop", "0.8"], 0.8)):
-        assert main(["corrupt", str(tmp_path / "src"), str(tmp_path / name), *words, "--size", "32", *more, "-q"]) == 0
+        assert (
+            main(
+                ["images", "corrupt", str(tmp_path / "src"), str(tmp_path / name), *words, "--size", "32", *more, "-q"]
+            )
+            == 0
+        )
         view = json.loads((tmp_path / name / "manifest.json").read_text())["view"]
         assert view == {"size": 32, "crop": crop, "interpolation": "bilinear"}
     shown = np.array(picture.resize((32, 32), Image.Resampling.BILINEAR))
     (tmp_path / "small").mkdir()
     Image.fromarray(shown).save(tmp_path / "small" / "0.png")
-    assert main(["corrupt", str(tmp_path / "small"), str(tmp_path / "same"), *words, "-q"]) == 0
+    assert main(["images", "corrupt", str(tmp_path / "small"), str(tmp_path / "same"), *words, "-q"]) == 0
     made = [(tmp_path / name / "contrast" / "1" / "0.png").read_bytes() for name in ("whole", "same", "centre")]
     assert made[0] == made[1] != made[2]

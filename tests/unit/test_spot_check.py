@@ -12,12 +12,12 @@ from torch import nn
 from robustbench_kpca import load_model
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError, EvaluationError
-from robustbench_kpca.evaluation.submission import write_submission
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import OutcomesFile, find_records, load_record
 from robustbench_kpca.records.spot_check import Entry, SpotCheck, lines, load_spot_check
+from robustbench_kpca.verification.submission import write_submission
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 BOARD = (
@@ -55,14 +55,16 @@ def forge(folder):
 
 
 def test_a_spot_check_is_kept_shown_and_gone_on_with(board, capsys):
-    assert main(["board", "spot-check", "mine", "--samples", "4", "--seed", "1"]) == 0
+    assert main(["records", "verify", "--board", "mine", "--samples", "4", "--seed", "1"]) == 0
     out = capsys.readouterr()
     assert "vit_digits  clean  0 of 4 rows differ" in out.err
     kept = load_spot_check(board / "spot-check.json")
     (entry,) = kept.records.values()
     assert (kept.samples, kept.seed, entry.samples, entry.total, entry.exact) == (4, 1, 4, 8, True)
     before = (board / "spot-check.json").read_bytes()
-    assert main(["board", "spot-check", "mine", "--samples", "4"]) == 3  # nothing is left to do, and nothing was done
+    assert (
+        main(["records", "verify", "--board", "mine", "--samples", "4"]) == 3
+    )  # nothing is left to do, and nothing was done
     assert (board / "spot-check.json").read_bytes() == before
     shown = capsys.readouterr()
     assert "rows differ" not in shown.err
@@ -81,16 +83,16 @@ def test_a_spot_check_is_kept_shown_and_gone_on_with(board, capsys):
 
 
 def test_what_was_checked_is_not_replaced_unasked(board, capsys):
-    assert main(["board", "spot-check", "mine", "--samples", "4", "--seed", "1", "-q"]) == 0
+    assert main(["records", "verify", "--board", "mine", "--samples", "4", "--seed", "1", "-q"]) == 0
     before = (board / "spot-check.json").read_bytes()
-    assert main(["board", "spot-check", "mine", "--samples", "3"]) == 2
+    assert main(["records", "verify", "--board", "mine", "--samples", "3"]) == 2
     assert "add --fresh" in capsys.readouterr().err
     assert (board / "spot-check.json").read_bytes() == before
 
 
 def test_a_forged_record_is_found(board, capsys):
     forge(board / "records")
-    assert main(["board", "spot-check", "mine", "--samples", "2"]) == 1
+    assert main(["records", "verify", "--board", "mine", "--samples", "2"]) == 1
     assert "Rows differ in: vit_digits under clean (2 of 2 rows)." in capsys.readouterr().out
 
 
@@ -145,9 +147,9 @@ def test_another_network_under_a_bundled_name_is_found(other, capsys, factory, s
     """Whatever the command in the record names, the bundled network is made again."""
     path = other(factory, stated)
     (path.parents[2] / "theirs.py").unlink()
-    assert main(["board", "spot-check", "mine", "--run-code", *words]) == code
+    assert main(["records", "verify", "--board", "mine", "--run-code", *words]) == code
     assert text in capsys.readouterr().out
-    assert main(["records", "rerun", str(path), "--run-code"]) == 2
+    assert main(["records", "verify", str(path), "--run-code"]) == 2
     assert "for 'vit_digits'; expected the bundled weights of that name" in capsys.readouterr().err
 
 
@@ -164,28 +166,28 @@ def test_code_of_a_board_runs_only_where_it_may(board, capsys):
     assert main(words.split()) == 0
     (board.parent / "it-ran").unlink()
     (path,) = find_records(board)
-    assert main(["board", "spot-check", "mine", "--samples", "3"]) == 3
+    assert main(["records", "verify", "--board", "mine", "--samples", "3"]) == 3
     assert "1 could not be remade: the board names code: the file own.py would be run" in capsys.readouterr().out
-    assert main(["records", "rerun", str(path)]) == 2
+    assert main(["records", "verify", str(path)]) == 2
     assert "the record names code: the file own.py would be run" in capsys.readouterr().err
     assert main(["records", "submit", str(path), "--to", "ready"]) == 3
     assert "the record names code: the file own.py would be run" in capsys.readouterr().out
     assert not (board.parent / "it-ran").exists()
-    assert main(["board", "spot-check", "mine", "--samples", "3", "--run-code"]) == 0
+    assert main(["records", "verify", "--board", "mine", "--samples", "3", "--run-code"]) == 0
     assert (board.parent / "it-ran").exists()
 
 
 def test_a_board_without_records_is_not_checked(board):
     shutil.rmtree(board / "records")
-    assert main(["board", "spot-check", "mine"]) == 3
-    assert main(["board", "spot-check", "mine", "--seconds", "0"]) == 3
+    assert main(["records", "verify", "--board", "mine"]) == 3
+    assert main(["records", "verify", "--board", "mine", "--seconds", "0"]) == 3
 
 
 @pytest.mark.parametrize("change", ['source = "symvit_digits"', 'checkpoint = "w.safetensors"'])
 def test_a_board_gives_a_bundled_name_no_other_network(board, capsys, change):
     (board / "board.toml").write_text(f'{BOARD}[[model]]\nname = "vit_digits"\n{change}\n')
-    for command in ("render", "plan", "spot-check"):
-        assert main(["board", command, "mine"]) == 2
+    for words in (["board", "render", "mine"], ["board", "plan", "mine"], ["records", "verify", "--board", "mine"]):
+        assert main(words) == 2
         assert "[[model]] vit_digits has another source or checkpoint" in capsys.readouterr().err
 
 
@@ -241,7 +243,7 @@ def test_records_are_made_ready_to_be_handed_in(board, capsys):
     assert main(["records", "submit", "mine/records", "--to", "ready", "--samples", "3", "-q"]) == 0
     ready = board.parent / "ready"
     page = (ready / "SUBMISSION.md").read_text()
-    assert "| vit\\_digits | digits (test) | clean | 8 | 3 samples, 0 rows differ |" in page
+    assert "| vit\\_digits | digits (test) | clean | 8 | 3 samples, 0 of 3 rows differ |" in page
     done = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=ready, capture_output=True, check=False)
     assert done.returncode == 0
     assert (

@@ -90,6 +90,7 @@ def test_pictures_of_ones_own_are_not_the_published_ones(tmp_path, capsys):
         (tmp_path / "val" / wnid).mkdir(parents=True, exist_ok=True)
         picture(level).save(tmp_path / "val" / wnid / name, quality=95)
     made = [
+        "images",
         "corrupt",
         str(tmp_path / "val"),
         str(tmp_path / "made"),

@@ -74,7 +74,9 @@ def test_several_seeds_are_runs_of_their_own_and_resumable(tmp_path, capsys):
     assert all(torch.equal(load_file(second)[name], alone[name]) for name in alone)
     assert "symvit_digits-s1.safetensors exists" in capsys.readouterr().err
     picture = tmp_path / "curves.svg"
-    assert main(["picture", "curves", str(first), str(several / "symvit_digits-s3.csv"), "-o", str(picture)]) == 0
+    assert (
+        main(["images", "draw", "curves", str(first), str(several / "symvit_digits-s3.csv"), "-o", str(picture)]) == 0
+    )
     assert "symvit_digits (2 seeds)" in picture.read_text()
 
 

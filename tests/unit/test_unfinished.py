@@ -1,4 +1,4 @@
-"""What `rbk status` tells of unfinished records, and what `rbk clean` deletes; none of it needs torch."""
+"""What `rbk records status` tells of unfinished records, and what `clean` deletes; none of it needs torch."""
 
 import json
 import os
@@ -55,9 +55,9 @@ def test_status_tells_of_workers_and_of_processes_alone(tmp_path, capsys, clock,
     clock.now += shard_folder.EVERY
     tell(10, 40)
     with locked(lock_of(tmp_path, "vit.clean"), wait=False), locked(lock_of(tmp_path, "cnn.clean"), wait=False):
-        assert main(["status", str(tmp_path)]) == 0
+        assert main(["records", "status", str(tmp_path)]) == 0
         shown = capsys.readouterr().out.splitlines()
-        assert main(["status", str(tmp_path), "--json"]) == 0
+        assert main(["records", "status", str(tmp_path), "--json"]) == 0
         found = {one["record"]: one for one in json.loads(capsys.readouterr().out)["unfinished"]}
         assert not leftovers(tmp_path, everything=True)
     alone, sharded = (next(line for line in shown if line.startswith(name)).split() for name in ("cnn ", "vit "))
@@ -68,7 +68,7 @@ def test_status_tells_of_workers_and_of_processes_alone(tmp_path, capsys, clock,
     assert found["vit.clean"]["seconds_left"] == 130
     assert found["cnn.clean"]["running"]["all samples"]["per_second"] == 4
     assert found["cnn.clean"]["running"]["all samples"]["pid"] == os.getpid()
-    assert main(["status", str(tmp_path)]) == 0
+    assert main(["records", "status", str(tmp_path)]) == 0
     assert [line.split()[-2:] for line in capsys.readouterr().out.splitlines()[1:]] == [["-", "stopped"]] * 2
 
 
@@ -95,12 +95,12 @@ def test_clean_deletes_what_killed_processes_left(tmp_path, capsys):
     kept = [folder / f".rbk-{place()}-{os.getpid()}-1.tmp", folder / ".a.partial", folder / "notes.lock"]
     for path in kept:
         path.touch()
-    assert main(["clean", str(tmp_path), "--dry-run"]) == 0
+    assert main(["records", "clean", str(tmp_path), "--dry-run"]) == 0
     assert len(list(folder.iterdir())) == 6
     assert capsys.readouterr().err.count("would delete") == 3
-    assert main(["clean", str(tmp_path)]) == 0
+    assert main(["records", "clean", str(tmp_path)]) == 0
     assert sorted(folder.iterdir()) == sorted(kept)
-    assert main(["clean", str(tmp_path), "--all"]) == 0
+    assert main(["records", "clean", str(tmp_path), "--all"]) == 0
     assert not (folder / ".a.partial").exists()
 
 
@@ -143,7 +143,7 @@ def test_locks_of_other_programs_are_not_ours_to_delete(tmp_path):
     names = [".block", ".yarn.lock", ".terraform.lock.00112233", ".lock"]
     for name in names:
         (tmp_path / name).write_text("of another program")
-    assert main(["clean", str(tmp_path), "--all"]) == 0
+    assert main(["records", "clean", str(tmp_path), "--all"]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
 
 
@@ -156,9 +156,9 @@ def test_what_cannot_be_deleted_is_kept_in_one_line(tmp_path, capsys, monkeypatc
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("shutil.rmtree", refuse)
-    assert main(["clean", str(tmp_path), "--all"]) == 0
+    assert main(["records", "clean", str(tmp_path), "--all"]) == 0
     assert "kept .vit.clean.01234567.shards: cannot write to folder" in capsys.readouterr().err
-    assert main(["clean", str(tmp_path), "--all", "--json"]) == 0
+    assert main(["records", "clean", str(tmp_path), "--all", "--json"]) == 0
     [told] = json.loads(capsys.readouterr().out)["folders"]
     assert not told["deleted"]
     assert "no permission" in told["kept"]
@@ -177,7 +177,7 @@ def test_a_record_that_is_finished_meanwhile_is_no_error(command, tmp_path, monk
         return real(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    assert main([command, str(tmp_path)]) == 0
+    assert main(["records", command, str(tmp_path)]) == 0
 
 
 def test_no_number_of_waiting_shards_is_negative(tmp_path, capsys):
@@ -188,5 +188,5 @@ def test_no_number_of_waiting_shards_is_negative(tmp_path, capsys):
     for number in range(STATE.shards):
         (folder / f"{number}.shard").touch()
     with locked(lock_of(tmp_path, "vit.clean"), wait=False):
-        assert main(["status", str(tmp_path), "--json"]) == 0
+        assert main(["records", "status", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["unfinished"][0]["waiting"] == 0

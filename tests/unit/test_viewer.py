@@ -14,7 +14,6 @@ from robustbench_kpca import evaluate, load_data, load_model, load_record
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.adversarial_images import Keeper
-from robustbench_kpca.evaluation.recheck import recheck
 from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records import images as kept_images
@@ -24,6 +23,7 @@ from robustbench_kpca.report import plots
 from robustbench_kpca.report.inferred import infer
 from robustbench_kpca.report.table import frame
 from robustbench_kpca.report.viewer import MOST, Shown, _row, view
+from robustbench_kpca.verification.recheck import recheck
 
 BOARD = Path(__file__).parents[2] / "leaderboards" / "digits-attacks" / "records"
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -81,15 +81,18 @@ def test_recheck_finds_what_was_altered(folder, record, tmp_path, capsys):
     assert any("perturbed by 0.17" in line for line in lines)
     with pytest.raises(BadInputError, match="the model has weights"):
         recheck(record, images, load_model("vit_digits"))
-    assert main(["records", "recheck", str(folder)]) == 0
+    assert main(["records", "verify", str(folder), "--kept-images"]) == 0
     assert "10 samples, 0 differences" in capsys.readouterr().err
-    assert main(["records", "recheck", str(BOARD)]) == 2
+    assert main(["records", "verify", str(folder), "--kept-images", "--json"]) == 0
+    [shown] = json.loads(capsys.readouterr().out)
+    assert (shown["samples"], shown["differences"]) == (10, [])
+    assert main(["records", "verify", str(BOARD), "--kept-images"]) == 2
 
 
 def test_recheck_loads_the_weights_that_are_asked_for(tmp_path, capsys):
     words = "eval -m vit_digits -p fgsm-linf-8_255 --limit 4 --audit none --keep-adversarial 4 -q"
     assert main([*words.split(), "-o", str(tmp_path)]) == 0
-    assert main(["records", "recheck", str(tmp_path), "--ema"]) == 2
+    assert main(["records", "verify", str(tmp_path), "--ema", "--kept-images"]) == 2
     assert "leave out --ema" in capsys.readouterr().err
 
 
@@ -103,7 +106,7 @@ def test_recheck_runs_no_code_that_a_record_names(folder, tmp_path, monkeypatch,
     content = json.loads(path.read_text())
     content["spec"]["model"]["name"] = "evil.py:make"
     path.write_text(json.dumps(content | {"command": command.split()}))
-    assert main(["records", "recheck", "theirs"]) == 2
+    assert main(["records", "verify", "theirs", "--kept-images"]) == 2
     assert "the record names code: the file evil.py would be run" in capsys.readouterr().err
     assert not Path("it-ran").exists()
 
@@ -245,7 +248,7 @@ def test_the_commands_write_pages(folder, tmp_path, capsys):
     assert main(["records", "view", str(folder), *attacks, "-o", str(tmp_path / "v.html")]) == 0
     said = capsys.readouterr()
     assert "1 records are not shown" in said.err  # of other images than the board's
-    assert main(["report", *attacks, "-o", str(tmp_path), "-q"]) == 0
+    assert main(["board", "report", *attacks, "-o", str(tmp_path), "-q"]) == 0
     assert "worst of 7, linf 8/255" in (tmp_path / "README.md").read_text()
     assert main(["records", "view", str(folder), "-o", str(tmp_path / "v.pdf")]) == 2
 
@@ -270,7 +273,7 @@ def test_a_worst_case_is_of_one_ball_and_counts_an_attack_once():
         under(one, "a"), under(one, "b"), under(one, "c", labels="predicted", policy="strongest"),
         under(one, "d", **free), under(one, "e", **free, labels="predicted", policy="strongest"),
     ]  # fmt: skip
-    (board,), _ = infer(made, title="T", command="rbk report x")
+    (board,), _ = infer(made, title="T", command="rbk board report x")
     found = {column.title: column.protocol for column in board.spec.column[-2:]}
     assert found == {
         "worst of 2, linf 8/255 · pixel space · inside [0, 1] · n = 64": ("a", "c"),
@@ -280,7 +283,7 @@ def test_a_worst_case_is_of_one_ball_and_counts_an_attack_once():
 
 def test_a_board_is_inferred_from_records():
     records = board_records("vit_digits", "vit_digits_adv")
-    (board,), left_out = infer(records, title="T", command="rbk report x")
+    (board,), left_out = infer(records, title="T", command="rbk board report x")
     assert left_out == 0
     assert board.ranked() == ["vit_digits_adv", "vit_digits"]
     titles = [column.title for column in board.spec.column]
@@ -297,7 +300,7 @@ def test_a_report_has_one_section_a_data_set(folder, tmp_path, capsys):
     texts = tmp_path / "texts"
     evaluate(load_model("rpc_lm_tiny"), load_data("grammar", limit=3), protocol="clean", out=texts)
     (tmp_path / "board.csv").write_text("of an earlier report of one data set")
-    assert main(["report", str(folder), str(texts), "-o", str(tmp_path), "--json"]) == 0
+    assert main(["board", "report", str(folder), str(texts), "-o", str(tmp_path), "--json"]) == 0
     assert [section["data"] for section in json.loads(capsys.readouterr().out)] == ["digits", "grammar"]
     text, page = (tmp_path / "README.md").read_text(), (tmp_path / "index.html").read_text()
     for name, n in (("digits", 24), ("grammar", 3)):
@@ -316,9 +319,12 @@ def test_a_report_has_one_section_a_data_set(folder, tmp_path, capsys):
             "board.json",
         }
     assert not (tmp_path / "board.csv").exists()
-    assert main(["report", str(folder), str(texts), "-o", str(tmp_path), "--metric", "robust_accuracy", "-q"]) == 0
+    assert (
+        main(["board", "report", str(folder), str(texts), "-o", str(tmp_path), "--metric", "robust_accuracy", "-q"])
+        == 0
+    )
     assert "robust" in (tmp_path / "board.csv").read_text(), "one data set has this metric: its page is the board"
-    assert main(["report", str(folder), str(texts), "-o", str(tmp_path), "--metric", "miou"]) == 2
+    assert main(["board", "report", str(folder), str(texts), "-o", str(tmp_path), "--metric", "miou"]) == 2
 
 
 def test_worst_cases_are_of_one_metric():

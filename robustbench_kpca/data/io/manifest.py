@@ -45,10 +45,10 @@ def write_settings(folder: Path, content: dict[str, Any]) -> None:
 
 
 def require_finished(folder: Path) -> None:
-    """Refuse a folder of generated images that is incomplete because `rbk corrupt` was interrupted."""
+    """Refuse a folder of generated images that is incomplete because `rbk images corrupt` was interrupted."""
     settings = read_settings(folder)
     if settings is not None and settings.get("finished") is False:
-        raise BadInputError(f"{folder} is not finished", fix="run the same rbk corrupt command again")
+        raise BadInputError(f"{folder} is not finished", fix="run the same rbk images corrupt command again")
 
 
 def read_table(folder: Path) -> dict[str, Made]:

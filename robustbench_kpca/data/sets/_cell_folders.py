@@ -34,7 +34,7 @@ class CellFolders(CellSamples):
     Raises:
         BadInputError: another split; no such folder; no corruption folders, or unknown ones; severities outside 1 to 5,
             or different for two corruptions; folders that are not ImageNet classes; cells with different images; images
-            whose size differs from the view's; an unfinished folder of `rbk corrupt`.
+            whose size differs from the view's; an unfinished folder of `rbk images corrupt`.
 
     """
 
@@ -101,7 +101,7 @@ class CellFolders(CellSamples):
 
 
 def _making(root: Path) -> tuple[str, str, str] | None:
-    """Return (profile, storage, frost) of images made by `rbk corrupt`, or None for other images."""
+    """Return (profile, storage, frost) of images made by `rbk images corrupt`, or None for other images."""
     settings = read_settings(root)
     if settings is None:
         return None

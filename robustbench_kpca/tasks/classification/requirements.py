@@ -140,7 +140,7 @@ def _require_making(samples: Samples, protocol: Corruption) -> None:
         raise BadInputError(
             f"data '{samples.name}' was made with other parameters than the protocol '{protocol.title}'",
             expected=f"profile = '{profile}', storage = '{storage}' and frost = '{frost}'",
-            fix="use the protocol of this data set; for images by rbk corrupt, a generating one with --set mode=stored",
+            fix="use the protocol of this data set; for rbk images corrupt, a generating one with --set mode=stored",
         )
     for name, severity in protocol.cells:
         samples.cell(name, severity)

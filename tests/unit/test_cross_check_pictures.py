@@ -1,4 +1,4 @@
-"""`verify` for corruptions: it agrees where pictures or distributions are equal, and finds out where they are not."""
+"""`rbk cross-check` of corruptions: it agrees where pictures or distributions are equal, and only there."""
 
 import numpy as np
 import pytest

@@ -18,7 +18,6 @@ from robustbench_kpca.evaluation.from_python import data_for
 from robustbench_kpca.evaluation.make_records import make_records
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import NamedModel
-from robustbench_kpca.evaluation.stated import load_stated
 from robustbench_kpca.inference.acceleration import accelerated
 from robustbench_kpca.inference.environment import FOREIGN, environment
 from robustbench_kpca.progress import Progress
@@ -26,6 +25,7 @@ from robustbench_kpca.protocols.scenario import Attack, Scenario, parse_scenario
 from robustbench_kpca.records.differences import Difference, chance_of_finding, differences, only
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Environment, Record, Spec
+from robustbench_kpca.verification.stated import AS_RECORDED, Conditions, load_for
 
 FORGED = 0.1  # of all samples: the share whose discovery is stated
 
@@ -72,12 +72,8 @@ def rerun(
     *,
     samples: int | None = None,
     seed: int | None = None,
-    device: str | None = None,
-    workers: int = 0,
-    other_versions: bool = False,
     stated: Sequence[str] = (),
-    checkpoint: str | None = None,
-    run_code: bool = False,
+    how: Conditions = AS_RECORDED,
     progress: Progress | None = None,
 ) -> Rerun:
     """Remake a record and compare it sample by sample.
@@ -87,20 +83,15 @@ def rerun(
 
     Args:
         record: the record.
-        model: the model; default: the one that `stated` names, else the command of the record. A name of the package's
-            own trained models stands for its bundled weights.
+        model: the model; default: see `load_for`. A name of the package's own trained models stands for its bundled
+            weights.
         images: the data, as in `evaluate`; default: those that the command names.
         labels: as in `evaluate`.
         samples: evaluate only so many samples, chosen at random; default: all.
         seed: of the choice; default: a new one, so that nobody can know beforehand which samples are looked at.
-        device: such as "cuda"; default: the one of the command.
-        workers: see `RunOptions`.
-        other_versions: go on although packages have other versions than the record names, or the processor, though of
-            the same name, gives other digits; rows are then compared with allowance for rounding.
         stated: a command of a board or pack that shows the record. Its model is remade, whatever the record's command
             names; its data, where the record does not say its command, as older ones do not.
-        checkpoint: file with the weights, where they are not where the command has them.
-        run_code: run code that the command names, such as that of `FILE.py:FACTORY`.
+        how: under which conditions.
         progress: see `evaluate`.
 
     Raises:
@@ -114,22 +105,22 @@ def rerun(
     if scenario.digest() != spec.protocol.digest:
         raise BadInputError(f"the protocol in {spec.stem()} is not the one that its digest names", fix="evaluate again")
     versions = _versions(known, environment(torch.device("cpu")), scenario)
-    if versions and not other_versions:
+    if versions and not how.other_versions:
         raise BadInputError(
             f"the record was made with {', '.join(versions)}",
             fix="install those versions, or add --other-versions: rows are then compared with a rounding policy",
         )
-    model, data, options = _asked(record, stated, model, images, labels, checkpoint, run_code=run_code)
+    model, data, options = _asked(record, stated, how, model, images, labels)
     named = NamedModel(model, spec.model.name, spec.model.source)
     options = replace(
-        options, seed=spec.seed, batch_size=spec.batch_size, device=device or options.device, workers=workers,
+        options, seed=spec.seed, batch_size=spec.batch_size, device=how.device or options.device, workers=how.workers,
         allow=tuple(CHECKS),
     )  # fmt: skip
     with accelerated([named.model], options.compile, tf32=options.tf32):
         evaluation = Evaluation.begin(named, data, spec.protocol.name, scenario, options)
         why = [*versions, *_machine(known, evaluation.surroundings)]
-        why += _code(spec, evaluation.spec) if other_versions else []
-        if other_versions and not why and evaluation.spec.model.probe_sha256 != spec.model.probe_sha256:
+        why += _code(spec, evaluation.spec) if how.other_versions else []
+        if how.other_versions and not why and evaluation.spec.model.probe_sha256 != spec.model.probe_sha256:
             why = ["the first batch is answered in other digits"]  # a processor of the same name with other kernels
         _require_same(spec, evaluation.spec, exact=not why)
         part, seed = _choice(data, samples, seed)
@@ -139,22 +130,13 @@ def rerun(
 
 
 def _asked(
-    record: Record,
-    stated: Sequence[str],
-    model: nn.Module | None,
-    images: Any,
-    labels: Any,
-    checkpoint: str | None,
-    *,
-    run_code: bool,
+    record: Record, stated: Sequence[str], how: Conditions, model: nn.Module | None, images: Any, labels: Any
 ) -> tuple[nn.Module, Dataset, RunOptions]:
     """Return model, data and options: those given, else those that the commands name."""
     if model is not None and images is not None:
         return model, data_for(model, images, labels), RunOptions()
     command = _command(record, stated)
-    if model is None:
-        request, by = (parse(stated).model, "the board") if stated else (command.model, "the record")
-        model = load_stated(record.spec.model.name, request, by, checkpoint=checkpoint, run_code=run_code)
+    model = load_for(record, how, stated) if model is None else model
     data = command.data.load_for(model) if images is None else data_for(model, images, labels)
     return model, data.in_order(), command.options
 

@@ -1,4 +1,4 @@
-"""`rbk report`: a page of one's own runs, without a board.toml; runs no model and does not import torch."""
+"""`rbk board report`: a page of one's own runs, without a board.toml; runs no model and does not import torch."""
 
 from pathlib import Path
 from typing import Annotated
@@ -43,7 +43,7 @@ def report(
         metric_for(name)
     folder = out or (records[0] if records[0].is_dir() else records[0].parent)
     loaded = [load_consistent(path) for place in records for path in find_records(place)]
-    words = ["rbk", "report", *map(str, records), *(word for name in metric for word in ("--metric", name))]
+    words = ["rbk", "board", "report", *map(str, records), *(word for name in metric for word in ("--metric", name))]
     words += [] if data is None else ["--data", data]
     words += [] if seed is None else ["--seed", str(seed)]
     named = title or records[0].absolute().name

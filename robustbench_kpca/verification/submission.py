@@ -44,7 +44,7 @@ def write_submission(records: Sequence[Record], check: SpotCheck, to: Path) -> l
         if entry is not None and entry.differing:
             raise BadInputError(
                 f"{entry.differing} of {entry.rows} rows of {record.spec.stem()} differ when they are made again",
-                fix="evaluate again; see: rbk records rerun",
+                fix="evaluate again; see: rbk records verify",
             )
     made = Path(tempfile.mkdtemp(prefix=".rbk-submission-", dir=to.parent))
     try:
@@ -141,7 +141,7 @@ def page(records: Sequence[Record], check: SpotCheck) -> str:
             "```sh",
             "sha256sum -c SHA256SUMS                         # the files are those that were handed in",
             "rbk records show records                        # check every rule again",
-            f"rbk records rerun records/NAME.record.json --samples {check.samples}   # make a part of one again",
+            f"rbk records verify records/NAME.record.json --samples {check.samples}   # make a part of one again",
             "ssh-keygen -Y sign -f KEY -n rbk SHA256SUMS      # sign; the signature is SHA256SUMS.sig",
             "ssh-keygen -Y verify -f SIGNERS -I WHO -n rbk -s SHA256SUMS.sig < SHA256SUMS",
             "```",
@@ -152,9 +152,7 @@ def page(records: Sequence[Record], check: SpotCheck) -> str:
 
 def _checked(check: SpotCheck, record: Record) -> str:
     entry = check.entry(record)
-    if entry is None:
-        return "not checked"
-    return _cell(f"no: {entry.why}") if not entry.samples else f"{entry.samples} samples, {entry.differing} rows differ"
+    return "not checked" if entry is None else _cell(f"{entry.samples} samples, {entry.verdict}")
 
 
 def _cell(text: str) -> str:

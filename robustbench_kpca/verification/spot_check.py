@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from robustbench_kpca.errors import BenchmarkError
-from robustbench_kpca.evaluation.rerun import rerun
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spot_check import Entry, SpotCheck
+from robustbench_kpca.verification.rerun import rerun
+from robustbench_kpca.verification.stated import AS_RECORDED, Conditions
 
 
 def spot_check(
@@ -15,11 +16,9 @@ def spot_check(
     check: SpotCheck,
     *,
     save: Callable[[SpotCheck], None],
-    told: Callable[[Record, Entry], None],
+    told: Callable[[Entry], None],
     seconds: float | None = None,
-    device: str | None = None,
-    other_versions: bool = False,
-    run_code: bool = False,
+    how: Conditions = AS_RECORDED,
 ) -> SpotCheck:
     """Check every record that `check` has no entry of, or that could not be remade; return all entries.
 
@@ -29,9 +28,7 @@ def spot_check(
         save: called after each record, so that an interrupted check goes on.
         told: called with what came out.
         seconds: begin no record after so many; default: no end.
-        device: see `rerun`.
-        other_versions: see `rerun`.
-        run_code: see `rerun`.
+        how: under which conditions.
 
     """
     started = time.monotonic()
@@ -41,26 +38,21 @@ def spot_check(
             continue
         if seconds is not None and time.monotonic() - started > seconds:
             break
-        entry = _entry(record, stated, check, device, other_versions=other_versions, run_code=run_code)
+        entry = _entry(record, stated, check, how)
         check = check.model_copy(update={"records": check.records | {record.spec.stem(): entry}})
         save(check)
-        told(record, entry)
+        told(entry)
     return check
 
 
-def _entry(
-    record: Record, stated: Sequence[str], check: SpotCheck, device: str | None, *, other_versions: bool, run_code: bool
-) -> Entry:
+def _entry(record: Record, stated: Sequence[str], check: SpotCheck, how: Conditions) -> Entry:
     spec = record.spec
     about = {
         "model": spec.model.name, "protocol": spec.protocol.name, "outcomes": record.outcomes_file.sha256,
         "checked": f"{datetime.now(UTC):%Y-%m-%d}", "total": spec.data.n,
     }  # fmt: skip
     try:
-        done = rerun(
-            record, samples=check.samples, seed=check.seed, device=device, other_versions=other_versions,
-            stated=stated, run_code=run_code,
-        )  # fmt: skip
+        done = rerun(record, samples=check.samples, seed=check.seed, stated=stated, how=how)
     except BenchmarkError as error:
         return Entry(**about, samples=0, rows=0, differing=0, exact=False, why=str(error))
     return Entry(

@@ -1,4 +1,4 @@
-"""`verify`: run a native attack and a reference attack on the same model and images, and compare the results."""
+"""Run a native attack and a reference attack on the same model and images, and compare the results."""
 
 import tempfile
 from collections.abc import Callable
@@ -77,7 +77,7 @@ class Agreement:
         return np.asarray(record.outcomes["broken_by"] != "")
 
 
-def verify(
+def cross_check(
     model: nn.Module,
     images: Any,
     labels: Any = None,

@@ -1,4 +1,4 @@
-"""`rbk clean`: delete what nobody needs any more."""
+"""`rbk records clean`: delete what nobody needs any more."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

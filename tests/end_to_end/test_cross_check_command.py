@@ -1,4 +1,4 @@
-"""`rbk verify` as a user meets it."""
+"""`rbk cross-check` as a user meets it."""
 
 import importlib
 import json
@@ -8,7 +8,7 @@ import pytest
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.records.record import find_records, load_record
 
-VERIFY = ["verify", "symvit_digits_adv", "--limit", "24"]
+VERIFY = ["cross-check", "symvit_digits_adv", "--limit", "24"]
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,16 @@ def test_it_speaks_json(capsys, tmp_path):
 def test_a_weaker_native_attack_fails(capsys):
     """Noise with a strong reference named in place of its own."""
     pytest.importorskip("torchattacks")
-    arguments = ["verify", "vit_digits", "--limit", "24", "-p", "noise-linf-8_255", "--reference", "torchattacks:PGD"]
+    arguments = [
+        "cross-check",
+        "vit_digits",
+        "--limit",
+        "24",
+        "-p",
+        "noise-linf-8_255",
+        "--reference",
+        "torchattacks:PGD",
+    ]
     assert main(arguments) == 1
     assert "WEAKER than the reference" in capsys.readouterr().out
 
@@ -57,7 +66,7 @@ def test_a_weaker_native_attack_fails(capsys):
         ([*VERIFY, "-p", "fgsm-linf-8_255", "--reference", "torchattack:FGSM"], "did you mean 'torchattacks'"),
         ([*VERIFY, "-p", "fgsm-linf-8_255", "--reference", "noise"], "'noise'"),
         ([*VERIFY, "-p", "teo2024-cut-off"], "stages"),
-        (["verify", "symvit_digts_adv", "-p", "fgsm-linf-8_255"], "did you mean 'symvit_digits_adv'"),
+        (["cross-check", "symvit_digts_adv", "-p", "fgsm-linf-8_255"], "did you mean 'symvit_digits_adv'"),
     ],
 )
 def test_what_cannot_be_verified_is_one_line(arguments, message, capsys):
@@ -83,19 +92,19 @@ def test_without_the_library_the_extra_is_named(monkeypatch, capsys):
 def test_corruptions_need_no_model(capsys):
     pytest.importorskip("skimage")
     cells = ["-p", "common-corruptions", "--set", 'corruptions=["contrast","fog"]', "--set", "severities=[1,5]"]
-    assert main(["verify", *cells, "--limit", "2"]) == 0
+    assert main(["cross-check", *cells, "--limit", "2"]) == 0
     assert "as the library's: 4 cells on 2 images of photos" in capsys.readouterr().out
-    assert main(["verify", *cells, "--limit", "2", "--json"]) == 0
+    assert main(["cross-check", *cells, "--limit", "2", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["agree"] is True
     assert [cell["severity"] for cell in answer["cells"]] == [1, 5, 1, 5]
-    assert main(["verify", "vit_digits", *cells]) == 2
+    assert main(["cross-check", "vit_digits", *cells]) == 2
     assert "'vit_digits' with corruptions" in capsys.readouterr().err
-    assert main(["verify", "-p", "fgsm-linf-8_255"]) == 2
+    assert main(["cross-check", "-p", "fgsm-linf-8_255"]) == 2
     assert "without a model" in capsys.readouterr().err
 
 
 def test_help_says_which_commands_exit_with_1(capsys):
     assert main(["--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "`verify`" in said
+    assert "`cross-check`" in said

@@ -1,4 +1,4 @@
-"""`rbk demo`: evaluate the bundled models on bundled data and write a ranked leaderboard, in minutes."""
+"""`rbk board demo`: evaluate the bundled models on bundled data and write a ranked leaderboard, in minutes."""
 
 import time
 from pathlib import Path

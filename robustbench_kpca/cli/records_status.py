@@ -1,4 +1,4 @@
-"""`rbk status`: how far the unfinished records of a folder are, who works on them, and how long they will take."""
+"""`rbk records status`: how far unfinished records are, who works on them, and how long they will take."""
 
 from dataclasses import asdict
 from pathlib import Path

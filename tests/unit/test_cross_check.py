@@ -1,4 +1,4 @@
-"""`verify`: which program stands for which attack, what the verdict is, and that a weaker attack is found out."""
+"""`cross_check`: which program stands for which attack, what the verdict is, and that a weaker attack is found out."""
 
 import numpy as np
 import pytest
@@ -15,8 +15,8 @@ from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.records.estimate import mcnemar
+from robustbench_kpca.verification.cross_check import Agreement, cross_check
 from robustbench_kpca.verification.equivalents import REFERENCES, reference_of, to_toml
-from robustbench_kpca.verification.run import Agreement, verify
 
 MODEL = "symvit_digits_adv"
 EXPECTED = {
@@ -117,7 +117,7 @@ def test_native_attacks_are_as_strong(protocol):
         pytest.importorskip(stage.partition(":")[0])
     changes = CASES[protocol] | ({"eps": "16/255"} if "linf" in protocol else {})
     data = load_data("digits", limit=24)
-    found = verify(load_model(MODEL), data, protocol=protocol, overrides=changes, batch_size=24)
+    found = cross_check(load_model(MODEL), data, protocol=protocol, overrides=changes, batch_size=24)
     assert found.both + found.only_native + found.only_reference + found.neither == 24
     assert found.only_reference <= 1, "the draws differ"
     deterministic = ("fgsm", "mim", "noise", "ddn")
@@ -142,7 +142,9 @@ def test_a_weaker_attack_is_found_out():
 def test_the_numbers_of_an_agreement_are_those_of_its_records(tmp_path):
     pytest.importorskip("torchattacks")
     model, data = load_model(MODEL), load_data("digits", limit=60)
-    found = verify(model, data, protocol="fgsm-linf-8_255", overrides={"eps": "16/255"}, out=tmp_path, seed=1, name="m")
+    found = cross_check(
+        model, data, protocol="fgsm-linf-8_255", overrides={"eps": "16/255"}, out=tmp_path, seed=1, name="m"
+    )
     assert found.native.spec.protocol.name == "fgsm-linf-8_255+eps=16_255"
     name = found.reference.spec.protocol.name
     assert name == "fgsm-linf-8_255-eps-16_255__torchattacks"
@@ -190,9 +192,9 @@ REFUSED = [
 @pytest.mark.parametrize(("protocol", "reference", "overrides", "message"), REFUSED)
 def test_what_cannot_be_verified_is_refused_before_anything_runs(protocol, reference, overrides, message, monkeypatch):
     pytest.importorskip("torchattacks")
-    monkeypatch.setattr("robustbench_kpca.verification.run.evaluate", None)
+    monkeypatch.setattr("robustbench_kpca.verification.cross_check.evaluate", None)
     with pytest.raises(BadInputError, match=message):
-        verify(
+        cross_check(
             load_model(MODEL), load_data("digits", limit=4), protocol=protocol, reference=reference, overrides=overrides
         )
 

@@ -1,4 +1,4 @@
-"""`rbk picture`: draw adversarial images, corrupted images, segmentations, or training curves."""
+"""`rbk images draw`: draw adversarial images, corrupted images, segmentations, or training curves."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`rbk corrupt`: write a folder of corrupted images in the layout and file format of ImageNet-C."""
+"""`rbk images corrupt`: write a folder of corrupted images in the layout and file format of ImageNet-C."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""`rbk verify`: compare a native attack, or native corruptions, with those of another library."""
+"""`rbk cross-check`: compare a native attack, or native corruptions, with those of another library."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,14 +31,14 @@ from robustbench_kpca.cli._options import (
 if TYPE_CHECKING:
     from robustbench_kpca.protocols.scenario import Corruption
     from robustbench_kpca.records.record import Record
+    from robustbench_kpca.verification.cross_check import Agreement
     from robustbench_kpca.verification.pictures import CellAgreement, Gap
-    from robustbench_kpca.verification.run import Agreement
 
 _IMAGES = 8  # of every cell, where pictures are compared
-_OF_PICTURES = ("protocol", "data", "split", "limit", "seed", "set_", "json", "quiet")
+_OF_PICTURES = ("model", "protocol", "data", "split", "limit", "seed", "set_", "json", "quiet")
 
 
-def verify(
+def cross_check(
     protocol: Annotated[
         str,
         typer.Option(
@@ -102,23 +102,23 @@ def verify(
     models, attacks = ([] if name is None else [name] for name in (model, reference))
     require_names(models=models, protocols=[protocol], overrides=overrides, attacks=attacks, data=[data])
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, how_shown
+    from robustbench_kpca.verification import cross_check as checking
     from robustbench_kpca.verification.pictures import corruption_protocol
-    from robustbench_kpca.verification.run import verify as compare
 
     corruption = corruption_protocol(protocol, overrides)
     if corruption is not None:
-        refuse_others(given_options(verify, arguments), "corruptions", _OF_PICTURES)
+        refuse_others(given_options(cross_check, arguments), "corruptions", _OF_PICTURES)
         if model is not None:
             raise BadInputError(f"model '{model}' with corruptions", expected="no model: pictures are compared")
-        return _verify_pictures(corruption, data or "photos", split, limit or _IMAGES, seed, json=json, quiet=quiet)
+        return _check_pictures(corruption, data or "photos", split, limit or _IMAGES, seed, json=json, quiet=quiet)
     if model is None:
-        raise BadInputError("an attack without a model", expected="rbk verify MODEL -p PROTOCOL")
+        raise BadInputError("an attack without a model", expected="rbk cross-check MODEL -p PROTOCOL")
     request = ModelRequest(model, checkpoint, ema, resize_positions, untrained, name, options)
     network = request.load()
     samples = DataRequest(data, split, limit, size=size, crop=crop).of([model]).load_for(network)
     _console.note(how_shown(samples), quiet=quiet or json)
     with _console.progress(quiet=quiet or json) as start:
-        found = compare(
+        found = checking.cross_check(
             network, samples, protocol=protocol, reference=reference, out=out, overrides=overrides, seed=seed,
             batch_size=batch_size, workers=workers, device=device or best_device(),
             name=request.label, source=request.source, fresh=fresh, allow=allow, progress=start(model),
@@ -130,7 +130,7 @@ def verify(
     return 0 if found.as_strong else 1
 
 
-def _verify_pictures(
+def _check_pictures(
     protocol: "Corruption", data: str, split: str | None, limit: int, seed: int, *, json: bool, quiet: bool
 ) -> int:
     from robustbench_kpca.data.load import load_data

@@ -1,0 +1,272 @@
+"""`rbk records verify`: make records, or a part of them, again, and compare; also those of a board, and kept images."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from robustbench_kpca.cli import _console
+from robustbench_kpca.cli._evaluating import given_options, refuse_others
+from robustbench_kpca.cli._options import (
+    Checkpoint,
+    Device,
+    Ema,
+    Json,
+    OtherVersions,
+    Quiet,
+    ResizePositions,
+    RunCode,
+    SeedOfChoice,
+    Workers,
+)
+
+if TYPE_CHECKING:
+    from robustbench_kpca.records.record import Record, Spec
+    from robustbench_kpca.verification.rerun import Rerun
+    from robustbench_kpca.verification.stated import Conditions
+
+    Stated = list[tuple[Record, Sequence[str]]]
+    """Records, each with the command of the board or pack that shows it."""
+
+SHOWN = 20  # differing rows that are printed; --json has all
+SAMPLES = 24
+_COMMON = ("records", "run_code", "device", "json", "quiet")
+_OF_MODELS = ("model", "checkpoint", "ema", "resize_positions")
+_OF_RECORDS = (*_COMMON, *_OF_MODELS, "samples", "seed", "other_versions", "workers")
+_OF_IMAGES = (*_COMMON, *_OF_MODELS, "kept_images")
+_OF_BOARD = (*_COMMON, "board", "samples", "seed", "other_versions", "workers", "fresh", "seconds")
+
+
+def verify(
+    records: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Records (*.record.json), or folders with records; with --board by default its own.",
+            show_default=False,
+        ),
+    ] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help=f"Make only so many samples of each record again, chosen at random; by default all, or {SAMPLES} with "
+            "--board.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: SeedOfChoice = None,
+    kept_images: Annotated[
+        bool,
+        typer.Option("--kept-images", help="Show the model the adversarial images that were kept; attack nothing."),
+    ] = False,
+    board: Annotated[
+        str | None,
+        typer.Option(
+            help="Board or pack (a name of `rbk list boards` or `rbk list packs`, or its folder): make its records "
+            "again with the models that it names, and keep what came out in its spot-check.json.",
+            show_default=False,
+        ),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="With --board: forget an earlier check.")] = False,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=0, help="With --board: begin no record after so many seconds; run again to go on."),
+    ] = None,
+    other_versions: OtherVersions = False,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Model, as in `rbk eval`; by default that of the record.")
+    ] = None,
+    checkpoint: Checkpoint = None,
+    ema: Ema = False,
+    resize_positions: ResizePositions = False,
+    run_code: RunCode = False,
+    workers: Workers = 0,
+    device: Device = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Make records again and compare them row by row: exit 0 if equal, 1 if rows differ, 2 if one cannot be made.
+
+    The command in a record says how; run it in the folder in which that was typed. With --samples, a random part is
+    made again, and the probability is printed that it would have found one of a tenth of forged rows.
+
+    With --kept-images, the predictions of the model on the images that `rbk eval --keep-adversarial N` kept, and their
+    distances, are compared with the record, by forward passes alone. Records without images are passed over.
+
+    With --board, the models are those of the board, whatever a record's command names. Its pages say what came out.
+    Exit 3 if a record was not made again by this call. Records that were checked before are not: a spot-check.json that
+    came with a board is a statement of its maker, unless --fresh is given. 24 rows find a tenth of forged ones with
+    92 %.
+    """
+    given = given_options(verify, locals())
+    from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca.verification.stated import Conditions
+
+    how = Conditions(device, workers, other_versions, run_code, model, checkpoint, ema, resize_positions)
+    if board is not None:
+        refuse_others(given, "--board", _OF_BOARD)
+        if len(records or ()) > 1:
+            raise BadInputError(f"{len(records or ())} places with --board", expected="one folder of records, or none")
+        place = records[0] if records else None
+        return _verify_board(board, place, samples or SAMPLES, seed, how, seconds, fresh=fresh, json=json, quiet=quiet)
+    if not records:
+        raise BadInputError("nothing to verify", expected="RECORD, or --board BOARD")
+    if kept_images:
+        refuse_others(given, "--kept-images", _OF_IMAGES)
+        return _kept_images(records, how, json=json, quiet=quiet)
+    refuse_others(given, "no --board", _OF_RECORDS)
+    return _again(records, samples, seed, how, json=json, quiet=quiet)
+
+
+def _consistent(places: list[Path]) -> "list[tuple[Path, Record]]":
+    from robustbench_kpca.records.record import find_records
+    from robustbench_kpca.report.consistency import load_consistent
+
+    return [(path, load_consistent(path)) for place in places for path in find_records(place)]
+
+
+def _again(
+    places: list[Path], samples: int | None, seed: int | None, how: "Conditions", *, json: bool, quiet: bool
+) -> int:
+    from robustbench_kpca.verification.rerun import rerun
+
+    done = {}
+    for path, record in _consistent(places):
+        name = f"{record.spec.model.name}  {record.spec.protocol.name}"
+        with _console.progress(quiet=quiet or json) as start:
+            done[path] = rerun(record, samples=samples, seed=seed, how=how, progress=start(name))
+        if not json:
+            _say(name, done[path], quiet=quiet)
+    if json:
+        _console.show_json([_content(path, again) for path, again in done.items()])
+    return 0 if all(again.equal for again in done.values()) else 1
+
+
+def _content(path: Path, done: "Rerun") -> dict[str, Any]:
+    return {
+        "record": str(path), "equal": done.equal, "exact": done.exact, "why": done.why, "total": done.total,
+        "samples": done.samples, "seed": done.seed, "rows": done.rows, "power": done.power,
+        "differing": [{"row": row.row, "values": row.values} for row in done.differing],
+    }  # fmt: skip
+
+
+def _say(name: str, done: "Rerun", *, quiet: bool) -> None:
+    from robustbench_kpca.verification.rerun import FORGED
+
+    for row in done.differing[:SHOWN]:
+        _console.say(f"differs: {row}")
+    if len(done.differing) > SHOWN:
+        _console.out().print(f"... and {len(done.differing) - SHOWN} more rows")
+    equal = "equal to the last digit" if done.exact else "equal but for rounding"
+    verdict = equal if done.equal else f"{len(done.differing)} of {done.rows} rows differ"
+    _console.say(f"{name}  {len(done.samples)} of {done.total} samples made again: {verdict}")
+    if not done.exact:
+        _console.note(f"compared with allowance for rounding: {'; '.join(done.why)}", quiet=quiet)
+    if done.seed is not None:
+        _console.note(
+            f"had {100 * FORGED:.0f} % of the samples been forged, this choice would have held one with probability "
+            f"{100 * done.power:.1f} %; the same choice again: --seed {done.seed}",
+            quiet=quiet,
+        )
+
+
+def _kept_images(places: list[Path], how: "Conditions", *, json: bool, quiet: bool) -> int:
+    from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca.records.images import load_images
+    from robustbench_kpca.verification.recheck import recheck
+    from robustbench_kpca.verification.stated import load_for
+
+    done = {}
+    for path, record in _consistent(places):
+        if record.images_file is None:
+            continue
+        images = load_images(path.parent, record.images_file)
+        done[path] = recheck(record, images, load_for(record, how), how.device)
+        for line in () if json else done[path].differences:
+            _console.say(line)
+        counts = f"{done[path].samples} samples, {len(done[path].differences)} differences"
+        _console.note(f"{record.spec.stem()}: {counts}", quiet=quiet or json)
+    if not done:
+        raise BadInputError("no record with images", fix="evaluate with --keep-adversarial N")
+    if json:
+        _console.show_json([{"record": str(path)} | asdict(checked) for path, checked in done.items()])
+    return 1 if any(checked.differences for checked in done.values()) else 0
+
+
+def _verify_board(
+    board: str, folder: Path | None, samples: int, seed: int | None, how: "Conditions", seconds: float | None, *,
+    fresh: bool, json: bool, quiet: bool,
+) -> int:  # fmt: skip
+    from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca.records.spot_check import (
+        FILE,
+        Entry,
+        SpotCheck,
+        exit_code,
+        lines,
+        load_spot_check,
+        stated_before,
+    )
+    from robustbench_kpca.verification.spot_check import spot_check
+
+    place, stated = _of_pack(board, folder) or _of_board(board, folder)
+    path = place / FILE
+    before = load_spot_check(path) if path.is_file() and not fresh else SpotCheck.begin(samples, seed)
+    if before.samples != samples or seed not in (None, before.seed):
+        raise BadInputError(
+            f"{path} is of {before.samples} samples a record, with seed {before.seed}",
+            fix="add --fresh to replace it, or ask for the same",
+        )
+
+    def told(entry: Entry) -> None:
+        _console.note(f"{entry.model}  {entry.protocol}  {entry.verdict}", quiet=quiet or json)
+
+    done = spot_check(stated, before, save=lambda check: check.save(path), told=told, seconds=seconds, how=how)
+    records = [record for record, _ in stated]
+    if json:
+        _console.show_json(done.model_dump(mode="json"))
+    else:
+        _console.say("\n".join(filter(None, [*lines(done, records), stated_before(before, records)])))
+        _console.note(f"kept in {path}; render the pages to show it", quiet=quiet)
+    return exit_code(done, before, records)
+
+
+def _of_board(board: str, folder: Path | None) -> "tuple[Path, Stated]":
+    """Return a board's folder, and its records with the commands that it prints for them."""
+    from robustbench_kpca.protocols.presets import board_folder
+    from robustbench_kpca.records.record import find_records
+    from robustbench_kpca.report.commands import command
+    from robustbench_kpca.report.matching import load_board
+
+    loaded = load_board(board, None if folder is None else find_records(folder))
+    runs = {run.record.spec.stem(): run for run in loaded.runs if run.record is not None}
+    return board_folder(board), [
+        (run.record, shlex.split(command(loaded.spec, [run]))) for run in runs.values() if run.record is not None
+    ]
+
+
+def _of_pack(pack: str, folder: Path | None) -> "tuple[Path, Stated] | None":
+    """Return a pack's folder, and its records with commands of the models that it says they are of; None: no pack."""
+    from robustbench_kpca.evaluation.command import Command
+    from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
+    from robustbench_kpca.protocols.presets import find, pack_path
+    from robustbench_kpca.records.record import find_records
+    from robustbench_kpca.report.matching import read
+    from robustbench_kpca.reproduction.pack import PACK
+    from robustbench_kpca.reproduction.roles import requests_of
+
+    if pack not in find("packs") and not (Path(pack) / PACK).is_file():
+        return None
+    place = pack_path(pack).parent
+    folder = folder or place / "records"
+    models = requests_of(pack, folder.parent)
+
+    def words(spec: "Spec") -> Sequence[str]:
+        model = models.get(spec.model.name, ModelRequest(spec.model.name))
+        samples = DataRequest(spec.data.name, spec.data.split, spec.data.known or spec.data.n)
+        return Command(model, samples, spec.protocol.name).words()
+
+    return place, [(record, words(record.spec)) for record in read(find_records(folder))]

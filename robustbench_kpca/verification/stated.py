@@ -1,0 +1,87 @@
+"""The model that a record, a board or a pack names, loaded as if a stranger had written that file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from torch import nn
+
+from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.evaluation.command import START, parse
+from robustbench_kpca.evaluation.requests import ModelRequest
+from robustbench_kpca.models.bundle import bundled
+from robustbench_kpca.models.loading import load_model
+from robustbench_kpca.models.outside_code import outside_code
+from robustbench_kpca.records.record import Record
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Under which conditions records are made again, and what the user says of their model.
+
+    Attributes:
+        device: such as "cuda"; None: the one of the record's command.
+        workers: see `RunOptions`.
+        other_versions: go on although packages have other versions than a record names, or the processor, though of the
+            same name, gives other digits; rows are then compared with allowance for rounding.
+        run_code: run code that a file names, such as that of `FILE.py:FACTORY`.
+        model: name of the model in place of the one that a file names; its code is run.
+        checkpoint: file with its weights, in place of those that a file names.
+        ema: see `load_model`; also where no file says so.
+        resize_positions: as `ema`.
+
+    """
+
+    device: str | None = None
+    workers: int = 0
+    other_versions: bool = False
+    run_code: bool = False
+    model: str | None = None
+    checkpoint: str | None = None
+    ema: bool = False
+    resize_positions: bool = False
+
+
+AS_RECORDED = Conditions()
+
+
+def load_for(record: Record, how: Conditions, stated: Sequence[str] = ()) -> nn.Module:
+    """Load the model that the user names, else that of a stated command, of the record's command, or of its name.
+
+    Raises:
+        BadInputError: a command cannot be read, or as `load_stated`.
+
+    """
+    if how.model is not None:
+        return load_model(how.model, how.checkpoint, ema=how.ema, resize_positions=how.resize_positions)
+    name, words = record.spec.model.name, stated or record.command
+    request = parse(words).model if stated or tuple(words[:2]) == START else ModelRequest(name)
+    return load_stated(name, request, "the board" if stated else "the record", how)
+
+
+def load_stated(name: str, request: ModelRequest, by: str, how: Conditions) -> nn.Module:
+    """Load a model that a file names; a name of the package's own trained models stands for its bundled weights.
+
+    Args:
+        name: of the model in records.
+        request: what the file says of it.
+        by: the file, in errors, such as "the record".
+        how: what the user says of it.
+
+    Raises:
+        BadInputError: it would run code from outside the package, and that is not allowed; or as `load_model`.
+
+    """
+    weights = request.checkpoint if how.checkpoint is None else how.checkpoint
+    asked = replace(
+        request, checkpoint=weights, ema=how.ema or request.ema,
+        resize_positions=how.resize_positions or request.resize_positions,
+    )  # fmt: skip
+    if name in bundled() and (asked.model, asked.checkpoint, asked.untrained) != (name, None, False):
+        raise BadInputError(f"{by} names {asked.source} for '{name}'", expected="the bundled weights of that name")
+    code = outside_code(request.model, request.options, request.checkpoint if how.checkpoint is None else None)
+    if code and not how.run_code:
+        raise BadInputError(
+            f"{by} names code: {code}", expected="models of the package, timm: or torchvision:, and weights in "
+            "safetensors", fix="read that code, then add --run-code",
+        )  # fmt: skip
+    return asked.load()
