@@ -64,7 +64,7 @@ COMMANDS = [
     *(f"list {what}" for what in (
         "models", "attacks", "corruptions", "data", "protocols", "metrics", "boards", "packs", "recipes"
     )),
-    "doctor", EVAL.format(model="vit_digits", out="{out}"),
+    "list machine", EVAL.format(model="vit_digits", out="{out}"),
 ]  # fmt: skip
 FIRST = ["vit_digits", "rpc_symvit_digits", "fan_digits", "symvit_shapes --data shapes"]
 STOPPED = """

@@ -57,7 +57,7 @@ EXAMPLES = {
     ),
     "records status": ("rbk records status runs", "rbk records status runs --json"),
     "records clean": ("rbk records clean runs --dry-run", "rbk records clean runs", "rbk records clean runs --all"),
-    "list": ("rbk list", "rbk list models", "rbk list protocols --json"),
+    "list": ("rbk list models", "rbk list protocols --json", "rbk list machine"),
     "records show": ("rbk records show runs", "rbk records show runs --json", "rbk records show runs/NAME.record.json"),
     "records verify": (
         "rbk records verify runs/NAME.record.json",

@@ -1,4 +1,4 @@
-"""`rbk list`: list models, attacks, corruptions, data sets, protocols, metrics, boards, packs or recipes."""
+"""`rbk list`: list what there is, such as models and protocols, or what this machine has."""
 
 import json
 from enum import StrEnum
@@ -24,6 +24,7 @@ class Shelf(StrEnum):
     boards = "boards"
     packs = "packs"
     recipes = "recipes"
+    machine = "machine"
 
 
 _FOUND: dict[Shelf, Literal["leaderboards", "packs"]] = {Shelf.boards: "leaderboards", Shelf.packs: "packs"}
@@ -34,17 +35,29 @@ def listing(
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
 ) -> None:
-    """List models, attacks, corruptions, data sets, protocols, metrics, boards, packs or recipes."""
-    rows = [{"what": shelf.value, "entries": len(_rows(shelf))} for shelf in Shelf] if what is None else _rows(what)
+    """List models, attacks, corruptions, data sets, protocols, metrics, boards, packs, recipes, or what is installed.
+
+    `rbk list machine` shows versions, devices, free disk space, missing packages and how to install them.
+    """
+    rows = _shelves() if what is None else _rows(what)
     if json:
         _console.show_json(rows)
     elif rows:
         _console.show_table(_FOLDERS if what is Shelf.data else "", list(rows[0]), [list(row.values()) for row in rows])
 
 
+def _shelves() -> list[dict[str, Any]]:
+    """Count what there is; not what the machine has, which needs torch."""
+    return [{"what": shelf.value, "entries": "" if shelf is Shelf.machine else len(_rows(shelf))} for shelf in Shelf]
+
+
 def _rows(what: Shelf) -> list[dict[str, Any]]:
     if what is Shelf.models:
         return _models()
+    if what is Shelf.machine:
+        from robustbench_kpca.cli._machine import facts
+
+        return facts()
     if what in (Shelf.protocols, Shelf.boards, Shelf.packs):
         from robustbench_kpca.protocols import presets
         from robustbench_kpca.strict import load_toml

@@ -20,7 +20,6 @@ from robustbench_kpca.cli import (
     check,
     cross_check,
     diagnose,
-    doctor,
     evaluate,
     images_corrupt,
     images_draw,
@@ -87,7 +86,6 @@ _add(app, "cross-check", cross_check.cross_check)
 _add(app, "reproduce", reproduce.reproduce)
 _add(app, "train", train.train)
 _add(app, "list", listing.listing)
-_add(app, "doctor", doctor.doctor)
 
 _records = typer.Typer(help="Print, verify, export, view and clean records.", rich_markup_mode=None)
 _add(_records, "show", records_show.show, "records ")

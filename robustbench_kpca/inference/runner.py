@@ -115,7 +115,9 @@ def device_for(model: nn.Module, device: str | None) -> torch.device:
         assert float(torch.ones(1, device=device).sum()) == 1
         return torch.device(device)
     except Exception as error:  # noqa: BLE001 (each backend raises a different exception)
-        raise BadInputError(f"device '{device}' cannot be used ({reason_of(error)})", fix="see: rbk doctor") from None
+        raise BadInputError(
+            f"device '{device}' cannot be used ({reason_of(error)})", fix="see: rbk list machine"
+        ) from None
 
 
 class Runner:

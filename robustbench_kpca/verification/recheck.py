@@ -36,12 +36,13 @@ def recheck(record: Record, images: KeptImages, model: nn.Module, device: str | 
     scenario = parse_scenario(dict(record.spec.protocol.resolved), record.spec.protocol.name)
     if not isinstance(scenario, Attack):
         raise BadInputError(f"{record.spec.stem()} is of no attack", expected="a record with adversarial images")
-    stated, met = record.spec.model.parameters_sha256, parameters_sha256(model)
-    if stated != met:
+    recorded, given = record.spec.model.parameters_sha256, parameters_sha256(model)
+    if recorded != given:
         raise BadInputError(
-            f"the model has weights {met[:16]}, that of the record {stated[:16]}", fix="give the same model and weights"
+            f"the model has weights {given[:16]}, that of the record {recorded[:16]}",
+            fix="give the same model and weights",
         )
-    clean, attacked = (torch.from_numpy(one) for one in images.floats())
+    clean, attacked = map(torch.from_numpy, images.floats())
     where, space = device_for(model, device), InputSpace.of(model, scenario.space)
     runner = Runner(model.to(where), record.spec.batch_size, where, scenario.draws)
     rows = {row["sample"]: row for row in record.outcomes.rows()}
@@ -53,13 +54,13 @@ def recheck(record: Record, images: KeptImages, model: nn.Module, device: str | 
             answers += success.judge(logits, torch.zeros(len(logits), dtype=torch.int64))[0].tolist()
     sizes = distance(space.enter(attacked), space.enter(clean), scenario.norm).tolist()
     inside = ((attacked >= -1e-6) & (attacked <= 1 + 1e-6)).flatten(1).all(1) | (scenario.space != "pixel")
-    found: list[str] = []
+    differences: list[str] = []
     for sample, answer, size, valid in zip(images.samples, answers, sizes, inside.tolist(), strict=True):
-        found += _odd(sample, rows.get(sample), answer, size, scenario, valid=valid)
-    return Rechecked(len(images.samples), tuple(found))
+        differences += _differences(sample, rows.get(sample), answer, size, scenario, valid=valid)
+    return Rechecked(len(images.samples), tuple(differences))
 
 
-def _odd(
+def _differences(
     sample: str, row: dict[str, object] | None, answer: int, size: float, scenario: Attack, *, valid: bool
 ) -> Iterator[str]:
     if row is None:

@@ -125,8 +125,8 @@ def rerun(
         _require_same(spec, evaluation.spec, exact=not why)
         part, seed = _choice(data, samples, seed)
         made = _outcomes(named, part, spec.protocol.name, scenario, options, progress)
-        found = differences(only(record.outcomes, part.ids), made, exact=not why)
-    return Rerun(tuple(part.ids), len(data), seed, not why, tuple(why), len(made), tuple(found))
+        differing = differences(only(record.outcomes, part.ids), made, exact=not why)
+    return Rerun(tuple(part.ids), len(data), seed, not why, tuple(why), len(made), tuple(differing))
 
 
 def _asked(

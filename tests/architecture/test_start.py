@@ -46,8 +46,8 @@ def test_help_imports_what_it_needs_only():
     assert not imported("--help") & {"importlib.metadata", "robustbench_kpca.registry"}
 
 
-def test_the_doctor_imports_torch_only():
-    assert imported("doctor") & set(HEAVY) == {"torch"}
+def test_a_list_of_the_machine_imports_torch_only():
+    assert imported("list", "machine") & set(HEAVY) == {"torch"}
 
 
 UNKNOWN = [

@@ -334,8 +334,8 @@ def test_lists(what, capsys):
     assert json.loads(capsys.readouterr().out)
 
 
-def test_doctor(capsys):
-    assert rbk("doctor", "--json") == 0
+def test_the_machine_is_listed(capsys):
+    assert rbk("list", "machine", "--json") == 0
     rows = {row["what"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["torch"]["found"] == torch.__version__.partition("+")[0]
     assert rows["bundled models"]["found"] == str(len(bundled()))

@@ -38,7 +38,7 @@ COMMANDS = [
 def test_the_commands_are_all_there():
     verbs = {command.split()[1] for command in COMMANDS}
     assert verbs == {
-        "list", "eval", "audit", "cross-check", "records", "board", "check", "images", "train", "doctor",
+        "list", "eval", "audit", "cross-check", "records", "board", "check", "images", "train",
         "diagnose", "reproduce", "sweep",
     }  # fmt: skip
 
@@ -48,7 +48,7 @@ def test_the_commands_are_all_there():
     [
         pytest.param(c, marks=pytest.mark.slow) if c.split()[1] in ("images", "board") else c
         for c in COMMANDS
-        if c.split()[1] in ("list", "doctor") or c.startswith(("rbk board plan", "rbk images draw"))
+        if c.split()[1] == "list" or c.startswith(("rbk board plan", "rbk images draw"))
     ],
 )
 def test_a_command(command, tmp_path, monkeypatch, capsys):

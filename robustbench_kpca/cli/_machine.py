@@ -1,4 +1,4 @@
-"""`rbk doctor`: show versions, devices, free disk space, missing packages and how to install them."""
+"""What `rbk list machine` shows: versions, devices, free disk space, missing packages and how to install them."""
 
 import re
 import shutil
@@ -6,30 +6,19 @@ import sys
 from importlib import util
 from pathlib import Path
 
-from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Json
-
 EXTRAS = {"reference": ("torchattacks", "pyautoattack", "foolbox", "imagecorruptions")}
 NEEDED_GB = 1.0
 
 
-def doctor(json: Json = False) -> None:
-    """Show versions, devices, free disk space, missing packages and how to install them."""
-    rows = _facts()
-    if json:
-        _console.show_json([dict(zip(("what", "found", "fix"), row, strict=True)) for row in rows])
-        return
-    _console.show_table("", ("What", "Found", "To do"), rows)
-
-
-def _facts() -> list[tuple[str, str, str]]:
+def facts() -> list[dict[str, str]]:
+    """Return what is there, what was found of it, and what to do where it is missing."""
     from robustbench_kpca.protocols import presets
 
     rows: list[tuple[str, str, str]] = [("python", sys.version.split()[0], "")]
     for name in _requirements():
         found = _version(name)
         rows.append((name, found or "missing", "" if found else f"pip install {name}"))
-    rows += _machine() if util.find_spec("torch") else []
+    rows += _torch() if util.find_spec("torch") else []
     free = shutil.disk_usage(Path.cwd()).free / 1e9
     rows.append(("disk free here", f"{free:.1f} GB", "" if free > NEEDED_GB else "free some space"))
     rows.append(("presets", ", ".join(map(str, presets.roots())), ""))
@@ -37,10 +26,10 @@ def _facts() -> list[tuple[str, str, str]]:
         there = [f"{name} {_version(name)}" for name in packages if _version(name)]
         fix = "" if len(there) == len(packages) else f"optional: pip install 'robustbench-kpca[{extra}]'"
         rows.append((f"extra '{extra}'", ", ".join(there) or "not installed", fix))
-    return rows
+    return [{"what": what, "found": found, "fix": fix} for what, found, fix in rows]
 
 
-def _machine() -> list[tuple[str, str, str]]:
+def _torch() -> list[tuple[str, str, str]]:
     import torch
 
     from robustbench_kpca.inference.environment import processor, revision
