@@ -217,6 +217,18 @@ def test_an_interruption_names_the_command_that_goes_on(arguments, command):
     assert _interruption.said(arguments).endswith(f": {command}")
 
 
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("board demo -o out", "the journal of the unfinished one are kept"),
+        ("eval -m a -p b", "the journal of the unfinished one are kept"),
+        ("board render digits", "what was finished is kept"),
+    ],
+)
+def test_an_interruption_says_what_is_kept(words, text):
+    assert text in _interruption.said(words.split())
+
+
 RUN = """
 import sys, time
 import robustbench_kpca.cli.records_show
