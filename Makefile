@@ -1,12 +1,13 @@
 # Two commands set everything up: `make demo` and `make test`. Both need only Python >= 3.11, git, bash and make.
-# `make test-all` adds the tests that take long, and checks shapes and types on every call.
+# `make test-slow` runs the tests that take long, with shapes and types checked on every call, but for those of kills and
+# lost machines; `make test-all` runs everything.
 SHELL       := bash
 .SHELLFLAGS := -o pipefail -c
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-all static lint types contracts docs unit clean
+.PHONY: demo test test-slow test-all static lint types contracts docs unit clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -33,6 +34,9 @@ STATIC_THEN_TESTS = { $(MAKE) --no-print-directory --keep-going static </dev/nul
 
 test: $(VENV)/.installed-dev
 	@$(BIN)/pytest | $(STATIC_THEN_TESTS)
+
+test-slow: $(VENV)/.installed-dev
+	RBK_TYPECHECK=1 $(BIN)/pytest -m slow --ignore tests/faults
 
 test-all: $(VENV)/.installed-dev
 	@RBK_TYPECHECK=1 $(BIN)/pytest -m "slow or not slow" | $(STATIC_THEN_TESTS)

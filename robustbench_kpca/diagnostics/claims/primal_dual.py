@@ -29,7 +29,6 @@ from robustbench_kpca.diagnostics.claims import Results, Statistic, Verdict
 from robustbench_kpca.diagnostics.claims.primal_objective import (
     Maps,
     PerHead,
-    Weights,
     feature_maps,
     learned_spectrum,
     untrained,
@@ -174,7 +173,7 @@ def _apart(learned: Tensor, sizes: Tensor) -> PerHead:
     return (learned.log10() - sizes.log10()).abs().mean(-1)
 
 
-def _projector(x: Weights) -> Tensor:
+def _projector(x: Float[Tensor, "*heads width rank"]) -> Tensor:
     """Return the orthogonal projector on the column space."""
     u, sizes, _ = torch.linalg.svd(x, full_matrices=False)
     kept = u * (sizes > _FLOOR * sizes[..., :1]).unsqueeze(-2)
