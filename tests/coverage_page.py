@@ -157,7 +157,7 @@ def _check(words: list[str]) -> None:
             if one is not None and key in known:
                 known[key](one)
     if words[1] in _PLANS:
-        with patch(f"robustbench_kpca.cli.{_PLANS[words[1]]}.carry_out", side_effect=_Planned):
+        with patch(f"robustbench_kpca.cli.{_PLANS[words[1]]}.reporting", side_effect=_Planned):
             try:
                 _RBK.main(words[1:], prog_name="rbk", standalone_mode=False)
             except _Planned:

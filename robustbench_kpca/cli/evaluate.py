@@ -101,7 +101,7 @@ def evaluate(
     Finished records are used again, and an interrupted evaluation is resumed. Audits are saved in the same folder.
     With one process a GPU, or on several machines: --executor (docs/cluster.md).
     """
-    from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca.errors import BadInputError, reason_of
     from robustbench_kpca.protocols.threat import parse_fraction
     from robustbench_kpca.strict import parse_assignments
 
@@ -136,7 +136,7 @@ def evaluate(
         with reporting(quiet=quiet or json) as reporter:
             records = execute(plan, reporter)
     except WaitingError as waiting:  # the last part will show the records
-        _console.note(str(waiting), quiet=quiet)
+        _console.note(reason_of(waiting), quiet=quiet)
         return
     for record in records:
         loggers.record(record)

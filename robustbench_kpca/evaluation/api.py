@@ -138,8 +138,8 @@ def evaluate(
 
     """
     options, overrides = run_options(settings)
-    one = isinstance(protocol, (str, Path))
-    protocols = [str(name) for name in ([protocol] if isinstance(protocol, (str, Path)) else protocol)]
+    several = isinstance(protocol, (list, tuple))
+    protocols: Sequence[str | Path] = protocol if isinstance(protocol, (list, tuple)) else [protocol]
     if not protocols:
         raise BadInputError("no protocol", expected="the name of one, or several", fix="see: rbk list protocols")
     budgets = tuple({parse_fraction(value): str(value) for value in curve}.values())
@@ -150,7 +150,7 @@ def evaluate(
     plan = make_plan(jobs, data, options, audit=level)
     with python_reporter(progress, quiet=quiet) as reporter:
         records = execute(plan, reporter)
-    return records[0] if one and isinstance(model, (str, nn.Module)) and not budgets else records
+    return records if several or budgets or isinstance(model, Mapping) else records[0]
 
 
 @no_early_exit()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from robustbench_kpca.audit.budgets import eps_of
 from robustbench_kpca.errors import BadInputError
@@ -28,7 +29,7 @@ class Job:
     """
 
     model: ModelRequest | NamedModel
-    protocols: Sequence[str]
+    protocols: Sequence[str | Path]
     overrides: dict[str, Override] = field(default_factory=dict)
     curve: Sequence[str] = ()
     independent: bool = False
@@ -125,11 +126,9 @@ def make_plan(
 
     """
     _require_names(jobs)
-    asked = {
-        (number, name): _asked(job, name) for number, job in enumerate(jobs) for name in dict.fromkeys(job.protocols)
-    }
+    asked = {(number, str(name)): _asked(job, name) for number, job in enumerate(jobs) for name in job.protocols}
     for number, job in enumerate(jobs):
-        attacks = [name for name in job.protocols if isinstance(asked[number, name][0].scenario, Attack)]
+        attacks = [name for name in job.protocols if isinstance(asked[number, str(name)][0].scenario, Attack)]
         if job.curve and not attacks:
             raise BadInputError("a curve without an attack protocol", fix="see: rbk list protocols")
     every = [one for budgets in asked.values() for one in budgets]
@@ -156,12 +155,12 @@ _Every = Mapping[tuple[int, str], Sequence[Asked]]
 """(model, protocol) -> what is asked for; of a curve, one for each budget."""
 
 
-def _asked(job: Job, protocol: str) -> list[Asked]:
+def _asked(job: Job, protocol: str | Path) -> list[Asked]:
     label, scenario = prepare(protocol, job.overrides)
     if not job.curve or not isinstance(scenario, Attack):
-        return [Asked(protocol, label, scenario, job.overrides)]
+        return [Asked(str(protocol), label, scenario, job.overrides)]
     every = [job.overrides | budget for budget in along_curve(job.curve, independent=job.independent)]
-    return [Asked(protocol, *prepare(protocol, overrides), overrides) for overrides in every]
+    return [Asked(str(protocol), *prepare(protocol, overrides), overrides) for overrides in every]
 
 
 def _measurements(asked: _Every) -> list[Evaluate]:

@@ -166,7 +166,9 @@ def test_whatever_fails_every_shard_ends_finished_or_given_up(seed):
 
 
 def test_status_and_clean_need_no_torch(tmp_path):
-    program = "import sys; from robustbench_kpca.cli.main import main; codes = [main([c, sys.argv[1]]) for c in"
+    program = (
+        "import sys; from robustbench_kpca.cli.main import main; codes = [main(['records', c, sys.argv[1]]) for c in"
+    )
     program += " ('status', 'clean')]; assert codes == [0, 0]; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
 
