@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import time
 from pathlib import Path
@@ -28,7 +29,7 @@ from robustbench_kpca.tasks import task_named
 BOARD = Path(__file__).parents[2] / "leaderboards/digits/records"
 TABLE = Table("classification", "made", {"sample": "str", "count": "int", "loss": "float", "note": "str"})
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), max_size=6)  # text loses returns
-floats = st.floats(width=32)
+floats = st.floats(width=32).map(lambda value: math.nan if math.isnan(value) else value)  # text has one NaN
 
 
 @settings(max_examples=40, deadline=None)
