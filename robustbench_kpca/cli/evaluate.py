@@ -101,7 +101,7 @@ def evaluate(
     Finished records are used again, and an interrupted evaluation is resumed. Audits are saved in the same folder.
     With one process a GPU, or on several machines: --executor (docs/cluster.md).
     """
-    from robustbench_kpca.errors import BadInputError, reason_of
+    from robustbench_kpca.errors import BadInputError
     from robustbench_kpca.protocols.threat import parse_fraction
     from robustbench_kpca.strict import parse_assignments
 
@@ -135,8 +135,7 @@ def evaluate(
     try:
         with reporting(quiet=quiet or json) as reporter:
             records = execute(plan, reporter)
-    except WaitingError as waiting:  # the last part will show the records
-        _console.note(reason_of(waiting), quiet=quiet)
+    except WaitingError:  # it was said already, and the last part will show the records
         return
     for record in records:
         loggers.record(record)

@@ -207,12 +207,12 @@ class RunOptions:
         return kind, address
 
 
-TYPES = {name: get_args(hint)[0] for name, hint in get_type_hints(RunOptions, include_extras=True).items()}
+_HINTS = {name: get_args(hint) for name, hint in get_type_hints(RunOptions, include_extras=True).items()}
+TYPES = {name: hint[0] for name, hint in _HINTS.items()}
 """Of each field."""
 OPTIONS = {
     name: replace(option, flags=option.flags or (f"--{name.replace('_', '-')}",))
-    for name, hint in get_type_hints(RunOptions, include_extras=True).items()
-    for option in get_args(hint)[1:]
+    for name, (_, option) in _HINTS.items()
 }
 """Of each field, with its names."""
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(RunOptions)}

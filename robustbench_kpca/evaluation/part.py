@@ -12,7 +12,7 @@ from robustbench_kpca.errors import EvaluationError
 from robustbench_kpca.evaluation.attacked import attack_all
 from robustbench_kpca.evaluation.forward_only import show_all
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.shards import Made
+from robustbench_kpca.evaluation.shards import Made, Shard, to_bytes
 from robustbench_kpca.inference.corrupted import frost_of
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.inference.runner import Runner, frozen
@@ -90,6 +90,29 @@ def make_part(
             )  # fmt: skip
             made = [(one.outcomes(), one.forwards, one.seconds, one.remarks) for one in results]
     return [_checked(subject, options, *one) for subject, one in zip(subjects, made, strict=True)]
+
+
+def make_shard(
+    subject: Subject,
+    data: Dataset,
+    scenario: Scenario,
+    options: RunOptions,
+    shard: Shard,
+    *,
+    smaller: Outcomes | None = None,
+    progress: Progress | None = None,
+) -> tuple[Made, bytes]:
+    """Make the samples of a shard of `data`; return what is known of it, and the content of its file.
+
+    Raises:
+        EvaluationError: as `make_part`, or the model changed meanwhile.
+
+    """
+    samples = data.take(range(shard.first, shard.last))
+    [made] = make_part([subject], samples, scenario, options, smaller=smaller, progress=progress)
+    if isinstance(made, EvaluationError):
+        raise made
+    return made[1], to_bytes(shard, *made)
 
 
 def _checked(

@@ -161,7 +161,7 @@ class Sharded(ABC, Generic[W]):
             self._carry_out(run, _pickled(work), Smaller(smaller, evaluation.data.ids), 60 * options.stall_minutes)
         return run.outcomes(evaluation)
 
-    def _carry_out(self, run: ShardRun, work: bytes, smaller: "Smaller", patience: float) -> None:
+    def _carry_out(self, run: ShardRun, work: bytes, smaller: Smaller, patience: float) -> None:
         """Give out the open shards until none is left; workers that are silent for `patience` seconds are ended."""
         while run.schedule.open:
             for worker in self._idle:

@@ -10,14 +10,13 @@ from dataclasses import replace
 
 import torch
 
-from robustbench_kpca.errors import EvaluationError
 from robustbench_kpca.evaluation.backend import WaitingError
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.part import make_part
+from robustbench_kpca.evaluation.part import make_shard
 from robustbench_kpca.evaluation.shard_run import ShardRun
 from robustbench_kpca.evaluation.sharded import THREADS
-from robustbench_kpca.evaluation.shards import Made, Shard, Smaller, read_made, to_bytes
+from robustbench_kpca.evaluation.shards import Made, Shard, Smaller, read_made
 from robustbench_kpca.files import write_atomic
 from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.lock import Lock
@@ -43,7 +42,7 @@ class Share:
         for shard in run.shards[self.number - 1 :: self.of]:
             if shard not in run.made:
                 self._make(run, shard, evaluation, options, known.of(shard), progress)
-        missing = [shard for shard in run.shards if read_made(run.folder, shard) is None]
+        missing = [shard for shard in run.shards if shard not in run.made and read_made(run.folder, shard) is None]
         if missing:
             raise WaitingError(
                 f"{evaluation.spec.model.name}  {evaluation.spec.protocol.name}: part {self.number} of {self.of} is "
@@ -61,12 +60,11 @@ class Share:
         progress: Progress | None,
     ) -> None:
         journal = Journal(run.folder / shard.journal, shard.digest)
-        subject = replace(evaluation.subject, journal=journal)
-        samples = evaluation.data.take(range(shard.first, shard.last))
-        [made] = make_part([subject], samples, evaluation.scenario, options, smaller=smaller, progress=progress)
-        if isinstance(made, EvaluationError):
-            raise made
-        write_atomic(run.folder / shard.name, to_bytes(shard, *made))
+        _, content = make_shard(
+            replace(evaluation.subject, journal=journal), evaluation.data, evaluation.scenario, options, shard,
+            smaller=smaller, progress=progress,
+        )  # fmt: skip
+        write_atomic(run.folder / shard.name, content)
         journal.remove()
 
     def outcomes(

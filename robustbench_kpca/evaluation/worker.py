@@ -13,9 +13,9 @@ from robustbench_kpca.errors import BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca.evaluation.backend import Task, Work
 from robustbench_kpca.evaluation.code import algorithms, code_from_outside
 from robustbench_kpca.evaluation.evaluation import runner_for
-from robustbench_kpca.evaluation.part import Subject, make_part
+from robustbench_kpca.evaluation.part import Subject, make_shard
 from robustbench_kpca.evaluation.requests import ModelRequest
-from robustbench_kpca.evaluation.shards import Made, to_bytes
+from robustbench_kpca.evaluation.shards import Made
 from robustbench_kpca.files import sha256
 from robustbench_kpca.inference.acceleration import accelerated
 from robustbench_kpca.inference.environment import environment
@@ -93,12 +93,12 @@ class WorkerModel:
         folder, journal, self.answered = Path(work.folder), None, None
         if folder.is_dir():  # a worker on another machine may not see it: then it can lose one shard
             journal = StoppableJournal(folder / shard.journal, shard.digest)
-        subject, part = replace(self.subject, journal=journal), work.data.take(range(shard.first, shard.last))
-        [made] = make_part([subject], part, work.scenario, work.options, smaller=task.smaller, progress=progress)
-        if isinstance(made, EvaluationError):
-            raise made
+        made = make_shard(
+            replace(self.subject, journal=journal), work.data, work.scenario, work.options, shard,
+            smaller=task.smaller, progress=progress,
+        )  # fmt: skip
         self.answered = journal
-        return made[1], to_bytes(shard, *made)
+        return made
 
 
 class Hand:
