@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from robustbench_kpca.evaluation.options import DEFAULTS, OPTIONS, TYPES, RunOptions
+from robustbench_kpca.evaluation.options import DEFAULTS, OPTIONS, TYPES, run_options
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -30,7 +30,7 @@ def with_run_options(*names: str, **defaults: Any) -> Callable[[F], F]:
         @functools.wraps(command)
         def run(**given: Any) -> None:
             chosen = {name: given.pop(name) for name in fields}
-            command(**given, options=RunOptions(**chosen))
+            command(**given, options=run_options(chosen)[0])
 
         run.__signature__ = shown.replace(parameters=every)  # type: ignore[attr-defined]
         run.__annotations__ = {one.name: one.annotation for one in every}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.evaluation.options import OPTIONS, RunOptions
+from robustbench_kpca.evaluation.options import OPTIONS, RunOptions, run_options
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.scenario import Override
@@ -126,7 +126,7 @@ def _command(found: Namespace) -> Command:
         DataRequest(**_given(found, _DATA)),
         found.protocol,
         {key: value for key, value in settings.items() if not key.startswith("model.")},
-        RunOptions(**_given(found, _RUN)),
+        run_options(_given(found, _RUN))[0],
         None if found.audit == "none" else found.audit,
         found.presets,
     )

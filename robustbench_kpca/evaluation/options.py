@@ -160,10 +160,6 @@ class RunOptions:
     ] = False
 
     def __post_init__(self) -> None:
-        for name in ("out", "frost_folder"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, Path(getattr(self, name)))
-        object.__setattr__(self, "allow", tuple(self.allow))
         for name, option in OPTIONS.items():
             _require_range(name, option, getattr(self, name))
         if self.compile is not None and self.compile not in COMPILED:
@@ -219,13 +215,15 @@ DEFAULTS = {field.name: field.default for field in dataclasses.fields(RunOptions
 
 
 def run_options(settings: Mapping[str, Any]) -> tuple[RunOptions, dict[str, Any]]:
-    """Split keywords into the options of a run and the others.
+    """Split keywords into the options of a run and the others; folders may be texts, and `allow` a list.
 
     Raises:
         BadInputError: see `RunOptions`.
 
     """
     own = {name: value for name, value in settings.items() if name in OPTIONS}
+    own |= {name: Path(own[name]) for name in ("out", "frost_folder") if own.get(name) is not None}
+    own["allow"] = tuple(own.get("allow", ()))
     return RunOptions(**own), {name: value for name, value in settings.items() if name not in OPTIONS}
 
 

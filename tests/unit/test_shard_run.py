@@ -250,6 +250,7 @@ def stand_in(monkeypatch):
     return Processes(2)
 
 
+@pytest.mark.untyped  # its process is a stand-in
 def test_a_new_process_uses_the_gpu_of_the_lost_one(stand_in):
     """Process k uses device k modulo their number, so the numbers of those at work must be 0 to N - 1."""
     for _ in range(2):
@@ -261,6 +262,7 @@ def test_a_new_process_uses_the_gpu_of_the_lost_one(stand_in):
     assert stand_in.start().process.args[1] == 0
 
 
+@pytest.mark.untyped  # its process is a stand-in
 def test_ctrl_c_does_not_reach_a_process_that_starts(stand_in):
     """It would end with a traceback of its own: until it has loaded the package it cannot ignore the signal."""
     assert signal.SIGINT in stand_in.start().process.blocked

@@ -1,5 +1,7 @@
 """Parts that know nothing of each other make the record of one process; the last one writes it."""
 
+from pathlib import Path
+
 import pytest
 
 from robustbench_kpca import evaluate, load_data
@@ -87,7 +89,7 @@ def test_two_last_parts_at_once_make_one_record(digits, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "how", [{"part": "0/3"}, {"part": "4/3"}, {"part": "1"}, {"part": "1/3", "processes": 2}, {"part": "1/3"},
-            {"part": "1/3", "out": "runs", "fresh": True}, {"part": "1/9999", "out": "runs"}],
+            {"part": "1/3", "out": Path("runs"), "fresh": True}, {"part": "1/9999", "out": Path("runs")}],
 )  # fmt: skip
 def test_parts_that_make_no_sense_are_refused(how):
     with pytest.raises(BadInputError, match="part"):
