@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from robustbench_kpca.attack_loop.engine import CleanBatch, Engine
+from robustbench_kpca._engine.attack_loop.engine import CleanBatch, Engine
+from robustbench_kpca._engine.inference.environment import processor, version
 from robustbench_kpca.attacks.shared import rows
-from robustbench_kpca.inference.environment import processor, version
 
 PACKAGES = ("torch", "torchattacks", "numpy")
 LOOKS = {

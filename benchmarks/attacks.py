@@ -42,9 +42,9 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 from robustbench_kpca import attack, evaluate, load_data, load_model
-from robustbench_kpca.attack_loop.engine import Engine
+from robustbench_kpca._engine.attack_loop.engine import Engine
+from robustbench_kpca._engine.inference.runner import Runner, frozen
 from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.inference.runner import Runner, frozen
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Attack as AttackProtocol
 from robustbench_kpca.tasks import task_named

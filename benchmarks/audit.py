@@ -32,12 +32,12 @@ from safetensors import safe_open
 from small_eps_fakes import BASE, FAKES, HONEST, PEERS, peers, stairs
 
 from robustbench_kpca import attack, load_data, load_model
+from robustbench_kpca._core.errors import BenchmarkError
+from robustbench_kpca._engine.inference.runner import Runner, is_stochastic
 from robustbench_kpca.audit.checks import CHECKS as QUESTIONS
 from robustbench_kpca.audit.context import AuditContext
 from robustbench_kpca.audit.preflight import CHECKS
 from robustbench_kpca.audit.run import audit
-from robustbench_kpca.errors import BenchmarkError
-from robustbench_kpca.inference.runner import Runner, is_stochastic
 from robustbench_kpca.models import bundled
 from robustbench_kpca.protocols.threat import Threat, parse_fraction
 from robustbench_kpca.records.audit_versions import CHECKS as LISTS

@@ -41,11 +41,11 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 from tabulate import tabulate
 
+from robustbench_kpca._engine.inference.runner import Runner, frozen
 from robustbench_kpca.corruptions import Cell, Mode, Pixels, corrupt_one
 from robustbench_kpca.corruptions.shared.storage import store
 from robustbench_kpca.evaluation.forward_only import show_all
 from robustbench_kpca.evaluation.requests import DataRequest
-from robustbench_kpca.inference.runner import Runner, frozen
 from robustbench_kpca.models import load_model
 from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA, SEVERITIES
 from robustbench_kpca.protocols.loading import load_scenario

@@ -27,17 +27,17 @@ from _shared import header
 from tabulate import tabulate
 
 from robustbench_kpca import load_model
+from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca.data.request import DEIT
-from robustbench_kpca.diagnostics import CLAIMS, tables
-from robustbench_kpca.diagnostics.chance import chance_levels
-from robustbench_kpca.diagnostics.diagnosis import Diagnosis
-from robustbench_kpca.diagnostics.power import power_curve
-from robustbench_kpca.diagnostics.run import diagnose
-from robustbench_kpca.diagnostics.sources import ImageSource
 from robustbench_kpca.evaluation.requests import DataRequest
-from robustbench_kpca.inference.environment import environment
 from robustbench_kpca.models.bundle import bundled as bundled_models
 from robustbench_kpca.models.source import stated_view
+from robustbench_kpca.study.diagnostics import CLAIMS, tables
+from robustbench_kpca.study.diagnostics.chance import chance_levels
+from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis
+from robustbench_kpca.study.diagnostics.power import power_curve
+from robustbench_kpca.study.diagnostics.run import diagnose
+from robustbench_kpca.study.diagnostics.sources import ImageSource
 
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
 BY_LAYER = ("linear_cka", "kernel_cka", "subspace_overlap", "matching_cosine")

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca.inference.runner import Runner
-from robustbench_kpca.inference.sliding_window._accumulate import first_largest
-from robustbench_kpca.inference.sliding_window.windows import Stream, Windowing, starts
+from robustbench_kpca._engine.inference.runner import Runner
+from robustbench_kpca._engine.inference.sliding_window._accumulate import first_largest
+from robustbench_kpca._engine.inference.sliding_window.windows import Stream, Windowing, starts
 from robustbench_kpca.models import create_model
 
 CASES = (

@@ -70,7 +70,7 @@ FIRST = ["vit_digits", "rpc_symvit_digits", "fan_digits", "symvit_shapes --data 
 STOPPED = """
 import os, sys
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.inference import runner
+from robustbench_kpca._engine.inference import runner
 runner.Runner.logits = lambda *given, **named: os._exit(0)
 main(sys.argv[1:])
 """

@@ -26,8 +26,8 @@ from _shared import cpu_times, header
 from tabulate import tabulate
 from torch.nn import functional as F  # noqa: N812
 
+from robustbench_kpca._core.strict import parse_assignments
 from robustbench_kpca.models.build import create_model
-from robustbench_kpca.strict import parse_assignments
 from robustbench_kpca.training.loop import train
 from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import Recipe, load_recipe

@@ -7,9 +7,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from robustbench_kpca._core.errors import BenchmarkError
     from robustbench_kpca.corruptions import corrupt
     from robustbench_kpca.data.load import load_data
-    from robustbench_kpca.errors import BenchmarkError
     from robustbench_kpca.evaluation.api import AttackResult, attack, evaluate
     from robustbench_kpca.models import create_model, load_model
     from robustbench_kpca.records.collection import Records, load_records
@@ -34,7 +34,7 @@ __all__ = [
 
 _MODULES = {
     "AttackResult": "evaluation.api",
-    "BenchmarkError": "errors",
+    "BenchmarkError": "_core.errors",
     "Estimate": "records.estimate",
     "Record": "records.record",
     "Records": "records.collection",

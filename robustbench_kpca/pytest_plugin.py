@@ -81,7 +81,7 @@ def assert_robust(request: pytest.FixtureRequest) -> AssertRobust:
         **options: Any,
     ) -> "Record":
         __tracebackhide__ = True
-        from robustbench_kpca.errors import BadInputError
+        from robustbench_kpca._core.errors import BadInputError
         from robustbench_kpca.report import gate
 
         if at_least is None and baseline is None:

@@ -7,8 +7,8 @@ from plain_query import PlainQuery
 from torch import nn
 
 from robustbench_kpca import load_data, load_model
-from robustbench_kpca.attack_loop.engine import Engine
-from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca._engine.attack_loop.engine import Engine
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.tasks import task_named
 

@@ -8,8 +8,8 @@ from PIL import Image
 from scipy import stats
 from sklearn.datasets import load_sample_images
 
+from robustbench_kpca._core.randomness import generator
 from robustbench_kpca.corruptions import CORRUPTIONS
-from robustbench_kpca.randomness import generator
 
 SEVERITIES = range(1, 6)
 

@@ -14,20 +14,20 @@ from unittest.mock import patch
 import timm
 import typer
 
+from robustbench_kpca._core.errors import BadInputError, BenchmarkError
+from robustbench_kpca._core.strict import parse_assignments
 from robustbench_kpca.cli.main import app
 from robustbench_kpca.corruptions import ALL
 from robustbench_kpca.data import DATASETS
-from robustbench_kpca.diagnostics import CLAIMS, CORRECTED, PROCEDURES
-from robustbench_kpca.diagnostics.lists import load_list
-from robustbench_kpca.diagnostics.saritas2025 import STUDY
-from robustbench_kpca.errors import BadInputError, BenchmarkError
 from robustbench_kpca.models import ARCHITECTURES, bundled
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import board_path
-from robustbench_kpca.reproduction.pack import Item, Open, load_pack
-from robustbench_kpca.reproduction.roles import Roles, ScaleName
-from robustbench_kpca.reproduction.steps import plan
-from robustbench_kpca.strict import parse_assignments
+from robustbench_kpca.study.diagnostics import CLAIMS, CORRECTED, PROCEDURES
+from robustbench_kpca.study.diagnostics.lists import load_list
+from robustbench_kpca.study.diagnostics.saritas2025 import STUDY
+from robustbench_kpca.study.reproduction.pack import Item, Open, load_pack
+from robustbench_kpca.study.reproduction.roles import Roles, ScaleName
+from robustbench_kpca.study.reproduction.steps import plan
 from robustbench_kpca.training.recipe import load_recipe
 
 _RBK: Any = typer.main.get_command(app)
@@ -199,7 +199,7 @@ def _pack(name: str) -> tuple[Any, dict[str, Item]]:
 def _planned_items(name: str, scale: ScaleName) -> set[str]:
     """Return the items that have steps. No data are loaded here, but in tests/unit/test_packs.py."""
     content, items = _pack(name)
-    no_data = patch("robustbench_kpca.reproduction.roles.load_data", side_effect=BadInputError("not loaded"))
+    no_data = patch("robustbench_kpca.study.reproduction.roles.load_data", side_effect=BadInputError("not loaded"))
     with no_data, TemporaryDirectory() as out:
         steps = plan(items, Roles(name, content, scale, Path(out), {}, {}))
     return {item for one in steps for item in one.items}

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from robustbench_kpca.attack_loop.success import Success
+from robustbench_kpca._engine.attack_loop.success import Success
+from robustbench_kpca._engine.inference.loader import in_batches
+from robustbench_kpca._engine.inference.runner import Presentation, call
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.data import DATASETS
 from robustbench_kpca.data.base import Dataset, Part, array_fingerprint
-from robustbench_kpca.inference.loader import in_batches
-from robustbench_kpca.inference.runner import Presentation, call
 from robustbench_kpca.metrics import METRICS, PERCENT, Mean, Scores
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.table import COUNTS, Table

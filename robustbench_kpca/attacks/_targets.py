@@ -1,7 +1,7 @@
 """Target classes of an attack: on the clean image, the classes with the largest logits other than the label."""
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attacks.shared.losses import runners_up
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.types import Labels, Query, State
 
 

@@ -11,6 +11,7 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks._l1 import nearest_in_l1
 from robustbench_kpca.attacks._targets import aim, require_one_target, runs_of, target_of_run
 from robustbench_kpca.attacks.shared.ball import require_norm, require_untargeted
@@ -19,7 +20,6 @@ from robustbench_kpca.attacks.shared.losses import LossName, objective
 from robustbench_kpca.attacks.shared.rows import choose
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Mask, PerSample, Query, State
 
 _RADII = (3, 2, 1)  # radii of the three phases of a run, in units of eps

@@ -10,6 +10,7 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks._adam import adam
 from robustbench_kpca.attacks._closest import record_closest
 from robustbench_kpca.attacks.shared.ball import distance, per_sample, require_box, require_norm
@@ -17,7 +18,6 @@ from robustbench_kpca.attacks.shared.losses import margin
 from robustbench_kpca.attacks.shared.rows import choose, none
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Mask, Query, State
 
 _EDGE = 0.01  # pixels closer than this to 0 or 1 get a wider tanh range

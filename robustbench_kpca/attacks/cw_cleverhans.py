@@ -10,13 +10,13 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks._adam import adam
 from robustbench_kpca.attacks._closest import record_closest
 from robustbench_kpca.attacks.shared.ball import distance, per_sample, require_box, require_norm
 from robustbench_kpca.attacks.shared.losses import margin
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
 _INSIDE = 0.999999  # images are shrunk by this factor, so that artanh is finite

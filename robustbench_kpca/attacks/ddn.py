@@ -11,13 +11,13 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks._closest import record_closest
 from robustbench_kpca.attacks.shared.ball import distance, per_sample, require_box, require_norm
 from robustbench_kpca.attacks.shared.draws import gaussians
 from robustbench_kpca.attacks.shared.losses import cross_entropy, margin
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Logits, PerSample, Query, State
 
 _LAST_STEP_SIZE = 0.01  # end of the cosine schedule, which begins at 1

@@ -11,6 +11,7 @@ import torch
 from pydantic import Field, StrictBool
 from pydantic.dataclasses import dataclass
 
+from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks._closest import record_closest
 from robustbench_kpca.attacks._hyperplane import to_hyperplane
 from robustbench_kpca.attacks._linearised import boundary_distance, linearise
@@ -20,7 +21,6 @@ from robustbench_kpca.attacks.shared.draws import on_sphere
 from robustbench_kpca.attacks.shared.rows import choose
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Norm, Threat
-from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, PerSample, Query, State
 
 

@@ -11,6 +11,7 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks._closest import record_closest
 from robustbench_kpca.attacks._l1 import nearest_in_l1
 from robustbench_kpca.attacks._linearised import boundary_distance
@@ -18,7 +19,6 @@ from robustbench_kpca.attacks.shared.ball import ascent_direction, distance, per
 from robustbench_kpca.attacks.shared.losses import margin
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Norm, Threat
-from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, PerSample, Query, State
 
 _LAST_GAMMA = 0.001  # end of the schedule of gamma

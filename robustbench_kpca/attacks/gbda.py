@@ -13,6 +13,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks._adam import adam
 from robustbench_kpca.attacks.shared.ball import require_norm, require_untargeted
 from robustbench_kpca.attacks.shared.draws import uniforms
@@ -22,7 +23,6 @@ from robustbench_kpca.attacks.shared.words import Distributions, distributions, 
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.scenario import Count
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import END_OF_LINE, Images, Keys, Labels, Query, State
 
 Positive = Annotated[float, Field(gt=0)]

@@ -10,6 +10,7 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks.shared.ball import (
     ascent_direction,
     distance,
@@ -22,7 +23,6 @@ from robustbench_kpca.attacks.shared.draws import gaussians, uniforms
 from robustbench_kpca.attacks.shared.rows import choose
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Norm, Threat
-from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Mask, PerSample, Query, State
 
 _FIND, _BLEND, _SEARCH, _PROBE, _JUMP = range(5)

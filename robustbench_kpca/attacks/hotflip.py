@@ -13,6 +13,7 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks.shared.ball import require_norm, require_untargeted
 from robustbench_kpca.attacks.shared.losses import cross_entropy
 from robustbench_kpca.attacks.shared.rows import choose
@@ -20,7 +21,6 @@ from robustbench_kpca.attacks.shared.words import Distributions, changed, distri
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.scenario import Count
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import END_OF_LINE, Images, Keys, Labels, PerSample, Query, State
 
 NEVER = -torch.inf

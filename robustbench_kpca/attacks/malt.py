@@ -9,14 +9,14 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks._linearised import boundary_distance, linearise
 from robustbench_kpca.attacks.apgd import APGD
 from robustbench_kpca.attacks.shared.ball import require_norm, require_untargeted
 from robustbench_kpca.attacks.shared.losses import runners_up
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
 

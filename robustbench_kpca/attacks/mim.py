@@ -9,11 +9,11 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks.shared.ball import ascent_direction, per_sample, project, require_norm
 from robustbench_kpca.attacks.shared.losses import cross_entropy
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat, parse_step, require_step
-from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
 

@@ -10,11 +10,11 @@ import torch
 from pydantic import Field, StrictBool
 from pydantic.dataclasses import dataclass
 
+from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks.shared.ball import ascent_direction, project, require_norm, uniform_in_ball
 from robustbench_kpca.attacks.shared.losses import cross_entropy
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat, parse_step, require_step
-from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
 

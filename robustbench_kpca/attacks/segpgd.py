@@ -10,6 +10,7 @@ import torch
 from pydantic import Field, StrictBool
 from pydantic.dataclasses import dataclass
 
+from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks.shared.ball import (
     ascent_direction,
     project,
@@ -20,7 +21,6 @@ from robustbench_kpca.attacks.shared.ball import (
 from robustbench_kpca.attacks.shared.dense_losses import balanced
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat, parse_step, require_step
-from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
 

@@ -9,11 +9,11 @@ from typing import Annotated
 from pydantic import Field, StrictBool
 from pydantic.dataclasses import dataclass
 
+from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks._spsa import begin, descend, estimate
 from robustbench_kpca.attacks.shared.ball import uniform_in_ball
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
 

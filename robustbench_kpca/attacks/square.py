@@ -16,6 +16,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks._l1 import nearest_in_l1
 from robustbench_kpca.attacks.shared.ball import project, require_box
 from robustbench_kpca.attacks.shared.draws import uniforms
@@ -23,7 +24,6 @@ from robustbench_kpca.attacks.shared.losses import margin
 from robustbench_kpca.attacks.shared.rows import choose, none
 from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.strict import FORBID
 from robustbench_kpca.types import Images, Keys, Labels, Mask, Query, State
 
 _HALVED_AFTER = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # queries, also for budgets other than 10,000

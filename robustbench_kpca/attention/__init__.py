@@ -3,6 +3,6 @@
 Scaled, primal and kep_svgp attention are built for one number of tokens. The others also fit timm's `attn_layer`.
 """
 
-from robustbench_kpca.registry import Family
+from robustbench_kpca._core.registry import Family
 
 ATTENTIONS = Family("attention", __name__, "ATTENTION")

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 
 INTERPRETED = bool(triton.knobs.runtime.interpret)
 """Whether Triton runs kernels on the CPU, as it does where TRITON_INTERPRET=1 is set before it is imported."""

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 
 Heads = Float[Tensor, "batch heads tokens head_dim"]
 BASE = 10_000.0

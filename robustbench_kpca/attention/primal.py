@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention.symmetric import (
     Heads,
     Tokens,
@@ -19,7 +20,6 @@ from robustbench_kpca.attention.symmetric import (
     require_heads,
     split_heads,
 )
-from robustbench_kpca.errors import BadInputError
 
 Scores = Float[Tensor, "batch heads tokens rank"]
 Weights = Float[Tensor, "heads width rank"]

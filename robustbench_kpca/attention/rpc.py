@@ -15,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention.symmetric import Heads, KeyMask, SymmetricAttention
-from robustbench_kpca.errors import BadInputError
 
 Threshold = Literal["lam*mu", "lam/mu"]
 MuWidth = Literal["embed", "head"]

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention.softmax import SoftmaxAttention
 from robustbench_kpca.attention.symmetric import Tokens, merge_heads, refuse_options
-from robustbench_kpca.errors import BadInputError
 
 FORMS = ("matrix", "alpha")
 

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention._rotary import require_pairs, rotated
-from robustbench_kpca.errors import BadInputError
 
 Heads = Float[Tensor, "batch heads tokens head_dim"]
 Tokens = Float[Tensor, "batch tokens dim"]

@@ -1,6 +1,6 @@
 """Resolve the attacks of an audit to protocols; each task lists its attacks (`tasks.audit_plan`)."""
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.protocols.scenario import Attack, Override
 from robustbench_kpca.protocols.threat import parse_fraction, spell_eps
 from robustbench_kpca.records.audit import Budget, Level

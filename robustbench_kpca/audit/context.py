@@ -8,19 +8,19 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from robustbench_kpca.attack_loop.engine import Engine, Sample, build_attack
-from robustbench_kpca.attack_loop.follow import PlainQuery, run_to_end
-from robustbench_kpca.attack_loop.success import Success
+from robustbench_kpca._core.errors import reason_of
+from robustbench_kpca._core.randomness import sample_key
+from robustbench_kpca._engine.attack_loop.engine import Engine, Sample, build_attack
+from robustbench_kpca._engine.attack_loop.follow import PlainQuery, run_to_end
+from robustbench_kpca._engine.attack_loop.success import Success
+from robustbench_kpca._engine.inference.runner import Presentation, Runner, frozen
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.attacks.shared.losses import pixelwise_cross_entropy
 from robustbench_kpca.audit.budgets import attacks_of, budget
 from robustbench_kpca.audit.meter import Meter, again
 from robustbench_kpca.audit.scale import divided, gaps, scale_of
-from robustbench_kpca.errors import reason_of
-from robustbench_kpca.inference.runner import Presentation, Runner, frozen
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.randomness import sample_key
 from robustbench_kpca.records.audit import Level
 from robustbench_kpca.tasks.audit_plan import OWN_LOGITS
 from robustbench_kpca.tasks.task import Task

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from robustbench_kpca._core.errors import EvaluationError
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.audit.preflight import (
     BATCH_MATES,
     REPEATED,
@@ -20,8 +22,6 @@ from robustbench_kpca.audit.preflight import (
     probabilities,
     unrepeatable,
 )
-from robustbench_kpca.errors import EvaluationError
-from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.types import Images, Logits
 
 _ROWS = 8  # logits of so many images are kept

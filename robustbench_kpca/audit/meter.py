@@ -4,7 +4,9 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from robustbench_kpca.attack_loop.cost import Passes, Speed, most_passes
+from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._engine.attack_loop.cost import Passes, Speed, most_passes
+from robustbench_kpca._engine.inference.runner import Runner, frozen
 from robustbench_kpca.audit.budgets import budget
 from robustbench_kpca.audit.limits import (
     REACH_DIRECTIONS,
@@ -14,8 +16,6 @@ from robustbench_kpca.audit.limits import (
     SMOOTHED_STEPS,
     STAIRS_SHIFTS,
 )
-from robustbench_kpca.inference.runner import Runner, frozen
-from robustbench_kpca.progress import Progress
 from robustbench_kpca.tasks.audit_plan import AuditPlan
 from robustbench_kpca.types import Images, Logits, PerSample
 

@@ -3,9 +3,9 @@
 import torch
 from torch import nn
 
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.inference.runner import Runner, frozen, is_stochastic
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.runner import Runner, frozen, is_stochastic
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.records.audit import Audit, Subject
 from robustbench_kpca.tasks import task_named

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import torch
 
-from robustbench_kpca.attack_loop.query import check_clean
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.registry import did_you_mean
+from robustbench_kpca._engine.attack_loop.query import check_clean
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks.shared.losses import pixelwise_cross_entropy
 from robustbench_kpca.audit.future_leak import future_leak
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.records.audit_versions import LATEST, LIMITS
-from robustbench_kpca.registry import did_you_mean
 from robustbench_kpca.types import Images, Labels, LanguageModel, Logits
 
 _LIMITS = LIMITS[LATEST]

@@ -9,7 +9,13 @@ from typing import Any, ParamSpec
 
 from torch import nn
 
-from robustbench_kpca.attack_loop.query import require_finite
+from robustbench_kpca._core.early_exit import no_early_exit
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.progress import Progress, Screen, python_screen, spell
+from robustbench_kpca._engine.attack_loop.query import require_finite
+from robustbench_kpca._engine.inference.environment import PACKAGE, revision, version
+from robustbench_kpca._engine.inference.mode import require_evaluation_mode
+from robustbench_kpca._engine.inference.runner import Runner, device_for, is_stochastic
 from robustbench_kpca.audit.budgets import EPS, resolved
 from robustbench_kpca.audit.checks import run_checks
 from robustbench_kpca.audit.context import AuditContext, all_finite
@@ -18,15 +24,9 @@ from robustbench_kpca.audit.meter import Meter, costs, speed_of
 from robustbench_kpca.audit.model_identity import subject_of
 from robustbench_kpca.audit.preflight import preflight
 from robustbench_kpca.data.given import as_dataset
-from robustbench_kpca.early_exit import no_early_exit
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.environment import PACKAGE, revision, version
-from robustbench_kpca.inference.mode import require_evaluation_mode
-from robustbench_kpca.inference.runner import Runner, device_for, is_stochastic
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.models.mixing import rpc_layers
 from robustbench_kpca.models.source import class_names_of, is_differentiable, require_words, stated_classes, stated_view
-from robustbench_kpca.progress import Progress, Screen, python_screen, spell
 from robustbench_kpca.protocols.threat import Threat, parse_fraction
 from robustbench_kpca.records.audit import Audit, Check, Level, Plan, Subject, audit_path, load_audit
 from robustbench_kpca.records.audit_versions import summary

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import torch
 
+from robustbench_kpca._engine.inference.runner import Presentation
 from robustbench_kpca.audit.limits import GAP, GAP_HIGH
-from robustbench_kpca.inference.runner import Presentation
 from robustbench_kpca.types import Logits, PerSample
 
 

@@ -10,13 +10,13 @@ from functools import cache, partial
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
-from robustbench_kpca.errors import printable, printable_lines
+from robustbench_kpca._core.errors import printable, printable_lines
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from robustbench_kpca.progress import Progress
+    from robustbench_kpca._core.progress import Progress
 
 
 @cache
@@ -38,7 +38,7 @@ def err() -> "Console":
 @contextmanager
 def progress(*, quiet: bool) -> Iterator["Callable[[str], Progress]"]:
     """Show how far each job is on stderr; yields `start(title) -> Progress`."""
-    from robustbench_kpca.progress import bars
+    from robustbench_kpca._core.progress import bars
 
     with bars(err(), partial(note, quiet=quiet), quiet=quiet) as start:
         yield start

@@ -10,10 +10,10 @@ from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._evaluating import best_device
 
 if TYPE_CHECKING:
-    from robustbench_kpca.diagnostics.diagnosis import Diagnosis
-    from robustbench_kpca.diagnostics.procedures import Procedure
+    from robustbench_kpca._core.progress import Progress
     from robustbench_kpca.evaluation.requests import ModelRequest
-    from robustbench_kpca.progress import Progress
+    from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis
+    from robustbench_kpca.study.diagnostics.procedures import Procedure
 
 TEXT = "transformers:"
 
@@ -37,7 +37,7 @@ class Asked:
 
     def made(self, folder: Path, request: "ModelRequest") -> bool:
         """Tell whether a folder holds a diagnosis of this model with these options, whatever its data."""
-        from robustbench_kpca.diagnostics.diagnosis import FILE, load_diagnosis
+        from robustbench_kpca.study.diagnostics.diagnosis import FILE, load_diagnosis
 
         if not (folder / FILE).is_file():
             return False
@@ -56,7 +56,7 @@ class Asked:
             BadInputError: the data cannot be loaded.
 
         """
-        from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
+        from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
 
         found = load_diagnosis(folder).data
         if request.model.startswith(TEXT):
@@ -79,9 +79,9 @@ def measured(
     """Load a model and its data, say how pictures are shown, and measure."""
     import torch
 
-    from robustbench_kpca.diagnostics.diagnosis import BLOCK
-    from robustbench_kpca.diagnostics.run import diagnose
-    from robustbench_kpca.inference.environment import environment
+    from robustbench_kpca._engine.inference.environment import environment
+    from robustbench_kpca.study.diagnostics.diagnosis import BLOCK
+    from robustbench_kpca.study.diagnostics.run import diagnose
 
     network, procedure = _load(request, asked, quiet=quiet)
     where = asked.device or best_device()
@@ -94,7 +94,7 @@ def measured(
 
 def written(done: "Diagnosis", out: Path, *, quiet: bool) -> None:
     """Write a diagnosis and its pages, and say where."""
-    from robustbench_kpca.diagnostics.pages import write_pages
+    from robustbench_kpca.study.diagnostics.pages import write_pages
 
     for path in (done.save(out), *write_pages(done, out)):
         _console.note(str(path), quiet=quiet)
@@ -104,11 +104,11 @@ def _load(request: "ModelRequest", asked: Asked, *, quiet: bool) -> "tuple[Any, 
     from robustbench_kpca.data.load import load_data
     from robustbench_kpca.data.samples import Samples
     from robustbench_kpca.data.text import Text
-    from robustbench_kpca.diagnostics import SARITAS, procedures
-    from robustbench_kpca.diagnostics.encoders import load_text_model
-    from robustbench_kpca.diagnostics.sources import ImageSource, WindowSource
     from robustbench_kpca.evaluation.requests import DataRequest, how_shown
     from robustbench_kpca.models.source import require_words
+    from robustbench_kpca.study.diagnostics import SARITAS, procedures
+    from robustbench_kpca.study.diagnostics.encoders import load_text_model
+    from robustbench_kpca.study.diagnostics.sources import ImageSource, WindowSource
     from robustbench_kpca.types import LanguageModel
 
     literal, claims = asked.protocol == SARITAS, asked.claims
@@ -138,6 +138,6 @@ def _sorted(asked: list[int] | None) -> tuple[int, ...] | None:
 
 def numbers(text: str | None) -> list[int] | None:
     """Parse numbers and ranges such as `0,5-7`."""
-    from robustbench_kpca.strict import parse_ranges
+    from robustbench_kpca._core.strict import parse_ranges
 
     return None if text is None else parse_ranges(text, f"'{text}'")

@@ -6,12 +6,12 @@ from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli import _console
-from robustbench_kpca.errors import BadInputError
 
 if TYPE_CHECKING:
+    from robustbench_kpca._core.progress import Screen
     from robustbench_kpca.evaluation.reporter import ScreenReporter
-    from robustbench_kpca.progress import Screen
 
 _NO_OPTIONS = ("name", "checkpoint", "untrained", "ema", "resize_positions")
 
@@ -19,7 +19,7 @@ _NO_OPTIONS = ("name", "checkpoint", "untrained", "ema", "resize_positions")
 @contextmanager
 def screen(*, quiet: bool) -> Iterator["Screen"]:
     """Show a run on the terminal."""
-    from robustbench_kpca.progress import Screen
+    from robustbench_kpca._core.progress import Screen
 
     note = partial(_console.note, quiet=quiet)
     with _console.progress(quiet=quiet) as start:

@@ -32,7 +32,7 @@ def facts() -> list[dict[str, str]]:
 def _torch() -> list[tuple[str, str, str]]:
     import torch
 
-    from robustbench_kpca.inference.environment import processor, revision
+    from robustbench_kpca._engine.inference.environment import processor, revision
     from robustbench_kpca.models.bundle import bundled
 
     cuda = torch.cuda.is_available()

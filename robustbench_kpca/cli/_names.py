@@ -12,7 +12,7 @@ def several(values: Iterable[str]) -> list[str]:
         BadInputError: a name is empty.
 
     """
-    from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca._core.errors import BadInputError
 
     names: dict[str, None] = {}
     for value in values:
@@ -64,8 +64,8 @@ def require_claims(protocol: str, claims: Iterable[str]) -> None:
         UnknownNameError: one of them is unknown.
 
     """
-    from robustbench_kpca.diagnostics import PROCEDURES
-    from robustbench_kpca.registry import unknown_name
+    from robustbench_kpca._core.registry import unknown_name
+    from robustbench_kpca.study.diagnostics import PROCEDURES
 
     if protocol not in PROCEDURES:
         raise unknown_name("protocol of a diagnosis", protocol, PROCEDURES)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, cast
 
 import typer
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.evaluation.options import OPTIONS
 
 

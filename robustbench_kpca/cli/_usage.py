@@ -6,8 +6,8 @@ from enum import Enum
 from types import NoneType
 from typing import Any, get_args
 
-from robustbench_kpca.errors import BadInputError, shortened
-from robustbench_kpca.registry import advice, did_you_mean
+from robustbench_kpca._core.errors import BadInputError, shortened
+from robustbench_kpca._core.registry import advice, did_you_mean
 
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 _EXTRA = re.compile(r"extra argument\S* \((.*)\)", re.DOTALL)

@@ -86,16 +86,16 @@ def audit(
     quiet: Quiet = False,
 ) -> int:
     """Run checks that pass if attacks on the model are effective; exit 1 if a check is flagged."""
-    from robustbench_kpca.errors import BadInputError
-    from robustbench_kpca.strict import parse_assignments
+    from robustbench_kpca._core.errors import BadInputError
+    from robustbench_kpca._core.strict import parse_assignments
 
     models = [model] if sibling is None else [model, sibling]
     require_names(models=models, protocols=[] if protocol is None else [protocol], data=[data])
+    from robustbench_kpca._core.files import require_writable
     from robustbench_kpca.audit.budgets import eps_for
     from robustbench_kpca.audit.run import audit as ask
     from robustbench_kpca.audit.run import show
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, how_shown
-    from robustbench_kpca.files import require_writable
     from robustbench_kpca.models.loading import load_model
 
     options, others = split_settings(parse_assignments(set_))

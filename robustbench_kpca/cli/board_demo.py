@@ -22,6 +22,7 @@ def demo(
     Nothing is trained or downloaded. Models are not audited; the board states this. A second run uses the finished
     records again.
     """
+    from robustbench_kpca._core.strict import load_toml, validate
     from robustbench_kpca.evaluation.execute import execute
     from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.evaluation.plan import Job, make_plan
@@ -32,7 +33,6 @@ def demo(
     from robustbench_kpca.report.matching import load_board
     from robustbench_kpca.report.render import write_board
     from robustbench_kpca.report.table import board_unit, cells, frame
-    from robustbench_kpca.strict import load_toml, validate
 
     started = time.perf_counter()
     path = board_path("digits")

@@ -18,7 +18,7 @@ def plan(
     json: Json = False,
 ) -> None:
     """List the missing runs of a board and the commands that make them."""
-    from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.models.outside_code import outside_code
     from robustbench_kpca.protocols.presets import ENVIRONMENT_VARIABLE, board_folder
     from robustbench_kpca.records.record import SUFFIX

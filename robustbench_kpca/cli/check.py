@@ -39,8 +39,8 @@ def check(
     """
     from dataclasses import asdict
 
-    from robustbench_kpca.errors import printable
-    from robustbench_kpca.files import write_atomic
+    from robustbench_kpca._core.errors import printable
+    from robustbench_kpca._core.files import write_atomic
     from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.comment import comment
     from robustbench_kpca.report.compare import Rule, annotations, compare, table

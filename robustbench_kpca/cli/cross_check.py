@@ -95,8 +95,8 @@ def cross_check(
     impulse noise, must have the same distribution. Needs the extra `reference`.
     """
     arguments = locals()
-    from robustbench_kpca.errors import BadInputError
-    from robustbench_kpca.strict import parse_assignments
+    from robustbench_kpca._core.errors import BadInputError
+    from robustbench_kpca._core.strict import parse_assignments
 
     options, overrides = split_settings(parse_assignments(set_))
     models, attacks = ([] if name is None else [name] for name in (model, reference))

@@ -26,7 +26,7 @@ from robustbench_kpca.cli._options import (
 )
 
 if TYPE_CHECKING:
-    from robustbench_kpca.diagnostics.diagnosis import Diagnosis
+    from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis
 
 _OF_LISTS = (
     "model", "models", "texts", "depth", "untrained", "data", "split", "images", "protocol", "claim", "layers", "heads",
@@ -115,7 +115,7 @@ def diagnose(
 ) -> None:
     """Test the kernel-PCA claims on a model: compare every statistic with chance, and give a verdict per claim."""
     arguments = locals()
-    from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca._core.errors import BadInputError
 
     asked = Asked(
         data, split, images, size, crop, protocol, claim or None, numbers(layers), numbers(heads), block, seed, device
@@ -140,10 +140,10 @@ def diagnose(
         raise BadInputError("--records without --compare", expected="--compare DIR --records DIR")
     if not _is_run(model) and not model.startswith(TEXT):
         require_names(models=[model], data=[data])
-    from robustbench_kpca.diagnostics.pages import require_own
+    from robustbench_kpca._core.files import require_writable
+    from robustbench_kpca._core.strict import parse_assignments
     from robustbench_kpca.evaluation.requests import ModelRequest
-    from robustbench_kpca.files import require_writable
-    from robustbench_kpca.strict import parse_assignments
+    from robustbench_kpca.study.diagnostics.pages import require_own
 
     options, others = split_settings(parse_assignments(set_))
     if others:
@@ -172,12 +172,12 @@ def _measure_all(
 
     What is there, measured with the same options, is not measured again.
     """
-    from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
-    from robustbench_kpca.diagnostics.lists import load_list
-    from robustbench_kpca.diagnostics.pages import require_own, write_comparison
-    from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca._core.errors import BadInputError
+    from robustbench_kpca._core.files import require_writable
     from robustbench_kpca.evaluation.requests import ModelRequest
-    from robustbench_kpca.files import require_writable
+    from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
+    from robustbench_kpca.study.diagnostics.lists import load_list
+    from robustbench_kpca.study.diagnostics.pages import require_own, write_comparison
 
     models = load_list(name)
     if out is None:
@@ -214,11 +214,11 @@ def _compare(
     folders: list[Path], model: str | None, out: Path | None, records: list[Path], *, json: bool, quiet: bool
 ) -> None:
     """Write one page that compares the diagnoses in several folders; does not import torch."""
-    from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
-    from robustbench_kpca.diagnostics.pages import by_name, require_own, write_comparison
-    from robustbench_kpca.errors import BadInputError
-    from robustbench_kpca.files import require_writable
+    from robustbench_kpca._core.errors import BadInputError
+    from robustbench_kpca._core.files import require_writable
     from robustbench_kpca.records.record import find_records, load_record
+    from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
+    from robustbench_kpca.study.diagnostics.pages import by_name, require_own, write_comparison
 
     if model is not None or not folders or out is None:
         met = "MODEL and --compare together" if model and folders else "no MODEL" if not folders else "no --out"
@@ -248,9 +248,9 @@ def _is_run(model: str) -> bool:
 def _over_training(
     folder: Path, data: str, split: str | None, images: int, out: Path | None, *, seed: int, json: bool, quiet: bool
 ) -> None:
-    from robustbench_kpca.diagnostics.epochs import COLUMNS
-    from robustbench_kpca.diagnostics.pages import write_trajectory
-    from robustbench_kpca.diagnostics.trajectory import over_training
+    from robustbench_kpca.study.diagnostics.epochs import COLUMNS
+    from robustbench_kpca.study.diagnostics.pages import write_trajectory
+    from robustbench_kpca.study.diagnostics.trajectory import over_training
 
     splits = [None] if split is None else split.split(",")
     found = over_training(folder, data, splits, images, seed=seed)
@@ -264,7 +264,7 @@ def _over_training(
 
 
 def _show(done: "Diagnosis") -> None:
-    from robustbench_kpca.diagnostics import tables
+    from robustbench_kpca.study.diagnostics import tables
 
     _console.show_table(done.model.name, tables.STATISTICS, tables.statistic_rows(done))
     _console.show_table("\nWhat others found", tables.FINDINGS, tables.finding_rows(done))

@@ -101,9 +101,9 @@ def evaluate(
     Finished records are used again, and an interrupted evaluation is resumed. Audits are saved in the same folder.
     With one process a GPU, or on several machines: --executor (docs/cluster.md).
     """
-    from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca._core.errors import BadInputError
+    from robustbench_kpca._core.strict import parse_assignments
     from robustbench_kpca.protocols.threat import parse_fraction
-    from robustbench_kpca.strict import parse_assignments
 
     models, protocols = several(model), several(protocol)
     model_options, overrides = split_settings(parse_assignments(set_))

@@ -106,9 +106,9 @@ def corrupt(
     names = several(corruption) or list(COMMON)
     for name in names if engine is Engine.native else ():
         family_of(name)
+    from robustbench_kpca._core.files import require_writable
+    from robustbench_kpca._core.lock import locked
     from robustbench_kpca.data.io.derived import Derivation, derive, open_target, sources_of
-    from robustbench_kpca.files import require_writable
-    from robustbench_kpca.lock import locked
 
     view = _view(size, crop, interpolation)
     profile, form = _parameters(engine, profile, mode, frost)
@@ -194,8 +194,8 @@ def _try(make: Stored, files: list[Path], view: "View | None") -> None:
     """
     import numpy as np
 
+    from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.data.io.reading import image_size
-    from robustbench_kpca.errors import BadInputError
 
     side = (224, 224) if view is None else (view.size, view.size)
     for path in files if view is None else []:
@@ -208,8 +208,8 @@ def _try(make: Stored, files: list[Path], view: "View | None") -> None:
 
 
 def _view(size: int | None, crop: float | None, interpolation: str | None) -> "View | None":
+    from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.data.request import View
-    from robustbench_kpca.errors import BadInputError
 
     if size is None:
         if crop is not None or interpolation is not None:
@@ -222,8 +222,8 @@ def _parameters(
     engine: Engine, profile: str | None, mode: str | None, frost: Path | None
 ) -> tuple[str, Literal["fast", "exact"]]:
     """Return profile and mode; the library has its own parameters and pictures of frost, and one mode."""
+    from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.corruptions import PROFILE
-    from robustbench_kpca.errors import BadInputError
 
     if engine is Engine.imagecorruptions:
         given = {"--profile": profile not in (None, PROFILE), "--mode": mode not in (None, "exact"), "--frost": frost}
@@ -241,8 +241,8 @@ def _parameters(
 
 def _digest_of(frost: Path | None) -> str | None:
     """Return a digest of the original frost images, which does not depend on their folder."""
-    from robustbench_kpca.errors import BadInputError
-    from robustbench_kpca.files import sha256
+    from robustbench_kpca._core.errors import BadInputError
+    from robustbench_kpca._core.files import sha256
 
     if frost is None:
         return None

@@ -49,10 +49,10 @@ def adversarial(
     require_names(models=[model], protocols=[protocol], data=[data])
     import torch
 
+    from robustbench_kpca._core.files import write_atomic
     from robustbench_kpca.data.samples import Samples
     from robustbench_kpca.evaluation.api import attack
     from robustbench_kpca.evaluation.requests import DataRequest, how_shown
-    from robustbench_kpca.files import write_atomic
     from robustbench_kpca.models.loading import load_model
     from robustbench_kpca.report.pictures import grid
 
@@ -86,10 +86,10 @@ def corruptions(
     """Draw an image under every corruption at every severity."""
     import numpy as np
 
+    from robustbench_kpca._core.errors import BadInputError
+    from robustbench_kpca._core.files import write_atomic
     from robustbench_kpca.corruptions import CORRUPTIONS, corrupt
     from robustbench_kpca.data.io.reading import read_rgb
-    from robustbench_kpca.errors import BadInputError
-    from robustbench_kpca.files import write_atomic
     from robustbench_kpca.protocols.corruption_names import SEVERITIES, canonical
     from robustbench_kpca.report.pictures import grid, page
 
@@ -134,16 +134,16 @@ def segmentation(
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
 ) -> None:
     """Draw images, their masks, and the predictions of a model, clean and corrupted."""
+    from robustbench_kpca._core.strict import parse_assignments
     from robustbench_kpca.cli._evaluating import split_settings
-    from robustbench_kpca.strict import parse_assignments
 
     options, overrides = split_settings(parse_assignments(set_))
     require_names(models=[model], protocols=[protocol], overrides=overrides, data=[data])
+    from robustbench_kpca._core.errors import BadInputError
+    from robustbench_kpca._core.files import write_atomic
+    from robustbench_kpca._engine.inference.corrupted import frost_of
     from robustbench_kpca.corruptions import require_profile
     from robustbench_kpca.data.load import load_data
-    from robustbench_kpca.errors import BadInputError
-    from robustbench_kpca.files import write_atomic
-    from robustbench_kpca.inference.corrupted import frost_of
     from robustbench_kpca.models.loading import load_model
     from robustbench_kpca.protocols.loading import to_draw
     from robustbench_kpca.protocols.scenario import Corruption
@@ -179,7 +179,7 @@ def curves(
 
     Runs of one recipe with several seeds, NAME-s0, NAME-s1, ..., have one colour.
     """
-    from robustbench_kpca.files import write_atomic
+    from robustbench_kpca._core.files import write_atomic
     from robustbench_kpca.report.curves import draw_curves, read_curves
 
     write_atomic(out, draw_curves([read_curves(run) for run in runs], out.suffix))

@@ -59,13 +59,13 @@ def _rows(what: Shelf) -> list[dict[str, Any]]:
 
         return facts()
     if what in (Shelf.protocols, Shelf.boards, Shelf.packs):
+        from robustbench_kpca._core.strict import load_toml
         from robustbench_kpca.protocols import presets
-        from robustbench_kpca.strict import load_toml
 
         found = presets.protocols() if what is Shelf.protocols else presets.find(_FOUND[what])
         return [{"name": name, "title": load_toml(path).get("title", "")} for name, path in found.items()]
     if what is Shelf.recipes:
-        from robustbench_kpca.strict import load_toml
+        from robustbench_kpca._core.strict import load_toml
         from robustbench_kpca.training import recipes
 
         return [{"name": name, "title": load_toml(path).get("title", "")} for name, path in recipes().items()]

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from robustbench_kpca._core.early_exit import refuse_early_exit
+from robustbench_kpca._core.errors import DISK_FULL, BenchmarkError, printable, reason_of, shortened
 from robustbench_kpca.cli import (
     _interruption,
     audit,
@@ -38,8 +40,6 @@ from robustbench_kpca.cli import (
     train,
 )
 from robustbench_kpca.cli._examples import with_examples
-from robustbench_kpca.early_exit import refuse_early_exit
-from robustbench_kpca.errors import DISK_FULL, BenchmarkError, printable, reason_of, shortened
 
 app = typer.Typer(
     name="rbk",

@@ -21,7 +21,7 @@ def card(
     ] = None,
 ) -> None:
     """Write a model card: Markdown with Hugging Face metadata, in which every metric is a result of the model-index."""
-    from robustbench_kpca.files import write_atomic
+    from robustbench_kpca._core.files import write_atomic
     from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.card import card as written
     from robustbench_kpca.report.consistency import load_consistent

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Json
-from robustbench_kpca.errors import BadInputError
 
 if TYPE_CHECKING:
     from robustbench_kpca.evaluation.unfinished import Leftover

@@ -40,8 +40,8 @@ def export(
     """Write records in the format of another tool: rbk records export runs --to csv -o runs.csv."""
     import json
 
-    from robustbench_kpca.errors import BadInputError
-    from robustbench_kpca.files import write_atomic
+    from robustbench_kpca._core.errors import BadInputError
+    from robustbench_kpca._core.files import write_atomic
     from robustbench_kpca.records.collection import Records
     from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.consistency import load_consistent

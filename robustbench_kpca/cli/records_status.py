@@ -49,7 +49,7 @@ def status(
 
 
 def _row(one: "Unfinished") -> tuple[Any, ...]:
-    from robustbench_kpca.progress import spell
+    from robustbench_kpca._core.progress import spell
 
     state = one.state
     shards = ("-",) * 4 if one.alone else (one.done, len(one.running), _known(one.waiting), len(one.failed))

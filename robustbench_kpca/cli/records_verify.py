@@ -102,7 +102,7 @@ def verify(
     92 %.
     """
     given = given_options(verify, locals())
-    from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.verification.stated import Conditions
 
     how = Conditions(device, workers, other_versions, run_code, model, checkpoint, ema, resize_positions)
@@ -174,7 +174,7 @@ def _say(name: str, done: "Rerun", *, quiet: bool) -> None:
 
 
 def _kept_images(places: list[Path], how: "Conditions", *, json: bool, quiet: bool) -> int:
-    from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.records.images import load_images
     from robustbench_kpca.verification.recheck import recheck
     from robustbench_kpca.verification.stated import load_for
@@ -200,7 +200,7 @@ def _verify_board(
     board: str, folder: Path | None, samples: int, seed: int | None, how: "Conditions", seconds: float | None, *,
     fresh: bool, json: bool, quiet: bool,
 ) -> int:  # fmt: skip
-    from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.records.spot_check import (
         FILE,
         Entry,
@@ -255,8 +255,8 @@ def _of_pack(pack: str, folder: Path | None) -> "tuple[Path, Stated] | None":
     from robustbench_kpca.protocols.presets import find, pack_path
     from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.matching import read
-    from robustbench_kpca.reproduction.pack import PACK
-    from robustbench_kpca.reproduction.roles import requests_of
+    from robustbench_kpca.study.reproduction.pack import PACK
+    from robustbench_kpca.study.reproduction.roles import requests_of
 
     if pack not in find("packs") and not (Path(pack) / PACK).is_file():
         return None

@@ -19,8 +19,8 @@ def view(
 
     Images are shown where they were kept: rbk eval ... --keep-adversarial 100.
     """
-    from robustbench_kpca.errors import BadInputError
-    from robustbench_kpca.files import write_atomic
+    from robustbench_kpca._core.errors import BadInputError
+    from robustbench_kpca._core.files import write_atomic
     from robustbench_kpca.records.images import load_images
     from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.consistency import load_consistent

@@ -11,9 +11,9 @@ from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Audited, AuditLevel, Device, GridWorkers, Json, Presets, Processes, Quiet
 
 if TYPE_CHECKING:
-    from robustbench_kpca.reproduction.pack import Item, ScaleName
-    from robustbench_kpca.reproduction.roles import Roles
-    from robustbench_kpca.reproduction.steps import Planned
+    from robustbench_kpca.study.reproduction.pack import Item, ScaleName
+    from robustbench_kpca.study.reproduction.roles import Roles
+    from robustbench_kpca.study.reproduction.steps import Planned
 
 _SECONDS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
 
@@ -71,25 +71,25 @@ def reproduce(
     from robustbench_kpca.protocols.presets import pack_path
 
     pack_path(pack)
-    from robustbench_kpca.reproduction.pack import load_pack
+    from robustbench_kpca.study.reproduction.pack import load_pack
 
     name, content, everything = load_pack(pack)
     wanted = [*item, *(f"table-{number}" for number in table), *(f"figure-{number}" for number in figure)]
     items = _chosen(everything, wanted)
+    from robustbench_kpca._core.errors import BadInputError, EvaluationError
+    from robustbench_kpca._core.files import require_file, require_writable
+    from robustbench_kpca._core.registry import unknown_name
     from robustbench_kpca.cli._evaluating import best_device, reporting
-    from robustbench_kpca.errors import BadInputError, EvaluationError
-    from robustbench_kpca.files import require_file, require_writable
-    from robustbench_kpca.registry import unknown_name
     from robustbench_kpca.report.matching import name_of
     from robustbench_kpca.report.render import README
-    from robustbench_kpca.reproduction.counts import reasons
-    from robustbench_kpca.reproduction.pages import STATEMENTS, write_pages
-    from robustbench_kpca.reproduction.roles import Roles, data_of, default_folder
-    from robustbench_kpca.reproduction.run import Settings, run
-    from robustbench_kpca.reproduction.statements import load_statements
-    from robustbench_kpca.reproduction.steps import most_valuable_first
-    from robustbench_kpca.reproduction.steps import plan as plan_steps
-    from robustbench_kpca.reproduction.tables import metrics_of
+    from robustbench_kpca.study.reproduction.counts import reasons
+    from robustbench_kpca.study.reproduction.pages import STATEMENTS, write_pages
+    from robustbench_kpca.study.reproduction.roles import Roles, data_of, default_folder
+    from robustbench_kpca.study.reproduction.run import Settings, run
+    from robustbench_kpca.study.reproduction.statements import load_statements
+    from robustbench_kpca.study.reproduction.steps import most_valuable_first
+    from robustbench_kpca.study.reproduction.steps import plan as plan_steps
+    from robustbench_kpca.study.reproduction.tables import metrics_of
 
     folders = {key: Path(value) for key, value in _pairs(data, ":", "--data", "NAME:FOLDER").items()}
     missing = next((folder for folder in folders.values() if not folder.is_dir()), None)
@@ -152,12 +152,12 @@ def _states_of(whole: "Sequence[Planned]", after: "Sequence[Planned]") -> "list[
 
 
 def _write_statements(pack: str, roles: "Roles") -> Path:
-    from robustbench_kpca.errors import BadInputError
-    from robustbench_kpca.files import require_writable
-    from robustbench_kpca.reproduction.pack import load_pack
-    from robustbench_kpca.reproduction.results import Results
-    from robustbench_kpca.reproduction.statements import load_statements
-    from robustbench_kpca.reproduction.statements_page import write_statements
+    from robustbench_kpca._core.errors import BadInputError
+    from robustbench_kpca._core.files import require_writable
+    from robustbench_kpca.study.reproduction.pack import load_pack
+    from robustbench_kpca.study.reproduction.results import Results
+    from robustbench_kpca.study.reproduction.statements import load_statements
+    from robustbench_kpca.study.reproduction.statements_page import write_statements
 
     found = load_statements(pack)
     if found is None:
@@ -167,7 +167,7 @@ def _write_statements(pack: str, roles: "Roles") -> Path:
 
 
 def _chosen(items: "dict[str, Item]", wanted: Sequence[str]) -> "dict[str, Item]":
-    from robustbench_kpca.registry import unknown_name
+    from robustbench_kpca._core.registry import unknown_name
 
     for name in wanted:
         if name not in items:
@@ -176,7 +176,7 @@ def _chosen(items: "dict[str, Item]", wanted: Sequence[str]) -> "dict[str, Item]
 
 
 def _pairs(texts: Sequence[str], separator: str, option: str, form: str) -> dict[str, str]:
-    from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca._core.errors import BadInputError
 
     found = {}
     for text in texts:
@@ -188,7 +188,7 @@ def _pairs(texts: Sequence[str], separator: str, option: str, form: str) -> dict
 
 
 def _scale(asked: str, folders: object) -> "ScaleName":
-    from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca._core.errors import BadInputError
 
     if asked == "paper" or (not asked and folders):
         return "paper"
@@ -199,7 +199,7 @@ def _scale(asked: str, folders: object) -> "ScaleName":
 
 def _parse_time(text: str) -> float | None:
     """Parse `90s`, `30min` or `2h` into seconds; None for the empty text."""
-    from robustbench_kpca.errors import BadInputError
+    from robustbench_kpca._core.errors import BadInputError
 
     if not text:
         return None
@@ -219,9 +219,9 @@ def _more(failed: "Sequence[Planned]") -> str:
 
 def _show(steps: "Sequence[Planned]", roles: "Roles", device: str, *, json: bool) -> None:
     """Print the steps with their estimates."""
-    from robustbench_kpca.progress import spell
-    from robustbench_kpca.reproduction.counts import reasons
-    from robustbench_kpca.reproduction.estimate import Estimator
+    from robustbench_kpca._core.progress import spell
+    from robustbench_kpca.study.reproduction.counts import reasons
+    from robustbench_kpca.study.reproduction.estimate import Estimator
 
     estimator = Estimator(roles, device)
     seconds = [estimator.seconds(one.step) if one.state == "open" else 0.0 for one in steps]

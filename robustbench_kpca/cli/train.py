@@ -50,10 +50,10 @@ def train(
     rbk images draw curves NAME... draws the curves of one or several runs.
     To train with several processes: accelerate launch -m robustbench_kpca train RECIPE.
     """
-    from robustbench_kpca.errors import BadInputError
-    from robustbench_kpca.files import safe_name
+    from robustbench_kpca._core.errors import BadInputError
+    from robustbench_kpca._core.files import safe_name
+    from robustbench_kpca._core.strict import parse_assignments
     from robustbench_kpca.report.loggers import open_loggers
-    from robustbench_kpca.strict import parse_assignments
     from robustbench_kpca.training import recipe_path
 
     recipe_path(recipe)
@@ -82,7 +82,7 @@ def train(
 
 def _train(run: "Run", out: Path, settings: dict[str, Any], loggers: "Loggers", *, quiet: bool) -> str:
     """Train one run; return the line that reports it."""
-    from robustbench_kpca.inference.environment import revision
+    from robustbench_kpca._engine.inference.environment import revision
     from robustbench_kpca.models.bundle import read_header
     from robustbench_kpca.models.families import task_of
     from robustbench_kpca.tasks import task_named

@@ -13,6 +13,9 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.randomness import generator, sample_key
+from robustbench_kpca._core.registry import Family, unknown_name
 from robustbench_kpca.corruptions._library import OTHER_DRAWS as OTHER_DRAWS
 from robustbench_kpca.corruptions._library import PREFIX as PREFIX
 from robustbench_kpca.corruptions._library import PROFILE as PROFILE
@@ -21,10 +24,7 @@ from robustbench_kpca.corruptions._library import library_corruption
 from robustbench_kpca.corruptions.signals import SIGNAL_CORRUPTIONS
 from robustbench_kpca.corruptions.tokens import TOKEN_CORRUPTIONS
 from robustbench_kpca.corruptions.words import WORD_CORRUPTIONS
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.grid import check_severity
-from robustbench_kpca.randomness import generator, sample_key
-from robustbench_kpca.registry import Family, unknown_name
 
 CORRUPTIONS = Family("corruption", __name__, "CORRUPTION")
 ALL = (CORRUPTIONS, SIGNAL_CORRUPTIONS, TOKEN_CORRUPTIONS, WORD_CORRUPTIONS)

@@ -29,8 +29,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.errors import BadInputError, EvaluationError, reason_of
-from robustbench_kpca.registry import unknown_name
+from robustbench_kpca._core.errors import BadInputError, EvaluationError, reason_of
+from robustbench_kpca._core.registry import unknown_name
 
 Pixels = NDArray[np.uint8]
 PREFIX = "imagecorruptions:"

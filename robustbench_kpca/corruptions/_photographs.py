@@ -11,8 +11,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.corruptions.shared.kernels import Pixels
-from robustbench_kpca.errors import BadInputError, reason_of
 
 SHA256 = {
     "frost1.png": "ff9f907860bd7a835d459e32f9d588062b7f61ee267343cc7222b56753a14755",

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.fft import dctn, idctn
 from scipy.ndimage import gaussian_filter, map_coordinates
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.corruptions.shared.kernels import Layer, Pixels
-from robustbench_kpca.errors import BadInputError
 
 UNIT = np.arange(256, dtype=np.float32) / np.float32(255)
 REACH = 3  # standard deviations at which the Gaussian is cut off

@@ -11,10 +11,10 @@ from typing import ClassVar, Literal, NamedTuple
 import cv2
 import numpy as np
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.corruptions._ice import PANES, ice
 from robustbench_kpca.corruptions._photographs import photograph
 from robustbench_kpca.corruptions.shared.kernels import Pixels
-from robustbench_kpca.errors import BadInputError
 
 GENERATED = "generated"
 LEVELS = np.arange(256)

@@ -11,8 +11,8 @@ import numpy as np
 from PIL import Image
 from PIL.Image import Resampling
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.corruptions.shared.kernels import Pixels
-from robustbench_kpca.errors import BadInputError
 
 SHARES = (0.6, 0.5, 0.4, 0.3, 0.25)
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.forms import PICTURES, Form
-from robustbench_kpca.errors import BadInputError
 
 Image: TypeAlias = NDArray[np.uint8] | Tensor
 """uint8 (height, width, 3), or float32 (channels, height, width) for images that were never 8-bit."""

@@ -5,9 +5,9 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TypeVar, cast
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.base import Part
 from robustbench_kpca.data.samples import Image, Samples
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.scenario import CLEAN_CELL
 
 CLEAN = (CLEAN_CELL, 0)

@@ -13,8 +13,8 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.registry import unknown_name
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.registry import unknown_name
 
 COLLECTIONS = ("all", "imagenet-a", "imagenet-r", "imagenet-o", "imagenet-100")
 _SHIPPED = ("imagenet-o", "imagenet-100")

@@ -3,6 +3,7 @@
 import inspect
 from pathlib import Path
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data import DATASETS
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.imagenet_classes import COLLECTIONS, imagenet_classes
@@ -11,7 +12,6 @@ from robustbench_kpca.data.names import is_published, require_data
 from robustbench_kpca.data.relabelled import Resized
 from robustbench_kpca.data.request import DEIT, BadImages, Request, View
 from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.errors import BadInputError
 
 
 def load_data(

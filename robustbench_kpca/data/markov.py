@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.randomness import generator, sample_key
+from robustbench_kpca._core.randomness import generator, sample_key
 
 _ROUNDS = 100_000
 

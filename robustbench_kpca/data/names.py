@@ -2,8 +2,8 @@
 
 import os
 
+from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca.data import DATASETS
-from robustbench_kpca.registry import unknown_name
 
 
 def is_published(source: str) -> bool:

@@ -1,7 +1,7 @@
 """Combine two data sets for out-of-distribution detection: label 0 for known classes, label 1 for unknown ones."""
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.samples import Image, Samples, to_pixels
-from robustbench_kpca.errors import BadInputError
 
 
 class Pair(Samples):

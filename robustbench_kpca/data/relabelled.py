@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 from torch import Tensor
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.request import View
 from robustbench_kpca.data.samples import Samples, SamplesPart
-from robustbench_kpca.errors import BadInputError
 
 
 class Relabelled(SamplesPart):

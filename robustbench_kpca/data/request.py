@@ -6,8 +6,8 @@ from typing import Literal, get_args
 
 from PIL import Image as Pillow
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.io.reading import pixel_limit
-from robustbench_kpca.errors import BadInputError
 
 BadImages = Literal["fail", "skip"]
 """What to do with unreadable files: `fail` at the first one, or `skip` all of them when loading."""

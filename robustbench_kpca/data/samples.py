@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.base import Dataset, Image, Part, array_fingerprint
 from robustbench_kpca.data.forms import PICTURES, Form
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.types import Images, Labels
 
 __all__ = ["ArraySamples", "Image", "Samples", "SamplesPart", "array_fingerprint", "to_pixels", "to_tensor"]

@@ -7,9 +7,9 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.base import Dataset, Part, array_fingerprint
 from robustbench_kpca.data.io.palette import distinct_colours
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.types import IGNORE
 
 __all__ = ["IGNORE", "ArrayScenes", "Mask", "Pixels", "Scenes"]

@@ -2,9 +2,9 @@
 
 from pathlib import PurePosixPath
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.imagenet_classes import robustbench_validation
 from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.errors import BadInputError
 
 SETS = ("imagenet", "imagenet-c")
 

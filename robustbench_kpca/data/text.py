@@ -8,10 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.base import Dataset, Part, array_fingerprint
 from robustbench_kpca.data.forms import WORDS
 from robustbench_kpca.data.vocabulary import Vocabulary, digest_of
-from robustbench_kpca.errors import BadInputError
 
 Stream = NDArray[np.int32]
 Self = TypeVar("Self", bound="Text")

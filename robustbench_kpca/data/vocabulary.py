@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.protocols.words import SWAPPED_WORD
 from robustbench_kpca.protocols.words import UNKNOWN_WORD as UNKNOWN_WORD
 from robustbench_kpca.types import END_OF_LINE

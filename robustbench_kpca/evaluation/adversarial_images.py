@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from robustbench_kpca.attack_loop.pool import Sample
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.attack_loop.pool import Sample
+from robustbench_kpca._engine.inference.input_space import InputSpace
+from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.input_space import InputSpace
-from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.records.images import LIMIT, KeptImages
 from robustbench_kpca.tasks import task_named
 

@@ -8,13 +8,17 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor, nn
 
-from robustbench_kpca.attack_loop.pool import Sample
-from robustbench_kpca.attack_loop.whole_batch import search
+from robustbench_kpca._core.early_exit import no_early_exit
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._engine.attack_loop.pool import Sample
+from robustbench_kpca._engine.attack_loop.whole_batch import search
+from robustbench_kpca._engine.inference.input_space import InputSpace
+from robustbench_kpca._engine.inference.mode import kept_buffers
+from robustbench_kpca._engine.inference.runner import Runner, device_for, frozen, require_module
 from robustbench_kpca.audit.preflight import preflight
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.given import as_dataset
-from robustbench_kpca.early_exit import no_early_exit
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.attacked import attack_all
 from robustbench_kpca.evaluation.evaluation import runner_for
 from robustbench_kpca.evaluation.execute import execute
@@ -22,11 +26,7 @@ from robustbench_kpca.evaluation.from_python import Models, data_of, models_of
 from robustbench_kpca.evaluation.options import run_options
 from robustbench_kpca.evaluation.plan import Job, make_plan
 from robustbench_kpca.evaluation.reporter import python_reporter
-from robustbench_kpca.inference.input_space import InputSpace
-from robustbench_kpca.inference.mode import kept_buffers
-from robustbench_kpca.inference.runner import Runner, device_for, frozen, require_module
 from robustbench_kpca.models.source import class_names_of
-from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Attack, Override
 from robustbench_kpca.protocols.threat import parse_fraction
 from robustbench_kpca.records.audit import Audit, Level

@@ -5,14 +5,14 @@ from itertools import groupby
 
 from torch import Tensor
 
-from robustbench_kpca.attack_loop.engine import Engine
-from robustbench_kpca.attack_loop.pool import Sample
+from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._engine.attack_loop.engine import Engine
+from robustbench_kpca._engine.attack_loop.pool import Sample
+from robustbench_kpca._engine.inference.input_space import InputSpace
+from robustbench_kpca._engine.inference.journal import Journal
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.evaluation.watch import Watch
-from robustbench_kpca.inference.input_space import InputSpace
-from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.inference.runner import Runner
-from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.tasks import task_named

@@ -6,14 +6,14 @@ from typing import Protocol, runtime_checkable
 
 from torch import nn
 
+from robustbench_kpca._core.errors import EvaluationError
+from robustbench_kpca._core.lock import Lock
+from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.errors import EvaluationError
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.evaluation.shards import Made, Shard
-from robustbench_kpca.lock import Lock
-from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Environment, Spec

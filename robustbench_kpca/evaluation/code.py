@@ -7,20 +7,20 @@ from collections.abc import Iterator, Mapping
 
 from torch import nn
 
+from robustbench_kpca._core.code_digest import is_foreign, of_object, of_own
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.registry import Family
+from robustbench_kpca._engine.inference.environment import version
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attacks.foreign import LIBRARIES
-from robustbench_kpca.code_digest import is_foreign, of_object, of_own
 from robustbench_kpca.corruptions import PREFIX, family_of
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.environment import version
 from robustbench_kpca.models.factory import code_of_factory
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
-from robustbench_kpca.registry import Family
 from robustbench_kpca.tasks import TASKS, task_named
 
 MODEL = "model"
 _LIBRARY = "robustbench_kpca.corruptions._library"
-_SHARED = ("randomness.py",)
+_SHARED = ("_core/randomness.py",)
 
 
 def code_from_outside(model: nn.Module, task: str, scenario: Scenario) -> dict[str, str]:
@@ -50,7 +50,7 @@ def algorithms(scenario: Scenario) -> dict[str, str]:
     }
     found |= dict(_of_libraries(scenario))
     if isinstance(scenario, Attack):
-        found["attack loop"] = of_own("robustbench_kpca.attack_loop.engine", "attack_loop", "inference", *_SHARED)
+        found["attack loop"] = of_own("robustbench_kpca._engine.attack_loop.engine", "_engine", *_SHARED)
     return found
 
 

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.strict import assignment, parse_assignments
 from robustbench_kpca.evaluation.options import OPTIONS, RunOptions, run_options
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.scenario import Override
 from robustbench_kpca.records.audit import Level
-from robustbench_kpca.strict import assignment, parse_assignments
 
 START = ("rbk", "eval")
 MOST = 2_000

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 
 import torch
 
+from robustbench_kpca._engine.inference.loader import cores_here
 from robustbench_kpca.evaluation.backend import Backend
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.processes import Processes
 from robustbench_kpca.evaluation.ray_cluster import RayCluster
 from robustbench_kpca.evaluation.share import share_of
-from robustbench_kpca.inference.loader import cores_here
 
 
 @contextmanager

@@ -9,12 +9,17 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from robustbench_kpca.attack_loop.cost import passes_of
-from robustbench_kpca.attack_loop.engine import build_attack
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import require_writable, sha256, write_atomic
+from robustbench_kpca._core.lock import Lock, locked
+from robustbench_kpca._engine.attack_loop.cost import passes_of
+from robustbench_kpca._engine.attack_loop.engine import build_attack
+from robustbench_kpca._engine.inference.environment import environment
+from robustbench_kpca._engine.inference.journal import Journal
+from robustbench_kpca._engine.inference.runner import Runner, device_for
 from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.audit.model_identity import require_subject
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.code import algorithms, code_from_outside, differing, require_readable
 from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.model_info import model_info
@@ -24,11 +29,6 @@ from robustbench_kpca.evaluation.requests import ModelRequest, NamedModel
 from robustbench_kpca.evaluation.shard_folder import JOURNAL, State, discard, lock_of, tidy
 from robustbench_kpca.evaluation.shards import Made
 from robustbench_kpca.evaluation.stored import renewed, stored_record
-from robustbench_kpca.files import require_writable, sha256, write_atomic
-from robustbench_kpca.inference.environment import environment
-from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.inference.runner import Runner, device_for
-from robustbench_kpca.lock import Lock, locked
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.models.source import class_names_of, is_differentiable, require_words
 from robustbench_kpca.protocols.scenario import Attack, Scenario

@@ -6,11 +6,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca._core.files import require_writable
+from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._engine.inference.acceleration import accelerated
 from robustbench_kpca.audit.budgets import eps_of
 from robustbench_kpca.audit.run import audit as audit_model
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
-from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.backend import Backend, IncompleteError
 from robustbench_kpca.evaluation.command import Command, call
 from robustbench_kpca.evaluation.engines import engine_for
@@ -19,10 +22,7 @@ from robustbench_kpca.evaluation.make_records import Result, make_records
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import Asked, AuditModel, Evaluate, Plan
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, NamedModel, how_shown
-from robustbench_kpca.files import require_writable
-from robustbench_kpca.inference.acceleration import accelerated
 from robustbench_kpca.models.source import class_names_of, is_differentiable, stated_classes
-from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.record import Record

@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from robustbench_kpca._core.errors import BenchmarkError
+from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._engine.inference.loader import workers_for
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.errors import BenchmarkError
-from robustbench_kpca.inference.loader import workers_for
-from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Corruption, Scenario, cells_of
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.results import ModelResults

@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import nn
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.given import as_dataset
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.requests import DataRequest, GivenData, ModelRequest, NamedModel
 
 Models = nn.Module | str | Mapping[str, nn.Module]

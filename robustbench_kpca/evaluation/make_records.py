@@ -3,8 +3,14 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca._core.lock import Lock
+from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._engine.inference.corrupted import frost_of
+from robustbench_kpca._engine.inference.input_space import InputSpace
+from robustbench_kpca._engine.inference.precision import remark
+from robustbench_kpca._engine.inference.runner import frozen
 from robustbench_kpca.audit.preflight import as_flags, preflight
-from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.adversarial_images import Keeper
 from robustbench_kpca.evaluation.backend import Backend, IncompleteError
 from robustbench_kpca.evaluation.evaluation import Evaluation
@@ -12,13 +18,7 @@ from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import make_part
 from robustbench_kpca.evaluation.shard_folder import told_alone
 from robustbench_kpca.evaluation.shards import Made
-from robustbench_kpca.inference.corrupted import frost_of
-from robustbench_kpca.inference.input_space import InputSpace
-from robustbench_kpca.inference.precision import remark
-from robustbench_kpca.inference.runner import frozen
-from robustbench_kpca.lock import Lock
 from robustbench_kpca.models.source import is_differentiable
-from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 
 EXECUTORS = ("serial", "processes", "ray")
 """Who evaluates: this process, several of this machine, or those of a Ray cluster."""

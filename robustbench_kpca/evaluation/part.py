@@ -5,18 +5,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from robustbench_kpca.attack_loop.pool import Sample
+from robustbench_kpca._core.errors import EvaluationError
+from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._engine.attack_loop.pool import Sample
+from robustbench_kpca._engine.inference.corrupted import frost_of
+from robustbench_kpca._engine.inference.journal import Journal
+from robustbench_kpca._engine.inference.runner import Runner, frozen
 from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.errors import EvaluationError
 from robustbench_kpca.evaluation.attacked import attack_all
 from robustbench_kpca.evaluation.forward_only import show_all
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.shards import Made, Shard, to_bytes
-from robustbench_kpca.inference.corrupted import frost_of
-from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.inference.runner import Runner, frozen
-from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.tasks import task_named

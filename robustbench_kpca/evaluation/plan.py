@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.audit.budgets import eps_of
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import DataRequest, GivenData, ModelRequest, NamedModel
 from robustbench_kpca.protocols.loading import along_curve

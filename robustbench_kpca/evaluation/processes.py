@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from robustbench_kpca.early_exit import no_early_exit
+from robustbench_kpca._core.early_exit import no_early_exit
 from robustbench_kpca.evaluation.backend import Task
 from robustbench_kpca.evaluation.sharded import THREADS, Sharded, Worker
 from robustbench_kpca.evaluation.worker import GRACE, Hand, StoppableJournal

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from robustbench_kpca.errors import BadInputError, EvaluationError, reason_of
+from robustbench_kpca._core.errors import BadInputError, EvaluationError, reason_of
 from robustbench_kpca.evaluation.backend import Task
 from robustbench_kpca.evaluation.sharded import THREADS, Sharded, Worker
 from robustbench_kpca.evaluation.worker import GRACE, Answer, Hand, StoppableJournal

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from robustbench_kpca.progress import Progress, Screen, python_screen
+from robustbench_kpca._core.progress import Progress, Screen, python_screen
 
 if TYPE_CHECKING:
     from robustbench_kpca.records.audit import Audit
@@ -23,7 +23,7 @@ class ScreenReporter:
     @cached_property
     def code(self) -> str:
         """The version of this package and its revision."""
-        from robustbench_kpca.inference.environment import PACKAGE, revision, version
+        from robustbench_kpca._engine.inference.environment import PACKAGE, revision, version
 
         return _code(version(PACKAGE), revision())
 
@@ -78,7 +78,7 @@ def python_reporter(progress: Progress | None, *, quiet: bool) -> Iterator[Scree
 
 
 def _code_of(record: "Record") -> str:
-    from robustbench_kpca.inference.environment import PACKAGE
+    from robustbench_kpca._engine.inference.environment import PACKAGE
 
     return _code(record.environment.packages.get(PACKAGE, "unknown"), record.environment.revision)
 

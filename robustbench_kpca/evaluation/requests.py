@@ -7,6 +7,9 @@ from typing import Any, Literal
 
 from torch import nn
 
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._engine.inference.runner import require_module
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.given import with_classes
 from robustbench_kpca.data.io.cache import cached
@@ -16,13 +19,10 @@ from robustbench_kpca.data.pair import Pair
 from robustbench_kpca.data.request import DEIT, View
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.data.subset import published_subset
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.runner import require_module
 from robustbench_kpca.models.checkpoint import HUB
 from robustbench_kpca.models.loading import load_model
 from robustbench_kpca.models.names import home_data
 from robustbench_kpca.models.source import stated_view
-from robustbench_kpca.progress import Progress
 from robustbench_kpca.tasks import task_named
 
 

@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import flush_folder, replace_file, sweep_unfinished, unwritable
-from robustbench_kpca.lock import holder_of, locked
-from robustbench_kpca.progress import Line, Progress
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import flush_folder, replace_file, sweep_unfinished, unwritable
+from robustbench_kpca._core.lock import holder_of, locked
+from robustbench_kpca._core.progress import Line, Progress
 from robustbench_kpca.records.record import SUFFIX
 
 FOLDER, LOCK, STATE = ".shards", ".lock", "state.json"

@@ -5,6 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from robustbench_kpca._core.files import sha256, write_atomic
+from robustbench_kpca._core.lock import Lock
+from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.evaluation.backend import IncompleteError
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.schedule import Schedule
@@ -19,9 +22,6 @@ from robustbench_kpca.evaluation.shard_folder import (
     write_state,
 )
 from robustbench_kpca.evaluation.shards import Made, Shard, merge, plan_shards, read_made, shard_size
-from robustbench_kpca.files import sha256, write_atomic
-from robustbench_kpca.lock import Lock
-from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Attack, cells_of
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.tasks import task_named

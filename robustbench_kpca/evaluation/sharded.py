@@ -14,14 +14,14 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 
-from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
+from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
+from robustbench_kpca._core.lock import Lock
+from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.evaluation.backend import Task, Work
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.shard_run import ShardRun, Turn
 from robustbench_kpca.evaluation.shards import Made, Shard, Smaller
-from robustbench_kpca.lock import Lock
-from robustbench_kpca.progress import Progress
 from robustbench_kpca.records.outcomes import Outcomes
 
 THREADS = 1

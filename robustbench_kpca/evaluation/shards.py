@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from robustbench_kpca.errors import EvaluationError
+from robustbench_kpca._core.errors import EvaluationError
+from robustbench_kpca._core.files import sha256
 from robustbench_kpca.evaluation.merge import join
-from robustbench_kpca.files import sha256
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.table import Table
 

@@ -10,6 +10,10 @@ from dataclasses import replace
 
 import torch
 
+from robustbench_kpca._core.files import write_atomic
+from robustbench_kpca._core.lock import Lock
+from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca.evaluation.backend import WaitingError
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
@@ -17,10 +21,6 @@ from robustbench_kpca.evaluation.part import make_shard
 from robustbench_kpca.evaluation.shard_run import ShardRun
 from robustbench_kpca.evaluation.sharded import THREADS
 from robustbench_kpca.evaluation.shards import Made, Shard, Smaller, read_made
-from robustbench_kpca.files import write_atomic
-from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.lock import Lock
-from robustbench_kpca.progress import Progress
 from robustbench_kpca.records.outcomes import Outcomes
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import METRICS, measure
 from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.records.audit import Audit

@@ -10,7 +10,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import unfinished_files, unwritable
+from robustbench_kpca._core.lock import Holder, holder_of, locked, named_in
+from robustbench_kpca._core.progress import spell
 from robustbench_kpca.evaluation.shard_folder import (
     FOLDER,
     JOURNAL,
@@ -24,9 +27,6 @@ from robustbench_kpca.evaluation.shard_folder import (
     stem_of,
 )
 from robustbench_kpca.evaluation.shards import SUFFIX as SHARD
-from robustbench_kpca.files import unfinished_files, unwritable
-from robustbench_kpca.lock import Holder, holder_of, locked, named_in
-from robustbench_kpca.progress import spell
 from robustbench_kpca.records.record import SUFFIX as RECORD
 from robustbench_kpca.records.record import load_record
 

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable
 
-from robustbench_kpca.attack_loop.cost import passes_of
-from robustbench_kpca.attack_loop.engine import Engine
-from robustbench_kpca.attack_loop.pool import Sample
+from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._engine.attack_loop.cost import passes_of
+from robustbench_kpca._engine.attack_loop.engine import Engine
+from robustbench_kpca._engine.attack_loop.pool import Sample
 from robustbench_kpca.evaluation.time_left import Forecast, StageCost
-from robustbench_kpca.progress import Progress
 from robustbench_kpca.types import Foreseen, SeparateRuns
 
 EVERY = 0.5  # seconds between two looks at the samples under attack; each look waits for the device, once

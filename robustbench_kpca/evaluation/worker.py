@@ -8,21 +8,21 @@ from typing import Any
 
 from torch import nn
 
+from robustbench_kpca._core.errors import BenchmarkError, EvaluationError, reason_of
+from robustbench_kpca._core.files import sha256
+from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._engine.inference.acceleration import accelerated
+from robustbench_kpca._engine.inference.environment import environment
+from robustbench_kpca._engine.inference.journal import Journal
+from robustbench_kpca._engine.inference.runner import device_for
 from robustbench_kpca.audit.first_batch import FirstBatch
-from robustbench_kpca.errors import BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca.evaluation.backend import Task, Work
 from robustbench_kpca.evaluation.code import algorithms, code_from_outside
 from robustbench_kpca.evaluation.evaluation import runner_for
 from robustbench_kpca.evaluation.part import Subject, make_shard
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.evaluation.shards import Made
-from robustbench_kpca.files import sha256
-from robustbench_kpca.inference.acceleration import accelerated
-from robustbench_kpca.inference.environment import environment
-from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.inference.runner import device_for
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
-from robustbench_kpca.progress import Progress
 from robustbench_kpca.tasks import task_named
 
 GRACE = 25.0

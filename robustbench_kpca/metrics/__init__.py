@@ -7,13 +7,13 @@ asked for.
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.registry import Family, unknown_name
 from robustbench_kpca.metrics.shared.metric import Mean, Metric, Paired, Scores, Statistic, Weighted, aligned, estimates
 from robustbench_kpca.metrics.shared.unit import PERCENT, PLAIN, Unit, common_unit
 from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.registry import Family, unknown_name
 
 __all__ = [
     "METRICS", "PERCENT", "PLAIN", "Mean", "Metric", "Paired", "Scores", "Statistic", "Unit", "Weighted", "aligned",

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import PERCENT, Statistic, Weighted
 from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.protocols.scenario import Scenario

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import PERCENT, Mean, Metric, Scores, Statistic, Weighted
 from robustbench_kpca.metrics.shared.alexnet import ALEXNET
 from robustbench_kpca.metrics.shared.corruption_grid import CorruptionGrid

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import PERCENT, Metric, Statistic, Weighted
 from robustbench_kpca.metrics.shared.bootstrap import Weights
 from robustbench_kpca.metrics.shared.metric import has_clean

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from robustbench_kpca.errors import BadInputError, UnfitError, reason_of
+from robustbench_kpca._core.errors import BadInputError, UnfitError, reason_of
 
 VOCABULARY = "vocabulary_sha256"
 """Entry of the header of weights: the digest of the words that tokens were the numbers of."""

@@ -19,8 +19,8 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from robustbench_kpca.errors import BadInputError, reason_of
-from robustbench_kpca.files import sha256, write_atomic
+from robustbench_kpca._core.errors import BadInputError, reason_of
+from robustbench_kpca._core.files import sha256, write_atomic
 from robustbench_kpca.models.hub import silent_hub
 from robustbench_kpca.models.transformer import resample_positions
 

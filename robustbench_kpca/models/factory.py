@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from robustbench_kpca.code_digest import is_installed, of_file
-from robustbench_kpca.errors import BadInputError, BenchmarkError, reason_of
+from robustbench_kpca._core.code_digest import is_installed, of_file
+from robustbench_kpca._core.errors import BadInputError, BenchmarkError, reason_of
 from robustbench_kpca.models.local_modules import load_file, searched
 
 _CODE = "factory_code"

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca.data import DATASETS
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models import shapes
-from robustbench_kpca.registry import unknown_name
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention.symmetric import (
     Heads,
     SymmetricAttention,
@@ -22,7 +23,6 @@ from robustbench_kpca.attention.symmetric import (
     require_heads,
     split_heads,
 )
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.transformer import DropPath, LayerNorm, initialise
 from robustbench_kpca.models.xcit import ClassBlock, FourierPositions, LocalPatchInteraction, halving_convolution
 

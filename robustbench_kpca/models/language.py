@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention import ATTENTIONS
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models._adaptive import AdaptiveHead, TiedHead
 from robustbench_kpca.models._decoder import DecoderBlock, sinusoids
 from robustbench_kpca.models.shapes import LanguageShape

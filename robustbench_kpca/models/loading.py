@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from robustbench_kpca.early_exit import no_early_exit
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.early_exit import no_early_exit
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.models import factory
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.models.bundle import bundled, vocabulary_of

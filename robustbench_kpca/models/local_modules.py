@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from robustbench_kpca.files import sha256
+from robustbench_kpca._core.files import sha256
 
 _OURS = __name__.partition(".")[0]
 _NUMBERS = count(1)

@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from robustbench_kpca.errors import UnknownNameError
-from robustbench_kpca.files import require_file
+from robustbench_kpca._core.errors import UnknownNameError
+from robustbench_kpca._core.files import require_file
+from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca.models.bundle import bundled, read_header
 from robustbench_kpca.models.families import ARCHITECTURES, data_of
 from robustbench_kpca.models.sources import SOURCES, source_of
-from robustbench_kpca.registry import unknown_name
 
 _LIBRARIES = {"timm": "timm model", "torchvision": "torchvision classifier"}
 """Sources whose models are functions of a library, with what one of them is called."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from robustbench_kpca.files import from_here
+from robustbench_kpca._core.files import from_here
 from robustbench_kpca.models.sources import source_of
 
 LIBRARIES = ("timm", "torchvision")

@@ -5,10 +5,10 @@ from typing import Any
 
 from torch import nn
 
+from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.attention.softmax import SoftmaxAttention
 from robustbench_kpca.attention.symmetric import SymmetricAttention
-from robustbench_kpca.errors import BadInputError, reason_of
 
 
 def place(model: nn.Module, attention: str, layers: Any = "all", **options: Any) -> nn.Module:

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import nn
 
+from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
-from robustbench_kpca.errors import BadInputError, reason_of
 
 
 def library(name: str, wanted_by: str, extra: str = "") -> Any:

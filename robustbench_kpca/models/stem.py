@@ -7,7 +7,7 @@ adversarially trained ViTs more robust, most of all against norms that they were
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 
 
 class ChannelNorm(nn.LayerNorm):

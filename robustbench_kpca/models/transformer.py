@@ -15,9 +15,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention.softmax import SoftmaxAttention
 from robustbench_kpca.attention.symmetric import Tokens
-from robustbench_kpca.errors import BadInputError
 
 LayerNorm = partial(nn.LayerNorm, eps=1e-6)
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention import ATTENTIONS
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.stem import conv_stem
 from robustbench_kpca.models.transformer import ViT
 

@@ -8,10 +8,10 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from robustbench_kpca.files import read_file
+from robustbench_kpca._core.files import read_file
+from robustbench_kpca._core.strict import STRICT, validate_json
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.scenario import Attack, Scenario
-from robustbench_kpca.strict import STRICT, validate_json
 
 FILE = "agreement.json"
 

@@ -6,7 +6,7 @@ arXiv:1903.12261, figure 1.
 
 from collections.abc import Iterable
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),

@@ -4,9 +4,9 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.strict import STRICT
 from robustbench_kpca.protocols.corruption_names import SEVERITIES
-from robustbench_kpca.strict import STRICT
 
 T = TypeVar("T")
 

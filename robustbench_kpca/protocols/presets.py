@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from robustbench_kpca.errors import BadInputError, UnknownNameError
-from robustbench_kpca.registry import unknown_name
-from robustbench_kpca.strict import load_toml
+from robustbench_kpca._core.errors import BadInputError, UnknownNameError
+from robustbench_kpca._core.registry import unknown_name
+from robustbench_kpca._core.strict import load_toml
 
 Shelf = Literal["attacks", "corruptions", "leaderboards", "packs"]
 _FOLDERS = {"leaderboards": "board.toml", "packs": "pack.toml"}

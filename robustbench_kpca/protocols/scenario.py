@@ -18,11 +18,11 @@ from pydantic import (
     model_validator,
 )
 
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import sha256
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import sha256
+from robustbench_kpca._core.strict import STRICT, validate
 from robustbench_kpca.protocols.grid import Cells, distinct, valid_severities
 from robustbench_kpca.protocols.threat import Norm, Threat, parse_fraction
-from robustbench_kpca.strict import STRICT, validate
 
 Scalar = str | int | float | bool
 Override = Scalar | list[Any]

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 
 BallNorm = Literal["linf", "l2", "l1"]
 Norm = Literal["linf", "l2", "l1", "words"]

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import read_file, safe_name, sha256, write_atomic
-from robustbench_kpca.strict import STRICT, validate_json
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import read_file, safe_name, sha256, write_atomic
+from robustbench_kpca._core.strict import STRICT, validate_json
 
 SUFFIX = ".audit.json"
 

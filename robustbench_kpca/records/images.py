@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
-from robustbench_kpca.errors import BadInputError, UnfitError, reason_of
-from robustbench_kpca.files import read_file, safe_file, sha256
-from robustbench_kpca.strict import STRICT
+from robustbench_kpca._core.errors import BadInputError, UnfitError, reason_of
+from robustbench_kpca._core.files import read_file, safe_file, sha256
+from robustbench_kpca._core.strict import STRICT
 
 LIMIT = 2**29  # bytes of images of one record, before compression
 SUFFIX = ".images.npz"

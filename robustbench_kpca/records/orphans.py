@@ -8,7 +8,7 @@ import json
 import time
 from pathlib import Path
 
-from robustbench_kpca.files import OLD
+from robustbench_kpca._core.files import OLD
 from robustbench_kpca.records.images import SUFFIX as IMAGES
 from robustbench_kpca.records.text import SUFFIX as TABLE
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.files import sha256
+from robustbench_kpca._core.files import sha256
 from robustbench_kpca.records import text
 from robustbench_kpca.records.coded import Coded, Columns, joined
 from robustbench_kpca.records.coded import Column as Column

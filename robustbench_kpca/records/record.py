@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, PrivateAttr, model_validator
 
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import read_file, safe_file, safe_name, sha256, write_atomic
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import read_file, safe_file, safe_name, sha256, write_atomic
+from robustbench_kpca._core.strict import STRICT, validate_json
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.images import ImagesFile
@@ -22,7 +23,6 @@ from robustbench_kpca.records.schema import require_schema
 from robustbench_kpca.records.table import ColumnType, Table
 from robustbench_kpca.records.text import SUFFIX as TABLE
 from robustbench_kpca.records.text import most_bytes, pack, unpack
-from robustbench_kpca.strict import STRICT, validate_json
 
 SUFFIX = ".record.json"
 DIGITS = 12

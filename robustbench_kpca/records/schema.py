@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 
 SCHEMA_VERSION = 3
 

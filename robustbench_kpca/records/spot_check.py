@@ -12,11 +12,11 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import read_file, write_atomic
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import read_file, write_atomic
+from robustbench_kpca._core.strict import STRICT, validate_json
 from robustbench_kpca.records.differences import chance_of_finding
 from robustbench_kpca.records.record import Record
-from robustbench_kpca.strict import STRICT, validate_json
 
 FILE = "spot-check.json"
 SHARES = (0.1, 0.05, 0.01)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from robustbench_kpca.errors import BadInputError, UnfitError, reason_of
+from robustbench_kpca._core.errors import BadInputError, UnfitError, reason_of
 from robustbench_kpca.records.coded import Coded, Column, joined
 from robustbench_kpca.records.table import ColumnType, Table
 

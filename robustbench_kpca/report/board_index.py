@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import by_number, require_marked, write_atomic
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import by_number, require_marked, write_atomic
+from robustbench_kpca._core.strict import load_toml
+from robustbench_kpca._core.web import render
 from robustbench_kpca.report.render import JSON, PAGE
-from robustbench_kpca.strict import load_toml
-from robustbench_kpca.web import render
 
 MADE = "Made by <code>rbk board index</code>."
 """Stands at the end of the page that is written here, and tells it from others."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from robustbench_kpca._core.web import render
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board, Run
@@ -29,7 +30,6 @@ from robustbench_kpca.report.table import (
     single_heads,
     single_trainings,
 )
-from robustbench_kpca.web import render
 
 _CURVES = f"Up to {FEW} models share a panel; more have one each, the others in grey (the first {PANELS} by value)."
 _ARXIV = re.compile(r"(.*?),? *(arXiv:[0-9]{4}[.][0-9]{4,5})[.]?", re.DOTALL)

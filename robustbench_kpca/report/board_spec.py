@@ -6,15 +6,15 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, model_validator
 
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.strict import STRICT
+from robustbench_kpca._core.web import href
 from robustbench_kpca.data.known import PIECES
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.records.names import mistakable
-from robustbench_kpca.strict import STRICT
-from robustbench_kpca.web import href
 
 Limit = Annotated[int, Field(ge=1)] | None
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None

@@ -4,10 +4,10 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from robustbench_kpca._core.strict import assignment
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.board import Run
 from robustbench_kpca.report.board_spec import BoardSpec
-from robustbench_kpca.strict import assignment
 
 BATCH = 64
 """Batch size of `rbk eval` where none is given."""

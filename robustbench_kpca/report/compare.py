@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pandas as pd
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import Unit, metric_for
 from robustbench_kpca.records.record import Record
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.protocols.scenario import Scenario, parse_scenario
 from robustbench_kpca.records.estimate import Estimate

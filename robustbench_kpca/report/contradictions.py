@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import sha256
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import sha256
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.board_spec import Row
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from robustbench_kpca.errors import BadInputError, reason_of
-from robustbench_kpca.files import without_seed
+from robustbench_kpca._core.errors import BadInputError, reason_of
+from robustbench_kpca._core.files import without_seed
 from robustbench_kpca.tasks import TASKS
 
 if TYPE_CHECKING:

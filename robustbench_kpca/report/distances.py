@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.protocols.scenario import Attack, parse_scenario
 from robustbench_kpca.records.estimate import Estimate, proportion
 from robustbench_kpca.records.record import Record

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.records.collection import By, Records, facts
 from robustbench_kpca.records.record import Record

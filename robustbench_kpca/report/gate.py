@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import leading, metric_for
 from robustbench_kpca.records.record import Record, find_records
 from robustbench_kpca.report.compare import Rule, compare

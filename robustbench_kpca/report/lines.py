@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.errors import printable
+from robustbench_kpca._core.errors import printable
+from robustbench_kpca._core.web.figures import INK, drawing, svg_of
 from robustbench_kpca.metrics import PERCENT, Unit
 from robustbench_kpca.records.estimate import Estimate
-from robustbench_kpca.web.figures import INK, drawing, svg_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,8 +2,8 @@
 
 import re
 
-from robustbench_kpca.errors import printable, printable_lines
-from robustbench_kpca.web import href
+from robustbench_kpca._core.errors import printable, printable_lines
+from robustbench_kpca._core.web import href
 
 _CODE = re.compile(r"(`[^`\n]+`)")
 _CODE_OVER_LINES = re.compile(r"(`(?:[^`\n]|\n(?!\n))+`)")

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import from_here
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import from_here
+from robustbench_kpca._core.strict import load_toml, validate
 from robustbench_kpca.metrics import Mean, answers, metric_for
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import Shelf, board_folder, board_path, find
@@ -20,7 +21,6 @@ from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.report.contradictions import only_one, require_no_contradiction
 from robustbench_kpca.report.networks import leading_records, of_network, of_other_networks
-from robustbench_kpca.strict import load_toml, validate
 
 """A record that was checked; of an older schema what its file holds, unchecked."""
 KEPT = 1_000_000

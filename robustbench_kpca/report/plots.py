@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from robustbench_kpca._core.web.figures import INK, drawing, svg_of
 from robustbench_kpca.metrics import Metric, Unit, metric_for
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.lines import COLOURS, Axis, label_ends, lines
-from robustbench_kpca.web.figures import INK, drawing, svg_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import require_marked, write_atomic
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import require_marked, write_atomic
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board

@@ -8,8 +8,8 @@ in by hand.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import safe_name
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import safe_name
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Attack, parse_scenario
 from robustbench_kpca.records.record import Record

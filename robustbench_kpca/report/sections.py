@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from robustbench_kpca.files import safe_name, write_atomic
+from robustbench_kpca._core.files import safe_name, write_atomic
+from robustbench_kpca._core.web import render
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.markdown import code, link, plain
 from robustbench_kpca.report.notes import caption
@@ -20,7 +21,6 @@ from robustbench_kpca.report.render import (
     write_board,
 )
 from robustbench_kpca.report.table import audit_lines, audit_summary, heading, shown
-from robustbench_kpca.web import render
 
 
 def write_report(title: str, boards: Sequence[Board], folder: Path) -> list[Path]:

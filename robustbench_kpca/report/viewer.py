@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.web import render
 from robustbench_kpca.records.images import KeptImages
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.table import UNATTACKED
-from robustbench_kpca.web import render
 
 MOST = 500
 """Samples on a page."""

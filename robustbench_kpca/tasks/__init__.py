@@ -1,6 +1,6 @@
 """Tasks, such as classification: one folder per task. A data set names its task; other packages use `task_named`."""
 
-from robustbench_kpca.registry import Family
+from robustbench_kpca._core.registry import Family
 from robustbench_kpca.tasks.task import Task
 
 TASKS = Family("task", __name__, "TASK", folders=True)

@@ -6,16 +6,16 @@ from typing import Any, Generic, TypeVar
 
 from torch import nn
 
-from robustbench_kpca.attack_loop.engine import CleanBatch
-from robustbench_kpca.attack_loop.pool import Sample
-from robustbench_kpca.attack_loop.success import Success
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.attack_loop.engine import CleanBatch
+from robustbench_kpca._engine.attack_loop.pool import Sample
+from robustbench_kpca._engine.attack_loop.success import Success
+from robustbench_kpca._engine.inference.corrupted import cell_of, corrupted
+from robustbench_kpca._engine.inference.input_space import InputSpace
+from robustbench_kpca._engine.inference.journal import Journal
+from robustbench_kpca._engine.inference.runner import Presentation, Runner
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.corrupted import cell_of, corrupted
-from robustbench_kpca.inference.input_space import InputSpace
-from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.inference.runner import Presentation, Runner
 from robustbench_kpca.protocols.scenario import Corruption, Scenario
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.tasks.audit_plan import AuditPlan

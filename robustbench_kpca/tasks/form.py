@@ -1,7 +1,7 @@
 """Check that a protocol has a meaning for the form of the data: images, signals or tokens."""
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Ood, Scenario, Shift
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import PERCENT, Unit
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import Record

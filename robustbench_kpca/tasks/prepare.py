@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
-from robustbench_kpca.attack_loop.engine import build_attack
-from robustbench_kpca.attack_loop.sets import set_of
+from robustbench_kpca._engine.attack_loop.engine import build_attack
+from robustbench_kpca._engine.attack_loop.sets import set_of
 from robustbench_kpca.corruptions import require_profile
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.protocols.loading import load_scenario

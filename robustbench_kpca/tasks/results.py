@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca._engine.inference.journal import Journal
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.records.outcomes import Outcomes
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from robustbench_kpca.registry import unknown_name
+from robustbench_kpca._core.registry import unknown_name
 
 RECIPES = Path(__file__).parent / "recipes"
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca.attack_loop.follow import PlainQuery, Rows, WholeBatches, run_to_end
+from robustbench_kpca._core.randomness import sample_key
+from robustbench_kpca._core.strict import validate
+from robustbench_kpca._engine.attack_loop.follow import PlainQuery, Rows, WholeBatches, run_to_end
 from robustbench_kpca.attacks import ATTACKS
-from robustbench_kpca.randomness import sample_key
-from robustbench_kpca.strict import validate
 from robustbench_kpca.training.recipe import Adversarial, Stronger
 from robustbench_kpca.types import Attack, Images, Logits, Loss, PerSample
 

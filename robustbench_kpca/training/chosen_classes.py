@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.imagenet_classes import imagenet_classes, imagenet_wnids
 from robustbench_kpca.data.sets import imagenet_100
-from robustbench_kpca.errors import BadInputError
 
 
 def class_numbers(chosen: str | None) -> dict[str, int]:

@@ -19,10 +19,10 @@ from timm.data.readers.reader_image_folder import ReaderImageFolder
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler
 
+from robustbench_kpca._core.errors import BadInputError, reason_of
+from robustbench_kpca._core.files import sha256
 from robustbench_kpca.data.io.reading import open_image
 from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.errors import BadInputError, reason_of
-from robustbench_kpca.files import sha256
 from robustbench_kpca.models.families import shape_of
 from robustbench_kpca.training.chosen_classes import class_numbers, require_classes
 from robustbench_kpca.training.content import content_sha256

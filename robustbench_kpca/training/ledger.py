@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from robustbench_kpca.errors import BadInputError, reason_of
-from robustbench_kpca.files import sealed, sha256, unsealed, write_atomic
+from robustbench_kpca._core.errors import BadInputError, reason_of
+from robustbench_kpca._core.files import sealed, sha256, unsealed, write_atomic
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.checkpoint import save_checkpoint
 from robustbench_kpca.models.mixing import densities

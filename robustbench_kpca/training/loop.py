@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import require_writable
-from robustbench_kpca.lock import locked
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import require_writable
+from robustbench_kpca._core.lock import locked
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.training.generators import own_generators
 from robustbench_kpca.training.ledger import Ledger

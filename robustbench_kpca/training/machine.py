@@ -7,7 +7,7 @@ from typing import TypeAlias
 import torch
 from accelerate import Accelerator
 
-from robustbench_kpca.inference.environment import device_name, processor, version
+from robustbench_kpca._engine.inference.environment import device_name, processor, version
 
 Machine: TypeAlias = dict[str, str | int]
 """`threads` and `processes`, the versions of `torch` and `timm`, `device` and `processor`."""

@@ -7,7 +7,7 @@ from timm.data import Mixup as TimmMixup
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.tasks.training import Training
 from robustbench_kpca.training.adversarial import adversarial_images
 from robustbench_kpca.training.recipe import Recipe

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from robustbench_kpca.progress import Progress
+from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.training.ledger import Epoch
 
 

@@ -14,8 +14,8 @@ from timm.optim import create_optimizer_v2
 from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 
-from robustbench_kpca.attack_loop.cost import passes_of
-from robustbench_kpca.errors import BadInputError, EvaluationError, reason_of
+from robustbench_kpca._core.errors import BadInputError, EvaluationError, reason_of
+from robustbench_kpca._engine.attack_loop.cost import passes_of
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.models.bundle import VOCABULARY
 from robustbench_kpca.training.adversarial import attack_of

@@ -9,12 +9,12 @@ from accelerate import Accelerator
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import sha256
+from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.scenes import Mask, Pixels, Scenes
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import sha256
 from robustbench_kpca.models.families import normalisation_of
-from robustbench_kpca.randomness import generator, sample_key
 from robustbench_kpca.training.augmentation import Window, resize
 from robustbench_kpca.training.content import spread
 from robustbench_kpca.training.generators import epoch_seed

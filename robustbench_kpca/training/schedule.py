@@ -4,7 +4,7 @@ from typing import Any
 
 from timm.scheduler import CosineLRScheduler, PolyLRScheduler
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.training.recipe import Recipe
 
 MIN_LR_SHARE = 0.01  # first and last learning rate where the recipe has none, as a share of the highest

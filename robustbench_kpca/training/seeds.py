@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import name_with_seed
-from robustbench_kpca.strict import parse_ranges
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import name_with_seed
+from robustbench_kpca._core.strict import parse_ranges
 from robustbench_kpca.training.recipe import Recipe, load_recipe
 
 

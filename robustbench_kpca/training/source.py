@@ -12,10 +12,10 @@ from accelerate import Accelerator
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.samples import ArraySamples, Samples
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.task import Task
 from robustbench_kpca.tasks.training import Training

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from pydantic import BaseModel
 
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import write_atomic
-from robustbench_kpca.inference.environment import place
-from robustbench_kpca.strict import STRICT, validate_json
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import write_atomic
+from robustbench_kpca._core.strict import STRICT, validate_json
+from robustbench_kpca._engine.inference.environment import place
 
 
 class Spent(BaseModel):

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_state, state_sha256
 from robustbench_kpca.training.recipe import Recipe

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from accelerate import Accelerator
 
+from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca.data import DATASETS
 from robustbench_kpca.data.load import kind_of
-from robustbench_kpca.registry import unknown_name
 from robustbench_kpca.training.image_files import ImageFileSource
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.scene_files import SceneSource

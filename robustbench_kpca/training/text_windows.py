@@ -7,9 +7,9 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
+from robustbench_kpca._core.errors import AbsentPartError, BadInputError
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.text import Text
-from robustbench_kpca.errors import AbsentPartError, BadInputError
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.source import Batch, Source
 from robustbench_kpca.types import IGNORE, Images, Labels

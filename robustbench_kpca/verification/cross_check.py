@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import require_writable, safe_name, write_atomic
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.given import as_dataset
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.api import evaluate
-from robustbench_kpca.files import require_writable, safe_name, write_atomic
 from robustbench_kpca.protocols.scenario import Attack, Override
 from robustbench_kpca.records.estimate import mcnemar
 from robustbench_kpca.records.record import Record

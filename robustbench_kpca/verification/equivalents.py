@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.registry import unknown_name
+from robustbench_kpca._core.strict import validate
 from robustbench_kpca.attacks.foreign import LIBRARIES
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.scenario import Attack, Stage
 from robustbench_kpca.protocols.threat import Norm, parse_step
-from robustbench_kpca.registry import unknown_name
-from robustbench_kpca.strict import validate
 
 Options = dict[str, Any]
 Match = tuple[str, Options] | None

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.corruptions import OTHER_DRAWS, PREFIX, PROFILE, Cell, Mode, corrupt_one, frost_pictures
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import CLEAN_CELL, Corruption, Override
 

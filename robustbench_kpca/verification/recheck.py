@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.inference.input_space import InputSpace
+from robustbench_kpca._engine.inference.runner import Runner, device_for, frozen
 from robustbench_kpca.attacks.shared.ball import distance
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.input_space import InputSpace
-from robustbench_kpca.inference.runner import Runner, device_for, frozen
 from robustbench_kpca.models.checkpoint import parameters_sha256
 from robustbench_kpca.protocols.scenario import Attack, parse_scenario
 from robustbench_kpca.records.images import KeptImages

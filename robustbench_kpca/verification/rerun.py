@@ -9,18 +9,18 @@ import numpy as np
 import torch
 from torch import nn
 
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._engine.inference.acceleration import accelerated
+from robustbench_kpca._engine.inference.environment import FOREIGN, environment
 from robustbench_kpca.audit.preflight import CHECKS
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.command import Command, parse
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.from_python import data_for
 from robustbench_kpca.evaluation.make_records import make_records
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import NamedModel
-from robustbench_kpca.inference.acceleration import accelerated
-from robustbench_kpca.inference.environment import FOREIGN, environment
-from robustbench_kpca.progress import Progress
 from robustbench_kpca.protocols.scenario import Attack, Scenario, parse_scenario
 from robustbench_kpca.records.differences import Difference, chance_of_finding, differences, only
 from robustbench_kpca.records.outcomes import Outcomes

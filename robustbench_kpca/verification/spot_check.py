@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from robustbench_kpca.errors import BenchmarkError
+from robustbench_kpca._core.errors import BenchmarkError
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spot_check import Entry, SpotCheck
 from robustbench_kpca.verification.rerun import rerun

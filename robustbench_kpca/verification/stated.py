@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.evaluation.command import START, parse
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.models.bundle import bundled

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from robustbench_kpca.errors import DISK_FULL, BadInputError, EvaluationError, reason_of
-from robustbench_kpca.files import replace_file, require_file, require_writable, safe_file, safe_name, sha256
+from robustbench_kpca._core.errors import DISK_FULL, BadInputError, EvaluationError, reason_of
+from robustbench_kpca._core.files import replace_file, require_file, require_writable, safe_file, safe_name, sha256
 from robustbench_kpca.records.audit import SUFFIX as AUDIT
 from robustbench_kpca.records.audit import load_audit
 from robustbench_kpca.records.images import load_images

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.cli import evaluate as command
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.inference.runner import Runner
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = str(ROOT / "robustbench_kpca")

@@ -27,6 +27,11 @@ def test_no_file_imports_a_private_module_of_another_folder():
     assert {path: names for path, names in found.items() if names} == {}
 
 
+def test_the_top_level_shows_at_most_eighteen_names():
+    shown = [path.stem for path in PACKAGE.iterdir() if not path.name.startswith(("_", "."))]
+    assert len(shown) <= 18, sorted(shown)
+
+
 def test_such_an_import_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(f"{__name__}.PACKAGE", tmp_path / "robustbench_kpca")
     for name in ("attacks/_adam.py", "cli/show.py"):

@@ -43,7 +43,7 @@ def test_lists_and_help_import_nothing_heavy(command):
 def test_help_imports_what_it_needs_only():
     """No more than typer and the options: nothing that prints, reads TOML or looks for names."""
     assert not [name for name in imported("--help") if name.partition(".")[0] in ("rich", "tomllib")]
-    assert not imported("--help") & {"importlib.metadata", "robustbench_kpca.registry"}
+    assert not imported("--help") & {"importlib.metadata", "robustbench_kpca._core.registry"}
 
 
 def test_a_list_of_the_machine_imports_torch_only():

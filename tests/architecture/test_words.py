@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from robustbench_kpca import errors
+from robustbench_kpca._core import errors
 
-PACKAGE = Path(errors.__file__).parent
+PACKAGE = Path(errors.__file__).parents[1]
 OURS = {name for name in vars(errors) if name.endswith("Error")} | {"_HeldError"}
 READ_ONLY = {
-    "inference/runner.py": "asks whether memory ran out",
+    "_engine/inference/runner.py": "asks whether memory ran out",
     "models/checkpoint.py": "looks for the name of the class that is not unpickled",
     "evaluation/ray_cluster.py": "looks for Ray's code of the end of a worker",
     "cli/main.py": "prints errors of typer, translated by usage_error",
     "cli/_usage.py": "translates them",
-    "strict.py": "looks for the place where a text stops to be TOML",
+    "_core/strict.py": "looks for the place where a text stops to be TOML",
 }
 """Files that may look at the words of a library, and why; in their f-strings there are none either."""
 WORDS = {"args", "strerror", "msg", "message", "reason", "doc"}

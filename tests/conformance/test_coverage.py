@@ -4,7 +4,7 @@ import pytest
 from coverage_page import ROOT, faults, faults_of, rows, wrong_counts
 
 from robustbench_kpca.protocols import presets
-from robustbench_kpca.reproduction.pack import load_pack
+from robustbench_kpca.study.reproduction.pack import load_pack
 
 PAGE = """# A page
 

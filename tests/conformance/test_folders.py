@@ -8,9 +8,12 @@ import torch
 from plain_query import PlainQuery
 from tiny_language_model import TinyLanguageModel, some_text
 
-from robustbench_kpca.attack_loop.checks import Checks
-from robustbench_kpca.attack_loop.engine import build_attack
-from robustbench_kpca.attack_loop.sets import set_of
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.registry import Family
+from robustbench_kpca._core.strict import load_toml, validate
+from robustbench_kpca._engine.attack_loop.checks import Checks
+from robustbench_kpca._engine.attack_loop.engine import build_attack
+from robustbench_kpca._engine.attack_loop.sets import set_of
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.corruptions import ALL, CORRUPTIONS, corrupt, corruption_for
@@ -19,15 +22,12 @@ from robustbench_kpca.data.load import kind_of
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.scenes import Scenes
 from robustbench_kpca.data.text import Text
-from robustbench_kpca.diagnostics import CLAIMS
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import METRICS
 from robustbench_kpca.models.sources import SOURCES
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.loading import load_scenario
-from robustbench_kpca.registry import Family
 from robustbench_kpca.report.board_spec import BoardSpec
-from robustbench_kpca.strict import load_toml, validate
+from robustbench_kpca.study.diagnostics import CLAIMS
 from robustbench_kpca.tasks import TASKS
 from robustbench_kpca.training import recipes
 from robustbench_kpca.training.recipe import load_recipe

@@ -263,7 +263,7 @@ def test_eval_show_leaderboard_and_plan(tmp_path, capsys):
 def test_a_kept_record_of_other_code_is_named(monkeypatch, capsys):
     """Nobody knows whether that code gives the same numbers."""
     for revision, said in (("a" * 40, ""), ("a" * 40, ""), ("b" * 40 + "+", "revision aaaaaaaa, this is")):
-        monkeypatch.setattr("robustbench_kpca.inference.environment.revision", lambda: revision)  # noqa: B023
+        monkeypatch.setattr("robustbench_kpca._engine.inference.environment.revision", lambda: revision)  # noqa: B023
         time.sleep(1)  # a record is kept if it was begun in an earlier second
         assert rbk(*EVAL, "--limit", "4") == 0
         shown = capsys.readouterr().err

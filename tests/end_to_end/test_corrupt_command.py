@@ -190,7 +190,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(source, tmp_path, workers):
 
 def test_two_at_once_are_refused(source, tmp_path, capsys):
     code = (
-        "import pathlib, sys; from robustbench_kpca.lock import locked\n"
+        "import pathlib, sys; from robustbench_kpca._core.lock import locked\n"
         "with locked(pathlib.Path('dst/.lock'), wait=False): print('held', flush=True); sys.stdin.read()"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

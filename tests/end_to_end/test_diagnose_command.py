@@ -10,10 +10,10 @@ import torch
 
 from robustbench_kpca import create_model
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
-from robustbench_kpca.diagnostics.epochs import TERMS, load_trajectory
 from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.models.checkpoint import save_checkpoint
+from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
+from robustbench_kpca.study.diagnostics.epochs import TERMS, load_trajectory
 
 FOUR = ("eigenvalues", "gamma", "projection_loss", "value_vectors")
 RBK_DATA = Path(os.environ.get("RBK_DATA", "nowhere"))
@@ -201,9 +201,9 @@ def test_memory_does_not_grow_with_the_images():
     """What is kept is the same number of bytes after the second block as after the tenth."""
     import numpy as np
 
-    from robustbench_kpca.diagnostics import CLAIMS
-    from robustbench_kpca.diagnostics.layer import Layer
-    from robustbench_kpca.diagnostics.totals import Totals, block_orders
+    from robustbench_kpca.study.diagnostics import CLAIMS
+    from robustbench_kpca.study.diagnostics.layer import Layer
+    from robustbench_kpca.study.diagnostics.totals import Totals, block_orders
 
     totals = Totals(CLAIMS.get("value_vectors"), [(0, 0)], 50)
 

@@ -14,11 +14,11 @@ from matplotlib.text import Text
 from PIL import Image
 
 from robustbench_kpca import evaluate
+from robustbench_kpca._engine.inference.sliding_window.windows import segment
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.corruptions import corrupt
 from robustbench_kpca.corruptions.shared.storage import store
 from robustbench_kpca.data.load import load_data
-from robustbench_kpca.inference.sliding_window.windows import segment
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.report.pictures import grid, page
 from robustbench_kpca.tasks.segmentation.drawing import coloured, legend_of

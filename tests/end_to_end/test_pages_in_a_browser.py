@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
-from robustbench_kpca.diagnostics.pages import write_comparison, write_pages
+from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
+from robustbench_kpca.study.diagnostics.pages import write_comparison, write_pages
 
 BOARDS = Path(__file__).parents[2] / "leaderboards"
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}

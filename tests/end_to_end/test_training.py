@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from stand_ins import few_digits
 
 from robustbench_kpca import evaluate, load_model
-from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.report.curves import epochs_in
 from robustbench_kpca.training.loop import train

@@ -16,8 +16,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from timm.data import auto_augment
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.training.chosen_classes import class_numbers
 from robustbench_kpca.training.generators import own_generators, seed_generators

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.shard_folder import lock_of, stem_of
 from robustbench_kpca.evaluation.shards import SUFFIX
 from robustbench_kpca.evaluation.unfinished import leftovers, unfinished
@@ -183,7 +183,7 @@ def test_a_second_run_of_one_record_is_refused(toy, digits, tmp_path):
         run(toy, digits, tmp_path / "out")
     [folder] = [one.folder for one in unfinished(tmp_path / "out")]
     lock = lock_of(folder.parent, stem_of(folder))
-    program = "import sys, time, pathlib; from robustbench_kpca.lock import locked\n"
+    program = "import sys, time, pathlib; from robustbench_kpca._core.lock import locked\n"
     program += "with locked(pathlib.Path(sys.argv[1]), wait=False): print('held', flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", program, str(lock)], stdout=subprocess.PIPE) as other:
         other.stdout.readline()

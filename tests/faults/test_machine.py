@@ -14,9 +14,9 @@ import torch
 from test_kills import begin, content, evaluation, training
 
 from robustbench_kpca import evaluate, load_data
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.samples import ArraySamples
-from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.shards import SUFFIX
 from robustbench_kpca.evaluation.unfinished import unfinished
 

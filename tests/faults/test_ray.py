@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from robustbench_kpca import evaluate, load_data
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.shard_run import ShardRun
 from robustbench_kpca.evaluation.unfinished import unfinished
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from robustbench_kpca import evaluate
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.outcomes import Outcomes

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from robustbench_kpca import evaluate, load_model
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.strict import load_toml, validate
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.known import KNOWN
 from robustbench_kpca.data.load import load_data
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import parse_scenario
@@ -26,7 +27,6 @@ from robustbench_kpca.report.board_spec import BoardSpec
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.report.render import markdown
-from robustbench_kpca.strict import load_toml, validate
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.rules import known_data
 

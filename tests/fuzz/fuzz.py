@@ -1,7 +1,7 @@
 """Feed damaged files to every parser, and count what is not a plain refusal.
 
 Each input is a valid one with a few mutations: bits, bytes, lines and numbers changed, cut, doubled or put elsewhere. A
-parser may read it or refuse it with an error of `robustbench_kpca.errors`. Findings are other exceptions, calls of more
+parser may read it or refuse it with an error of the package. Findings are other exceptions, calls of more
 than a second, and calls after which the process has grown by more than a GiB. The table of all parsers is printed.
 
     python tests/fuzz/fuzz.py [--only TEXT] [--share 0.1] [--seed 0]
@@ -27,7 +27,7 @@ import torch
 from fuzz_parsers import Parse, Parser, all_parsers
 from tabulate import tabulate
 
-from robustbench_kpca.errors import BenchmarkError
+from robustbench_kpca._core.errors import BenchmarkError
 
 SLOW, GROWTH, STUCK = 1.0, 2**30, 20
 ODD = [b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"-1", b"1e999", b"nan", b"inf", b"9" * 30, b'"', b"'", b"[", b"{", b"]}",

@@ -15,6 +15,9 @@ from PIL import Image
 from safetensors.torch import save
 
 from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca._core.files import sha256
+from robustbench_kpca._core.strict import parse_assignments
+from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.data.io import manifest
 from robustbench_kpca.data.io.folder import Folder
@@ -22,8 +25,6 @@ from robustbench_kpca.data.io.labelling import read_table
 from robustbench_kpca.data.io.reading import read_rgb
 from robustbench_kpca.data.io.text_table import read_texts
 from robustbench_kpca.data.io.ts_file import read_ts
-from robustbench_kpca.files import sha256
-from robustbench_kpca.inference.journal import Journal
 from robustbench_kpca.models.checkpoint import read_state
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import find
@@ -35,8 +36,7 @@ from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.records.spot_check import load_spot_check
 from robustbench_kpca.records.text import MOST, unpack
 from robustbench_kpca.report.matching import load_board
-from robustbench_kpca.reproduction.pack import load_pack
-from robustbench_kpca.strict import parse_assignments
+from robustbench_kpca.study.reproduction.pack import load_pack
 from robustbench_kpca.training import recipes
 from robustbench_kpca.training.chosen_classes import class_numbers
 from robustbench_kpca.training.recipe import load_recipe

@@ -5,9 +5,9 @@ import pytest
 from fuzz import fuzz
 from fuzz_parsers import all_parsers
 
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import sha256
 from robustbench_kpca.data.io.ts_file import read_ts
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import sha256
 from robustbench_kpca.records.images import ImagesFile, KeptImages, load_images
 
 pytestmark = pytest.mark.usefixtures("few_resamples")

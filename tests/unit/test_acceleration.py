@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from robustbench_kpca import evaluate, load_data, load_model
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.acceleration import accelerated, float32_products
-from robustbench_kpca.inference.environment import environment
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.inference.acceleration import accelerated, float32_products
+from robustbench_kpca._engine.inference.environment import environment
 
 
 def test_precision_is_set_and_put_back():

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from robustbench_kpca import evaluate, load_model
-from robustbench_kpca.attack_loop.cost import most_passes
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca._engine.attack_loop.cost import most_passes
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.corruptions import CORRUPTIONS
 from robustbench_kpca.data.given import as_dataset
-from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation.backend import Work
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 from stand_ins import posing_as
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.shared.power import detectable_difference
 from robustbench_kpca.records.audit import Audit

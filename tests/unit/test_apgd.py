@@ -9,11 +9,11 @@ from plain_query import PlainQuery
 from torch import nn
 
 from robustbench_kpca import attack
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attacks._auto_steps import checkpoints
 from robustbench_kpca.attacks.apgd import APGD
 from robustbench_kpca.attacks.shared.draws import on_sphere
 from robustbench_kpca.attacks.shared.losses import cross_entropy, dlr, dlr_targeted, objective, runners_up
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.threat import Threat
 
 EPS = {"linf": 8 / 255, "l2": 0.5}

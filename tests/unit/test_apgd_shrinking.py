@@ -6,8 +6,8 @@ from attack_checks import drive, rand
 from plain_query import PlainQuery
 from torch.nn import functional as F  # noqa: N812
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attacks.apgd_shrinking import ShrinkingAPGD
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.threat import Threat
 
 LINF = Threat("linf", 0.1)

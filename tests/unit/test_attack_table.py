@@ -6,8 +6,8 @@ import attack_checks
 import pytest
 import torch
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attacks import ATTACKS
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.threat import Threat
 
 APGD = {"steps": 9, "rho": 0.75}

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention import ATTENTIONS
-from robustbench_kpca.errors import BadInputError
 
 TOKENS, RATE = 32, 0.25
 SOFTMAX = {

@@ -11,6 +11,8 @@ from stand_ins import posing_as, short_audits
 from torch import nn
 
 from robustbench_kpca import attack, evaluate, load_data, load_model, load_record
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.audit import preflight as preflighting
 from robustbench_kpca.audit import run as auditing
 from robustbench_kpca.audit.checks import CHECKS
@@ -19,8 +21,6 @@ from robustbench_kpca.audit.limits import samples_allowed
 from robustbench_kpca.audit.model_identity import subject_of
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.models import bundled
 from robustbench_kpca.models.mixing import rpc_layers
 from robustbench_kpca.protocols.threat import Threat

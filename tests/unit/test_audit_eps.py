@@ -7,9 +7,9 @@ from stand_ins import short_audits
 from test_audit import Flat
 
 from robustbench_kpca import evaluate, load_data, load_record
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.audit.budgets import eps_for, eps_of
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import AuditModel, Job, make_plan
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest

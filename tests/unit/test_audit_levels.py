@@ -11,12 +11,12 @@ from test_audit import FAINT, FLAGGED, TOO_WEAK, flags
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
-from robustbench_kpca.attack_loop.cost import most_passes
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.attack_loop.cost import most_passes
 from robustbench_kpca.audit.budgets import QUICK as QUICK_ATTACKS
 from robustbench_kpca.audit.checks import CHECKS, QUICK
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.record import find_records
 

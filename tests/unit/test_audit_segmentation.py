@@ -10,6 +10,8 @@ from stand_ins import short_audits
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.audit.answers import worse
 from robustbench_kpca.audit.budgets import resolved
 from robustbench_kpca.audit.checks import CHECKS
@@ -18,8 +20,6 @@ from robustbench_kpca.audit.model_identity import require_subject
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.scenes import ArrayScenes
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.presets import roots
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.records.audit import Audit, audit_path, load_audit

@@ -5,9 +5,10 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from robustbench_kpca.attack_loop.checks import Checks
-from robustbench_kpca.attack_loop.engine import build_attack
-from robustbench_kpca.attack_loop.sets.ball import Ball
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca._engine.attack_loop.checks import Checks
+from robustbench_kpca._engine.attack_loop.engine import build_attack
+from robustbench_kpca._engine.attack_loop.sets.ball import Ball
 from robustbench_kpca.attacks.shared.ball import (
     ascent_direction,
     distance,
@@ -17,7 +18,6 @@ from robustbench_kpca.attacks.shared.ball import (
     uniform_in_ball,
 )
 from robustbench_kpca.attacks.shared.losses import cross_entropy, margin
-from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.protocols.scenario import Stage
 from robustbench_kpca.protocols.threat import Threat
 

@@ -11,8 +11,8 @@ import pytest
 from attack_checks import USUAL
 
 from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.models import bundled
 from robustbench_kpca.protocols import presets

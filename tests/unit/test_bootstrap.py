@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics.shared.bootstrap import Resampled, bootstrap, bootstraps, paired_difference
 from robustbench_kpca.records.estimate import bootstrap_mean, resampled
 

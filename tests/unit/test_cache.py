@@ -13,13 +13,13 @@ import torch
 from full_disk import full_disk
 from PIL import Image
 
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.data.io import cache as _cache
 from robustbench_kpca.data.io.cache import cached
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.request import View
 from robustbench_kpca.data.samples import ArraySamples
-from robustbench_kpca.errors import BadInputError, EvaluationError
 
 VIEW = View(16)
 

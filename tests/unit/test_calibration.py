@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.calibration import expected_calibration_error, rms_calibration_error
 from robustbench_kpca.metrics.shared.bootstrap import Resampled, bootstrap, bootstraps

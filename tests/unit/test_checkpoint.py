@@ -17,9 +17,9 @@ from torch import nn
 from torch.nn import functional
 
 from robustbench_kpca import create_model, load_model
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca._core.files import write_atomic
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError, EvaluationError
-from robustbench_kpca.files import write_atomic
 from robustbench_kpca.models.bundle import WEIGHTS, read_header
 from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_state, save_checkpoint
 from robustbench_kpca.records.record import find_records, load_record

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from robustbench_kpca import load_data
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 
 
 def jpeg(side=32):

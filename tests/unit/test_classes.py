@@ -7,11 +7,11 @@ from PIL import Image
 from torch import nn
 
 from robustbench_kpca import evaluate
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.data.imagenet_classes import imagenet_wnids, imagenet_words, is_imagenet
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.request import View
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.records.record import load_record
 from robustbench_kpca.tasks.classification.classes import match_classes
 from robustbench_kpca.tasks.prepare import prepare

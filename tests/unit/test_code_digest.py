@@ -9,10 +9,10 @@ from types import ModuleType
 import pytest
 import torch
 
-from robustbench_kpca import code_digest
+from robustbench_kpca._core import code_digest
+from robustbench_kpca._core.code_digest import files, of_file, of_object, of_own
+from robustbench_kpca._core.code_digest.syntax import bare, digest_of
 from robustbench_kpca.attacks import ATTACKS
-from robustbench_kpca.code_digest import files, of_file, of_object, of_own
-from robustbench_kpca.code_digest.syntax import bare, digest_of
 
 SAMPLE = '''"""What it is."""
 from __future__ import annotations

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from robustbench_kpca import load_record, load_records
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.collection import Records
 from robustbench_kpca.report.card import card

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from robustbench_kpca import evaluate, load_data
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.report.compare import Rule, annotations, compare, junit, table
 
 pytestmark = pytest.mark.usefixtures("few_resamples")

@@ -6,9 +6,9 @@ import shlex
 import pytest
 
 from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.pair import Pair
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report import rows
 from robustbench_kpca.report.board_spec import Evaluation

@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 from skimage.util import random_noise
 
+from robustbench_kpca._core.randomness import generator
 from robustbench_kpca.corruptions import CORRUPTIONS, _motion, _zoom, corrupt, glass_blur, zoom_blur
 from robustbench_kpca.corruptions.shared.storage import store
-from robustbench_kpca.randomness import generator
 
 NOISES = ("gaussian_noise", "shot_noise", "speckle_noise", "impulse_noise")
 STEADY = ("gaussian_blur", "defocus_blur", "zoom_blur")  # they draw nothing

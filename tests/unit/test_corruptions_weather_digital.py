@@ -23,6 +23,8 @@ from corruption_checks import (
 from patched import source
 from scipy.ndimage import gaussian_filter, map_coordinates
 
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.randomness import generator
 from robustbench_kpca.corruptions import CORRUPTIONS, corrupt
 from robustbench_kpca.corruptions._hsv import recolour
 from robustbench_kpca.corruptions._ice import PANES, ice
@@ -30,8 +32,6 @@ from robustbench_kpca.corruptions._photographs import SHA256
 from robustbench_kpca.corruptions._photographs import photograph as frost_photograph
 from robustbench_kpca.corruptions._plasma import plasma, side_for
 from robustbench_kpca.corruptions.elastic_transform import _field, _smooth
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.randomness import generator
 
 FROST = str(source().with_name("frost"))
 RANDOM = ("elastic_transform", "fog", "frost", "snow", "spatter")

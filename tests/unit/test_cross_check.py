@@ -6,9 +6,9 @@ import torch
 from attack_checks import advance
 
 from robustbench_kpca import load_data, load_model
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attacks.foreign import build
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.api import evaluate, prepare
 from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.protocols import presets

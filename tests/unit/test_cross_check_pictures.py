@@ -5,8 +5,8 @@ import pytest
 from corruption_checks import photograph
 
 from robustbench_kpca import load_data
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.corruptions import CORRUPTIONS
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.verification.pictures import (
     compare_pictures,

@@ -12,8 +12,8 @@ from attack_checks import batch, network
 from torch import nn
 
 from robustbench_kpca import attack, evaluate
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.given import as_dataset
-from robustbench_kpca.errors import BadInputError
 
 SHORT = {"steps": 5, "queries": 10}
 PROTOCOLS = ["autoattack-linf-8_255", "autoattack-plus-linf-8_255", "autoattack-l2-128_255", "autoattack-l1-12"]

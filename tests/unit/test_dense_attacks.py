@@ -7,18 +7,18 @@ import torch
 from attack_checks import rand
 from torch import nn
 
-from robustbench_kpca.attack_loop.cost import most_passes
-from robustbench_kpca.attack_loop.engine import Engine
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.attack_loop.cost import most_passes
+from robustbench_kpca._engine.attack_loop.engine import Engine
+from robustbench_kpca._engine.inference.journal import Journal
+from robustbench_kpca._engine.inference.runner import Runner
+from robustbench_kpca._engine.inference.sliding_window.tiles import through_windows
+from robustbench_kpca._engine.inference.sliding_window.windows import segment
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.audit.preflight import inspect
 from robustbench_kpca.data.scenes import ArrayScenes
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.api import evaluate
 from robustbench_kpca.evaluation.attacked import attack_all
-from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.inference.runner import Runner
-from robustbench_kpca.inference.sliding_window.tiles import through_windows
-from robustbench_kpca.inference.sliding_window.windows import segment
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks import task_named

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from robustbench_kpca.diagnostics import CLAIMS, csvs, tables
-from robustbench_kpca.diagnostics.diagnosis import Judged
-from robustbench_kpca.diagnostics.kernel import Spectrum
-from robustbench_kpca.diagnostics.layer import Layer
-from robustbench_kpca.diagnostics.pairs import differences
-from robustbench_kpca.diagnostics.totals import Totals, block_orders
+from robustbench_kpca.study.diagnostics import CLAIMS, csvs, tables
+from robustbench_kpca.study.diagnostics.diagnosis import Judged
+from robustbench_kpca.study.diagnostics.kernel import Spectrum
+from robustbench_kpca.study.diagnostics.layer import Layer
+from robustbench_kpca.study.diagnostics.pairs import differences
+from robustbench_kpca.study.diagnostics.totals import Totals, block_orders
 
 TOKENS, WIDTH, HEADS, IMAGES, LAYERS = 12, 5, 2, 3, 2
 

@@ -8,14 +8,14 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import create_model, load_data
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention.rpc import Pursuit
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.diagnostics.claims import mixing
-from robustbench_kpca.diagnostics.layer import Layer
-from robustbench_kpca.diagnostics.pursuits import traces
-from robustbench_kpca.diagnostics.sources import WindowSource
-from robustbench_kpca.diagnostics.taps import find_taps, listening
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.study.diagnostics.claims import mixing
+from robustbench_kpca.study.diagnostics.layer import Layer
+from robustbench_kpca.study.diagnostics.pursuits import traces
+from robustbench_kpca.study.diagnostics.sources import WindowSource
+from robustbench_kpca.study.diagnostics.taps import find_taps, listening
 
 READ = [
     ("softmax_lm", {}), ("symmetric_lm", {}), ("rpc_lm", {"iterations": 0}), ("scaled_lm", {}),

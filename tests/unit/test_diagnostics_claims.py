@@ -8,18 +8,18 @@ import torch
 from scipy import stats
 from torch import nn
 
-from robustbench_kpca.diagnostics import CLAIMS, thresholds
-from robustbench_kpca.diagnostics.claims import Claim
-from robustbench_kpca.diagnostics.claims.eigenvalues import REPORTED, summarise
-from robustbench_kpca.diagnostics.claims.gamma import implied_axes, residual
-from robustbench_kpca.diagnostics.claims.projection_loss import log_feature_norm, log_mean, official_log_error
-from robustbench_kpca.diagnostics.diagnosis import Profile
-from robustbench_kpca.diagnostics.kernel import spectrum, standardised
-from robustbench_kpca.diagnostics.layer import Layer
-from robustbench_kpca.diagnostics.moments import Moments
-from robustbench_kpca.diagnostics.pairs import differences
-from robustbench_kpca.diagnostics.power import power_curve
-from robustbench_kpca.diagnostics.totals import Totals, block_orders, draws_for
+from robustbench_kpca.study.diagnostics import CLAIMS, thresholds
+from robustbench_kpca.study.diagnostics.claims import Claim
+from robustbench_kpca.study.diagnostics.claims.eigenvalues import REPORTED, summarise
+from robustbench_kpca.study.diagnostics.claims.gamma import implied_axes, residual
+from robustbench_kpca.study.diagnostics.claims.projection_loss import log_feature_norm, log_mean, official_log_error
+from robustbench_kpca.study.diagnostics.diagnosis import Profile
+from robustbench_kpca.study.diagnostics.kernel import spectrum, standardised
+from robustbench_kpca.study.diagnostics.layer import Layer
+from robustbench_kpca.study.diagnostics.moments import Moments
+from robustbench_kpca.study.diagnostics.pairs import differences
+from robustbench_kpca.study.diagnostics.power import power_curve
+from robustbench_kpca.study.diagnostics.totals import Totals, block_orders, draws_for
 
 TOKENS, WIDTH, HEADS = 30, 8, 4
 FOUR = ("eigenvalues", "gamma", "projection_loss", "value_vectors")

@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 from robustbench_kpca.attention.rpc import RPCAttention
-from robustbench_kpca.diagnostics import CLAIMS, thresholds
-from robustbench_kpca.diagnostics.claims import UNTESTABLE
-from robustbench_kpca.diagnostics.claims.projection_loss import projection_error
-from robustbench_kpca.diagnostics.kernel import log_kernel, spectrum
-from robustbench_kpca.diagnostics.layer import Layer
-from robustbench_kpca.diagnostics.totals import Totals, block_orders, draws_for
+from robustbench_kpca.study.diagnostics import CLAIMS, thresholds
+from robustbench_kpca.study.diagnostics.claims import UNTESTABLE
+from robustbench_kpca.study.diagnostics.claims.projection_loss import projection_error
+from robustbench_kpca.study.diagnostics.kernel import log_kernel, spectrum
+from robustbench_kpca.study.diagnostics.layer import Layer
+from robustbench_kpca.study.diagnostics.totals import Totals, block_orders, draws_for
 
 pytestmark = pytest.mark.usefixtures("fork")
 

@@ -6,11 +6,11 @@ import torch
 
 from robustbench_kpca.attention.primal import PrimalAttention
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.diagnostics import CLAIMS
-from robustbench_kpca.diagnostics.claims.primal_dual import duality
-from robustbench_kpca.diagnostics.claims.primal_objective import feature_maps, stationarity
-from robustbench_kpca.diagnostics.layer import Layer
-from robustbench_kpca.diagnostics.totals import Totals, block_orders, draws_for
+from robustbench_kpca.study.diagnostics import CLAIMS
+from robustbench_kpca.study.diagnostics.claims.primal_dual import duality
+from robustbench_kpca.study.diagnostics.claims.primal_objective import feature_maps, stationarity
+from robustbench_kpca.study.diagnostics.layer import Layer
+from robustbench_kpca.study.diagnostics.totals import Totals, block_orders, draws_for
 
 pytestmark = pytest.mark.usefixtures("fork")
 TOKENS, WIDTH, HEADS, RANK = 20, 8, 2, 3

@@ -8,18 +8,18 @@ import pytest
 import timm
 import torch
 
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca.cli._diagnosing import Asked
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.diagnostics import tables
-from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
-from robustbench_kpca.diagnostics.encoders import load_text_model
-from robustbench_kpca.diagnostics.lists import configuration, load_list
-from robustbench_kpca.diagnostics.run import diagnose
-from robustbench_kpca.diagnostics.sources import TextSource
-from robustbench_kpca.diagnostics.taps import call, find_taps, listening
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.requests import ModelRequest
-from robustbench_kpca.inference.environment import environment
+from robustbench_kpca.study.diagnostics import tables
+from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
+from robustbench_kpca.study.diagnostics.encoders import load_text_model
+from robustbench_kpca.study.diagnostics.lists import configuration, load_list
+from robustbench_kpca.study.diagnostics.run import diagnose
+from robustbench_kpca.study.diagnostics.sources import TextSource
+from robustbench_kpca.study.diagnostics.taps import call, find_taps, listening
 
 HERE = environment(torch.device("cpu"))
 STUDY = load_list("saritas2025")

@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 
 from robustbench_kpca import load_data, load_model
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.diagnostics import ablation, figures, pages
-from robustbench_kpca.diagnostics.diagnosis import (
+from robustbench_kpca.records.estimate import Estimate
+from robustbench_kpca.records.record import load_record
+from robustbench_kpca.study.diagnostics import ablation, figures, pages
+from robustbench_kpca.study.diagnostics.diagnosis import (
     Diagnosis,
     Judged,
     LayerProfile,
@@ -21,13 +25,9 @@ from robustbench_kpca.diagnostics.diagnosis import (
     Unit,
     load_diagnosis,
 )
-from robustbench_kpca.diagnostics.pages import Comparison
-from robustbench_kpca.diagnostics.run import diagnose
-from robustbench_kpca.diagnostics.sources import ImageSource
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.environment import environment
-from robustbench_kpca.records.estimate import Estimate
-from robustbench_kpca.records.record import load_record
+from robustbench_kpca.study.diagnostics.pages import Comparison
+from robustbench_kpca.study.diagnostics.run import diagnose
+from robustbench_kpca.study.diagnostics.sources import ImageSource
 
 CLAIMS = ("decomposition", "gamma", "planted", "primal_objective")
 

@@ -9,15 +9,15 @@ from torch import nn
 from robustbench_kpca import create_model, load_data, load_model
 from robustbench_kpca.attention.rpc import Iterate, Pursuit, RPCAttention
 from robustbench_kpca.attention.rpc_asymmetric import AsymmetricRPCAttention
-from robustbench_kpca.diagnostics import CLAIMS, thresholds
-from robustbench_kpca.diagnostics.claims import Results
-from robustbench_kpca.diagnostics.claims.mixing import diagonal, entropy, value_distance
-from robustbench_kpca.diagnostics.diagnosis import Measured, Unit
-from robustbench_kpca.diagnostics.layer import Layer
-from robustbench_kpca.diagnostics.pursuits import effective_rank, iterates, pursues, residual, traces
-from robustbench_kpca.diagnostics.totals import Totals, block_orders, draws_for
 from robustbench_kpca.models.mixing import trace_model, trace_pursuit
 from robustbench_kpca.records.estimate import Estimate
+from robustbench_kpca.study.diagnostics import CLAIMS, thresholds
+from robustbench_kpca.study.diagnostics.claims import Results
+from robustbench_kpca.study.diagnostics.claims.mixing import diagonal, entropy, value_distance
+from robustbench_kpca.study.diagnostics.diagnosis import Measured, Unit
+from robustbench_kpca.study.diagnostics.layer import Layer
+from robustbench_kpca.study.diagnostics.pursuits import effective_rank, iterates, pursues, residual, traces
+from robustbench_kpca.study.diagnostics.totals import Totals, block_orders, draws_for
 
 pytestmark = pytest.mark.usefixtures("fork")
 

@@ -6,11 +6,19 @@ import pytest
 import torch
 
 from robustbench_kpca.attention.rpc import Pursuit, RPCAttention
-from robustbench_kpca.diagnostics import CLAIMS
-from robustbench_kpca.diagnostics.layer import Layer
-from robustbench_kpca.diagnostics.pcp import principal_component_pursuit
-from robustbench_kpca.diagnostics.planting import Planted, paper_rule, plant, pursue, recovery, textbook, textbook_rule
-from robustbench_kpca.diagnostics.totals import Totals, block_orders, draws_for
+from robustbench_kpca.study.diagnostics import CLAIMS
+from robustbench_kpca.study.diagnostics.layer import Layer
+from robustbench_kpca.study.diagnostics.pcp import principal_component_pursuit
+from robustbench_kpca.study.diagnostics.planting import (
+    Planted,
+    paper_rule,
+    plant,
+    pursue,
+    recovery,
+    textbook,
+    textbook_rule,
+)
+from robustbench_kpca.study.diagnostics.totals import Totals, block_orders, draws_for
 
 pytestmark = pytest.mark.usefixtures("fork")
 

@@ -10,12 +10,12 @@ from robustbench_kpca import create_model, load_data
 from robustbench_kpca.attention.identity import IdentityAttention
 from robustbench_kpca.attention.kep_svgp import KEPSVGPAttention
 from robustbench_kpca.attention.primal import PrimalAttention, ksvd_objective
-from robustbench_kpca.diagnostics import CLAIMS
-from robustbench_kpca.diagnostics.claims.primal_objective import feature_maps, stationarity, untrained
-from robustbench_kpca.diagnostics.claims.singular_values import energy, shuffled_rows, singular_values
-from robustbench_kpca.diagnostics.layer import Layer
-from robustbench_kpca.diagnostics.taps import call, find_taps, listening
-from robustbench_kpca.diagnostics.totals import Totals, block_orders, draws_for
+from robustbench_kpca.study.diagnostics import CLAIMS
+from robustbench_kpca.study.diagnostics.claims.primal_objective import feature_maps, stationarity, untrained
+from robustbench_kpca.study.diagnostics.claims.singular_values import energy, shuffled_rows, singular_values
+from robustbench_kpca.study.diagnostics.layer import Layer
+from robustbench_kpca.study.diagnostics.taps import call, find_taps, listening
+from robustbench_kpca.study.diagnostics.totals import Totals, block_orders, draws_for
 
 pytestmark = pytest.mark.usefixtures("fork")
 

@@ -7,14 +7,14 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 
 from robustbench_kpca import create_model, load_data, load_model
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca.attention.rpc import RPCAttention
-from robustbench_kpca.diagnostics import CLAIMS
-from robustbench_kpca.diagnostics.claims.planted import _problem
-from robustbench_kpca.diagnostics.layer import Layer
-from robustbench_kpca.diagnostics.run import diagnose
-from robustbench_kpca.diagnostics.sources import ImageSource
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.environment import environment
+from robustbench_kpca.study.diagnostics import CLAIMS
+from robustbench_kpca.study.diagnostics.claims.planted import _problem
+from robustbench_kpca.study.diagnostics.layer import Layer
+from robustbench_kpca.study.diagnostics.run import diagnose
+from robustbench_kpca.study.diagnostics.sources import ImageSource
 
 pytestmark = pytest.mark.usefixtures("fork")
 HERE = environment(torch.device("cpu"))

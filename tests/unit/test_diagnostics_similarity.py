@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy.linalg import subspace_angles
 
-from robustbench_kpca.diagnostics import similarity as s
-from robustbench_kpca.diagnostics.chance import chance_levels
+from robustbench_kpca.study.diagnostics import similarity as s
+from robustbench_kpca.study.diagnostics.chance import chance_levels
 
 
 def randn(*shape, seed=0):

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from robustbench_kpca import load_data, load_model
-from robustbench_kpca.diagnostics import tables
-from robustbench_kpca.diagnostics.diagnosis import finding
-from robustbench_kpca.diagnostics.run import diagnose
-from robustbench_kpca.diagnostics.sources import ImageSource
-from robustbench_kpca.inference.environment import environment
+from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca.records.estimate import Estimate
+from robustbench_kpca.study.diagnostics import tables
+from robustbench_kpca.study.diagnostics.diagnosis import finding
+from robustbench_kpca.study.diagnostics.run import diagnose
+from robustbench_kpca.study.diagnostics.sources import ImageSource
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_tables_need_no_torch(kept):
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from robustbench_kpca.diagnostics import diagnosis, epochs, tables\n"
+        "from robustbench_kpca.study.diagnostics import diagnosis, epochs, tables\n"
         f"print(tables.verdict_rows(diagnosis.load_diagnosis(Path({str(kept[1])!r})))[0][1], 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

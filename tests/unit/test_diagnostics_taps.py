@@ -9,14 +9,14 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from robustbench_kpca import create_model, load_data, load_model
-from robustbench_kpca.diagnostics.diagnosis import Diagnosis, load_diagnosis
-from robustbench_kpca.diagnostics.kernel import spectrum
-from robustbench_kpca.diagnostics.run import diagnose
-from robustbench_kpca.diagnostics.sources import ImageSource, TextSource
-from robustbench_kpca.diagnostics.taps import call, find_taps, listening
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.environment import environment
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca.models.bundle import bundled
+from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis, load_diagnosis
+from robustbench_kpca.study.diagnostics.kernel import spectrum
+from robustbench_kpca.study.diagnostics.run import diagnose
+from robustbench_kpca.study.diagnostics.sources import ImageSource, TextSource
+from robustbench_kpca.study.diagnostics.taps import call, find_taps, listening
 
 pytestmark = pytest.mark.usefixtures("fork")
 FOUR = ("eigenvalues", "gamma", "projection_loss", "value_vectors")

@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from robustbench_kpca import attack, evaluate, load_data, load_model
-from robustbench_kpca.attack_loop import saved
-from robustbench_kpca.attack_loop.engine import Engine
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca._engine.attack_loop import saved
+from robustbench_kpca._engine.attack_loop.engine import Engine
+from robustbench_kpca._engine.inference.journal import Journal
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.audit.run import audit
-from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation import watch
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.metrics.accuracy import correct
 
 pytestmark = pytest.mark.usefixtures("few_resamples")

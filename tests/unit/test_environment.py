@@ -4,7 +4,7 @@ import platform
 
 import pytest
 
-from robustbench_kpca.inference import environment
+from robustbench_kpca._engine.inference import environment
 
 EPYC = (
     "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: {}\nmodel name\t: AMD EPYC\nstepping\t: 1"

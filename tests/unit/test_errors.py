@@ -8,7 +8,7 @@ import zipfile
 import pytest
 import torch
 
-from robustbench_kpca.errors import BadInputError, UnfitError, reason_of
+from robustbench_kpca._core.errors import BadInputError, UnfitError, reason_of
 
 
 def raised(call, *arguments, **named):

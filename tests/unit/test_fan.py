@@ -6,7 +6,7 @@ import torch
 from timm.models.xcit import ClassAttentionBlock, ConvPatchEmbed, PositionalEncodingFourier
 from torch import nn
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.models.fan import FAN, ChannelAttention, Stem, SymmetricClassAttention, TokenMix
 
 TINY = {"img_size": 224, "patch_size": 16, "embed_dim": 192, "depth": 12, "num_heads": 4, "num_classes": 1000}

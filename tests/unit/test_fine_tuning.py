@@ -8,7 +8,7 @@ from stand_ins import few_digits
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import create_model, load_data, load_model
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.checkpoint import save_checkpoint, state_sha256
 from robustbench_kpca.training.loop import train

@@ -8,10 +8,10 @@ import torch
 from attack_checks import Wavy, drive, rand, where_the_box_binds
 
 from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attacks.fmn import FMN
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.caution import caution
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.threat import Threat

@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 from torchvision import transforms
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.io.reading import image_files, read_rgb, unreadable
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.request import View
-from robustbench_kpca.errors import BadInputError
 
 RNG = np.random.default_rng(0)
 COLOURS = RNG.integers(0, 256, (20, 30, 3), dtype=np.uint8)

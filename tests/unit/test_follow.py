@@ -4,9 +4,9 @@ import pytest
 import torch
 from attack_checks import Wavy, rand
 
-from robustbench_kpca.attack_loop.follow import PlainQuery, WholeBatches, run_to_end
+from robustbench_kpca._engine.attack_loop.follow import PlainQuery, WholeBatches, run_to_end
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks import ATTACKS
-from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Query
 

@@ -15,14 +15,14 @@ from attack_checks import MISCLASSIFIED, Wavy, rand
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data, load_model
-from robustbench_kpca.attack_loop.counted_model import CountedModel, Counters
-from robustbench_kpca.attack_loop.engine import Engine
+from robustbench_kpca._core.errors import BadInputError, EvaluationError, UnknownNameError
+from robustbench_kpca._engine.attack_loop.counted_model import CountedModel, Counters
+from robustbench_kpca._engine.attack_loop.engine import Engine
+from robustbench_kpca._engine.inference.environment import environment
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks import foreign as _foreign
 from robustbench_kpca.attacks.foreign import build
 from robustbench_kpca.attacks.shared.names import library_names
-from robustbench_kpca.errors import BadInputError, EvaluationError, UnknownNameError
-from robustbench_kpca.inference.environment import environment
-from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.scenario import Stage, parse_scenario
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.tasks import task_named
@@ -471,7 +471,7 @@ def test_the_record_says_which_attack_and_which_version(tmp_path):
 
 
 def test_stages_of_the_house_are_what_they_were():
-    from robustbench_kpca.attack_loop.engine import build_attack
+    from robustbench_kpca._engine.attack_loop.engine import build_attack
     from robustbench_kpca.attacks.fgsm import FGSM
 
     assert build_attack(Stage(attack="fgsm", restarts=1, options={})) == FGSM()

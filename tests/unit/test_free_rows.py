@@ -5,11 +5,11 @@ import pytest
 import torch
 from attack_checks import MISCLASSIFIED, Wavy, rand
 
-from robustbench_kpca.attack_loop.engine import Engine
-from robustbench_kpca.attack_loop.foresight import Layout
+from robustbench_kpca._core.errors import EvaluationError
+from robustbench_kpca._engine.attack_loop.engine import Engine
+from robustbench_kpca._engine.attack_loop.foresight import Layout
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks.apgd import APGD
-from robustbench_kpca.errors import EvaluationError
-from robustbench_kpca.inference.runner import Runner
 
 CPU = torch.device("cpu")
 EPS = {"linf": 0.05, "l2": 0.35, "l1": 2.0}

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from robustbench_kpca import load_model
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention.rpc import Iterate, Pursuit
-from robustbench_kpca.errors import BadInputError
 
 pytest.importorskip("triton", reason="the fused kernel was not tested: there is no triton, which torch for CUDA brings")
 ON_GPU = torch.cuda.is_available()

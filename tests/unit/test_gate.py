@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from robustbench_kpca import load_record
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.records.estimate import Estimate, proportion
 from robustbench_kpca.report.comment import MARK, comment
 from robustbench_kpca.report.compare import Rule, compare, junit, table
@@ -20,6 +20,7 @@ from robustbench_kpca.report.gate import against_baseline, against_limit
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[2]
+PLUGIN = "robustbench_kpca.pytest_plugin"
 RECORDS = ROOT / "leaderboards" / "digits-attacks" / "records"
 ACTION = ROOT / ".github" / "actions" / "robustness"
 
@@ -150,7 +151,7 @@ def test_no_limit(assert_robust):
 
 def test_the_plugin_fails_tests_and_prints_what_it_measured(pytester, few_resamples):
     pytester.makepyfile(TESTS)
-    done = pytester.runpytest_inprocess("-p", "robustbench_kpca.pytest_plugin", "--strict-markers", "-p", "no:xdist")
+    done = pytester.runpytest_inprocess("-p", PLUGIN, "--strict-markers", "-p", "no:xdist")
     done.assert_outcomes(passed=1, failed=2)
     done.stdout.fnmatch_lines(
         [
@@ -160,9 +161,7 @@ def test_the_plugin_fails_tests_and_prints_what_it_measured(pytester, few_resamp
             "wrong on images under clean: clean_accuracy 0.0 % ?0.0, 8.8? is below 90.0 % (n = 40)",
         ]
     )
-    chosen = pytester.runpytest_inprocess(
-        "-p", "robustbench_kpca.pytest_plugin", "-m", "robustness", "-p", "no:xdist", "--collect-only", "-q"
-    )
+    chosen = pytester.runpytest_inprocess("-p", PLUGIN, "-m", "robustness", "-p", "no:xdist", "--collect-only", "-q")
     chosen.stdout.fnmatch_lines(["*2/3 tests collected (1 deselected)*"])
 
 

@@ -6,9 +6,9 @@ import torch
 from PIL import Image
 
 from robustbench_kpca import attack, evaluate, load_data, load_model
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.given import as_dataset
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols import presets
 
 RNG = np.random.default_rng(0)

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.markov import MarkovSource
 from robustbench_kpca.data.sets import grammar
 from robustbench_kpca.data.text import Text
-from robustbench_kpca.errors import BadInputError
 
 
 def test_entropy_of_a_chain_that_remembers_one_word():

@@ -3,7 +3,7 @@ import math
 import matplotlib as mpl
 import pytest
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import PLAIN
 from robustbench_kpca.metrics.shared.alexnet import ALEXNET_ERRORS
 from robustbench_kpca.report.heatmap import COLOURS, STEPS, heatmap, readable_on, scale

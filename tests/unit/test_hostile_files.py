@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import read_file
+from robustbench_kpca._core.strict import load_toml, parse_assignments
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.io import reading
 from robustbench_kpca.data.io.png import is_whole
 from robustbench_kpca.data.io.reading import image_files, read_rgb, unreadable
 from robustbench_kpca.data.load import load_data
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import read_file
 from robustbench_kpca.records.audit import load_audit
 from robustbench_kpca.records.images import ImagesFile, load_images
 from robustbench_kpca.records.table import Table
 from robustbench_kpca.records.text import most_bytes, unpack
-from robustbench_kpca.strict import load_toml, parse_assignments
 
 RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(1, 256, (20, 30, 3), dtype=np.uint8)

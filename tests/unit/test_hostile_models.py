@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from robustbench_kpca import evaluate
+from robustbench_kpca._core.early_exit import no_early_exit
+from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError
+from robustbench_kpca._engine.inference import guard
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.early_exit import no_early_exit
-from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError
-from robustbench_kpca.inference import guard
-from robustbench_kpca.inference.runner import Runner
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from robustbench_kpca._core.errors import BadInputError, printable
+from robustbench_kpca._core.web import href, render
 from robustbench_kpca.cli import _interruption
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError, printable
 from robustbench_kpca.records.record import load_record
 from robustbench_kpca.report.markdown import code, link, paragraph, plain, prose
-from robustbench_kpca.web import href, render
 
 BOARD = Path(__file__).parents[2] / "leaderboards/digits/records"
 NASTY = (

@@ -8,8 +8,8 @@ import torch
 from accelerate import Accelerator
 from PIL import Image
 
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.strict import validate
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.strict import validate
 from robustbench_kpca.training.generators import own_generators, seed_generators
 from robustbench_kpca.training.image_files import ImageFileSource
 from robustbench_kpca.training.recipe import Recipe

@@ -4,6 +4,7 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 
+from robustbench_kpca._core.lock import holder_of
 from robustbench_kpca.evaluation import part
 from robustbench_kpca.evaluation.backend import Backend, IncompleteError
 from robustbench_kpca.evaluation.evaluation import Evaluation
@@ -13,7 +14,6 @@ from robustbench_kpca.evaluation.part import make_part
 from robustbench_kpca.evaluation.plan import Job, make_plan
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
 from robustbench_kpca.evaluation.shard_folder import lock_of
-from robustbench_kpca.lock import holder_of
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 

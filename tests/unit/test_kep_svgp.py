@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal, kl_divergence
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention.kep_svgp import KEPSVGPAttention, kl_to_prior
 from robustbench_kpca.attention.primal import PrimalAttention
-from robustbench_kpca.errors import BadInputError
 
 BATCH, TOKENS, DIM, HEADS, RANK = 2, 5, 8, 2, 3
 FORMS = pytest.mark.parametrize("form", ["sum", "concatenate"])

@@ -10,10 +10,10 @@ from markov_models import WINDOW, Table, table, text
 
 from robustbench_kpca import evaluate as evaluate_under
 from robustbench_kpca import load_data
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.data.sets import grammar
 from robustbench_kpca.data.text import Text
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.records.record import load_record
 from robustbench_kpca.tasks.language.positions import PositionResults

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import METRICS, leading, measure, metric_for
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import cells_of

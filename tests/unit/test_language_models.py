@@ -8,11 +8,11 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import create_model
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.attention.rpc import RPCAttention
 from robustbench_kpca.attention.softmax import SoftmaxAttention
 from robustbench_kpca.audit.future_leak import future_leak, leaking_places
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models._adaptive import AdaptiveHead, TiedHead
 from robustbench_kpca.models._decoder import sinusoids
 from robustbench_kpca.models.families import ARCHITECTURES, data_of, task_of

@@ -12,11 +12,11 @@ from safetensors.torch import load_file
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca._core.errors import AbsentPartError, BadInputError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.sets import grammar
 from robustbench_kpca.data.text import Text
 from robustbench_kpca.data.vocabulary import END, Vocabulary
-from robustbench_kpca.errors import AbsentPartError, BadInputError
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.training import text_windows

@@ -10,8 +10,8 @@ import pytest
 from corruption_checks import differing, photograph, reference
 
 from robustbench_kpca import corrupt, evaluate, load_data, load_model
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca.corruptions import OTHER_DRAWS, _library, corruption_for, frost_pictures
-from robustbench_kpca.errors import BadInputError, EvaluationError
 
 LIBRARY = pytest.importorskip("skimage") and _library._library()
 NAMES = LIBRARY.get_corruption_names("all")

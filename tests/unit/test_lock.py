@@ -11,10 +11,10 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from robustbench_kpca import lock as locks
-from robustbench_kpca.errors import BadInputError, EvaluationError
-from robustbench_kpca.lock import Holder, Lock, holder_of, locked
-from robustbench_kpca.owner import Owner, place
+from robustbench_kpca._core import lock as locks
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca._core.lock import Holder, Lock, holder_of, locked
+from robustbench_kpca._core.owner import Owner, place
 
 ELSEWHERE = Owner("node7", "00000000", 4321, "99")
 
@@ -83,7 +83,7 @@ def test_another_holder_may_delete_the_folder_that_was_new_for_it(path, monkeypa
 
 
 def test_a_killed_holder_is_replaced_at_once(path):
-    code = "import sys, time, pathlib; from robustbench_kpca.lock import locked\n"
+    code = "import sys, time, pathlib; from robustbench_kpca._core.lock import locked\n"
     code += "with locked(pathlib.Path(sys.argv[1]), wait=False): print(flush=True); time.sleep(99)"
     with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE) as other:
         other.stdout.readline()

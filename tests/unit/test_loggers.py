@@ -8,8 +8,8 @@ import pytest
 from stand_ins import few_digits
 
 from robustbench_kpca import load_record
+from robustbench_kpca._core.errors import BadInputError, EvaluationError, UnknownNameError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError, EvaluationError, UnknownNameError
 from robustbench_kpca.report.loggers import LOGGERS, Logger, Loggers, numbers, open_loggers
 
 FOLDER = Path(__file__).parents[2] / "leaderboards" / "digits-attacks" / "records"

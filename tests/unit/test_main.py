@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import typer
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli._examples import EXAMPLES
 from robustbench_kpca.cli._names import several
 from robustbench_kpca.cli.listing import Shelf
 from robustbench_kpca.cli.main import app, main
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.loading import load_scenario
 
 NO_DETECTION = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # the name of the shell is given instead

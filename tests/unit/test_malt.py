@@ -7,10 +7,10 @@ from plain_query import PlainQuery
 from torch import nn
 
 from robustbench_kpca import attack
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attacks.apgd import APGD
 from robustbench_kpca.attacks.malt import MALT
 from robustbench_kpca.attacks.shared.losses import probability_margin, runners_up
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.threat import Threat
 

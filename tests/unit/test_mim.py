@@ -6,8 +6,8 @@ from attack_checks import drive, half_within_reach, passes, rand
 from plain_query import PlainQuery
 
 from robustbench_kpca import load_data, load_model
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attacks.mim import MIM
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.threat import Threat
 
 STAGE = {"attack": "mim", "restarts": 1, "steps": 10, "step_size": "0.1 eps", "decay": 1.0}

@@ -5,8 +5,8 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import create_model, load_data, load_model
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention.rpc import Iterate, Pursuit
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models.mixing import (
     at_most,
     attention_weights,

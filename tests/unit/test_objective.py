@@ -5,8 +5,8 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import create_model, load_data
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.sets import cifar10
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models import ARCHITECTURES
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.training import recipes

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.models.outside_code import outside_code
 from robustbench_kpca.verification.stated import AS_RECORDED, Conditions, load_stated

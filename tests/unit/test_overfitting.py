@@ -6,7 +6,7 @@ from stand_ins import few_digits
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import load_data, load_model
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.report.curves import read_curves
 from robustbench_kpca.training.loop import train

@@ -13,12 +13,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from stand_ins import few_digits, posing_as
 
-from robustbench_kpca.attack_loop.cost import most_passes
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.attack_loop.cost import most_passes
+from robustbench_kpca._engine.inference.environment import place
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.diagnostics.epochs import Course, Trajectory
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.execute import Reporter
-from robustbench_kpca.inference.environment import place
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.checkpoint import state_sha256
 from robustbench_kpca.protocols.loading import load_scenario
@@ -28,13 +27,14 @@ from robustbench_kpca.report.commands import command, together
 from robustbench_kpca.report.explain import explain
 from robustbench_kpca.report.matching import name_of
 from robustbench_kpca.report.render import markdown, write_board
-from robustbench_kpca.reproduction import estimate as estimate_room
-from robustbench_kpca.reproduction.counts import counted, reasons
-from robustbench_kpca.reproduction.estimate import Estimator
-from robustbench_kpca.reproduction.pack import load_pack
-from robustbench_kpca.reproduction.roles import Roles, default_folder
-from robustbench_kpca.reproduction.run import Settings, run
-from robustbench_kpca.reproduction.steps import Diagnose, Evaluate, Follow, Train, board_of, plan
+from robustbench_kpca.study.diagnostics.epochs import Course, Trajectory
+from robustbench_kpca.study.reproduction import estimate as estimate_room
+from robustbench_kpca.study.reproduction.counts import counted, reasons
+from robustbench_kpca.study.reproduction.estimate import Estimator
+from robustbench_kpca.study.reproduction.pack import load_pack
+from robustbench_kpca.study.reproduction.roles import Roles, default_folder
+from robustbench_kpca.study.reproduction.run import Settings, run
+from robustbench_kpca.study.reproduction.steps import Diagnose, Evaluate, Follow, Train, board_of, plan
 
 PACK = """
 title = "A paper"

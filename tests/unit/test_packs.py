@@ -11,19 +11,19 @@ from safetensors.torch import load_file
 from stand_ins import few_digits, few_of, posing_as, short_attacks
 
 from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.execute import Reporter
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.scenario import Ood, Shift
 from robustbench_kpca.records.record import Record, find_records, load_record
 from robustbench_kpca.report.board_spec import Evaluation
-from robustbench_kpca.reproduction.estimate import Estimator
-from robustbench_kpca.reproduction.pack import Open, Table, load_pack
-from robustbench_kpca.reproduction.roles import NO_STAND_IN, Roles
-from robustbench_kpca.reproduction.run import Settings, run
-from robustbench_kpca.reproduction.steps import Evaluate, Train, most_valuable_first, plan
-from robustbench_kpca.reproduction.tables import board_spec
+from robustbench_kpca.study.reproduction.estimate import Estimator
+from robustbench_kpca.study.reproduction.pack import Open, Table, load_pack
+from robustbench_kpca.study.reproduction.roles import NO_STAND_IN, Roles
+from robustbench_kpca.study.reproduction.run import Settings, run
+from robustbench_kpca.study.reproduction.steps import Evaluate, Train, most_valuable_first, plan
+from robustbench_kpca.study.reproduction.tables import board_spec
 from robustbench_kpca.training.spent import read_spent
 
 PACKS = [*presets.find("packs")]

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from robustbench_kpca._core.errors import BadInputError, UnknownNameError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError, UnknownNameError
 from robustbench_kpca.metrics import (
     METRICS,
     PERCENT,

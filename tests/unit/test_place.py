@@ -4,8 +4,8 @@ import pytest
 import timm
 import torch
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention import ATTENTIONS
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models import create_model, place
 
 

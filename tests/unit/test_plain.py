@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.inference.journal import Journal
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.corruptions import Cell
 from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.data.imagenet_classes import imagenet_classes
 from robustbench_kpca.data.pair import Pair
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.tasks import task_named

@@ -10,15 +10,15 @@ from plain_query import PlainQuery
 from torch import nn
 
 from robustbench_kpca import attack, create_model, evaluate, load_data, load_model
-from robustbench_kpca.attack_loop.engine import Engine
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca._engine.attack_loop.engine import Engine
+from robustbench_kpca._engine.inference.journal import Journal
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks.apgd import APGD
 from robustbench_kpca.attacks.ddn import DDN
 from robustbench_kpca.attacks.mim import MIM
 from robustbench_kpca.attacks.pgd import PGD
 from robustbench_kpca.attacks.spsa import SPSA
-from robustbench_kpca.errors import BadInputError, EvaluationError
-from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.models.normalisation import normalise_inside
 from robustbench_kpca.protocols.threat import Threat

@@ -8,12 +8,12 @@ from attack_checks import network
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.inference import precision
+from robustbench_kpca._engine.inference.precision import SearchWeights, remark
+from robustbench_kpca._engine.inference.runner import Runner, frozen
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation import make_records
-from robustbench_kpca.inference import precision
-from robustbench_kpca.inference.precision import SearchWeights, remark
-from robustbench_kpca.inference.runner import Runner, frozen
 
 CPU = torch.device("cpu")
 

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from robustbench_kpca import attack, evaluate, load_data, load_model
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.audit.preflight import CHECKS, inspect
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.models import bundled
 
 pytestmark = pytest.mark.usefixtures("few_resamples")

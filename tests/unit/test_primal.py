@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention.primal import PrimalAttention, feature_map, ksvd_objective
 from robustbench_kpca.attention.softmax import SoftmaxAttention
-from robustbench_kpca.errors import BadInputError
 
 BATCH, TOKENS, DIM, HEADS, RANK = 2, 7, 12, 3, 3
 FORMS = pytest.mark.parametrize("causal", [False, True])

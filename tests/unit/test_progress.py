@@ -11,10 +11,10 @@ from rich.console import Console
 from stand_ins import short_audits
 
 from robustbench_kpca import evaluate, load_data, load_model, progress
+from robustbench_kpca._core.progress import Heartbeat, Line, spell
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation import watch
-from robustbench_kpca.progress import Heartbeat, Line, spell
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 

@@ -1,6 +1,6 @@
 import numpy as np
 
-from robustbench_kpca.randomness import generator, sample_key
+from robustbench_kpca._core.randomness import generator, sample_key
 
 
 def test_streams_are_functions_of_their_names():

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from robustbench_kpca import attack, evaluate, load_record
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.journal import Journal
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.record import find_records

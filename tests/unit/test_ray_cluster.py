@@ -6,7 +6,7 @@ import pytest
 from fake_ray import FakeRay
 
 from robustbench_kpca import evaluate, load_data
-from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca.evaluation import ray_cluster
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.worker import StoppableJournal
@@ -92,7 +92,7 @@ def test_a_worker_in_another_environment_is_refused(use, digits, monkeypatch):
 
 
 def _other(where):
-    from robustbench_kpca.inference.environment import environment
+    from robustbench_kpca._engine.inference.environment import environment
 
     return environment(where).model_copy(update={"processor": "abacus"})
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import safe_name
 from robustbench_kpca.audit import run as auditing
 from robustbench_kpca.data.scenes import ArrayScenes
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import safe_name
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.protocols.loading import load_scenario

@@ -5,13 +5,13 @@ import os
 import pytest
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import write_atomic
+from robustbench_kpca._core.strict import parse_assignments
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.files import write_atomic
 from robustbench_kpca.records.record import find_records
-from robustbench_kpca.strict import parse_assignments
+from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.verification.cross_check import cross_check
 from robustbench_kpca.verification.submission import _files, require_new
 

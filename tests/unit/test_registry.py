@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
+from robustbench_kpca._core.errors import BadInputError, UnknownNameError
+from robustbench_kpca._core.registry import MOST, Family, close_names, did_you_mean, unknown_name
 from robustbench_kpca.data import DATASETS
 from robustbench_kpca.data.load import kind_of, load_data
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples, Samples
 from robustbench_kpca.data.scenes import ArrayScenes, Scenes
-from robustbench_kpca.errors import BadInputError, UnknownNameError
-from robustbench_kpca.registry import MOST, Family, close_names, did_you_mean, unknown_name
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import app, main
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.command import Command, parse
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest

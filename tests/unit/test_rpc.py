@@ -9,12 +9,12 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import create_model
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.attention.rpc import TINY, Pursuit, RPCAttention
 from robustbench_kpca.attention.rpc_asymmetric import AsymmetricRPCAttention
 from robustbench_kpca.attention.softmax import SoftmaxAttention
 from robustbench_kpca.attention.symmetric import SymmetricAttention
-from robustbench_kpca.errors import BadInputError
 
 THRESHOLDS = pytest.mark.parametrize("threshold", ["lam*mu", "lam/mu"])
 SIGNS = pytest.mark.parametrize("dual_sign", [-1, 1])

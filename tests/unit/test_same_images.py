@@ -5,7 +5,7 @@ import torch
 from attack_checks import Wavy, rand
 from torch import nn
 
-from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca._engine.inference.runner import Runner
 
 SHAPE, BATCH, LOSSES = (2, 6, 6), 16, 5
 

@@ -14,15 +14,15 @@ from torch import nn
 from torchvision import transforms
 
 from robustbench_kpca import load_model
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.request import View
-from robustbench_kpca.diagnostics.claims import Claim
-from robustbench_kpca.diagnostics.diagnosis import load_diagnosis
-from robustbench_kpca.diagnostics.layer import Layer
-from robustbench_kpca.diagnostics.procedures import study_of_images, study_of_texts
-from robustbench_kpca.diagnostics.saritas2025 import IMAGES, STUDY, TEXTS
-from robustbench_kpca.diagnostics.sources import TextSource
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca.study.diagnostics.claims import Claim
+from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
+from robustbench_kpca.study.diagnostics.layer import Layer
+from robustbench_kpca.study.diagnostics.procedures import study_of_images, study_of_texts
+from robustbench_kpca.study.diagnostics.saritas2025 import IMAGES, STUDY, TEXTS
+from robustbench_kpca.study.diagnostics.sources import TextSource
 
 TOKENS, WIDTH, HEADS, COUNT = 14, 6, 2, 3
 

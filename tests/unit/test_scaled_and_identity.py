@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from robustbench_kpca import create_model
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention.identity import IdentityAttention
 from robustbench_kpca.attention.scaled import ScaledAttention
 from robustbench_kpca.attention.softmax import SoftmaxAttention
-from robustbench_kpca.errors import BadInputError
 
 TOKENS, DIM, HEADS = 7, 12, 3
 

@@ -1,6 +1,6 @@
 import pytest
 
-from robustbench_kpca.errors import BadInputError, UnknownNameError
+from robustbench_kpca._core.errors import BadInputError, UnknownNameError
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Attack, Corruption, parse_scenario
 

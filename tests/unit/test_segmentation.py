@@ -10,13 +10,13 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import evaluate, load_model
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.inference.journal import Journal
+from robustbench_kpca._engine.inference.sliding_window.windows import segment
 from robustbench_kpca.corruptions import corrupt
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.scenes import ArrayScenes
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation import forward_only
-from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.inference.sliding_window.windows import segment
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.tasks import results

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, confusion_matrix, jaccard_score, recall_score
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import measure, metric_for
 from robustbench_kpca.metrics.shared.bootstrap import bootstrap
 from robustbench_kpca.metrics.shared.pixels import PixelCounts

@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import create_model, load_model
+from robustbench_kpca._core.errors import BadInputError, UnknownNameError
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.scenes import ArrayScenes
-from robustbench_kpca.errors import BadInputError, UnknownNameError
 from robustbench_kpca.metrics.shared.pixels import miou
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.checkpoint import save_checkpoint

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import create_model, load_model
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.models import ARCHITECTURES
 from robustbench_kpca.models.checkpoint import load_strictly
 from robustbench_kpca.models.families import task_of

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from robustbench_kpca._core.errors import BadInputError, UnknownNameError
+from robustbench_kpca._core.randomness import generator
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.corruptions import ALL, Cell, corrupt, corrupt_one, corruption_for
 from robustbench_kpca.corruptions.signals import SIGNAL_CORRUPTIONS, SignalCorruption
 from robustbench_kpca.corruptions.tokens import TOKEN_CORRUPTIONS, TokenCorruption
-from robustbench_kpca.errors import BadInputError, UnknownNameError
-from robustbench_kpca.randomness import generator
 from robustbench_kpca.types import PAD, UNKNOWN
 
 SEVERITIES = range(1, 6)

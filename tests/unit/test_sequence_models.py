@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.attention.rpc import Pursuit
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models import ARCHITECTURES, create_model
 
 FAMILIES = [name.removesuffix("_listops") for name in ARCHITECTURES if name.endswith("_listops")]

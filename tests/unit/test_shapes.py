@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.sets import _drawing
 from robustbench_kpca.data.sets.shapes import CLASSES, SPLITS, draw
-from robustbench_kpca.errors import BadInputError
 
 DIGEST = {
     "val": "3ab2bc0052f93a282111aef6746a5db0850388c184855d09bca6af57f974a50a",

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from robustbench_kpca.errors import EvaluationError
+from robustbench_kpca._core.errors import EvaluationError
 from robustbench_kpca.evaluation.schedule import Schedule
 from robustbench_kpca.evaluation.shards import (
     LARGEST,

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from robustbench_kpca import evaluate, load_data
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation import part, share
 from robustbench_kpca.evaluation.backend import IncompleteError, WaitingError
 from robustbench_kpca.evaluation.evaluation import Evaluation

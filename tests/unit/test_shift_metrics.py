@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import METRICS, measure, metric_for
 from robustbench_kpca.metrics.shared.alexnet import ALEXNET_CLEAN, ALEXNET_ERRORS
 from robustbench_kpca.protocols.loading import load_scenario

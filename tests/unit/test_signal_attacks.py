@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.pair import Pair
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.data.sets import waves
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.api import attack, evaluate
 from robustbench_kpca.models import create_model
 

@@ -5,7 +5,9 @@ import random
 import pytest
 from unfinished_states import STATE, Clock
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import sealed, unsealed
+from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.shard_folder import (
     Running,
@@ -13,8 +15,6 @@ from robustbench_kpca.evaluation.shard_folder import (
 from robustbench_kpca.evaluation.shard_run import TICK, ShardRun, Turn
 from robustbench_kpca.evaluation.sharded import Sharded, Worker
 from robustbench_kpca.evaluation.shards import Made, plan_shards
-from robustbench_kpca.files import sealed, unsealed
-from robustbench_kpca.inference.journal import Journal
 
 
 @pytest.fixture

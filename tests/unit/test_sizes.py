@@ -9,13 +9,13 @@ from PIL import Image
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.data.load import load_data as load
 from robustbench_kpca.data.request import View
 from robustbench_kpca.data.samples import ArraySamples
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.requests import DataRequest
 from robustbench_kpca.models.source import describe
 

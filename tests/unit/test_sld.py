@@ -5,8 +5,8 @@ import torch
 from attack_checks import Wavy, drive, half_within_reach, passes, rand
 from torch.nn import functional as F  # noqa: N812
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attacks.sld import SLD
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.threat import Threat
 
 RULE = "euclidean"

@@ -14,7 +14,7 @@ from stand_ins import posing_as
 from torch import nn
 
 from robustbench_kpca import load_model
-from robustbench_kpca.errors import BadInputError, UnknownNameError
+from robustbench_kpca._core.errors import BadInputError, UnknownNameError
 from robustbench_kpca.models import hub
 from robustbench_kpca.models.source import class_names_of, stated_view
 from robustbench_kpca.models.sources import SOURCES

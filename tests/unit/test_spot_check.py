@@ -10,8 +10,8 @@ from full_disk import full_disk
 from torch import nn
 
 from robustbench_kpca import load_model
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.outcomes import Outcomes

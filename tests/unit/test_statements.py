@@ -8,18 +8,18 @@ import pytest
 from scipy import stats
 
 from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.strict import validate
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.diagnostics.epochs import EpochTerms
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.records.estimate import Estimate
-from robustbench_kpca.reproduction import results as results_room
-from robustbench_kpca.reproduction.evidence import answer
-from robustbench_kpca.reproduction.pack import load_pack
-from robustbench_kpca.reproduction.results import Results
-from robustbench_kpca.reproduction.roles import Roles
-from robustbench_kpca.reproduction.statements import Claimed, Compared, Statement
-from robustbench_kpca.reproduction.verdicts import Verdict, better, judge, moved, together
-from robustbench_kpca.strict import validate
+from robustbench_kpca.study.diagnostics.epochs import EpochTerms
+from robustbench_kpca.study.reproduction import results as results_room
+from robustbench_kpca.study.reproduction.evidence import answer
+from robustbench_kpca.study.reproduction.pack import load_pack
+from robustbench_kpca.study.reproduction.results import Results
+from robustbench_kpca.study.reproduction.roles import Roles
+from robustbench_kpca.study.reproduction.statements import Claimed, Compared, Statement
+from robustbench_kpca.study.reproduction.verdicts import Verdict, better, judge, moved, together
 
 ROOT = Path(__file__).parents[2]
 PACK = """

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from robustbench_kpca.protocols import presets
-from robustbench_kpca.reproduction.pack import load_pack
-from robustbench_kpca.reproduction.results import Results
-from robustbench_kpca.reproduction.roles import Roles
-from robustbench_kpca.reproduction.statements import load_statements
-from robustbench_kpca.reproduction.statements_page import pages
-from robustbench_kpca.reproduction.tables import metrics_of
+from robustbench_kpca.study.reproduction.pack import load_pack
+from robustbench_kpca.study.reproduction.results import Results
+from robustbench_kpca.study.reproduction.roles import Roles
+from robustbench_kpca.study.reproduction.statements import load_statements
+from robustbench_kpca.study.reproduction.statements_page import pages
+from robustbench_kpca.study.reproduction.tables import metrics_of
 
 HERE = Path(__file__).parents[2] / "leaderboards"
 WITH = [name for name, path in presets.find("packs").items() if (path.parent / "statements.toml").is_file()]

@@ -7,10 +7,10 @@ from PIL import Image
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.imagenet_classes import imagenet_wnids
 from robustbench_kpca.data.request import View
-from robustbench_kpca.errors import BadInputError
 
 WNIDS = imagenet_wnids()[:2]
 FEW = {"corruptions": ["fog", "contrast"], "severities": [1, 2]}

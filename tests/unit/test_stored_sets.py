@@ -14,6 +14,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 from timm.data import ImageNetInfo
 
+from robustbench_kpca._core.errors import BadInputError, UnknownNameError
 from robustbench_kpca.data.cells import CellSamples
 from robustbench_kpca.data.imagenet_classes import (
     imagenet_classes,
@@ -28,7 +29,6 @@ from robustbench_kpca.data.request import View
 from robustbench_kpca.data.samples import ArraySamples
 from robustbench_kpca.data.sets import photos
 from robustbench_kpca.data.subset import published_subset
-from robustbench_kpca.errors import BadInputError, UnknownNameError
 from robustbench_kpca.evaluation.requests import DataRequest
 from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA
 

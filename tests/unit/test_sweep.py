@@ -6,8 +6,8 @@ import itertools
 import pytest
 
 from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report.sweep import combinations
 

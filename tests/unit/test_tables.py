@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robustbench_kpca import files
+from robustbench_kpca._core import files
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.owner import place
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics import measure
-from robustbench_kpca.owner import place
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records import text
 from robustbench_kpca.records.coded import Coded

@@ -6,8 +6,8 @@ import torch
 from attack_checks import Wavy, drive, rand
 
 from robustbench_kpca import attack, evaluate, load_data, load_model
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attacks import _spsa, cw_cleverhans, noise, pgd, spsa_cleverhans
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import protocols

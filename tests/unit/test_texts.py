@@ -2,10 +2,10 @@
 
 import pytest
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.forms import TOKENS
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.sets import texts
-from robustbench_kpca.errors import BadInputError
 
 
 @pytest.fixture

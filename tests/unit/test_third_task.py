@@ -5,8 +5,8 @@ import pytest
 import toy_task
 
 from robustbench_kpca import evaluate, load_data, load_record
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.records.record import find_records
 
 EPS = 8 / 255

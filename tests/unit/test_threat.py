@@ -1,6 +1,6 @@
 import pytest
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.protocols.threat import Threat, parse_fraction, parse_step
 
 

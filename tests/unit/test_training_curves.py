@@ -10,9 +10,9 @@ from stand_ins import few_digits
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import load_data, load_model
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import name_with_seed, without_seed
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import name_with_seed, without_seed
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.report.curves import Curves, by_recipe, draw_curves, panels_of, read_curves
 from robustbench_kpca.training.loop import train

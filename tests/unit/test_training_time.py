@@ -8,13 +8,13 @@ import torch
 from safetensors.torch import load_file
 from stand_ins import few_digits
 
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.environment import place
-from robustbench_kpca.reproduction.cost import rows
-from robustbench_kpca.reproduction.estimate import Estimator, epochs_done
-from robustbench_kpca.reproduction.pack import Arm, Cost, Pack, Scale
-from robustbench_kpca.reproduction.roles import Roles
-from robustbench_kpca.reproduction.steps import Train
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.inference.environment import place
+from robustbench_kpca.study.reproduction.cost import rows
+from robustbench_kpca.study.reproduction.estimate import Estimator, epochs_done
+from robustbench_kpca.study.reproduction.pack import Arm, Cost, Pack, Scale
+from robustbench_kpca.study.reproduction.roles import Roles
+from robustbench_kpca.study.reproduction.steps import Train
 from robustbench_kpca.training import ledger as ledger_room
 from robustbench_kpca.training import spent as spent_room
 from robustbench_kpca.training.ledger import resume_file

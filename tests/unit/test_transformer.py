@@ -9,9 +9,9 @@ from timm.data import constants
 from timm.models import xcit as theirs
 from timm.models.vision_transformer import Attention, VisionTransformer
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.attention.softmax import SoftmaxAttention
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.models import xcit as ours
 from robustbench_kpca.models.families import FAMILIES, NORMALISATIONS
 from robustbench_kpca.models.stem import ChannelNorm

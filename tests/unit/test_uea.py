@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.io import ts_file
 from robustbench_kpca.data.io.ts_file import read_ts
 from robustbench_kpca.data.load import load_data
-from robustbench_kpca.errors import BadInputError
 
 HEADER = "#made by hand\n@problemName Toy\n@timeStamps false\n@missing true\n@univariate false\n@dimensions 2\n"
 EQUAL = "@equalLength true\n@seriesLength 3\n"

@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 from unfinished_states import STATE, Clock
 
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.lock import locked
+from robustbench_kpca._core.owner import place
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation import shard_folder
 from robustbench_kpca.evaluation.shard_folder import (
     Running,
@@ -23,8 +25,6 @@ from robustbench_kpca.evaluation.shard_folder import (
     write_state,
 )
 from robustbench_kpca.evaluation.unfinished import delete, leftovers
-from robustbench_kpca.lock import locked
-from robustbench_kpca.owner import place
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.evaluation.adversarial_images import Keeper
-from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records import images as kept_images
 from robustbench_kpca.records.images import KeptImages, load_images
@@ -130,7 +130,7 @@ def test_a_finished_record_without_enough_images_is_made_again(folder, record, t
 
 def test_images_survive_an_interruption(folder, record, tmp_path, monkeypatch):
     """The run is stopped after each journal entry, again and again; the file is the same in the end."""
-    from robustbench_kpca.inference.journal import Journal
+    from robustbench_kpca._engine.inference.journal import Journal
 
     class StopError(Exception):
         pass

@@ -8,9 +8,9 @@ from _shared import as_on_a_gpu, waits
 from attack_checks import MISCLASSIFIED, Wavy, rand, scenario
 from test_free_rows import APGD_T, CASES, FAB_T, SHAPE, SPSA, SQUARE, attacked, same
 
-from robustbench_kpca.attack_loop.engine import Engine
-from robustbench_kpca.errors import EvaluationError
-from robustbench_kpca.inference.runner import Runner
+from robustbench_kpca._core.errors import EvaluationError
+from robustbench_kpca._engine.attack_loop.engine import Engine
+from robustbench_kpca._engine.inference.runner import Runner
 
 CPU = torch.device("cpu")
 PGD = {"attack": "pgd", "restarts": 1, "steps": 12, "step_size": "0.25 eps", "random_start": True}

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from robustbench_kpca import attack, load_data, load_model
-from robustbench_kpca.errors import BadInputError, EvaluationError
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
 
 N = 24
 LAST = {"policy": "last"}

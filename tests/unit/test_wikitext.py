@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.io import encoded, word_file
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.sets import _wikitext_files, wikitext2, wikitext103
 from robustbench_kpca.data.text import Text
 from robustbench_kpca.data.vocabulary import Vocabulary
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.tasks.language.swapped import swapped_stream
 
 TRAIN = " \n = A town = \n \n The town , the <unk> and the river . \n \n = = History = = \n \n AAA , a town . \n"

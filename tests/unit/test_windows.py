@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca.errors import BadInputError, EvaluationError
-from robustbench_kpca.inference.runner import Runner
-from robustbench_kpca.inference.sliding_window._accumulate import Bands, first_largest
-from robustbench_kpca.inference.sliding_window.windows import Stream, Windowing, batch_size_for, segment, starts
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca._engine.inference.runner import Runner
+from robustbench_kpca._engine.inference.sliding_window._accumulate import Bands, first_largest
+from robustbench_kpca._engine.inference.sliding_window.windows import Stream, Windowing, batch_size_for, segment, starts
 
 
 class Pixelwise(nn.Module):
@@ -101,7 +101,7 @@ def test_overlapping_logits_are_averaged(size, stride):
 @pytest.mark.parametrize("resize", ["none", "short-side"])
 def test_scales_and_mirrors_are_averaged_in_probability(scales, flip, size, resize, monkeypatch):
     monkeypatch.setattr(
-        "robustbench_kpca.inference.sliding_window.windows.SQUARE_VALUES", 5 * 7 * 7
+        "robustbench_kpca._engine.inference.sliding_window.windows.SQUARE_VALUES", 5 * 7 * 7
     )  # squares of 7 x 7
     model, image = Positioned(), picture(*size)
     windowing = Windowing(8, 6, scales, flip, resize)
@@ -123,7 +123,7 @@ def test_scales_and_mirrors_are_averaged_in_probability(scales, flip, size, resi
 @pytest.mark.parametrize("values", [5 * 3 * 3, 5 * 10 * 10, 2**22])
 @pytest.mark.parametrize("size", [(21, 34), (34, 21)])
 def test_squares_and_batches_change_no_prediction(values, size, monkeypatch):
-    monkeypatch.setattr("robustbench_kpca.inference.sliding_window.windows.SQUARE_VALUES", values)
+    monkeypatch.setattr("robustbench_kpca._engine.inference.sliding_window.windows.SQUARE_VALUES", values)
     model, image = Positioned(), picture(*size)
     windowing = Windowing(8, 6, (0.5, 1.0, 1.75), flip=True)
     found = []
@@ -162,7 +162,7 @@ def test_what_a_model_returns_is_not_written_to():
 
 def test_several_passes_hold_few_bands(monkeypatch):
     """Of a long picture, only what its windows reach is open: as much as the smallest scale's windows see."""
-    monkeypatch.setattr("robustbench_kpca.inference.sliding_window.windows.SQUARE_VALUES", 5 * 4 * 4)
+    monkeypatch.setattr("robustbench_kpca._engine.inference.sliding_window.windows.SQUARE_VALUES", 5 * 4 * 4)
     most, begun = 0, Bands.add
 
     def watched(self, *part):
@@ -248,8 +248,8 @@ LARGE = """
 import resource
 import numpy as np, torch
 from torch import nn
-from robustbench_kpca.inference.runner import Runner
-from robustbench_kpca.inference.sliding_window.windows import batch_size_for, segment
+from robustbench_kpca._engine.inference.runner import Runner
+from robustbench_kpca._engine.inference.sliding_window.windows import batch_size_for, segment
 
 class Model(nn.Module):
     classes, window = 150, 512

@@ -6,8 +6,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca.inference.sliding_window.tiles import through_windows
-from robustbench_kpca.inference.sliding_window.windows import segment
+from robustbench_kpca._engine.inference.sliding_window.tiles import through_windows
+from robustbench_kpca._engine.inference.sliding_window.windows import segment
 
 SCALES = (0.1, 0.37, 0.5, 0.75, 1.0, 1.25, 1.75, 2.7)
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from plain_query import PlainQuery
 from tiny_language_model import TinyLanguageModel, some_text
 
-from robustbench_kpca.attack_loop.engine import Engine, build_attack
+from robustbench_kpca._core.errors import EvaluationError
+from robustbench_kpca._engine.attack_loop.engine import Engine, build_attack
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks import gbda
 from robustbench_kpca.attacks.gbda import GBDA
 from robustbench_kpca.attacks.hotflip import HotFlip
 from robustbench_kpca.attacks.random_swap import RandomSwap
-from robustbench_kpca.errors import EvaluationError
-from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.scenario import Stage
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.tasks.language.attacked import rows_of, worse_of
@@ -381,7 +381,7 @@ class Points:
 
 
 def run_one(attack, texts, monkeypatch):
-    monkeypatch.setattr("robustbench_kpca.attack_loop.engine.build_attack", lambda stage: attack)
+    monkeypatch.setattr("robustbench_kpca._engine.attack_loop.engine.build_attack", lambda stage: attack)
     return run(protocol(HOTFLIP), *texts, 4)
 
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from robustbench_kpca.attack_loop.checks import Checks
-from robustbench_kpca.attack_loop.sets import set_of
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca._engine.attack_loop.checks import Checks
+from robustbench_kpca._engine.attack_loop.sets import set_of
 from robustbench_kpca.attacks.shared import words as shared_words
 from robustbench_kpca.attacks.shared.words import distributions
-from robustbench_kpca.errors import BadInputError, EvaluationError
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.tasks.language.success import HigherLoss

@@ -25,6 +25,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
+from robustbench_kpca._core.registry import did_you_mean, unknown_name
 from robustbench_kpca.attacks.foreign import foolbox, pyautoattack, torchattacks
 from robustbench_kpca.attacks.foreign._recipe import Recipe
 from robustbench_kpca.attacks.shared.ball import (
@@ -36,9 +38,7 @@ from robustbench_kpca.attacks.shared.ball import (
     require_norm,
     require_untargeted,
 )
-from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca.protocols.threat import Threat, parse_step
-from robustbench_kpca.registry import did_you_mean, unknown_name
 from robustbench_kpca.types import Images, Keys, Labels, Mask, Query, State
 
 LIBRARIES: dict[str, Any] = {"torchattacks": torchattacks, "pyautoattack": pyautoattack, "foolbox": foolbox}

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.randomness import generator
 from robustbench_kpca.attacks.shared.rows import waits
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.threat import Norm, Threat
-from robustbench_kpca.randomness import generator
 from robustbench_kpca.types import Images, Keys, Mask, PerSample
 
 SLACK = 1e-6

@@ -8,9 +8,9 @@ from jaxtyping import Float64
 from numpy.typing import NDArray
 from torch import Tensor
 
+from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca.attacks.shared.ball import project
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.randomness import generator, sample_key
 from robustbench_kpca.types import Images, Keys, Labels
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio

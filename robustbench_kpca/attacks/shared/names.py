@@ -4,8 +4,8 @@ import ast
 import importlib.util
 from pathlib import Path
 
+from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca.attacks import ATTACKS
-from robustbench_kpca.registry import unknown_name
 
 AUTOATTACK = ("standard", "plus", "rand", "apgd-ce", "apgd-dlr", "apgd-t", "fab", "fab-t", "square")
 """Ensembles and single attacks of pyautoattack, which are no names of its own."""

@@ -8,7 +8,7 @@ Examples for Text Classification", arXiv:1712.06751, take gradients at words wri
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.types import END_OF_LINE, Images
 
 Distributions = Float[Tensor, "batch word 1 place"]

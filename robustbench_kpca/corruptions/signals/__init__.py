@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.registry import Family
+from robustbench_kpca._core.registry import Family
 
 SIGNAL_CORRUPTIONS = Family("corruption of signals", __name__, "CORRUPTION")
 PROFILE = "signal"

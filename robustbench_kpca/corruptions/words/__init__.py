@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.randomness import generator, sample_key
+from robustbench_kpca._core.registry import Family
 from robustbench_kpca.protocols.words import SWAPPED_WORD, UNKNOWN_WORD
-from robustbench_kpca.randomness import generator, sample_key
-from robustbench_kpca.registry import Family
 
 WORD_CORRUPTIONS = Family("corruption of words", __name__, "CORRUPTION")
 PROFILE = "words"

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.errors import UnfitError
-from robustbench_kpca.files import require_file
+from robustbench_kpca._core.errors import UnfitError
+from robustbench_kpca._core.files import require_file
 
 # NumPy parses the header with `ast.literal_eval`. In CPython 3.11 two threads that do so at once can raise
 # "SystemError: AST constructor recursion depth mismatch" (python/cpython#106905).

@@ -10,13 +10,13 @@ import PIL
 from numpy.typing import NDArray
 from torch import Tensor
 
+from robustbench_kpca._core.errors import BadInputError, EvaluationError, reason_of
+from robustbench_kpca._core.files import unwritable
+from robustbench_kpca._core.lock import locked
+from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.data.cells import CellSamples
 from robustbench_kpca.data.io.arrays import map_array
 from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.errors import BadInputError, EvaluationError, reason_of
-from robustbench_kpca.files import unwritable
-from robustbench_kpca.lock import locked
-from robustbench_kpca.progress import Progress
 
 CHUNK = 256  # number of images per journal entry: 38 MB at 224 px
 

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from torch import Generator, set_num_threads
 from torch.utils.data import DataLoader, Dataset
 
+from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
+from robustbench_kpca._core.files import read_file, replace_file, sha256
+from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.data.io.manifest import (
     TABLE,
     Made,
@@ -21,9 +24,6 @@ from robustbench_kpca.data.io.manifest import (
 )
 from robustbench_kpca.data.io.reading import image_files, no_images, read_rgb
 from robustbench_kpca.data.request import BadImages, View
-from robustbench_kpca.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
-from robustbench_kpca.files import read_file, replace_file, sha256
-from robustbench_kpca.progress import Progress
 
 Pixels = NDArray[np.uint8]
 Make = Callable[[Pixels, str, str], bytes]

@@ -19,11 +19,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from robustbench_kpca._core.errors import BadInputError, BenchmarkError
+from robustbench_kpca._core.files import require_file, write_atomic
 from robustbench_kpca.data.io.arrays import map_array
 from robustbench_kpca.data.io.word_file import lines_of
 from robustbench_kpca.data.vocabulary import UNKNOWN_WORD, Vocabulary
-from robustbench_kpca.errors import BadInputError, BenchmarkError
-from robustbench_kpca.files import require_file, write_atomic
 
 ENVIRONMENT_VARIABLE = "RBK_CACHE"
 KEPT_FROM = 2**25

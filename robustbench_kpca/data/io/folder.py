@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from robustbench_kpca._core.errors import BadInputError, reason_of
+from robustbench_kpca._core.files import read_file, sha256
 from robustbench_kpca.data.imagenet_classes import imagenet_indices, imagenet_wnids
 from robustbench_kpca.data.io.natural import natural
 from robustbench_kpca.data.io.own_name import own_name
@@ -23,8 +25,6 @@ from robustbench_kpca.data.io.reading import (
 )
 from robustbench_kpca.data.request import BadImages, View
 from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.errors import BadInputError, reason_of
-from robustbench_kpca.files import read_file, sha256
 
 PARTS = {"train", "val", "valid", "validation", "test"}
 PICTURES = {".avif", ".gif", ".heic", ".jfif", ".tif", ".tiff"}

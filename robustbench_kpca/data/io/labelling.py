@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from robustbench_kpca._core.errors import BadInputError, UnfitError, reason_of
+from robustbench_kpca._core.files import require_file
 from robustbench_kpca.data.io.reading import open_image, require_whole
-from robustbench_kpca.errors import BadInputError, UnfitError, reason_of
-from robustbench_kpca.files import require_file
 from robustbench_kpca.types import IGNORE
 
 IDS = {"1", "L", "P", "I", "I;16", "I;16L", "I;16B"}  # Pillow modes with one number per pixel

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from robustbench_kpca.errors import BadInputError, reason_of
-from robustbench_kpca.files import write_atomic
+from robustbench_kpca._core.errors import BadInputError, reason_of
+from robustbench_kpca._core.files import write_atomic
 
 SETTINGS, TABLE = "manifest.json", "manifest.csv"
 HEADER = ("file", "sha256", "source_sha256")

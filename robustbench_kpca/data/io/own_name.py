@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data import DATASETS
-from robustbench_kpca.errors import BadInputError
 
 
 def own_name(folder: Path) -> str:

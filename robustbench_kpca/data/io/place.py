@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 
 ENVIRONMENT_VARIABLE = "RBK_DATA"
 

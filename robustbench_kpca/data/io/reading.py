@@ -15,9 +15,9 @@ import numpy as np
 from PIL import Image as Pillow
 from PIL import UnidentifiedImageError
 
+from robustbench_kpca._core.errors import BadInputError, reason_of
+from robustbench_kpca._core.files import require_file
 from robustbench_kpca.data.io.png import is_whole
-from robustbench_kpca.errors import BadInputError, reason_of
-from robustbench_kpca.files import require_file
 
 SUFFIXES = {".bmp", ".jpeg", ".jpg", ".png", ".webp"}
 FORMATS = ("BMP", "JPEG", "PNG", "WEBP")

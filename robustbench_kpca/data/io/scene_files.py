@@ -7,12 +7,12 @@ from typing import TypeAlias
 
 import numpy as np
 
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import read_file, sha256
 from robustbench_kpca.data.io.labelling import Labelling
 from robustbench_kpca.data.io.reading import image_files, image_size, read_rgb, sub_folders
 from robustbench_kpca.data.request import BadImages
 from robustbench_kpca.data.scenes import Mask, Pixels, Scenes
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.files import read_file, sha256
 
 LOSSLESS = {".bmp", ".png"}
 """Suffixes of masks; lossy formats would change ids and colours."""

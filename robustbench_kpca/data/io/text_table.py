@@ -7,7 +7,7 @@ A `.tsv` file has no quotes, as GLUE's SST-2; a `.csv` file has those of spreads
 import csv
 from pathlib import Path
 
-from robustbench_kpca.errors import BadInputError, reason_of
+from robustbench_kpca._core.errors import BadInputError, reason_of
 
 MOST_BYTES = 2**30
 MOST_ROWS = 10**7

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.errors import BadInputError, reason_of
-from robustbench_kpca.files import require_file
+from robustbench_kpca._core.errors import BadInputError, reason_of
+from robustbench_kpca._core.files import require_file
 
 MOST_BYTES = 4 * 2**30  # of a file; the largest of the archive has about 1 GiB
 MOST_VALUES = 2 * 10**8  # of all series together: 1.6 GB

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from robustbench_kpca.errors import BadInputError, reason_of
-from robustbench_kpca.files import require_file
+from robustbench_kpca._core.errors import BadInputError, reason_of
+from robustbench_kpca._core.files import require_file
 
 LONGEST = 2**24
 """Bytes of a line; WikiText's longest has about 20,000."""

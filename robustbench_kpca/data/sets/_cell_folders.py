@@ -7,6 +7,7 @@ of them already have its input size.
 
 from pathlib import Path
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.cells import CLEAN, CellSamples
 from robustbench_kpca.data.io.folder import ImageFiles, require_size
 from robustbench_kpca.data.io.manifest import read_settings, require_finished
@@ -14,7 +15,6 @@ from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.io.reading import image_size, sub_folders, unreadable
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.sets._imagenet_files import read_classes, require_validation
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.corruption_names import SEVERITIES
 
 GROUPS = ("noise", "blur", "weather", "digital", "extra")

@@ -3,12 +3,12 @@
 import re
 from pathlib import Path
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.imagenet_classes import COLLECTIONS, imagenet_classes, imagenet_wnids, robustbench_validation
 from robustbench_kpca.data.io.folder import ImageFiles
 from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.io.reading import image_files, no_images, sub_folders
 from robustbench_kpca.data.request import Request
-from robustbench_kpca.errors import BadInputError
 
 _VALIDATION = re.compile(r"ILSVRC2012_val_\d{8}")
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from robustbench_kpca._core.errors import AbsentPartError
 from robustbench_kpca.data.io.encoded import encoded
 from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.text import BLOCK, Text
 from robustbench_kpca.data.vocabulary import Vocabulary
-from robustbench_kpca.errors import AbsentPartError
 from robustbench_kpca.protocols.words import SWAPPED_WORD
 
 SPLITS = {"test": "test", "val": "valid", "train": "train"}

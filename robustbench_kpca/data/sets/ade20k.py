@@ -11,11 +11,11 @@ exists, else "id 1" to "id 150".
 from collections import Counter
 from pathlib import Path
 
+from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.data.io.labelling import Labelling
 from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.io.scene_files import Place, SceneFiles
 from robustbench_kpca.data.request import Request
-from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.types import IGNORE
 
 CLASSES = 150

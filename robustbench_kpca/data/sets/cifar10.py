@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from robustbench_kpca._core.errors import BadInputError, UnfitError, reason_of
 from robustbench_kpca.data.io.place import ENVIRONMENT_VARIABLE
 from robustbench_kpca.data.io.reading import open_image
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
-from robustbench_kpca.errors import BadInputError, UnfitError, reason_of
 
 SPLITS = ("test", "train", "val")
 CLASSES = 10

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.data.cells import CellSamples
 from robustbench_kpca.data.io.arrays import map_array
 from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import Samples, array_fingerprint
-from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA, SEVERITIES
 
 IMAGES, CLASSES = 10_000, 10

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
-from robustbench_kpca.errors import BadInputError
 
 SPLITS = {"test": (0, 5), "val": (1,), "train": (2, 3, 4, 6, 7, 8, 9)}
 SCALE = 4

@@ -16,11 +16,11 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca.data.markov import MarkovSource
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.text import Text
 from robustbench_kpca.data.vocabulary import END, UNKNOWN_WORD, Vocabulary
-from robustbench_kpca.randomness import generator, sample_key
 
 SPLITS = {"test": 20_480, "val": 20_480, "train": 204_800}
 """Number of words that are predicted."""

@@ -8,13 +8,13 @@ the images of the classes of those collections. Labels of the official test imag
 import re
 from pathlib import Path
 
+from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.data.imagenet_classes import COLLECTIONS, imagenet_classes, imagenet_wnids
 from robustbench_kpca.data.io.folder import ImageFiles
 from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.io.reading import image_files, no_images, sub_folders
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.sets._imagenet_files import read_classes, require_validation
-from robustbench_kpca.errors import BadInputError, reason_of
 
 SPLITS = ("val", "test", *COLLECTIONS[1:])
 LABEL_FILES = ("val.txt", "labels.txt", "ilsvrc2012_val_labels.txt", "LOC_val_solution.csv", "labels.csv")

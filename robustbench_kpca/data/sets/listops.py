@@ -13,11 +13,11 @@ from functools import cache
 
 import torch
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.forms import TOKENS
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
 from robustbench_kpca.data.sets._listops_grammar import NUMBERS, grow
-from robustbench_kpca.errors import BadInputError
 
 PARTS = ("test", "val", "train")
 MOST = {"depth": 100, "arguments": 1_000}

@@ -15,10 +15,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.scenes import ArrayScenes, Mask, Pixels
 from robustbench_kpca.data.sets._drawing import COLOURS, OUTLINES, SIZE, TEXTURES, Grid, ground, paint
-from robustbench_kpca.randomness import generator, sample_key
 
 SPLITS = {"val": 200, "train": 1_500}
 GROUNDS = ("meadow", "water")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.forms import TOKENS
 from robustbench_kpca.data.io.natural import natural
 from robustbench_kpca.data.io.place import stored_folder
@@ -19,7 +20,6 @@ from robustbench_kpca.data.io.text_table import read_texts
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
 from robustbench_kpca.data.vocabulary import digest_of
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.types import UNKNOWN
 
 SPLITS = {"test": ("test",), "val": ("val", "dev"), "train": ("train",)}

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.forms import SIGNALS
 from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.io.ts_file import Series, TimeSeriesFile, read_ts
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
-from robustbench_kpca.errors import BadInputError
 
 SPLITS = ("test", "val", "train")
 HELD_OUT = 5  # one in so many of a class's training series is `val`

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca.data.forms import SIGNALS
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
-from robustbench_kpca.randomness import generator, sample_key
 
 SPLITS = {"test": 1_000, "val": 500, "train": 4_000}
 PERIODS = (2, 3, 5, 7)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.records.estimate import CONFIDENCE, RESAMPLES, Values, blocks, resampled
 
 Weights = NDArray[np.int64]

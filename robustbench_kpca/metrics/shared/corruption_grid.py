@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics.shared.error_table import Cell, ErrorTable
 from robustbench_kpca.protocols.corruption_names import canonical
 from robustbench_kpca.protocols.scenario import CLEAN_CELL

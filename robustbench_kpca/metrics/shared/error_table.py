@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.protocols.corruption_names import SEVERITIES, canonical
 from robustbench_kpca.protocols.scenario import CLEAN_CELL
 

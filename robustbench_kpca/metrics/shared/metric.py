@@ -8,7 +8,7 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics.shared.bootstrap import LEAST, Many, Resampled, Weights, bootstraps, paired_difference
 from robustbench_kpca.metrics.shared.unit import Unit
 from robustbench_kpca.protocols.scenario import Corruption, Scenario

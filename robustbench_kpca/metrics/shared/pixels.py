@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.protocols.scenario import CLEAN_CELL
 from robustbench_kpca.records.estimate import Values
 from robustbench_kpca.records.outcomes import Outcomes

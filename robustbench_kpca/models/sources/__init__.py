@@ -4,7 +4,7 @@ Each file has a function `build(name, pretrained, options)`. It returns a module
 described by `models.source.describe`; `pretrained`: with its own trained weights.
 """
 
-from robustbench_kpca.registry import Family
+from robustbench_kpca._core.registry import Family
 
 SOURCES = Family("source of models", __name__, "build")
 

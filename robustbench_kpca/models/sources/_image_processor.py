@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.request import View
-from robustbench_kpca.errors import BadInputError
 
 LARGEST = 0.01
 """Mean difference, in pixel values of [0, 1], by which our picture may differ from the processor's: resampling on

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from robustbench_kpca.errors import BadInputError, reason_of
+from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.models.checkpoint import only_weights
 from robustbench_kpca.models.hub import silent_hub
 from robustbench_kpca.models.normalisation import normalise_inside

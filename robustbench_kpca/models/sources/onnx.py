@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.data.request import View
-from robustbench_kpca.errors import BadInputError, reason_of
 from robustbench_kpca.models.normalisation import normalise_inside
 from robustbench_kpca.models.source import describe, library
 

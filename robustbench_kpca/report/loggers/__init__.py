@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from robustbench_kpca.errors import BadInputError, EvaluationError, reason_of
+from robustbench_kpca._core.errors import BadInputError, EvaluationError, reason_of
+from robustbench_kpca._core.registry import Family
 from robustbench_kpca.records.collection import audited, facts
 from robustbench_kpca.records.record import Record
-from robustbench_kpca.registry import Family
 
 
 @runtime_checkable

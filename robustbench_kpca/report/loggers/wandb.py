@@ -6,7 +6,7 @@ from typing import Any
 import wandb
 from wandb.errors import Error
 
-from robustbench_kpca.files import sha256
+from robustbench_kpca._core.files import sha256
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.loggers import numbers, parameters
 

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robustbench_kpca.attack_loop.query import check_clean
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.attack_loop.query import check_clean
+from robustbench_kpca._engine.inference.journal import Journal
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.inference.runner import Runner
 from robustbench_kpca.protocols.scenario import Ood, Scenario, Shift, cells_of
 from robustbench_kpca.records.coded import Coded
 from robustbench_kpca.records.outcomes import Column, Outcomes

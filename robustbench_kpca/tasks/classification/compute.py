@@ -6,20 +6,20 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from robustbench_kpca.attack_loop.engine import CleanBatch
-from robustbench_kpca.attack_loop.pool import Sample
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.attack_loop.engine import CleanBatch
+from robustbench_kpca._engine.attack_loop.pool import Sample
+from robustbench_kpca._engine.inference.corrupted import cell_of, corrupted
+from robustbench_kpca._engine.inference.input_space import InputSpace
+from robustbench_kpca._engine.inference.journal import Journal
+from robustbench_kpca._engine.inference.loader import in_batches
+from robustbench_kpca._engine.inference.runner import Presentation, Runner, call
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.data.base import Image
 from robustbench_kpca.data.cells import CellSamples
 from robustbench_kpca.data.io.memory import Remembered
 from robustbench_kpca.data.request import View
 from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.corrupted import cell_of, corrupted
-from robustbench_kpca.inference.input_space import InputSpace
-from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.inference.loader import in_batches
-from robustbench_kpca.inference.runner import Presentation, Runner, call
 from robustbench_kpca.protocols.scenario import Corruption, Scenario, cells_of
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.table import COUNTS

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from robustbench_kpca.attack_loop.success import Answer, Success
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.attack_loop.success import Answer, Success
 from robustbench_kpca.attacks.shared.losses import margin
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.scenario import Attack as AttackProtocol
 from robustbench_kpca.tasks.classification.rank import rank_of
 from robustbench_kpca.types import Attack, Labels, Logits, Mask, PerSample

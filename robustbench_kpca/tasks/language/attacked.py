@@ -2,7 +2,7 @@
 
 import torch
 
-from robustbench_kpca.attack_loop.pool import Sample
+from robustbench_kpca._engine.attack_loop.pool import Sample
 from robustbench_kpca.attacks.shared.words import changed
 from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks.compute import Row

@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from robustbench_kpca.attack_loop.engine import CleanBatch
-from robustbench_kpca.attack_loop.pool import Sample
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.attack_loop.engine import CleanBatch
+from robustbench_kpca._engine.attack_loop.pool import Sample
+from robustbench_kpca._engine.inference.input_space import InputSpace
+from robustbench_kpca._engine.inference.journal import Journal
+from robustbench_kpca._engine.inference.loader import in_batches
+from robustbench_kpca._engine.inference.runner import Presentation, Runner
+from robustbench_kpca._engine.inference.sliding_window.windows import BATCH_VALUES
 from robustbench_kpca.data.text import Text
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.input_space import InputSpace
-from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.inference.loader import in_batches
-from robustbench_kpca.inference.runner import Presentation, Runner
-from robustbench_kpca.inference.sliding_window.windows import BATCH_VALUES
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario, cells_of
 from robustbench_kpca.tasks.audit_plan import AuditPlan
 from robustbench_kpca.tasks.compute import BATCH_SIZE, Compute, Row

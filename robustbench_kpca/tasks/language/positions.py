@@ -11,10 +11,10 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from robustbench_kpca.attack_loop.query import check_clean
+from robustbench_kpca._engine.attack_loop.query import check_clean
+from robustbench_kpca._engine.inference.journal import Journal
+from robustbench_kpca._engine.inference.runner import Presentation, Runner, call
 from robustbench_kpca.data.text import Stream, Text
-from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.inference.runner import Presentation, Runner, call
 from robustbench_kpca.protocols.scenario import Scenario, cells_of
 from robustbench_kpca.records.outcomes import Column, Outcomes
 from robustbench_kpca.records.table import Table

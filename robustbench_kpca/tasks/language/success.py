@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from robustbench_kpca.attack_loop.success import Answer, Success
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.attack_loop.success import Answer, Success
 from robustbench_kpca.attacks.shared.losses import pixelwise_cross_entropy
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.scenario import Attack as AttackProtocol
 from robustbench_kpca.types import IGNORE, Attack, Labels, Logits, Mask, PerSample
 

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.text import Text
-from robustbench_kpca.errors import BadInputError
 from robustbench_kpca.protocols.scenario import Clean, Corruption, Scenario
 from robustbench_kpca.types import LanguageModel
 

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from robustbench_kpca.attack_loop.pool import Sample
-from robustbench_kpca.attack_loop.success import Answer
+from robustbench_kpca._engine.attack_loop.pool import Sample
+from robustbench_kpca._engine.attack_loop.success import Answer
+from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca.attacks.shared.ball import distance
-from robustbench_kpca.inference.input_space import InputSpace
 from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks.compute import Row
 from robustbench_kpca.tasks.segmentation.counts import WHOLE, pixel_counts

@@ -8,25 +8,25 @@ import numpy as np
 import torch
 from torch import nn
 
-from robustbench_kpca.attack_loop.engine import CleanBatch
-from robustbench_kpca.attack_loop.pool import Sample
-from robustbench_kpca.data.io.memory import Remembered
-from robustbench_kpca.data.samples import to_tensor
-from robustbench_kpca.data.scenes import Mask, Pixels, Scenes
-from robustbench_kpca.errors import BadInputError
-from robustbench_kpca.inference.corrupted import cell_of, corrupted
-from robustbench_kpca.inference.input_space import InputSpace
-from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.inference.loader import in_batches
-from robustbench_kpca.inference.runner import Presentation, Runner
-from robustbench_kpca.inference.sliding_window.tiles import through_windows
-from robustbench_kpca.inference.sliding_window.windows import (
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.attack_loop.engine import CleanBatch
+from robustbench_kpca._engine.attack_loop.pool import Sample
+from robustbench_kpca._engine.inference.corrupted import cell_of, corrupted
+from robustbench_kpca._engine.inference.input_space import InputSpace
+from robustbench_kpca._engine.inference.journal import Journal
+from robustbench_kpca._engine.inference.loader import in_batches
+from robustbench_kpca._engine.inference.runner import Presentation, Runner
+from robustbench_kpca._engine.inference.sliding_window.tiles import through_windows
+from robustbench_kpca._engine.inference.sliding_window.windows import (
     EVERY_PIXEL,
     Windowing,
     batch_size_for,
     first_window,
     own_window,
 )
+from robustbench_kpca.data.io.memory import Remembered
+from robustbench_kpca.data.samples import to_tensor
+from robustbench_kpca.data.scenes import Mask, Pixels, Scenes
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario, cells_of
 from robustbench_kpca.tasks.audit_plan import GAIN, SHARED_ATTACKS, SHARED_WHITE_BOX, SLACK, AuditPlan
 from robustbench_kpca.tasks.compute import BATCH_SIZE, Compute, Row

@@ -8,10 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from robustbench_kpca._engine.inference.journal import Journal
+from robustbench_kpca._engine.inference.runner import Runner
+from robustbench_kpca._engine.inference.sliding_window.windows import Prediction, Stream, Windowing
 from robustbench_kpca.data.scenes import IGNORE, Mask, Pixels, Scenes
-from robustbench_kpca.inference.journal import Journal
-from robustbench_kpca.inference.runner import Runner
-from robustbench_kpca.inference.sliding_window.windows import Prediction, Stream, Windowing
 from robustbench_kpca.protocols.scenario import Clean, Corruption, Scenario, cells_of
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.table import Table

@@ -1,0 +1,1 @@
+"""What every room stands on: errors, files, locks, registries, progress. Private to the package."""

@@ -1,0 +1,105 @@
+"""The digest of a file of code, with the files that it imports from its folder, its package, or named rooms of ours."""
+
+import ast
+import importlib.util
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from robustbench_kpca._core.code_digest.syntax import bare, digest_of, imported
+
+PACKAGE = Path(__file__).parents[2]
+INSTALLED = frozenset(
+    Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
+"""Folders of Python and of installed packages."""
+
+
+class _Source(NamedTuple):
+    digest: str
+    imports: frozenset[str]
+
+
+_loaded: dict[Path, tuple[Any, _Source]] = {}  # with the module's specification, which is a new one if it is reloaded
+
+
+def of_file(file: Path) -> str:
+    """Return the digest of a file outside this package, with what it imports from its package or its folder."""
+    file = file.resolve()
+    root = next(folder for folder in file.parents if not (folder / "__init__.py").is_file())
+    top = root / file.relative_to(root).parts[0]
+    home = file.parent if top == file else top
+    return _digest(file, root, lambda one: home in one.parents and home not in INSTALLED and not is_own(one))
+
+
+@cache
+def of_own(module: str, *rooms: str) -> str:
+    """Return the digest of a module of this package, with what it imports from these rooms of the package."""
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    inside = {PACKAGE / room for room in rooms}
+    return _digest(Path(spec.origin), PACKAGE.parent, lambda one: not inside.isdisjoint((one, *one.parents)))
+
+
+def is_own(file: Path) -> bool:
+    """Whether a file is of this package."""
+    return PACKAGE in file.parents
+
+
+def is_installed(file: Path) -> bool:
+    """Whether a file is of Python, of this package or of an installed one; a record names the versions of these."""
+    return is_own(file) or not INSTALLED.isdisjoint(file.parents)
+
+
+def _digest(file: Path, root: Path, counts: Callable[[Path], bool]) -> str:
+    """Return the digest of a file and of all that it imports, directly or not, from `root`, where that `counts`."""
+    specs: dict[str, Any] = {}
+    for module in list(sys.modules.values()):
+        spec = getattr(module, "__dict__", {}).get("__spec__")
+        specs[getattr(spec, "origin", None) or ""] = spec
+    found: dict[Path, str] = {}
+    todo = [file]
+    while todo:
+        one = todo.pop()
+        if one in found:
+            continue
+        source = _source(one, root, specs.get(str(one)))
+        found[one] = source.digest
+        todo += [
+            path
+            for name in source.imports
+            for place in {root, file.parent}
+            for path in _files(name, place)
+            if counts(path)
+        ]
+    return digest_of("\n".join(sorted(f"{one.relative_to(root).as_posix()} {digest}" for one, digest in found.items())))
+
+
+def _source(file: Path, root: Path, spec: Any) -> _Source:
+    """Return what a file says, or said when its module was loaded, if it has been asked for since."""
+    if spec is None or _loaded.get(file, (None,))[0] is not spec:
+        _loaded[file] = spec, _parsed(file, ".".join(file.relative_to(root).parent.parts))
+    return _loaded[file][1]
+
+
+def _parsed(file: Path, package: str) -> _Source:
+    content = file.read_bytes()
+    try:
+        tree = ast.parse(content)
+        return _Source(digest_of(bare(tree)), frozenset(imported(tree, package)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # not to be parsed: by its bytes
+        return _Source(digest_of(content.decode("latin-1")), frozenset())
+
+
+def _files(name: str, root: Path) -> Iterable[Path]:
+    """Return the files that importing a full name runs, of those below `root`: its packages, and the module."""
+    place = root
+    for part in name.split("."):
+        place /= part
+        for file in (place / "__init__.py", place.with_name(f"{part}.py")):
+            if file.is_file():
+                yield file.resolve()

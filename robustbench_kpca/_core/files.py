@@ -1,0 +1,261 @@
+"""Write files atomically (complete or not at all), and make safe file names."""
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import stat
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from robustbench_kpca._core.errors import DISK_FULL, BadInputError, EvaluationError, UnfitError, reason_of
+from robustbench_kpca._core.owner import Owner, place
+
+OLD = 86_400
+"""Seconds after which a file that nobody names is taken for left behind: no write takes a day."""
+
+
+_KINDS = {
+    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}  # fmt: skip
+
+
+def safe_file(name: str) -> str:
+    """Refuse a file name from a record that would leave the record's folder."""
+    if Path(name).name != name or name in ("", ".", "..") or not name.isprintable() or len(name.encode()) > 255:
+        raise BadInputError(f"a record names the file {name[:80]!r}", expected="a plain file name")
+    return name
+
+
+def require_file(path: Path, what: str = "file") -> None:
+    """Check that `path` is an ordinary file, or a link to one, before it is opened: opening a FIFO waits for a writer.
+
+    Raises:
+        BadInputError: there is none, or it is a folder, FIFO, socket or device, or a link that leads nowhere.
+
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, what, error) from None
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "no file")
+        raise BadInputError(f"{what} {path} cannot be read (it is {kind})", expected="an ordinary file")
+
+
+def read_file(path: Path, what: str = "file", most: int | None = None) -> bytes:
+    """Return the content of an ordinary file of at most `most` bytes; `what` it is, in errors.
+
+    Raises:
+        BadInputError: as `require_file`, or it is larger, or it cannot be read.
+
+    """
+    require_file(path, what)
+    try:
+        if most is not None and path.stat().st_size > most:
+            raise BadInputError(f"{what} {path} has {path.stat().st_size:,} bytes", expected=f"at most {most:,}")
+        return path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, what, error) from None
+
+
+def _unreadable(path: Path, what: str, error: OSError | ValueError) -> BadInputError:
+    reason = reason_of(error) if isinstance(error, OSError) else "no file can have this name"
+    return BadInputError(f"{what} {path} cannot be read ({reason})", fix="check the path")
+
+
+def require_marked(paths: Iterable[Path], mark: str, why: str) -> None:
+    """Refuse to replace files without a mark, such as a page of the user's own; `why` says what they are not.
+
+    Raises:
+        BadInputError: there is such a file, or one that cannot be read.
+
+    """
+    for path in paths:
+        if os.path.lexists(path) and mark.encode() not in read_file(path):
+            raise BadInputError(f"{path} {why}, and would be replaced", fix="choose another folder, or move that file")
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write `data` to a hidden file beside `path`, flush it to disk, rename it to `path`, and flush the folder.
+
+    Raises:
+        BadInputError: the folder is not writable.
+        EvaluationError: the disk is full or fails; a previous file at `path` is unchanged, the hidden file is deleted.
+
+    """
+    if path.is_dir():
+        raise BadInputError(f"{path} is a folder", expected="the name of a file")
+    if path.exists() and not path.is_file():
+        raise BadInputError(f"{path} is no ordinary file, and would be replaced", fix="name another file")
+    try:
+        replace_file(path, data, durable=True)
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            raise EvaluationError(
+                f"cannot write {path} ({reason_of(error)}); a previous file at this path is intact",
+                fix="free disk space and run again",
+            ) from None
+        raise unwritable(path.parent, error) from None
+
+
+def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
+    """Write `data` to a hidden file in the folder of `path` and rename it.
+
+    With `durable` the file is flushed to disk before it is renamed, and its folder afterwards, so that neither a crash
+    of the machine nor a loss of power leaves half a file under the name or loses it.
+
+    Raises:
+        OSError: the file cannot be written; the hidden file is deleted.
+
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    hidden = path.with_name(hidden_name())
+    try:
+        with hidden.open("xb") as file:
+            sweep_unfinished(path.parent, os.fstat(file.fileno()).st_mtime)
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        hidden.replace(path)
+    except BaseException:
+        hidden.unlink(missing_ok=True)
+        raise
+    if durable:
+        flush_folder(path.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Flush the names in a folder to disk, so that a rename survives a loss of power; not every file system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+_HIDDEN, _UNFINISHED = ".rbk-", ".tmp"
+_SWEPT: dict[Path, float] = {}  # folder -> when this process last swept it
+
+
+def hidden_name() -> str:
+    """Return a new name of a file that is not finished; it tells which process writes it."""
+    return f"{_HIDDEN}{place()}-{os.getpid()}-{secrets.token_hex(4)}{_UNFINISHED}"
+
+
+def sweep_unfinished(folder: Path, now: float) -> None:
+    """Delete hidden files that a killed process left while it wrote, once an hour at most.
+
+    Those of processes of this machine go as soon as their process has ended, all others when they are a day old. `now`
+    is the time of the file system, as a new file has it: the clock of this machine may be another.
+    """
+    key, since = folder.absolute(), time.monotonic()
+    if key in _SWEPT and since - _SWEPT[key] < 3600:
+        return
+    _SWEPT[key] = since
+    for path in unfinished_files(folder, now):
+        path.unlink(missing_ok=True)
+
+
+def unfinished_files(folder: Path, now: float) -> list[Path]:
+    """Return the hidden files in a folder that `sweep_unfinished` deletes."""
+    found = []
+    with contextlib.suppress(OSError):
+        for path in folder.glob(f"{_HIDDEN}*{_UNFINISHED}"):
+            gone = _is_gone(path.name)
+            if gone or (gone is None and now - path.stat().st_mtime > OLD):
+                found.append(path)
+    return found
+
+
+def _is_gone(name: str) -> bool | None:
+    """Tell whether the process that wrote a hidden file has ended; None where that cannot be told."""
+    where, _, rest = name.removeprefix(_HIDDEN).partition("-")
+    number = rest.partition("-")[0]
+    return Owner("", where, int(number)).gone() if number.isdecimal() and len(number) < 10 else None
+
+
+def require_writable(folder: Path) -> None:
+    """Check that `folder` can be created and written, before long work starts; no file remains.
+
+    Raises:
+        BadInputError: the folder is not writable.
+
+    """
+    existing = folder.absolute()
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise unwritable(folder, error) from None
+
+
+def unwritable(folder: Path, error: OSError) -> BadInputError:
+    """Return the error for a folder that is not writable."""
+    return BadInputError(
+        f"cannot write to folder {folder} ({reason_of(error)})", fix="choose a folder you may write to"
+    )
+
+
+def from_here(path: Path) -> Path:
+    """Return a path from the current folder if it lies below it, else the path as it is."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path
+
+
+def safe_name(text: str) -> str:
+    """Turn any name into one path component: letters, digits, `._-@`; never `.` or `..`; at most 120 characters."""
+    name = re.sub(r"[^A-Za-z0-9._@-]+", "-", text).strip("-.")
+    if not name or len(name) > 120:
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        name = f"{name[:100]}-{digest}".lstrip("-")
+    return name
+
+
+def name_with_seed(name: str, seed: int) -> str:
+    """Return the name of a recipe's run with one of several seeds: `NAME-s3`."""
+    return f"{name}-s{seed}"
+
+
+def without_seed(name: str) -> tuple[str, int | None]:
+    """Split the name of a run into that of its recipe and the seed: the inverse of `name_with_seed`."""
+    match = re.fullmatch(r"(.+)-s(\d+)", name)
+    return (match[1], int(match[2])) if match else (name, None)
+
+
+def by_number(path: Path) -> tuple[str, int, str]:
+    """Key that sorts table-2 before table-10, and table-2b between them."""
+    stem, _, number = path.stem.partition("-")
+    digits = number[: next((at for at, char in enumerate(number) if not char.isdecimal()), len(number))]
+    return stem, int(digits or 0), number
+
+
+def sha256(data: bytes) -> str:
+    """Hexadecimal SHA-256 of `data`."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sealed(data: bytes) -> bytes:
+    """Put the SHA-256 of the data before them, as a line of its own."""
+    return f"{sha256(data)}\n".encode() + data
+
+
+def unsealed(content: bytes) -> bytes:
+    """Return what `sealed` was given.
+
+    Raises:
+        UnfitError: the content is truncated or altered.
+
+    """
+    digest, _, data = content.partition(b"\n")
+    if digest != sha256(data).encode():
+        raise UnfitError("its SHA-256 does not fit")
+    return data

@@ -1,0 +1,164 @@
+"""Registries: every public module in a folder is a member, and members are listed without importing them."""
+
+import difflib
+import importlib
+import importlib.util
+import pkgutil
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from robustbench_kpca._core.code_digest import of_object, of_own
+from robustbench_kpca._core.errors import BadInputError, UnknownNameError, shortened
+
+MOST = 8
+"""Names in one suggestion."""
+_LISTS = {
+    "model": "models", "attack": "attacks", "corruption": "corruptions", "data set": "data", "protocol": "protocols",
+    "metric": "metrics", "board": "boards", "pack": "packs", "recipe": "recipes",
+}  # fmt: skip
+"""Kinds that `rbk list` lists."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "", usual: str = "") -> UnknownNameError:
+    """Return the error for `name`: at most eight of the `known` names, then `hint`, then the command that lists all."""
+    names, listed = sorted(set(known)), kind in _LISTS
+    close = close_names(name, names, usual)
+    asked = did_you_mean(name, names, usual) if close or len(names) <= MOST or not listed else ""
+    hint = f"or {hint}" if asked and hint else hint
+    fix = advice(asked, hint, f"see: rbk list {_LISTS[kind]}" if listed else "")
+    return UnknownNameError(f"there is no {kind} named '{shortened(name, 80)}'", fix=fix)
+
+
+def advice(*parts: str) -> str:
+    """Return what to do as one line; empty parts are left out."""
+    return "; ".join(part for part in parts if part).replace("?; ", "? ")
+
+
+def did_you_mean(name: str, known: Iterable[str], usual: str = "") -> str:
+    """Return `did you mean 'steps'?`, or the first known names if none is similar; see `close_names`."""
+    names = list(known)
+    *others, last = [f"'{one}'" for one in close_names(name, names, usual)] or [""]
+    if last:
+        return f"did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
+    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+    return f"known: {', '.join(names[:MOST]) or 'none'}{more}"
+
+
+def close_names(name: str, known: Iterable[str], usual: str = "") -> list[str]:
+    """Return the names that may be meant, at most eight, the likeliest first.
+
+    These are the names that begin with `name`, then those that contain it. If there are none, they are one spelt
+    nearly so and the names with which it begins (`eps` for `epsilon`), or else the one most like it. Those that end in
+    `usual` come before others, and short names before long ones.
+    """
+    asked, names = _plain(name), list(known)
+    inside = [one for one in names if asked and asked in _plain(one)]
+    inside.sort(key=lambda one: (not _plain(one).startswith(asked), not (usual and one.endswith(usual)), len(one)))
+    around = [one for one in names if len(one) > 2 and asked.startswith(_plain(one))]
+    around.sort(key=len, reverse=True)
+    misspelt, other = (difflib.get_close_matches(name, names, n=1, cutoff=cutoff) for cutoff in (0.85, 0.6))
+    return (inside or list(dict.fromkeys([*misspelt, *around])) or other)[:MOST]
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "_")
+
+
+@cache
+def _modules(package: str, *, folders: bool) -> tuple[str, ...]:
+    """Return the public modules of a package, or its sub-folders; the folder is listed once."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    found = pkgutil.iter_modules(list(spec.submodule_search_locations))
+    return tuple(one.name for one in found if one.ispkg == folders and not one.name.startswith("_"))
+
+
+@dataclass(frozen=True)
+class Family:
+    """The members of the folder `package`; each public module defines its member as the constant `member`.
+
+    Sub-folders contain code shared by members; with `folders`, the sub-folders themselves are the members.
+
+    Attributes:
+        kind: what a member is called in error messages.
+        package: full name of the folder's package.
+        member: name of the constant.
+        folders: whether sub-folders are the members.
+        separator: replaces the underscores of module names in member names.
+        added: members from outside the package, by name; see `add`.
+
+    """
+
+    kind: str
+    package: str
+    member: str
+    folders: bool = False
+    separator: str = "_"
+    added: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __contains__(self, name: str) -> bool:
+        modules = _modules(self.package, folders=self.folders)
+        return name in self.added or any(name == one.replace("_", self.separator) for one in modules)
+
+    def names(self) -> list[str]:
+        """Return the names of all members, sorted, without importing them."""
+        modules = _modules(self.package, folders=self.folders)
+        return sorted([name.replace("_", self.separator) for name in modules] + list(self.added))
+
+    def add(self, name: str, member: Any) -> None:
+        """Add a member that is not a file of the folder, until the program ends.
+
+        Raises:
+            BadInputError: another member has this name.
+
+        """
+        if self.added.get(name) is not member and name in self.names():
+            raise BadInputError(f"there is already a {self.kind} named '{name}'", fix="choose another name")
+        self.added[name] = member
+
+    def require(self, name: str) -> None:
+        """Refuse a name of no member, without importing anything.
+
+        Raises:
+            UnknownNameError: there is no such member; the message suggests the closest names.
+
+        """
+        if name not in self:
+            raise unknown_name(self.kind, name, self.names())
+
+    def get(self, name: str) -> Any:
+        """Return the member called `name`.
+
+        Raises:
+            UnknownNameError: see `require`.
+
+        """
+        self.require(name)
+        if name in self.added:
+            return self.added[name]
+        return getattr(importlib.import_module(self._module(name)), self.member)
+
+    def code(self, name: str) -> str:
+        """Return the digest of a member's code: of its file, and of what that imports from its room or its folder.
+
+        It is "" for an added member whose code cannot be read.
+        """
+        if name in self.added:
+            return of_object(self.added[name])
+        return of_own(self._module(name), self.package.split(".")[1])
+
+    def summary(self, name: str) -> str:
+        """Return the first line of the module's docstring without importing it; for an added member, of its own."""
+        if name in self.added:
+            return (self.added[name].__doc__ or "").partition("\n")[0]
+        spec = importlib.util.find_spec(self._module(name))
+        assert spec is not None
+        assert spec.origin is not None
+        return Path(spec.origin).read_text("utf-8").removeprefix('"""').partition("\n")[0].rstrip('"')
+
+    def _module(self, name: str) -> str:
+        return f"{self.package}.{name.replace(self.separator, '_')}"

@@ -1,9 +1,0 @@
-"""Measure the kernel-PCA claims about attention, each compared with its null model."""
-
-from robustbench_kpca.diagnostics.saritas2025 import STUDY
-from robustbench_kpca.registry import Family
-
-CLAIMS = Family("claim", f"{__name__}.claims", "CLAIM")
-CORRECTED, SARITAS = "corrected", "saritas2025"
-PROCEDURES = {CORRECTED: CLAIMS, SARITAS: STUDY}
-"""What is measured under each protocol of a diagnosis."""

@@ -1,0 +1,62 @@
+"""Claim: the pursuit splits the keys, K = L + S after its last iteration.
+
+Source: Teo & Nguyen (2024), arXiv:2406.13762, section 3: principal component pursuit, with the constraint L + S = K.
+The pursuit replaces its singular-value step by attention, so nothing enforces the constraint; its residual is measured.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from torch import Tensor
+
+from robustbench_kpca.study.diagnostics import thresholds
+from robustbench_kpca.study.diagnostics.claims import ONE_IMAGE, Results, Statistic, Verdict, heads_ahead
+from robustbench_kpca.study.diagnostics.layer import Layer
+from robustbench_kpca.study.diagnostics.pursuits import pursues, residual, traces
+
+
+class Decomposition:
+    """Compares the residual of the split with those for random keys and for plain attention, which should be larger."""
+
+    title = "The pursuit splits the keys: K = L + S"
+    source = "Teo & Nguyen (2024), arXiv:2406.13762, section 3, Definition 1"
+    statistics: ClassVar[Mapping[str, Statistic]] = {
+        "residual": Statistic("|K - L - S| / |K| after the last iteration; 0 for an exact split", "less"),
+        "residual_random": Statistic("the same for Gaussian keys and values with the head's scale"),
+        "residual_unpursued": Statistic("the same with L of plain attention and S = 0"),
+        "residual_saved": Statistic("residual of plain attention minus that of the pursuit", "more"),
+    }
+    profiles: ClassVar[Mapping[str, str]] = {
+        "residual_by_iteration": "|K - L - S| / |K| by iteration",
+        "residual_by_iteration_random": "the same for Gaussian keys and values",
+    }
+
+    def applies(self, layer: Layer) -> bool:
+        """Return whether the layer runs a pursuit."""
+        return pursues(layer)
+
+    def observe(self, layer: Layer) -> dict[str, Tensor]:
+        """Run the layer's pursuit on its own keys and on random ones."""
+        found = traces(layer)
+        seen = found.last(residual, "residual")
+        saved = {"residual_saved": seen["residual_unpursued"] - seen["residual"]}
+        return seen | saved | found.by_iteration(residual, "residual")
+
+    def verdict(self, results: Results) -> Verdict:
+        """Supported if enough heads have a small residual, and a smaller one than plain attention."""
+        measured, saved = results.statistics["residual"], results.statistics["residual_saved"]
+        few = [unit.mean <= thresholds.SPLIT_RESIDUAL for unit in measured.units]
+        split = sum(part and ahead for part, ahead in zip(few, heads_ahead(saved), strict=True))
+        plain = results.statistics["residual_unpursued"].estimate.value
+        why = (
+            f"{split} of {len(measured.units)} heads have |K - L - S| / |K| <= {thresholds.SPLIT_RESIDUAL} and "
+            f"less than plain attention (Holm's p <= {thresholds.SIGNIFICANCE}; {sum(few)} without this comparison); "
+            f"{thresholds.HEADS_SHARE:.0%} are needed. Mean {measured.estimate.value:.3f}, plain attention {plain:.3f}"
+        )
+        if saved.estimate.n < 2:
+            return Verdict("not testable", f"{ONE_IMAGE}. {why}")
+        enough = split >= thresholds.HEADS_SHARE * len(measured.units)
+        return Verdict("supported" if enough else "not supported", why)
+
+
+CLAIM = Decomposition()

@@ -1,0 +1,134 @@
+"""Claim: the axes implied by V are eigenvectors, so gamma_i = (K a)_i / (N a_i) does not depend on the token i.
+
+Source: Teo & Nguyen (2024), arXiv:2406.13762, section 2.2.2 and figure 2, with a = (I - 1_N)^-1 G^-1 V[:, d]. I - 1_N
+is a projector, hence singular; its pseudo-inverse, which is I - 1_N itself, is used instead. Small absolute differences
+are no evidence because the eigenvalues are small: Sarıtaş & Yıldız (2025), arXiv:2505.07908.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from robustbench_kpca.study.diagnostics import thresholds
+from robustbench_kpca.study.diagnostics.claims import UNTESTABLE, Results, Statistic, Verdict, adjusted, testable
+from robustbench_kpca.study.diagnostics.diagnosis import Outcome
+from robustbench_kpca.study.diagnostics.kernel import Square
+from robustbench_kpca.study.diagnostics.layer import Heads, Layer
+from robustbench_kpca.study.diagnostics.pairs import Differences, differences
+
+_OTHER = (
+    "axes from V of one image in the eigenproblem of another image, same layer and head: they have the same scale and "
+    "smoothness, but are unrelated to that image's Gram matrix"
+)
+_BY_AXIS = {
+    "absolute": "mean over pairs of tokens of |gamma_i - gamma_j|, by axis",
+    "absolute_spread": "standard deviation over pairs of tokens of |gamma_i - gamma_j|, by axis",
+    "relative": "mean over pairs of tokens of |gamma_i - gamma_j| / max(|gamma_i|, |gamma_j|), by axis",
+    "relative_spread": "standard deviation over pairs of tokens of that relative difference, by axis",
+}
+_AXES = {
+    "": ", axes implied by V",
+    "_other": ", axes implied by V of another image",
+    "_random": ", random axes",
+    "_true": ", true axes",
+}
+PerHead = Float[Tensor, "images heads"]
+
+
+class Gamma:
+    """Measures the angle between K a and a, and the paper's and the study's summaries of gamma."""
+
+    title = "The axes implied by V are eigenvectors: gamma is constant"
+    source = "Teo & Nguyen (2024), arXiv:2406.13762, section 2.2.2, equation 11"
+    statistics: ClassVar[Mapping[str, Statistic]] = {
+        "residual": Statistic("mean over axes of sin angle(K a, a): 0 for eigenvectors", "less", _OTHER),
+        "residual_random": Statistic("the same for random axes"),
+        "residual_true": Statistic("the same for the true axes: rounding error"),
+        "absolute": Statistic("mean |gamma_i - gamma_j| over pairs of tokens and axes"),
+        "absolute_random": Statistic("the same for random axes"),
+        "absolute_true": Statistic("the same for the true axes"),
+        "relative": Statistic("mean |gamma_i - gamma_j| / max(|gamma_i|, |gamma_j|): 0 if constant, at most 2"),
+        "relative_random": Statistic("the same for random axes"),
+        "relative_true": Statistic("the same for the true axes"),
+    }
+    profiles: ClassVar[Mapping[str, str]] = {
+        f"{name}_by_axis{kind}": f"{what}{whose}" for name, what in _BY_AXIS.items() for kind, whose in _AXES.items()
+    }
+
+    def applies(self, layer: Layer) -> bool:
+        """Return whether the layer has values."""
+        return layer.v is not None
+
+    def observe(self, layer: Layer) -> dict[str, Tensor]:
+        """Evaluate three kinds of axes in the eigenproblem: implied by V, random, and true."""
+        spectrum, v = layer.spectrum, layer.values
+        true = spectrum.leading_axes(layer.width)
+        random = _centred(layer.gaussian("random axes"))
+        kinds = {"": implied_axes(v, spectrum.log_g), "_random": random, "_true": true}
+        if len(v) > 1:
+            kinds["_other"] = implied_axes(v.roll(1, 0), spectrum.log_g)
+        found: dict[str, Tensor] = {}
+        for kind, axes in kinds.items():
+            found |= _observed(kind, residual(spectrum.gram, axes), differences(spectrum, axes))
+        found["residual"] = torch.stack(
+            [residual(spectrum.gram, implied_axes(one.expand_as(v), spectrum.log_g)) for one in v]
+        )
+        return found
+
+    def verdict(self, results: Results) -> Verdict:
+        """Supported if the axes of enough heads are close to eigenvectors, and closer than by chance."""
+        measured = results.statistics["residual"]
+        near = sum(
+            unit.mean <= thresholds.EIGEN_RESIDUAL and adjusted(unit) <= thresholds.SIGNIFICANCE
+            for unit in measured.units
+        )
+        if not testable(measured):
+            return Verdict("not testable", UNTESTABLE)
+        control = results.statistics["residual_random"].estimate.value
+        why = (
+            f"{near} of {len(measured.units)} heads have a residual <= {thresholds.EIGEN_RESIDUAL} (Holm's p <= "
+            f"{thresholds.SIGNIFICANCE}); {thresholds.HEADS_SHARE:.0%} are needed. Mean {measured.estimate.value:.3f}, "
+            f"random axes {control:.3f}"
+        )
+        outcome: Outcome = "supported" if near >= thresholds.HEADS_SHARE * len(measured.units) else "not supported"
+        return Verdict(outcome, why)
+
+
+def _observed(kind: str, residual: PerHead, found: Differences) -> dict[str, Tensor]:
+    """Name what was measured of one kind of axes; of the other image's, whose residual is a null, only profiles."""
+    by_axis = {f"{name}_by_axis{kind}": getattr(found, name) for name in _BY_AXIS}
+    if kind == "_other":
+        return by_axis
+    means = {f"{name}{kind}": found.over_axes(getattr(found, name)) for name in ("absolute", "relative")}
+    return means | by_axis | {f"residual{kind}": residual}
+
+
+def implied_axes(v: Heads, log_g: Float[Tensor, "images heads tokens"]) -> Heads:
+    """Return (I - 1_N)^+ G^-1 V up to a factor, which does not affect gamma and residual."""
+    weights = (log_g - log_g.amax(-1, keepdim=True)).exp().unsqueeze(-1)
+    return _centred(weights * v)
+
+
+def residual(gram: Square, axes: Heads) -> PerHead:
+    """Return the mean over axes of the sine of the angle between K a and a; axes that are 0 are left out.
+
+    If all axes are 0, return 1: the zero vector is not an eigenvector.
+    """
+    image = gram @ axes
+    size, length = image.norm(dim=-2), axes.norm(dim=-2)
+    along = (image * axes).sum(-2) / torch.where(length > 0, length, 1)
+    off = image - axes * (along / torch.where(length > 0, length, 1)).unsqueeze(-2)
+    sines = off.norm(dim=-2) / torch.where(size > 0, size, 1)
+    count = (length > 0).sum(-1)
+    mean: Tensor = torch.where(count > 0, (sines * (length > 0)).sum(-1) / count.clamp_min(1), 1.0)
+    return mean
+
+
+def _centred(x: Heads) -> Heads:
+    return x - x.mean(-2, keepdim=True)
+
+
+CLAIM = Gamma()

@@ -1,0 +1,105 @@
+"""Claim: a Primal layer's kernel matrix has a lower rank than canonical attention of the same queries and keys.
+
+Source: Chen et al. (2023), arXiv:2305.19798, who plot how much of the singular values' squares the leading ones hold,
+for Primal and canonical attention. A cosine kernel of heads of width D has at most rank D whatever it has learned, so
+the same is done with Gaussian queries and keys. The decay of a twin with softmax attention is the claim
+`singular_values` on that twin; `rbk diagnose --compare` draws both.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+from torch import Tensor
+
+from robustbench_kpca.attention.kep_svgp import KEPSVGPAttention
+from robustbench_kpca.attention.primal import PrimalAttention, PrimalScores
+from robustbench_kpca.models.mixing import attention_weights
+from robustbench_kpca.study.diagnostics import thresholds
+from robustbench_kpca.study.diagnostics.claims import ONE_IMAGE, Results, Statistic, Verdict, heads_ahead
+from robustbench_kpca.study.diagnostics.claims.primal_objective import feature_maps, learned_spectrum
+from robustbench_kpca.study.diagnostics.claims.singular_values import Matrices, by_share, energy, singular_values
+from robustbench_kpca.study.diagnostics.layer import Layer
+from robustbench_kpca.study.diagnostics.pursuits import effective_rank
+
+_KINDS = {
+    "": "the kernel matrix K = A B^T",
+    "_canonical": "softmax(q k^T / sqrt(D)) of the layer's own q and k",
+    "_scores": "e Lambda^2 r^T, what the layer's scores represent, of the rank that it is built with",
+    "_random": "K of Gaussian queries and keys with the head's scale",
+    "_canonical_random": "softmax of these",
+}
+
+
+class PrimalSpectrum:
+    """Compares the decay of singular values with that of canonical attention, for own and for Gaussian q and k."""
+
+    title = "Primal attention has a lower rank than canonical attention"
+    source = "Chen et al. (2023), arXiv:2305.19798, on the spectrum of attention matrices"
+    statistics: ClassVar[Mapping[str, Statistic]] = {
+        "energy_beyond_random": Statistic("energy_gained minus that of Gaussian queries and keys", "more"),
+        "energy_gained": Statistic("energy of K minus that of canonical attention of the same q and k", "more"),
+        **{
+            f"energy{kind}": Statistic(f"share of the squared singular values in the largest tenth of them: {what}")
+            for kind, what in _KINDS.items()
+        },
+        **{f"rank{kind}": Statistic(f"effective rank over tokens: {what}") for kind, what in _KINDS.items()},
+    }
+    profiles: ClassVar[Mapping[str, str]] = {
+        f"energy_by_share{kind}": f"cumulative share of the squared singular values: {what}"
+        for kind, what in _KINDS.items()
+    }
+
+    def applies(self, layer: Layer) -> bool:
+        """Return whether the layer is attention in primal form."""
+        return isinstance(layer.module, (PrimalAttention, KEPSVGPAttention)) and not layer.causal
+
+    def observe(self, layer: Layer) -> dict[str, Tensor]:
+        """Compute the singular values of five matrices."""
+        found: dict[str, Tensor] = {}
+        for kind, matrices in _matrices(layer).items():
+            sizes = singular_values(matrices)
+            found[f"energy{kind}"] = energy(sizes, thresholds.LOW_RANK_SHARE)
+            found[f"rank{kind}"] = effective_rank(sizes) / sizes.shape[-1]
+            found[f"energy_by_share{kind}"] = by_share(sizes)
+        gained = found["energy"] - found["energy_canonical"]
+        by_chance = found["energy_random"] - found["energy_canonical_random"]
+        return found | {"energy_gained": gained, "energy_beyond_random": gained - by_chance}
+
+    def verdict(self, results: Results) -> Verdict:
+        """Supported if, in enough heads, K's singular values decay faster, and by more than with random q and k."""
+        gained, beyond = results.statistics["energy_gained"], results.statistics["energy_beyond_random"]
+        faster = heads_ahead(gained)
+        both = sum(one and other for one, other in zip(faster, heads_ahead(beyond), strict=True))
+        value = {name: one.estimate.value for name, one in results.statistics.items()}
+        why = (
+            f"{both} of {len(faster)} heads have a kernel matrix whose leading {thresholds.LOW_RANK_SHARE:.0%} of the "
+            f"singular values hold more than those of canonical attention, by more than for Gaussian queries and keys "
+            f"(Holm's p <= {thresholds.SIGNIFICANCE}; {sum(faster)} without the latter); "
+            f"{thresholds.HEADS_SHARE:.0%} are needed. Mean {value['energy']:.3f}, canonical "
+            f"{value['energy_canonical']:.3f}; of Gaussian q and k {value['energy_random']:.3f} and "
+            f"{value['energy_canonical_random']:.3f}"
+        )
+        if gained.estimate.n < 2:
+            return Verdict("not testable", f"{ONE_IMAGE}. {why}")
+        return Verdict("supported" if both >= thresholds.HEADS_SHARE * len(faster) else "not supported", why)
+
+
+def _matrices(layer: Layer) -> dict[str, Matrices]:
+    scores: PrimalScores = layer.module.scores  # type: ignore[assignment]
+    q, k = (layer.gaussian(f"random {name}") * x.std((-2, -1), keepdim=True) for name, x in
+            (("q", layer.q), ("k", layer.k)))  # fmt: skip
+    (a, b), (c, d) = (feature_maps(one, scores) for one in (layer, replace(layer, q=q, k=k)))
+    heads = list(layer.heads)
+    learned = (scores.w_e, scores.w_r, learned_spectrum(layer))
+    w_e, w_r, lam = (tensor.detach().double()[heads] for tensor in learned)
+    return {
+        "": a @ b.transpose(-2, -1),
+        "_canonical": attention_weights(layer.q, layer.k),
+        "_scores": (a @ w_e * lam.square().unsqueeze(-2)) @ (b @ w_r).transpose(-2, -1),
+        "_random": c @ d.transpose(-2, -1),
+        "_canonical_random": attention_weights(q, k),
+    }
+
+
+CLAIM = PrimalSpectrum()

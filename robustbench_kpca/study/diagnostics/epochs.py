@@ -1,0 +1,105 @@
+"""The projection loss of one training run, epoch by epoch, as `rbk diagnose FOLDER` stores it; needs no torch."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel
+
+from robustbench_kpca._core.errors import BadInputError, reason_of
+from robustbench_kpca._core.files import write_atomic
+from robustbench_kpca._core.strict import STRICT, validate_json
+from robustbench_kpca.records.record import DataInfo
+from robustbench_kpca.study.diagnostics.diagnosis import Finite
+
+FILE = "trajectory.json"
+TABLE, FIGURE = "trajectory.csv", "trajectory.svg"
+TERMS = {
+    "scaled_signed": "J_proj = mean (|phi(q)|^2 - |h|^2)",
+    "phi": "mean |phi(q)|^2",
+    "h": "mean |h|^2",
+    "scaled_absolute": "mean ||phi(q)|^2 - |h|^2|",
+    "inequality": "share of |h|^2 <= |phi(q)|^2",
+    "official_log": "official log",
+}
+COLUMNS = ("Split", "Epoch", *TERMS.values())
+
+
+class EpochTerms(BaseModel):
+    """Statistics of the claim `projection_loss` after one epoch: means over images and heads, by layer in order."""
+
+    model_config = STRICT
+    epoch: int
+    parameters_sha256: str
+    by_layer: dict[str, tuple[Finite, ...]]
+
+    def mean(self, name: str) -> float:
+        """Return the mean over layers."""
+        return sum(self.by_layer[name]) / len(self.by_layer[name])
+
+
+class Course(BaseModel):
+    """One split; its images are the same at every epoch."""
+
+    model_config = STRICT
+    data: DataInfo
+    epochs: tuple[EpochTerms, ...]
+
+    def curve(self, name: str) -> tuple[list[int], list[float]]:
+        """Return the epochs, and the mean over layers of one statistic after each."""
+        return [one.epoch for one in self.epochs], [one.mean(name) for one in self.epochs]
+
+
+class Trajectory(BaseModel):
+    """One training run, measured on one or several splits, in evaluation mode; `layers` are those measured."""
+
+    model_config = STRICT
+    schema_version: Literal[3] = 3
+    name: str
+    seed: int = 0
+    layers: tuple[int, ...]
+    courses: tuple[Course, ...]
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return one row per split and epoch: means over layers."""
+        return [
+            (course.data.split, str(one.epoch), *(f"{one.mean(name):.4g}" for name in TERMS))
+            for course in self.courses
+            for one in course.epochs
+        ]
+
+    def csv(self) -> str:
+        """Return one line per split, epoch, statistic and layer; the layer `all` is the mean over layers."""
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow(("split", "epoch", "statistic", "layer", "value"))
+        for course in self.courses:
+            for one in course.epochs:
+                for name, values in one.by_layer.items():
+                    where = (course.data.split, one.epoch, name)
+                    writer.writerow((*where, "all", f"{one.mean(name):.8g}"))
+                    numbered = zip(self.layers, values, strict=True)
+                    writer.writerows((*where, layer, f"{value:.8g}") for layer, value in numbered)
+        return buffer.getvalue()
+
+    def save(self, folder: Path) -> Path:
+        """Write `trajectory.json`; return its path."""
+        path = folder / FILE
+        write_atomic(path, (self.model_dump_json(indent=1) + "\n").encode())
+        return path
+
+
+def load_trajectory(path: Path) -> Trajectory:
+    """Read a trajectory file, or the one in a folder.
+
+    Raises:
+        BadInputError: the file is missing or damaged.
+
+    """
+    path = path / FILE if path.is_dir() else path
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise BadInputError(f"cannot read {path} ({reason_of(error)})", fix="run: rbk diagnose FOLDER -o OUT") from None
+    return validate_json(Trajectory, text, str(path))

@@ -1,0 +1,120 @@
+"""Which measurements are made on which data: the claims on one source, or the study's scripts, each on its own images.
+
+`corrected` is the default. `saritas2025` is literal: Sarıtaş & Yıldız (2025), arXiv:2505.07908, with its own choice of
+images, its resizing, and ImageNet's mean and deviation for every model.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from torch import nn
+
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca.data.request import View
+from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.models.source import stated_view
+from robustbench_kpca.study.diagnostics import CLAIMS, CORRECTED, SARITAS
+from robustbench_kpca.study.diagnostics.claims import Claim
+from robustbench_kpca.study.diagnostics.saritas2025 import IMAGES, STUDY, TEXTS
+from robustbench_kpca.study.diagnostics.sources import MOST_TOKENS, ImageSource, Source, TextSource
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """Measurements by name, each with its data. A measurement on fewer images than another has a source of its own."""
+
+    name: str
+    claims: Mapping[str, Claim]
+    sources: Mapping[str, Source]
+
+    def by_source(self) -> list[tuple[Source, dict[str, Claim]]]:
+        """Return each source once, largest first, with the claims measured on it."""
+        found: dict[int, tuple[Source, dict[str, Claim]]] = {}
+        for name, claim in self.claims.items():
+            source = self.sources[name]
+            found.setdefault(id(source), (source, {}))[1][name] = claim
+        return sorted(found.values(), key=lambda pair: -pair[0].info().n)
+
+
+def corrected(source: Source, claims: Sequence[str] | None = None) -> Procedure:
+    """Return the claims, by default all, on one source."""
+    names = CLAIMS.names() if claims is None else claims
+    return Procedure(CORRECTED, {name: CLAIMS.get(name) for name in names}, dict.fromkeys(names, source))
+
+
+def study_of_images(samples: Samples, claims: Sequence[str] | None = None, *, most: int, seed: int = 0) -> Procedure:
+    """Return the study's measurements on images.
+
+    Each takes its own number of images (100, 25, 1 and 1), as `random.seed(seed)` and `random.sample` choose them from
+    the sorted files.
+
+    Args:
+        samples: all images, loaded with `study_view`.
+        claims: some of the measurements; by default all.
+        most: takes at most this many images; below 100 this departs from the study.
+        seed: 0 in the study.
+
+    Raises:
+        BadInputError: an unknown measurement, or too few images.
+
+    """
+    order = sorted(range(len(samples)), key=lambda number: samples.ids[number].split("/"))
+    numbers = {name: min(IMAGES[name], most) for name in _chosen(claims, IMAGES, "images")}
+    if max(numbers.values()) > len(order):
+        met = f"{len(order)} images for a measurement on {max(numbers.values())}"
+        raise BadInputError(met, fix=f"give more, or --images {len(order)}")
+    by_number: dict[int, Source] = {
+        n: ImageSource(samples.take([order[i] for i in random.Random(seed).sample(range(len(order)), n)]))
+        for n in sorted(set(numbers.values()))
+    }
+    return _study(numbers, by_number)
+
+
+def study_of_texts(texts: TextSource, claims: Sequence[str] | None = None) -> Procedure:
+    """Return the study's measurements on texts: the first 100 and 2, padded to 128 tokens that all are measured."""
+    numbers = {name: min(TEXTS[name], len(texts.sequences)) for name in _chosen(claims, TEXTS, "texts")}
+    by_number: dict[int, Source] = {
+        n: replace(texts, sequences=texts.sequences[:n], padded_to=MOST_TOKENS) for n in sorted(set(numbers.values()))
+    }
+    return _study(numbers, by_number)
+
+
+def study_view(model: nn.Module) -> View | None:
+    """Return the study's resizing to the size that a model states: squashed by bilinear interpolation, not cropped."""
+    stated = stated_view(model)
+    return None if stated is None else View(stated.size, crop=1.0, interpolation="bilinear", squash=True)
+
+
+def normalise_as_study(model: nn.Module) -> nn.Module:
+    """Give a model that normalises inside ImageNet's mean and deviation, also where its own are 0.5; return it.
+
+    Raises:
+        BadInputError: the model does not normalise inside, or in another way.
+
+    """
+    mean, std = getattr(model, "pixel_mean", None), getattr(model, "pixel_std", None)
+    if not isinstance(mean, torch.Tensor) or not isinstance(std, torch.Tensor):
+        raise BadInputError(
+            f"{type(model).__name__} does not normalise images inside",
+            expected="a timm model, or one of `rbk list models`",
+        )
+    for buffer, values in ((mean, IMAGENET_DEFAULT_MEAN), (std, IMAGENET_DEFAULT_STD)):
+        buffer.copy_(torch.tensor(values).view_as(buffer))
+    return model
+
+
+def _chosen(claims: Sequence[str] | None, known: Mapping[str, int], what: str) -> list[str]:
+    names = list(known) if claims is None else list(claims)
+    for name in names:
+        STUDY.get(name)
+        if name not in known:
+            raise BadInputError(f"'{name}' is not about {what}", expected=", ".join(known))
+    return names
+
+
+def _study(numbers: Mapping[str, int], by_number: Mapping[int, Source]) -> Procedure:
+    claims = {name: STUDY.get(name) for name in numbers}
+    return Procedure(SARITAS, claims, {name: by_number[number] for name, number in numbers.items()})

@@ -1,0 +1,122 @@
+"""Iterates of a layer's pursuit, head by head, on its own keys and on random keys of the same scale.
+
+Pursuit: Teo & Nguyen (2024), arXiv:2406.13762, Definition 1, as in `attention.rpc`, here in double precision.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from robustbench_kpca.attention.rpc import Iterate, Pursuit
+from robustbench_kpca.attention.rpc_asymmetric import AsymmetricRPCAttention
+from robustbench_kpca.study.diagnostics.layer import Heads, Layer
+
+PerHead = Float[Tensor, "images heads"]
+ByIteration = Float[Tensor, "images heads iterations"]
+Measure = Callable[[Iterate], Tensor]
+
+
+@dataclass(frozen=True)
+class Traces:
+    """Iterates 1 to n on a layer's own keys and on random keys, and plain attention on its own keys."""
+
+    own: list[Iterate]
+    random: list[Iterate]
+    unpursued: Iterate
+
+    def last(self, measure: Measure, name: str) -> dict[str, PerHead]:
+        """Measure the last iterates and plain attention, as `name`, `name_random` and `name_unpursued`."""
+        return {
+            name: measure(self.own[-1]),
+            f"{name}_random": measure(self.random[-1]),
+            f"{name}_unpursued": measure(self.unpursued),
+        }
+
+    def by_iteration(self, measure: Measure, name: str) -> dict[str, ByIteration]:
+        """Measure every iterate, as `name_by_iteration` and `name_by_iteration_random`."""
+        runs = {f"{name}_by_iteration": self.own, f"{name}_by_iteration_random": self.random}
+        return {key: torch.stack([measure(step) for step in steps], -1) for key, steps in runs.items()}
+
+
+def pursues(layer: Layer) -> bool:
+    """Tell whether a layer runs at least one iteration of a pursuit."""
+    pursuit = getattr(layer.module, "pursuit", None)
+    return isinstance(pursuit, Pursuit) and pursuit.iterations > 0
+
+
+def pursuit_of(layer: Layer) -> Pursuit:
+    """Return the pursuit of a layer that has one."""
+    found = layer.module.pursuit
+    assert isinstance(found, Pursuit)
+    return found
+
+
+@lru_cache(maxsize=1)  # several claims use the same layer, one after another
+def traces(layer: Layer) -> Traces:
+    """Run a layer's pursuit on its own keys and values, and on Gaussian ones with each head's standard deviation."""
+    pursuit, heads = pursuit_of(layer), int(layer.module.num_heads)  # type: ignore[arg-type]
+    query = layer.q if isinstance(layer.module, AsymmetricRPCAttention) else None
+    k, v = (layer.gaussian(f"random {part}") * _deviation(own) for part, own in (("k", layer.k), ("v", layer.values)))
+    q = None if query is None else layer.gaussian("random q") * _deviation(query)
+    plain = replace(pursuit, iterations=0)
+    return Traces(
+        iterates(pursuit, heads, layer.k, layer.values, query, causal=layer.causal),
+        iterates(pursuit, heads, k, v, q, causal=layer.causal),
+        iterates(plain, heads, layer.k, layer.values, query, causal=layer.causal)[0],
+    )
+
+
+def iterates(
+    pursuit: Pursuit, heads: int, k: Heads, v: Heads, query: Heads | None = None, *, causal: bool = False
+) -> list[Iterate]:
+    """Run a pursuit on some of a layer's `heads` heads and return all iterates.
+
+    Missing heads are filled with zeros: heads are independent, but mu depends on their number.
+    """
+    here, found = k.shape[1], list[Iterate]()
+
+    def padded(x: Heads) -> Tensor:
+        return F.pad(x, (0, 0, 0, 0, 0, heads - here))
+
+    left = None if query is None else padded(query)
+    pursuit(padded(k), padded(v), left, causal=causal, observer=found.append)
+    return [_first_heads(step, here) for step in found]
+
+
+def residual(step: Iterate) -> PerHead:
+    """Return ||K - L - S||_F / ||K||_F: 0 where K = L + S."""
+    return size(step.k - step.low_rank - step.sparse) / size(step.k).clamp_min(1e-300)
+
+
+def density(step: Iterate) -> PerHead:
+    """Return the share of entries of S that are not 0."""
+    share: Tensor = (step.sparse != 0).double().mean((-2, -1))
+    return share
+
+
+def size(x: Heads) -> PerHead:
+    """Return the Frobenius norm of every head's matrix."""
+    norm: Tensor = torch.linalg.matrix_norm(x)
+    return norm
+
+
+def effective_rank(sizes: Float[Tensor, "*batch count"]) -> Float[Tensor, " *batch"]:
+    """Return exp(entropy) of singular values scaled to sum 1 (Roy & Vetterli 2007); m for m equal values."""
+    shares = sizes / sizes.sum(-1, keepdim=True).clamp_min(1e-300)
+    rank: Tensor = torch.special.entr(shares).sum(-1).exp()
+    return rank
+
+
+def _first_heads(step: Iterate, heads: int) -> Iterate:
+    parts = (step.k, step.v, step.query, step.inner, step.low_rank, step.sparse)
+    k, v, query, inner, low_rank, sparse = (part[:, :heads] for part in parts)
+    return Iterate(step.iteration, k, v, query, inner, low_rank, sparse, step.causal)
+
+
+def _deviation(x: Heads) -> Tensor:
+    return x.std((-2, -1), keepdim=True)

@@ -1,0 +1,184 @@
+"""`diagnose`: measure every claim on one model, block by block, with memory independent of the number of images."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+from torch import Tensor, nn
+from torch.linalg import LinAlgError  # type: ignore[attr-defined]  # it is there, and documented
+
+from robustbench_kpca._core.errors import BadInputError, reason_of
+from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._engine.inference.mode import require_evaluation_mode
+from robustbench_kpca.evaluation.model_info import model_info
+from robustbench_kpca.records.record import Environment
+from robustbench_kpca.study.diagnostics import thresholds
+from robustbench_kpca.study.diagnostics.chance import chance_levels
+from robustbench_kpca.study.diagnostics.claims import Claim, Results, Verdict
+from robustbench_kpca.study.diagnostics.diagnosis import BLOCK, Diagnosis, Judged, LayerInfo, Protocol
+from robustbench_kpca.study.diagnostics.layer import Layer
+from robustbench_kpca.study.diagnostics.passes import show
+from robustbench_kpca.study.diagnostics.procedures import Procedure, corrected
+from robustbench_kpca.study.diagnostics.sources import Source
+from robustbench_kpca.study.diagnostics.taps import Tap, find_taps
+from robustbench_kpca.study.diagnostics.totals import Totals, block_orders, draws_for
+
+
+def diagnose(
+    model: nn.Module,
+    source: Source | Procedure,
+    environment: Environment,
+    *,
+    name: str,
+    origin: str = "",
+    claims: Sequence[str] | None = None,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    block: int = BLOCK,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Diagnosis:
+    """Measure the kernel-PCA claims on a model.
+
+    Args:
+        model: a model with attention layers that `taps` supports; in evaluation mode.
+        source: images in [0, 1], or texts; or a procedure, which says what is measured on which.
+        environment: the hardware and software of this run.
+        name: name of the model.
+        origin: source of its weights.
+        claims: names from `diagnostics.claims`; by default all. Without effect if `source` is a procedure.
+        layers: numbers of the attention layers, from 0; by default all.
+        heads: numbers of the heads, from 0; by default all.
+        block: images per block, at most all images; the model runs at this batch size.
+        seed: seed of all random numbers.
+        device: device for the model and the claims; it must support double precision.
+        progress: called with the number of images done and of all images.
+
+    Raises:
+        BadInputError: no supported attention layer, or no such layer, head or claim.
+
+    """
+    started, created = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
+    require_evaluation_mode(model)
+    procedure = source if isinstance(source, Procedure) else corrected(source, claims)
+    taps = _selected(find_taps(model), layers, type(model).__name__)
+    parts = procedure.by_source()
+    info, count = parts[0][0].info(), sum(part.info().n for part, _ in parts)
+    block = min(block, info.n)
+    work = _Running(procedure.claims, seed, lambda done: None if progress is None else progress(done, count))
+    probe: Tensor | None = None
+    for part, members in parts:
+        visit = partial(work.add, members=members)
+        out = show(model, taps, part, visit, block=min(block, part.info().n), seed=seed, heads=heads, device=device)
+        probe = out if probe is None else probe
+    assert probe is not None
+    limits = {key: float(value) for key, value in vars(thresholds).items() if key.isupper()}
+    protocol = Protocol(
+        procedure=procedure.name, claims=tuple(procedure.claims), images=info.n, block=block, seed=seed,
+        images_of={name: procedure.sources[name].info().n for name in procedure.claims},
+        thresholds=limits, layers=_sorted(layers), heads=_sorted(heads),
+    )  # fmt: skip
+    return Diagnosis(
+        model=model_info(model, name, origin or name, probe.float()), data=info, protocol=protocol,
+        protocol_digest=protocol.digest(), layers=work.layer_infos(), claims=work.judged(),
+        chance=chance_levels(*work.largest(), seed=seed), environment=environment, created=created,
+        seconds=time.perf_counter() - started,
+    )  # fmt: skip
+
+
+class _Running:
+    """Running totals of one diagnosis."""
+
+    def __init__(self, claims: Mapping[str, Claim], seed: int, progress: Callable[[int], None]) -> None:
+        self.claims, self.seed, self.progress = claims, seed, progress
+        self.totals: dict[str, Totals] = {}
+        self.infos: dict[int, LayerInfo] = {}
+        self.broken: dict[str, str] = {}
+        self.images = 0
+
+    def add(self, layers: Iterator[Layer], group: str, *, members: Mapping[str, Claim]) -> None:
+        """Measure some claims on a group of images, one layer at a time."""
+        seen: dict[str, list[dict[str, Tensor]]] = {name: [] for name in members}
+        units: dict[str, list[tuple[int, int]]] = {name: [] for name in members}
+        images = 0
+        for layer in layers:
+            self._record_layer(layer)
+            images = len(layer.ids)
+            for name, claim in members.items():
+                if claim.applies(layer) and (found := self._observe(name, claim, layer)) is not None:
+                    seen[name].append(found)
+                    units[name] += [(layer.index, head) for head in layer.heads]
+        for name, claim in members.items():
+            if seen[name] and name not in self.broken:
+                total = self.totals.setdefault(name, Totals(claim, units[name], draws_for(len(units[name]))))
+                total.add(seen[name], block_orders(self.seed, group, total.draws, images))
+        self.images += images
+        self.progress(self.images)
+
+    def _observe(self, name: str, claim: Claim, layer: Layer) -> dict[str, Tensor] | None:
+        """Return a claim's statistics; a claim whose linear algebra fails is marked as broken, the others continue."""
+        if name in self.broken:
+            return None
+        try:
+            return claim.observe(layer)
+        except LinAlgError as error:
+            self.broken[name] = f"the linear algebra failed in layer {layer.index} ({reason_of(error)})"
+            return None
+
+    def _record_layer(self, layer: Layer) -> None:
+        before, tokens = self.infos.get(layer.index), int(layer.k.shape[-2])
+        least, most = (tokens, tokens) if before is None else before.tokens
+        self.infos[layer.index] = LayerInfo(
+            index=layer.index, name=layer.name, kind=type(layer.module).__name__, heads=layer.heads,
+            width=layer.width, tokens=(min(least, tokens), max(most, tokens)), has_values=layer.v is not None,
+        )  # fmt: skip
+
+    def layer_infos(self) -> tuple[LayerInfo, ...]:
+        return tuple(self.infos[index] for index in sorted(self.infos))
+
+    def largest(self) -> tuple[int, int]:
+        """Return the largest number of tokens and the largest head width."""
+        return max(info.tokens[1] for info in self.infos.values()), max(info.width for info in self.infos.values())
+
+    def judged(self) -> dict[str, Judged]:
+        return {
+            name: _judge(claim, self.totals.get(name), self.broken.get(name, "")) for name, claim in self.claims.items()
+        }
+
+
+def _judge(claim: Claim, totals: Totals | None, broken: str) -> Judged:
+    nothing = Results({}, {}, broken)
+    results = nothing if totals is None or broken else totals.results()
+    if results.broken:
+        verdict = Verdict("not testable", results.broken)
+    elif totals is None:
+        verdict = Verdict("not testable", "the model has no layer of the kind that the claim describes")
+    else:
+        verdict = claim.verdict(results)
+    return Judged(
+        title=claim.title, source=claim.source, outcome=verdict.outcome, why=verdict.why,
+        statistics=dict(results.statistics), profiles=dict(results.profiles), findings=verdict.findings,
+    )  # fmt: skip
+
+
+def _sorted(numbers: Sequence[int] | None) -> tuple[int, ...] | None:
+    return None if numbers is None else tuple(sorted(set(numbers)))
+
+
+def _selected(taps: list[Tap], layers: Sequence[int] | None, kind: str) -> list[Tap]:
+    if not taps:
+        raise BadInputError(
+            f"no attention layer of {kind} can be read",
+            expected="timm's ViT or DeiT, a model of `rbk list models`, or an encoder of the BERT family",
+        )
+    if layers is None:
+        return taps
+    wrong = [layer for layer in layers if not 0 <= layer < len(taps)]
+    if wrong or not layers:
+        raise BadInputError(
+            f"no attention layer {wrong[0]}" if wrong else "no attention layer chosen",
+            expected=f"numbers from 0 to {len(taps) - 1}",
+        )
+    return [taps[layer] for layer in sorted(set(layers))]

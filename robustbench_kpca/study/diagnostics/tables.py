@@ -1,0 +1,127 @@
+"""Table rows of a diagnosis, made from the diagnosis alone, without torch."""
+
+from collections.abc import Mapping, Sequence
+
+from robustbench_kpca.records.estimate import Estimate
+from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis, Judged, Measured
+from robustbench_kpca.study.diagnostics.figures import controls
+
+VERDICTS = ("Claim", "Verdict", "Why")
+STATISTICS = ("Claim", "Statistic", "Mean", "95 % interval", "Chance", "z", "p", "Heads beyond chance")
+FINDINGS = ("Published statement", "Measured", "95 % interval", "Outcome")
+CHANCE = ("Unrelated matrices", "Statistic", "Mean", "Deviation")
+
+Row = tuple[str, ...]
+
+
+def verdict_rows(diagnosis: Diagnosis) -> list[Row]:
+    """Return one row per claim."""
+    return [(one.title, one.outcome, one.why) for one in diagnosis.claims.values()]
+
+
+def statistic_rows(diagnosis: Diagnosis) -> list[Row]:
+    """Return one row per statistic, over the whole model, with its null model."""
+    return [
+        (claim, name, number(measured.estimate.value), interval(measured.estimate), *_null_cells(measured, diagnosis))
+        for claim, judged in diagnosis.claims.items()
+        for name, measured in judged.statistics.items()
+    ]
+
+
+def finding_rows(diagnosis: Diagnosis) -> list[Row]:
+    """Return one row per published number."""
+    return [
+        (one.statement, number(one.measured.value), interval(one.measured), one.outcome)
+        for judged in diagnosis.claims.values()
+        for one in judged.findings
+    ]
+
+
+def layer_rows(judged: Judged, names: Sequence[str] | None = None) -> list[Row]:
+    """Return one row per layer and statistic: means over heads."""
+    rows: list[Row] = []
+    for name in judged.statistics if names is None else names:
+        units = judged.statistics[name].units
+        for layer in sorted({unit.layer for unit in units}):
+            own = [unit for unit in units if unit.layer == layer]
+            chances = [unit.chance for unit in own if unit.chance is not None]
+            p_values = [unit.p_holm for unit in own if unit.p_holm is not None]
+            rows.append(
+                (str(layer), name, number(_mean([unit.mean for unit in own])),
+                 number(_mean(chances)) if chances else "", number(min(p_values)) if p_values else "")
+            )  # fmt: skip
+    return rows
+
+
+def layer_matrix(judged: Judged) -> tuple[Row, list[Row]]:
+    """Return the head and one row per layer: the mean of every statistic over heads, with chance in brackets."""
+    names = list(judged.statistics)
+    cells: dict[str, dict[str, str]] = {}
+    for layer, name, mean, chance, _ in layer_rows(judged):
+        cells.setdefault(layer, {})[name] = f"{mean} ({chance})" if chance else mean
+    rows = [(layer, *(cells[layer].get(name, "") for name in names)) for layer in sorted(cells, key=int)]
+    return ("Layer", *(name.replace("_", " ") for name in names)), rows
+
+
+def model_matrix(named: Mapping[str, Diagnosis]) -> tuple[Row, list[Row]]:
+    """Return the head and one row per model: the main statistic of every claim, and all that have a null model.
+
+    In brackets stands the chance level, or the first control of a statistic without a null model.
+    """
+    columns: dict[tuple[str, str], None] = {}
+    for one in named.values():
+        for claim, judged in one.claims.items():
+            nulled = [name for name, measured in judged.statistics.items() if measured.null is not None]
+            directed = [name for name, measured in judged.statistics.items() if measured.better != "neither"]
+            for name in [*(directed or list(judged.statistics))[:1], *nulled]:
+                columns[claim, name] = None
+    rows = [(model, *(_against(one, *column) for column in columns)) for model, one in named.items()]
+    return ("Model", *(f"{claim}: {name}".replace("_", " ") for claim, name in columns)), rows
+
+
+def _against(diagnosis: Diagnosis, claim: str, name: str) -> str:
+    if claim not in diagnosis.claims or name not in diagnosis.claims[claim].statistics:
+        return ""
+    statistics = diagnosis.claims[claim].statistics
+    measured, value = statistics[name], number(statistics[name].estimate.value)
+    if measured.null is not None:
+        return f"{value} ({number(measured.null.chance)})"
+    control = next(iter(controls(diagnosis.claims[claim], name)), None)
+    return (
+        value
+        if control is None
+        else f"{value} ({control.removeprefix(f'{name}_')} {number(statistics[control].estimate.value)})"
+    )
+
+
+def chance_rows(diagnosis: Diagnosis) -> list[Row]:
+    """Return one row per pair of unrelated matrices and similarity."""
+    return [(one.pair, one.statistic, number(one.mean), number(one.deviation)) for one in diagnosis.chance]
+
+
+def number(value: float) -> str:
+    """Format with three significant digits."""
+    return f"{value:.3g}"
+
+
+def interval(estimate: Estimate) -> str:
+    """Format a confidence interval; empty for a single image, which has none."""
+    return "" if estimate.n < 2 else f"[{number(estimate.low)}, {number(estimate.high)}]"
+
+
+def heads_beyond_chance(measured: Measured, level: float) -> int:
+    """Count the heads whose adjusted p is at most `level`, in the direction that supports the claim."""
+    return sum(unit.p_holm is not None and unit.p_holm <= level for unit in measured.units)
+
+
+def _null_cells(measured: Measured, diagnosis: Diagnosis) -> Row:
+    null = measured.null
+    if null is None:
+        return ("", "", "", "")
+    level = diagnosis.protocol.thresholds["SIGNIFICANCE"]
+    beyond = f"{heads_beyond_chance(measured, level)} of {len(measured.units)}"
+    return (number(null.chance), "" if null.z is None else f"{null.z:.1f}", number(null.p), beyond)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,273 @@
+"""Forward hooks that read q, k, v and the heads' outputs of attention layers, without changing the model.
+
+Only classes whose computation is known exactly are supported. A foreign layer with rotary positions, windows or a
+relative bias has projections with the same names, but a hook on them would not read the inputs of its softmax.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from robustbench_kpca._core.errors import BadInputError, BenchmarkError, reason_of
+from robustbench_kpca.attention.kep_svgp import KEPSVGPAttention
+from robustbench_kpca.attention.primal import PrimalAttention
+from robustbench_kpca.attention.scaled import ScaledAttention
+from robustbench_kpca.attention.softmax import SoftmaxAttention
+from robustbench_kpca.attention.symmetric import SymmetricAttention, split_heads
+from robustbench_kpca.models.fan import TokenMix
+
+TEXT_LAYERS = ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra", "ViT", "DeiT", "Luke")
+"""Families of `transformers` whose `<family>SelfAttention` is plain softmax attention with `query`, `key`, `value`.
+LUKE's is so as long as no entities are given."""
+WINDOWED = "LongformerSelfAttention"
+"""Softmax attention in a window: that of all tokens for texts of at most half a window, without global tokens."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Tensors of one layer in one pass, in the model's precision: (batch, heads, tokens, width).
+
+    With `causal`, a token attended to earlier ones and itself only.
+    """
+
+    x: Tensor
+    q: Tensor
+    k: Tensor
+    v: Tensor | None
+    h: Tensor | None
+    causal: bool = False
+
+    def first(self, tokens: int) -> "Reading":
+        """Return the same without later tokens, which a model may add as padding of its own."""
+        q, k, v, h = (None if part is None else part[..., :tokens, :] for part in (self.q, self.k, self.v, self.h))
+        assert q is not None
+        assert k is not None
+        return Reading(self.x[:, :tokens], q, k, v, h, self.causal)
+
+
+@dataclass(frozen=True)
+class Tap:
+    """One attention layer of a model; `watched` are the modules whose outputs (or inputs: "<") `read` needs."""
+
+    index: int
+    name: str
+    module: nn.Module
+    watched: dict[str, nn.Module]
+    read: Callable[[dict[str, Tensor]], Reading]
+    seen: dict[str, Tensor] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)
+
+    def require_one_call(self) -> None:
+        """Refuse a layer that did not run exactly once in a pass: hooks would give only the last run, or nothing."""
+        wrong = next((self.calls.get(key, 0) for key in self.watched if self.calls.get(key, 0) != 1), None)
+        if wrong is not None:
+            raise BadInputError(
+                f"attention layer {self.index} ({self.name}) ran {wrong} times in one pass", expected="once",
+                fix="models that share a module between layers, or process images twice, are not supported",
+            )  # fmt: skip
+
+    def forget(self) -> None:
+        """Discard the tensors of the last pass."""
+        self.seen.clear()
+        self.calls.clear()
+
+
+def find_taps(model: nn.Module) -> list[Tap]:
+    """Return the attention layers that can be read, in the order of the model."""
+    found: list[Tap] = []
+    for name, module in model.named_modules():
+        made = _tap(module)
+        if made is not None:
+            watched, read = made
+            found.append(Tap(len(found), name, module, {"<x": module, **watched}, read))
+    return found
+
+
+@contextmanager
+def listening(taps: Sequence[Tap]) -> Iterator[Callable[[], list[Reading]]]:
+    """Attach the hooks; yield a function that returns and then discards the readings of the last pass.
+
+    The function raises BadInputError if a layer did not run exactly once.
+    """
+    handles = [_attach(tap, key, module) for tap in taps for key, module in tap.watched.items()]
+
+    def readings() -> list[Reading]:
+        for tap in taps:
+            tap.require_one_call()
+        read = [replace(tap.read(tap.seen), causal=_CAUSAL in tap.seen) for tap in taps]
+        for tap in taps:
+            tap.forget()
+        return read
+
+    try:
+        yield readings
+    finally:
+        for handle in handles:
+            handle.remove()
+        for tap in taps:
+            tap.forget()
+
+
+_INPUTS = ("hidden_states", "word_hidden_states")
+_CAUSAL = "is_causal"
+"""Among what a layer was seen with: it was asked to hide later tokens."""
+
+
+def _attach(tap: Tap, key: str, module: nn.Module) -> Any:
+    if key.startswith("<"):
+
+        def before(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+            _store(tap, key, given[0] if given else named[next(name for name in _INPUTS if name in named)])
+            if named.get("is_causal"):
+                tap.seen[_CAUSAL] = torch.ones(())
+
+        return module.register_forward_pre_hook(before, with_kwargs=True)
+
+    def after(_: nn.Module, __: Any, out: Any) -> None:
+        _store(tap, key, out[0] if isinstance(out, tuple) else out)
+
+    return module.register_forward_hook(after)
+
+
+def _store(tap: Tap, key: str, x: Tensor) -> None:
+    tap.seen[key] = x.detach().clone()  # a layer may change its own tensors afterwards, as Longformer scales q
+    tap.calls[key] = tap.calls.get(key, 0) + 1
+
+
+_HookPlan = tuple[dict[str, nn.Module], Callable[[dict[str, Tensor]], Reading]]
+
+
+def _tap(module: Any) -> _HookPlan | None:
+    if isinstance(module, (SoftmaxAttention, *_timms_attention())):
+        return _softmax(module)
+    if isinstance(module, SymmetricAttention):
+        return _symmetric(module)
+    if isinstance(module, TokenMix):
+        return _token_mix(module)
+    if isinstance(module, (PrimalAttention, KEPSVGPAttention)):
+        return _primal(module)
+    if type(module).__name__ == WINDOWED:
+        return _longformer(module)
+    if type(module).__name__.removesuffix("SelfAttention") in TEXT_LAYERS and hasattr(module, "query"):
+        return _transformers(module)
+    return None
+
+
+def _timms_attention() -> tuple[type[nn.Module], ...]:
+    """Return timm's attention, if timm was imported; else no model has it."""
+    timms = sys.modules.get("timm.models.vision_transformer")
+    return () if timms is None else (timms.Attention,)
+
+
+def _softmax(module: Any) -> _HookPlan:
+    """Read softmax, scaled and asymmetric RPC attention, and timm's, which normalises before `proj`."""
+    watched = {"qkv": module.qkv, "<out": module.norm if type(module) in _timms_attention() else module.proj}
+    normed = {key: norm for key, norm in (("q", module.q_norm), ("k", module.k_norm)) if _is_used(norm)}
+    heads: int = module.num_heads
+
+    def read(seen: dict[str, Tensor]) -> Reading:
+        q, k, v = split_heads(seen["qkv"], 3, heads)
+        q, k = seen.get("q", q), seen.get("k", k)
+        if isinstance(module, SoftmaxAttention):
+            q, k = module.turned(q), module.turned(k)
+        values = _mixed_values(module, k, v, causal=_CAUSAL in seen)
+        return Reading(seen["<x"], q, k, values, _by_head(seen["<out"], heads))
+
+    return watched | normed, read
+
+
+def _mixed_values(module: nn.Module, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+    """Return the values that the softmax averages; scaled attention first computes V' = V - S V (equation 12)."""
+    if not isinstance(module, ScaledAttention):
+        return v
+    s, tokens = module.s.detach(), v.shape[-2]
+    if module.form == "alpha":
+        return v - s * F.scaled_dot_product_attention(k, k, v, is_causal=causal)
+    return v - (s[:, :tokens, :tokens].tril() if causal else s) @ v
+
+
+def _symmetric(module: SymmetricAttention) -> _HookPlan:
+    heads = module.num_heads
+
+    def read(seen: dict[str, Tensor]) -> Reading:
+        k, v = split_heads(seen["kv"], 2, heads)
+        k = module.turned(k)
+        return Reading(seen["<x"], k, k, v, _by_head(seen["<out"], heads))
+
+    return {"kv": getattr(module, module.projection), "<out": module.proj}, read
+
+
+def _token_mix(module: TokenMix) -> _HookPlan:
+    heads = module.num_heads
+
+    def read(seen: dict[str, Tensor]) -> Reading:
+        (q,), (k, v) = split_heads(seen["q"], 1, heads), split_heads(seen["kv"], 2, heads)
+        return Reading(seen["<x"], q, k, v, _by_head(seen["<out"], heads))
+
+    return {"q": module.q, "kv": module.kv, "<out": module.proj}, read
+
+
+def _primal(module: PrimalAttention | KEPSVGPAttention) -> _HookPlan:
+    """Read attention without values, whose output is not an average of values."""
+
+    def read(seen: dict[str, Tensor]) -> Reading:
+        q, k = split_heads(seen["qk"], 2, module.num_heads)
+        return Reading(seen["<x"], q, k, None, None)
+
+    return {"qk": module.scores.qk}, read
+
+
+def _transformers(module: Any) -> _HookPlan:
+    heads: int = module.num_attention_heads
+
+    def read(seen: dict[str, Tensor]) -> Reading:
+        q, k, v, h = (_by_head(seen[part], heads) for part in ("query", "key", "value", "context"))
+        return Reading(seen["<x"], q, k, v, h)
+
+    return {part: getattr(module, part) for part in ("query", "key", "value")} | {"context": module}, read
+
+
+def _longformer(module: Any) -> _HookPlan:
+    """Read attention whose projections have the tokens before the batch."""
+
+    def read(seen: dict[str, Tensor]) -> Reading:
+        q, k, v = (_by_head(seen[part].transpose(0, 1), module.num_heads) for part in ("query", "key", "value"))
+        return Reading(seen["<x"], q, k, v, _by_head(seen["context"], module.num_heads))
+
+    return {part: getattr(module, part) for part in ("query", "key", "value")} | {"context": module}, read
+
+
+def _by_head(x: Tensor, heads: int) -> Tensor:
+    heads_first: Tensor = x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return heads_first
+
+
+def _is_used(module: nn.Module) -> bool:
+    return not isinstance(module, nn.Identity)
+
+
+def call(model: nn.Module, inputs: Any) -> Tensor:
+    """Run a model without gradients on images, or on a mapping of named tensors; return its (first) output.
+
+    Raises:
+        BadInputError: the model cannot be run on these inputs.
+
+    """
+    try:
+        with torch.no_grad():
+            out = model(**inputs) if isinstance(inputs, dict) else model(inputs)
+    except (BenchmarkError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # the model may raise anything
+        raise BadInputError(
+            f"the model cannot be run on these data ({reason_of(error)})",
+            fix="check that the model and the data match",
+        ) from error
+    first: Tensor = out if isinstance(out, Tensor) else out[0]
+    return first

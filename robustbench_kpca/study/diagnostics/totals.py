@@ -1,0 +1,234 @@
+"""Running sums of a claim's statistics over all images, and the results computed from them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from robustbench_kpca._core.randomness import generator, sample_key
+from robustbench_kpca.records.estimate import holm
+from robustbench_kpca.study.diagnostics import thresholds
+from robustbench_kpca.study.diagnostics.claims import Claim, Results, Statistic
+from robustbench_kpca.study.diagnostics.diagnosis import LayerProfile, Measured, Null, Profile, Unit
+from robustbench_kpca.study.diagnostics.moments import Moments, RatioMoments, Values
+
+UnitName = tuple[int, int]
+"""Layer and head."""
+
+
+class Permuted:
+    """Null model of a statistic: its sums under many permutations of the images within blocks.
+
+    All heads share the permutations, so a draw is the same for a head and for the model. This is an exact permutation
+    test (Pitman 1937) of the hypothesis that the order of the images does not matter; p by the add-one rule (Phipson &
+    Smyth 2010).
+    """
+
+    def __init__(self, draws: int, units: int) -> None:
+        self.sums = np.zeros((draws, units))
+        self.observed = np.zeros(units)
+        self.others = np.zeros(units)
+        self.images = self.pairs = 0
+        self.log_distinct = 0.0
+
+    def add(self, pairs: Values, orders: NDArray[np.int64]) -> None:
+        """Add values of shape (images, images, units); `orders` is (draws, images)."""
+        n = len(pairs)
+        diagonal = pairs[np.arange(n), np.arange(n)].sum(0)
+        self.observed += diagonal
+        self.others += pairs.sum((0, 1)) - diagonal
+        for image in range(n):
+            self.sums += pairs[image, orders[:, image]]
+        self.images += n
+        self.pairs += n * (n - 1)
+        self.log_distinct += math.lgamma(n + 1)
+
+    def nulls(self, statistic: Statistic) -> tuple[Null | None, list[Null | None]]:
+        """Return the null model of the mean over all units, and of each unit."""
+        if not self.pairs:
+            return None, [None] * len(self.observed)
+        each: list[Null | None] = [self._null(statistic, unit) for unit in range(len(self.observed))]
+        return self._null(statistic, slice(None)), each
+
+    def _null(self, statistic: Statistic, units: int | slice) -> Null:
+        def over(values: Values) -> Values:
+            chosen = values[..., units]
+            return np.asarray(chosen if isinstance(units, int) else chosen.mean(-1))
+
+        draws, observed = over(self.sums) / self.images, float(over(self.observed)) / self.images
+        sign = -1.0 if statistic.better == "less" else 1.0
+        slack = 1e-12 * max(1.0, abs(observed))  # tolerance for rounding: a draw may equal the observed order
+        extreme = int((sign * draws >= sign * observed - slack).sum())
+        spread = float(draws.std())
+        return Null(
+            what=statistic.null, draws=len(draws), chance=float(over(self.others)) / self.pairs,
+            z=sign * (observed - float(draws.mean())) / spread if spread > slack else None,
+            p=(extreme + 1) / (len(draws) + 1),
+            least_p=max(1 / (len(draws) + 1), math.exp(-self.log_distinct)),
+        )  # fmt: skip
+
+
+@dataclass
+class Kept:
+    """Running moments of one statistic: of each head, and of the mean over heads."""
+
+    units: list[UnitName]
+    values: Moments = field(default_factory=Moments)
+    overall: Moments = field(default_factory=Moments)
+    permuted: Permuted | None = None
+
+
+@dataclass
+class KeptRatio:
+    """Running moments of the logarithm of a mean, or of the ratio of two means."""
+
+    layers: RatioMoments = field(default_factory=RatioMoments)
+    overall: RatioMoments = field(default_factory=RatioMoments)
+
+
+@dataclass
+class Totals:
+    """Running moments of all statistics and profiles of one claim."""
+
+    claim: Claim
+    units: Sequence[UnitName]
+    draws: int
+    kept: dict[str, Kept] = field(default_factory=dict)
+    ratios: dict[str, KeptRatio] = field(default_factory=dict)
+    profiles: dict[str, dict[int, Moments]] = field(default_factory=dict)
+    broken: str = ""
+
+    def add(self, layers: Sequence[Mapping[str, Tensor]], orders: NDArray[np.int64]) -> None:
+        """Add the claim's observations in each layer on one block of images."""
+        numbers = iter(self.units)
+        units = [list(islice(numbers, layer[self._always].shape[-1])) for layer in layers]
+        for name, statistic in self.claim.statistics.items():
+            if statistic.log10_of:
+                self._add_ratio(name, statistic.log10_of, layers)
+                continue
+            there = [number for number, layer in enumerate(layers) if name in layer]
+            if there:
+                found = np.concatenate([layers[number][name].cpu().numpy() for number in there], -1)
+                self._add(name, statistic, found, [unit for number in there for unit in units[number]], orders)
+        for name in self.claim.profiles:
+            for number, layer in enumerate(layers):
+                if name in layer:
+                    self._add_profile(name, units[number][0][0], layer[name].cpu().numpy())
+
+    @property
+    def _always(self) -> str:
+        """Name of a statistic that every layer has."""
+        return next(name for name, statistic in self.claim.statistics.items() if not statistic.log10_of)
+
+    def _add(
+        self, name: str, statistic: Statistic, found: Values, units: list[UnitName], orders: NDArray[np.int64]
+    ) -> None:
+        kept = self.kept.setdefault(name, Kept(units))
+        if kept.units != units:  # texts of another length, for which other layers have this statistic
+            return
+        if not np.isfinite(found).all():
+            layer, head = units[int(np.argwhere(~np.isfinite(found))[0, -1])]
+            self.broken = self.broken or f"{name} is not a finite number in head {head} of layer {layer}"
+            return
+        if statistic.null:
+            if kept.permuted is None:
+                kept.permuted = Permuted(self.draws, len(units))
+            kept.permuted.add(found, orders)
+            found = found[np.arange(len(found)), np.arange(len(found))]
+        kept.values.add(found)
+        kept.overall.add(found.mean(-1))
+
+    def _add_ratio(self, name: str, of: tuple[str, ...], layers: Sequence[Mapping[str, Tensor]]) -> None:
+        parts = [[layer[part].cpu().numpy() for layer in layers] for part in of]
+        if not all(np.isfinite(part).all() for whole in parts for part in whole):
+            return  # recorded with the statistic itself
+        by_layer = [np.stack([part.mean(-1) for part in whole], -1) for whole in parts]
+        overall = [np.concatenate(whole, -1).mean(-1, keepdims=True) for whole in parts]
+        kept = self.ratios.setdefault(name, KeptRatio())
+        for moments, rows in ((kept.layers, by_layer), (kept.overall, overall)):
+            moments.add(rows[0], rows[1] if len(rows) > 1 else np.ones_like(rows[0]))
+
+    def _add_profile(self, name: str, layer: int, found: Values) -> None:
+        """Add a layer's profile; one of another length than the first has its length appended to its name."""
+        length = found.shape[-1]
+        first = next(iter(self.profiles.get(name, {}).values()), None)
+        key = name if first is None or first.mean.shape == (length,) else f"{name}_{length}"
+        self.profiles.setdefault(key, {}).setdefault(layer, Moments()).add(found.reshape(-1, length))
+
+    def results(self) -> Results:
+        """Compute the results from the running sums."""
+        measured = {}
+        for name, statistic in self.claim.statistics.items():
+            if name in self.kept and self.kept[name].values.n:
+                measured[name] = self._measured(statistic, self.kept[name])
+            elif name in self.ratios:
+                measured[name] = self._ratio(statistic, self.ratios[name])
+        profiles = {
+            name: _profile(self._what(name), kept)
+            for name, kept in self.profiles.items()
+            if all(np.isfinite(moments.mean).all() for moments in kept.values())
+        }
+        return Results(measured, profiles, self.broken)
+
+    def _what(self, name: str) -> str:
+        """Return the description of a profile, of which the name may end in a length."""
+        whats = self.claim.profiles
+        return whats[name] if name in whats else whats[name.rpartition("_")[0]]
+
+    def _measured(self, statistic: Statistic, kept: Kept) -> Measured:
+        null: Null | None = None
+        nulls: list[Null | None] = [None] * len(kept.units)
+        if kept.permuted is not None:
+            null, nulls = kept.permuted.nulls(statistic)
+        p_values = holm([one.p for one in nulls if one is not None])
+        units = []
+        for number, (layer, head) in enumerate(kept.units):
+            own = nulls[number]
+            by_chance = {} if own is None else {"chance": own.chance, "z": own.z, "p": own.p}
+            mean, deviation = float(kept.values.mean[number]), float(kept.values.deviation[number])
+            adjusted = p_values[number] if p_values else None
+            units.append(Unit(layer=layer, head=head, mean=mean, deviation=deviation, p_holm=adjusted, **by_chance))
+        return Measured(
+            what=statistic.what, better=statistic.better, estimate=kept.overall.estimate(), null=null,
+            units=tuple(units),
+        )  # fmt: skip
+
+    def _ratio(self, statistic: Statistic, kept: KeptRatio) -> Measured:
+        order = {layer: number for number, layer in enumerate(dict.fromkeys(layer for layer, _ in self.units))}
+        values, deviations = kept.layers.value, kept.layers.deviation
+        units = tuple(
+            Unit(layer=layer, head=head, mean=float(values[order[layer]]), deviation=float(deviations[order[layer]]))
+            for layer, head in self.units
+        )
+        return Measured(
+            what=statistic.what, better=statistic.better, estimate=kept.overall.estimate(), null=None, units=units
+        )
+
+
+def _profile(what: str, kept: Mapping[int, Moments]) -> Profile:
+    rows = sum(moments.n for moments in kept.values())
+    mean = sum(moments.mean * (moments.n / rows) for moments in kept.values())
+    layers = tuple(
+        LayerProfile(layer=layer, mean=_numbers(moments.mean), deviation=_numbers(moments.deviation))
+        for layer, moments in sorted(kept.items())
+    )
+    return Profile(what=what, mean=_numbers(np.asarray(mean)), layers=layers)
+
+
+def _numbers(values: Values) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)
+
+
+def draws_for(units: int) -> int:
+    """Return the number of draws of the null model for `units` heads."""
+    return max(thresholds.LEAST_DRAWS, thresholds.DRAWS_PER_HEAD * units)
+
+
+def block_orders(seed: int, block: str, draws: int, images: int) -> NDArray[np.int64]:
+    """Return (draws, images): random permutations of one block's images."""
+    rng = generator(sample_key(seed, "permutations", block))
+    return rng.permuted(np.tile(np.arange(images), (draws, 1)), axis=1)

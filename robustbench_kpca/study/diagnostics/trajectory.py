@@ -1,0 +1,122 @@
+"""The two terms of the projection loss by epoch, from the checkpoints of `rbk train --keep-every`."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.evaluation.requests import DataRequest
+from robustbench_kpca.models.build import create_model
+from robustbench_kpca.models.bundle import read_header
+from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_state
+from robustbench_kpca.study.diagnostics import CLAIMS
+from robustbench_kpca.study.diagnostics.diagnosis import BLOCK, Measured
+from robustbench_kpca.study.diagnostics.epochs import Course, EpochTerms, Trajectory
+from robustbench_kpca.study.diagnostics.layer import Layer
+from robustbench_kpca.study.diagnostics.passes import show
+from robustbench_kpca.study.diagnostics.sources import ImageSource
+from robustbench_kpca.study.diagnostics.taps import find_taps
+from robustbench_kpca.study.diagnostics.totals import Totals, block_orders
+
+_EPOCH = re.compile(r"(?P<name>.+)\.epoch-(?P<epoch>\d+)\.safetensors")
+
+
+def over_training(folder: Path, data: str, splits: Sequence[str | None], images: int, *, seed: int = 0) -> Trajectory:
+    """Measure the projection loss at every `<name>.epoch-NNN.safetensors` of a folder.
+
+    Args:
+        folder: the folder.
+        data: the data set.
+        splits: its splits, such as `train` and `test`; None is the one for evaluation.
+        images: number of images of each split, the same at every epoch.
+        seed: seed of all random numbers.
+
+    Raises:
+        BadInputError: there are no such files, they belong to more than one run, or two splits have the same images.
+
+    """
+    found = sorted((int(match["epoch"]), path) for path in folder.iterdir() if (match := _EPOCH.fullmatch(path.name)))
+    names = sorted({path.name.rpartition(".epoch-")[0] for _, path in found})
+    if len(names) != 1:
+        met = f"{folder} holds checkpoints of {', '.join(names)}" if names else f"no *.epoch-*.safetensors in {folder}"
+        raise BadInputError(met, expected="those of one run", fix="run: rbk train RECIPE --keep-every 1 -o FOLDER")
+    sources: list[ImageSource] = []
+    terms: list[list[EpochTerms]] = []
+    layers: tuple[int, ...] = ()
+    for epoch, path in found:
+        with torch.random.fork_rng():
+            model = create_model(**_config(path))
+        load_strictly(model, read_state(path), f"checkpoint {path}")
+        sources = sources or _sources(model, data, splits, images)
+        digest = parameters_sha256(model)
+        terms.append([])
+        for source in sources:
+            measured = _measured(model, source, seed)
+            layers = _layers(next(iter(measured.values())))
+            by_layer = {name: _by_layer(one) for name, one in measured.items()}
+            terms[-1].append(EpochTerms(epoch=epoch, parameters_sha256=digest, by_layer=by_layer))
+    courses = [
+        Course(data=source.info(), epochs=epochs)
+        for source, epochs in zip(sources, zip(*terms, strict=True), strict=True)
+    ]
+    return Trajectory(name=names[0], seed=seed, layers=layers, courses=tuple(courses))
+
+
+def _config(path: Path) -> dict[str, Any]:
+    header = read_header(path)
+    if "config" not in header:
+        raise BadInputError(f"{path} does not say of which model it is", expected="weights that rbk train wrote")
+    config: dict[str, Any] = json.loads(header["config"])
+    return config
+
+
+def _sources(model: torch.nn.Module, data: str, splits: Sequence[str | None], images: int) -> list[ImageSource]:
+    loaded = [DataRequest(data, split, images).load_for(model) for split in splits]
+    found = [ImageSource(Samples.require(part).in_order()) for part in loaded]
+    digests = [source.info().digest for source in found]
+    if len(set(digests)) < len(digests):
+        raise BadInputError(f"two of the splits {', '.join(str(split) for split in splits)} have the same images")
+    return found
+
+
+def _measured(model: torch.nn.Module, source: ImageSource, seed: int) -> dict[str, Measured]:
+    """Return every statistic of the claim."""
+    claim, taps = CLAIMS.get("projection_loss"), find_taps(model)
+    kept: list[Totals] = []
+
+    def visit(layers: Iterator[Layer], group: str) -> None:
+        seen, units, images = [], list[tuple[int, int]](), 0
+        for layer in layers:
+            if claim.applies(layer):
+                seen.append(claim.observe(layer))
+                units += [(layer.index, head) for head in layer.heads]
+                images = len(layer.ids)
+        if not seen:
+            raise BadInputError(
+                "the model has no layer whose softmax averages values", expected="attention with q, k and v"
+            )
+        if not kept:
+            kept.append(Totals(claim, units, 1))
+        kept[0].add(seen, block_orders(seed, group, 1, images))
+
+    show(model, taps, source, visit, block=min(BLOCK, len(source.samples)), seed=seed)
+    results = kept[0].results()
+    if results.broken:
+        raise BadInputError(results.broken)
+    return dict(results.statistics)
+
+
+def _layers(measured: Measured) -> tuple[int, ...]:
+    return tuple(sorted({unit.layer for unit in measured.units}))
+
+
+def _by_layer(measured: Measured) -> tuple[float, ...]:
+    heads: dict[int, list[float]] = {}
+    for unit in measured.units:
+        heads.setdefault(unit.layer, []).append(unit.mean)
+    return tuple(sum(values) / len(values) for _, values in sorted(heads.items()))

@@ -1,0 +1,94 @@
+"""What the rows of a pack cost: parameters, time of training, and passes and time of all evaluations."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tabulate import tabulate
+
+from robustbench_kpca._core.files import write_atomic
+from robustbench_kpca._core.progress import spell
+from robustbench_kpca._core.web import render
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.report.markdown import paragraph, plain, unmarked
+from robustbench_kpca.study.reproduction.pack import Cost
+from robustbench_kpca.study.reproduction.roles import Model, Roles
+
+HEADS = (
+    "Arm", "Trainings done", "Parameters", "Epochs", "Time of a training", "Its processor time", "Evaluations",
+    "Their forward passes", "Their backward passes", "Their time",
+)  # fmt: skip
+UNKNOWN = "–"
+NOTE = (
+    "Times of trainings are means over those that were timed. Their times are written beside their weights, in "
+    "NAME.spent.json; a training from before there were such files was not timed."
+)
+
+
+def rows(item: Cost, roles: Roles, records: Sequence[Record]) -> list[list[str]]:
+    """Return one row of texts for each arm that has a training or a record; times are means over trainings.
+
+    `records`: those that count.
+    """
+    found = []
+    for arm in item.arms:
+        models = roles.models(arm)
+        mine = [one for one in records if one.spec.model.name in {model.name for model in models}]
+        named = {one.spec.model.name for one in mine}
+        trained = [
+            one for one in models if one.training is not None and (one.name in named or roles.ended(one.training))
+        ]
+        if mine or trained:
+            found.append([roles.title(arm), _trainings(models, trained), *_of_records(mine, trained, roles)])
+    return found
+
+
+def _trainings(models: Sequence[Model], trained: Sequence[Model]) -> str:
+    if all(model.training is None for model in models):
+        return "given"
+    return f"{len(trained)} of {len(models)}"
+
+
+def _of_records(records: Sequence[Record], trained: Sequence[Model], roles: Roles) -> list[str]:
+    sizes = sorted({record.spec.model.parameters for record in records})
+    spent = [one for model in trained if model.training and (one := roles.spent(model.training)) is not None]
+    passes = [sum(getattr(one.passes, kind) for one in records) for kind in ("forwards", "backwards")]
+    return [
+        ", ".join(f"{size:,}" for size in sizes) or UNKNOWN,
+        f"{sum(one.epochs for one in spent) / len(spent):.0f}" if spent else UNKNOWN,
+        _times([(one.seconds, one.device) for one in spent], len(trained)),
+        _times([(one.cpu_seconds, one.device) for one in spent], len(trained)),
+        str(len(records)),
+        *(f"{number:,}" for number in passes),
+        _times_of(records),
+    ]
+
+
+def _times_of(records: Sequence[Record]) -> str:
+    """Spell the time of evaluations for each device."""
+    by_device: dict[str, float] = {}
+    for record in records:
+        device = record.environment.device
+        by_device[device] = by_device.get(device, 0.0) + record.seconds
+    return ", ".join(f"{spell(seconds)} on {device}" for device, seconds in sorted(by_device.items())) or UNKNOWN
+
+
+def _times(spent: Sequence[tuple[float, str]], trained: int) -> str:
+    """Spell the mean time for each device, and how many of the trainings were timed there if not all were."""
+    by_device: dict[str, list[float]] = {}
+    for seconds, device in spent:
+        by_device.setdefault(device, []).append(seconds)
+    texts = []
+    for device, found in sorted(by_device.items()):
+        timed = "" if len(found) == trained else f" ({len(found)} of {trained} timed)"
+        texts.append(f"{spell(sum(found) / len(found))}{f' on {device}' if device else ''}{timed}")
+    return ", ".join(texts) or UNKNOWN
+
+
+def write_cost(item: Cost, found: Sequence[Sequence[str]], folder: Path, origin: str) -> None:
+    """Write README.md and index.html of the table. `origin`: what is done, and the command that makes it."""
+    table = tabulate([list(map(plain, row)) for row in found], HEADS, tablefmt="pipe")
+    text = [f"# {plain(item.title)}", "", paragraph(item.intro), "", table, "", NOTE, "", origin, ""]
+    write_atomic(folder / "README.md", "\n".join(text).encode())
+    page = render("cost.html.j2", "study.reproduction", title=item.title, item=item, heads=HEADS, rows=found, note=NOTE,
+                  origin=unmarked(origin))  # fmt: skip
+    write_atomic(folder / "index.html", page.encode())

@@ -1,0 +1,200 @@
+"""Find what answers a statement: rows of a table or board, a diagnosis, or a trajectory; and say what it says.
+
+Where a statement is about k columns, each interval has the confidence 1 - 0.05 / k (Bonferroni), so all of them hold at
+once with 95 %.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from robustbench_kpca._core.registry import unknown_name
+from robustbench_kpca.metrics import metric_for
+from robustbench_kpca.protocols.presets import board_path, find
+from robustbench_kpca.records.estimate import CONFIDENCE, Estimate
+from robustbench_kpca.records.record import DataInfo
+from robustbench_kpca.report.board import Board
+from robustbench_kpca.report.board_spec import Column
+from robustbench_kpca.report.difference import gain
+from robustbench_kpca.report.rows import measured
+from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
+from robustbench_kpca.study.diagnostics.epochs import Course, Trajectory, load_trajectory
+from robustbench_kpca.study.reproduction.pack import Open
+from robustbench_kpca.study.reproduction.results import Results
+from robustbench_kpca.study.reproduction.statements import Compared, Evidence, Followed
+from robustbench_kpca.study.reproduction.verdicts import Verdict, better, claimed, moved, together
+from robustbench_kpca.tasks import task_named
+
+DIAGNOSES = "diagnosis"
+"""The folder of the diagnoses of a board, one folder a model."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one piece of evidence says.
+
+    Attributes:
+        verdict: computed from `result`.
+        on: the models, and the samples with their number.
+        result: the numbers, with intervals.
+        folder: of the page of the item, board or diagnosis that the numbers are from; None where there is none.
+        command: makes that page; empty for the diagnosis of a board, which statements introduce.
+
+    """
+
+    verdict: Verdict
+    on: str
+    result: str
+    folder: Path | None
+    command: str
+
+    def link(self, page: Path, *names: str) -> str:
+        """Return the way from the folder of a page to the first of these files beside the numbers; empty: none is."""
+        files = [] if self.folder is None else [self.folder / name for name in names]
+        found = next((file for file in files if file.is_file()), None)
+        return os.path.relpath(found, page).replace(os.sep, "/") if found else ""
+
+
+def answer(evidence: Evidence, own: Results) -> Answer:
+    """Return what a piece of evidence says: of a pack's own results, or of those that boards and packs come with.
+
+    Raises:
+        BadInputError: the evidence names an item, a row, a column, a claim or a statistic that does not exist.
+
+    """
+    where = _place(evidence, own)
+    if where is None:
+        return Answer(Verdict.missing, "", f"there is no {evidence.pack or evidence.board} here", None, "")
+    folder, command, results = where
+    if isinstance(evidence, Compared):
+        return _compared(evidence, folder, command, results)
+    stored = folder / (DIAGNOSES if evidence.board else "") / evidence.model
+    if not stored.is_dir():
+        return Answer(Verdict.missing, evidence.model, "", folder, command)
+    if isinstance(evidence, Followed):
+        course = _course(load_trajectory(stored), evidence.split)
+        found = [moved(course.epochs, name, up=False) for name in evidence.falls]
+        found += [moved(course.epochs, name, up=True) for name in evidence.rises]
+        on = f"{evidence.model}, {_samples(course.data, course.data.n)}"
+        return Answer(together([one for one, _ in found]), on, "; ".join(text for _, text in found), folder, command)
+    if evidence.board:
+        folder, command = stored, ""
+    diagnosis = load_diagnosis(stored)
+    verdict, result = claimed(evidence, diagnosis)
+    number = diagnosis.protocol.images_of.get(evidence.claim, diagnosis.protocol.images)
+    return Answer(verdict, f"{evidence.model}, {_samples(diagnosis.data, number)}", result, folder, command)
+
+
+def _place(evidence: Evidence, own: Results) -> tuple[Path, str, Results] | None:
+    """Return the folder of an item or board, the command that makes it, and its pack; None if they are not here."""
+    if evidence.board:
+        if evidence.board not in find("leaderboards"):
+            return None
+        return board_path(evidence.board).parent, f"rbk board render {evidence.board}", own
+    if evidence.pack:
+        if evidence.pack not in find("packs"):
+            return None
+        own = own.of_pack(evidence.pack, evidence.scale)
+    if evidence.item not in own.items:
+        raise unknown_name(f"item (of {own.roles.name})", evidence.item, own.items)
+    return own.roles.out / evidence.item, f"{own.roles.command} --item {evidence.item}", own
+
+
+def _samples(data: DataInfo, number: int) -> str:
+    return f"{number} `{data.name}` {task_named(data.task).pages.samples} ({data.split})"
+
+
+def _course(found: Trajectory, split: str) -> Course:
+    for course in found.courses:
+        if course.data.split == split:
+            return course
+    raise unknown_name(f"split (of {found.name})", split, [course.data.split for course in found.courses])
+
+
+def _board(evidence: Compared, own: Results) -> tuple[Board, tuple[str, str], str]:
+    """Return the board of the evidence, the titles of its two rows, and why its records cannot be shown."""
+    if evidence.board:
+        board, rows = own.board(evidence.board), (evidence.better, evidence.than)
+        titles = [row.title for row in board.spec.rows]
+        _require(rows, titles, f"row (of board {evidence.board})")
+        return board, rows, ""
+    (board, trouble), item = own.table(evidence.item), own.items[evidence.item]
+    assert not isinstance(item, Open)
+    _require((evidence.better, evidence.than), item.arms, f"arm (of {evidence.item})")
+    return board, (own.roles.title(evidence.better), own.roles.title(evidence.than)), trouble
+
+
+def _require(names: Sequence[str], known: Sequence[str], what: str) -> None:
+    for name in names:
+        if name not in known:
+            raise unknown_name(what, name, known)
+
+
+def _compared(evidence: Compared, folder: Path, command: str, own: Results) -> Answer:
+    board, rows, trouble = _board(evidence, own)
+    if trouble:
+        return Answer(Verdict.missing, "", trouble, folder, command)
+    known = {column.title: column for column in board.spec.column}
+    _require(evidence.columns, list(known), f"column (of {board.name})")
+    columns = [known[title] for title in evidence.columns]
+    confidence = 1 - (1 - CONFIDENCE) / len(columns)
+    gains = [gain(board, *rows, column, confidence) for column in columns]
+    untold = [_untold(board, rows, column) if one is None else "" for column, one in zip(columns, gains, strict=True)]
+    verdicts = [
+        better(one, evidence.by) if one is not None else Verdict.undecided if why else Verdict.missing
+        for one, why in zip(gains, untold, strict=True)
+    ]
+    result = _spelt(list(zip(columns, gains, strict=True))) or next(filter(None, untold), "")
+    return Answer(together(verdicts), _on(board, rows, columns), result, folder, command)
+
+
+def _untold(board: Board, rows: tuple[str, str], column: Column) -> str:
+    """Return why two rows that have numbers cannot be compared; empty where a number is missing."""
+    metric = board.metrics[column.title]
+    if metric is None or not all(measured(metric, column, board.trainings(row, column)) for row in rows):
+        return ""
+    if pieces := column.untested:
+        return f"the images of no known class are {pieces}: nothing can be told of other pictures"
+    if any(board.is_alone(row, column) for row in rows):
+        return "a single training out of several has no spread, so nothing can be told"
+    return "one network and several trainings cannot be compared, since one network has no spread"
+
+
+def _on(board: Board, rows: tuple[str, str], columns: Sequence[Column]) -> str:
+    """Name the rows, with the number of their trainings, and the samples of the first column that was measured."""
+    names = [_counted(board, row, columns) for row in rows]
+    found = next((one for column in columns for cell in board.trainings(rows[0], column) for one in cell), None)
+    data = f"; {_samples(found.spec.data, found.spec.data.n)}" if found is not None else ""
+    return f"{names[0]} against {names[1]}{data}"
+
+
+def _counted(board: Board, title: str, columns: Sequence[Column]) -> str:
+    """Name a row, with the number of its trainings where it is to have several."""
+    planned = board.planned(title)
+    here = max(len(board.trainings(title, column)) for column in columns)
+    if planned == 1 or not here:
+        return title
+    return f"{title} ({here} trainings)" if here == planned else f"{title} ({here} of {planned} trainings)"
+
+
+def _spelt(found: Sequence[tuple[Column, Estimate | None]]) -> str:
+    """Write up to four gains in full; of more, how many are clear, and the largest gain and loss."""
+    known = [(column, one) for column, one in found if one is not None]
+    if not known:
+        return ""
+    texts = [_gain(column, one) for column, one in known]
+    if len(found) <= 4:
+        return "; ".join(texts) + ("" if len(known) == len(found) else f"; {len(found) - len(known)} not measured")
+    better, worse = sum(one.low > 0 for _, one in known), sum(one.high < 0 for _, one in known)
+    order = sorted(range(len(known)), key=lambda place: known[place][1].value)
+    return (
+        f"of {len(found)} columns, {better} clearly better, {worse} clearly worse, {len(found) - len(known)} not "
+        f"measured; from {texts[order[0]]} to {texts[order[-1]]}"
+    )
+
+
+def _gain(column: Column, found: Estimate) -> str:
+    unit = metric_for(column.metric).unit
+    interval = f"[{unit.change(found.low)}, {unit.change(found.high)}]"
+    return f"{column.title}: {unit.change(found.value)} {interval}{f' {unit.points}' if unit.points else ''}"

@@ -1,0 +1,245 @@
+"""What a pack says: `pack.toml` names what tables speak of, and each further TOML file is one table or figure.
+
+The files of a pack use the names of arms (rows), samples and protocols. `pack.toml` says twice what they stand for: at
+the scale of the paper, for whoever owns the data, and at the embedded scale, which runs on what the package contains.
+"""
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import by_number
+from robustbench_kpca._core.registry import unknown_name
+from robustbench_kpca._core.strict import STRICT, load_toml, validate
+from robustbench_kpca.protocols.presets import pack_path
+from robustbench_kpca.protocols.scenario import Scalar
+from robustbench_kpca.report.board_spec import Limit, Question
+
+PACK, STATEMENTS = "pack.toml", "statements.toml"
+ScaleName = Literal["embedded", "paper"]
+Seed = Annotated[int, Field(ge=0)]
+
+
+class Samples(BaseModel):
+    """A set of samples: `limit` of them, spread over the split, or all.
+
+    `followed`: the splits on which a training is followed over its epochs, where not all of the item's can be loaded.
+    """
+
+    model_config = STRICT
+    data: str
+    split: str
+    limit: Limit = None
+    followed: tuple[str, ...] = ()
+
+
+class Arm(BaseModel):
+    """One row of a paper's tables: models that exist, or trainings of a recipe, one for each seed.
+
+    `set` replaces fields of the recipe. `keep_every` keeps the weights of every so many epochs. `data` is the data set
+    whose folder the recipe reads, for recipes that read files.
+    """
+
+    model_config = STRICT
+    title: str
+    models: tuple[str, ...] = ()
+    recipe: str = ""
+    seeds: tuple[Seed, ...] = ()
+    set: dict[str, Scalar] = {}
+    keep_every: Annotated[int, Field(ge=0)] = 0
+    data: str = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> "Arm":
+        if bool(self.models) == bool(self.recipe) or bool(self.recipe) != bool(self.seeds):
+            raise ValueError("an arm has either `models`, or a `recipe` with `seeds`")
+        return self
+
+
+class Scale(BaseModel):
+    """What the names in a pack stand for. A protocol that is not listed stands for itself.
+
+    `reference` is the arm whose errors corruption errors are divided by, in place of AlexNet's.
+    """
+
+    model_config = STRICT
+    intro: str
+    samples: dict[str, Samples] = {}
+    arms: dict[str, Arm] = {}
+    protocols: dict[str, str] = {}
+    reference: str | None = None
+
+
+class ItemColumn(BaseModel):
+    """A column of a table: a metric under a protocol on samples.
+
+    `corrected` adds a twin under that protocol beside it; the titles of both then end in "literal" and "corrected".
+    `against`: the samples of no known class; `reference`: the arm whose errors the metric divides by; `draws`: passes
+    that are averaged, which a model that draws noise needs.
+    """
+
+    model_config = STRICT
+    title: str
+    samples: str
+    protocol: str
+    metric: str
+    corrected: str = ""
+    eps: str | None = None
+    draws: Limit = None
+    corruption: str | None = None
+    reference: str | None = None
+    against: str | None = None
+
+
+class Table(BaseModel):
+    """A table, or a figure of curves over eps: rows are arms. Sorted by the column `rank_by`.
+
+    `question`: asked of arms, and answered on the page. `turn`: under a budget, all steps of a smaller number come
+    first. `seeds`: the seeds whose trainings it has, where a table of all would be too dear.
+    """
+
+    model_config = STRICT
+    kind: Literal["table"]
+    title: str
+    intro: str
+    arms: Annotated[tuple[str, ...], Field(min_length=1)]
+    rank_by: str
+    column: Annotated[tuple[ItemColumn, ...], Field(min_length=1)]
+    question: tuple[Question, ...] = ()
+    turn: Annotated[int, Field(ge=0)] = 0
+    seeds: tuple[Seed, ...] = ()
+
+
+class Claims(BaseModel):
+    """Claims about attention, measured on some images of `samples`, for each arm.
+
+    `literal`: measurements of the reproduction study, made as its programs make them, beside the claims.
+    """
+
+    model_config = STRICT
+    kind: Literal["claims"]
+    title: str
+    intro: str
+    arms: Annotated[tuple[str, ...], Field(min_length=1)]
+    samples: str
+    images: Annotated[int, Field(ge=1)]
+    claims: Annotated[tuple[str, ...], Field(min_length=1)]
+    literal: tuple[str, ...] = ()
+
+
+class Curves(BaseModel):
+    """Curves of training: one line per training of each arm."""
+
+    model_config = STRICT
+    kind: Literal["curves"]
+    title: str
+    intro: str
+    arms: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class Epochs(BaseModel):
+    """The projection loss over the epochs of the first training of each arm, which must keep its weights."""
+
+    model_config = STRICT
+    kind: Literal["epochs"]
+    title: str
+    intro: str
+    arms: Annotated[tuple[str, ...], Field(min_length=1)]
+    samples: str
+    splits: Annotated[tuple[str, ...], Field(min_length=1)]
+    images: Annotated[int, Field(ge=1)]
+
+
+class Cost(BaseModel):
+    """Parameters, time of training, and passes and time of all evaluations: one row an arm."""
+
+    model_config = STRICT
+    kind: Literal["cost"]
+    title: str
+    intro: str
+    arms: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class Open(BaseModel):
+    """A table or figure that cannot be made, and why."""
+
+    model_config = STRICT
+    kind: Literal["open"]
+    title: str
+    intro: str
+    reason: str
+
+
+Item = Table | Claims | Curves | Epochs | Cost | Open
+_KINDS: dict[str, type[Item]] = {
+    "table": Table, "claims": Claims, "curves": Curves, "epochs": Epochs, "cost": Cost, "open": Open,
+}  # fmt: skip
+
+
+class Pack(BaseModel):
+    """One paper. `source`: authors, year and where to find it."""
+
+    model_config = STRICT
+    title: str
+    source: str
+    intro: str
+    embedded: Scale
+    paper: Scale
+
+
+def load_pack(name: str) -> tuple[str, Pack, dict[str, Item]]:
+    """Read a pack: a name of `rbk list packs`, or a folder with a `pack.toml`. Return its name, itself and its items.
+
+    Raises:
+        BadInputError: no such pack, an invalid file, or an item that uses a name which `[paper]` does not explain.
+
+    """
+    folder = pack_path(name).parent
+    pack = validate(Pack, load_toml(folder / PACK), f"pack {folder / PACK}")
+    files = [path for path in sorted(folder.glob("*.toml"), key=by_number) if path.name not in (PACK, STATEMENTS)]
+    items = {path.stem: _item(path, pack) for path in files}
+    if not items:
+        raise BadInputError(f"pack {folder} has no table or figure", expected="a TOML file for each of them")
+    return folder.name, pack, items
+
+
+def _item(path: Path, pack: Pack) -> Item:
+    where, content = f"pack {path}", load_toml(path)
+    if content.get("kind") not in _KINDS:
+        raise BadInputError(f"{where}: kind = {content.get('kind')!r}", expected=f"one of {', '.join(_KINDS)}")
+    item = validate(_KINDS[content["kind"]], content, where)
+    if isinstance(item, Open):
+        return item
+    _require(item.arms, pack.paper.arms, "arm", where)
+    if isinstance(item, Table):
+        used = [name for column in item.column for name in (column.samples, column.against) if name is not None]
+        _require(used, pack.paper.samples, "samples", where)
+        _require([column.reference for column in item.column if column.reference], item.arms, "arm", where)
+        asked = [arm for one in item.question for arm in (one.subject, one.baseline, one.ablation)]
+        _require(asked, item.arms, "arm", where)
+        _require([one.column for one in item.question], [column.title for column in item.column], "column", where)
+        _check_seeds(item, pack, where)
+    elif not isinstance(item, Curves | Cost):
+        _require([item.samples], pack.paper.samples, "samples", where)
+    return item
+
+
+def _check_seeds(table: Table, pack: Pack, where: str) -> None:
+    for arm in table.arms:
+        for scale in (pack.paper, pack.embedded):
+            seeds = scale.arms[arm].seeds if arm in scale.arms else ()
+            if seeds and table.seeds and not set(seeds) & set(table.seeds):
+                wanted = ", ".join(map(str, table.seeds))
+                raise BadInputError(
+                    f"{where}: arm {arm!r} has no training of seeds = {wanted}",
+                    expected=f"one of {', '.join(map(str, seeds))}",
+                )
+
+
+def _require(names: Iterable[str], known: Collection[str], what: str, where: str) -> None:
+    for name in names:
+        if name not in known:
+            raise unknown_name(f"{what} (in {where})", name, known)

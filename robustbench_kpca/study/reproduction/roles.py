@@ -1,0 +1,287 @@
+"""What the names in a pack stand for in one run: models, samples and protocols, and why some are not at hand."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import from_here, name_with_seed
+from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.data.load import load_data
+from robustbench_kpca.evaluation.requests import ModelRequest
+from robustbench_kpca.models.bundle import bundled
+from robustbench_kpca.models.checkpoint import parameters_sha256
+from robustbench_kpca.records.record import SUFFIX, Record
+from robustbench_kpca.report.curves import epochs_in
+from robustbench_kpca.report.matching import read
+from robustbench_kpca.study.reproduction.pack import Arm, Pack, Samples, Scale, ScaleName, load_pack
+from robustbench_kpca.training.ledger import resume_file
+from robustbench_kpca.training.recipe import load_recipe
+from robustbench_kpca.training.spent import Spent, read_spent
+
+NO_STAND_IN = "nothing in the package stands for it"
+
+
+def default_folder(pack: str, limit: int | None) -> Path:
+    """Return where the results of a pack belong; those on few samples are kept apart from those on all."""
+    return Path("reproduced") / (pack if limit is None else f"{pack}-limit{limit}")
+
+
+def data_of(pack: Pack) -> set[str]:
+    """Return the names of all data sets that a pack can use: those of its samples, and those of its trainings."""
+    scales = (pack.embedded, pack.paper)
+    samples = {one.data for scale in scales for one in scale.samples.values()}
+    arms = [arm for scale in scales for arm in scale.arms.values() if arm.recipe]
+    return samples | {arm.data or load_recipe(arm.recipe, dict(arm.set))[1].data for arm in arms}
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training of a recipe; `settings` replace fields of the recipe, also the seed. For the rest see `Arm`."""
+
+    name: str
+    recipe: str
+    settings: Mapping[str, Any] = field(compare=False)
+    keep_every: int
+    data: str
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model of an arm, and why it cannot be had, if so.
+
+    `order` is its place in the arm: 0 for the first seed. `seed` is that of its training; None: of a finished model.
+    """
+
+    arm: str
+    name: str
+    order: int
+    training: Training | None
+    request: ModelRequest = field(compare=False)
+    why_not: str = ""
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The names of a pack at one scale.
+
+    Attributes:
+        name: of the pack.
+        pack: the pack.
+        scale: `embedded` or `paper`. What the embedded scale does not name is taken from the paper's, and not run.
+        out: folder of the results.
+        folders: data set -> folder.
+        checkpoints: model -> file of weights.
+        limit: in place of every number of samples, where it is smaller.
+        called: what a command calls the pack, where that is not its name; see `report.matching.name_of`.
+        metrics: that are computed again from the outcomes of every record; None: all.
+        known_records: the records that were read so far; see `report.matching.read`.
+
+    """
+
+    name: str
+    pack: Pack
+    scale: ScaleName
+    out: Path
+    folders: Mapping[str, Path]
+    checkpoints: Mapping[str, Path]
+    limit: int | None = None
+    called: str = ""
+    metrics: frozenset[str] | None = None
+    known_records: dict[tuple[Path, int], Record] = field(default_factory=dict, compare=False)
+    _loaded: dict[tuple[str, str | None], Dataset | str] = field(default_factory=dict, compare=False)
+    _models: dict[str, list[Model]] = field(default_factory=dict, compare=False)
+    _digests: dict[tuple[Path, int], str | None] = field(default_factory=dict, compare=False)
+
+    def weights(self, training: Training) -> Path:
+        """Return the file of a training's weights, which may also be put there by hand."""
+        return self.out / "trainings" / training.name / f"{training.name}.safetensors"
+
+    def ended(self, training: Training) -> bool:
+        """Tell whether a training ended: its weights are there, or its curves have all epochs and no state is left."""
+        weights = self.weights(training)
+        if weights.is_file():
+            return True
+        epochs = load_recipe(training.recipe, dict(training.settings))[1].epochs
+        return not resume_file(weights).is_file() and epochs_in(weights) == epochs
+
+    def digest(self, model: Model) -> str | None:
+        """Return the digest of the weights at hand, as records have it; None where there is no file of them."""
+        own = bundled().get(model.request.model)
+        file = own if model.request.checkpoint is None and own is not None else Path(model.request.checkpoint or "")
+        if not file.is_file():
+            return None
+        key = (file, file.stat().st_mtime_ns)
+        if key not in self._digests:
+            try:
+                self._digests[key] = parameters_sha256(model.request.load())
+            except BadInputError:  # it is said where the model is evaluated
+                self._digests[key] = None
+        return self._digests[key]
+
+    def records(self) -> list[Record]:
+        """Return the records of this run that are there; a folder may hold none yet."""
+        return read(sorted((self.out / "records").rglob(f"*{SUFFIX}")), self.known_records, self.metrics)
+
+    def spent(self, training: Training) -> Spent | None:
+        """Return the time that a training took so far; None where it is not written."""
+        return read_spent(self.weights(training))
+
+    def seconds_per_epoch(self, training: Training, place: tuple[str, str]) -> float | None:
+        """Return the mean seconds of an epoch over the trainings of this recipe that were timed at one place.
+
+        None where there are none. `place`: device and processor, as `environment.place` names them.
+        """
+        seeds = (model.training for arm in self._arms_of(training) for model in self.models(arm))
+        spent = (self.spent(seed) for seed in seeds if seed is not None)
+        found = [one for one in spent if one is not None and one.epochs and one.place == place]
+        epochs = sum(one.epochs for one in found)
+        return sum(one.seconds for one in found) / epochs if epochs else None
+
+    def _arms_of(self, training: Training) -> list[str]:
+        """Return the arms whose trainings are of the same recipe with the same settings, but for the seed."""
+        named = {key: value for key, value in training.settings.items() if key not in ("seed", "data")}
+        return [role for role, arm in self.arms.items() if arm.recipe == training.recipe and dict(arm.set) == named]
+
+    @property
+    def command(self) -> str:
+        """Return the command that goes on with this run, folders of data aside.
+
+        Of a folder of results that is not below the current one it names the end only, as `file_at_hand` does.
+        """
+        limit = "" if self.limit is None else f" --limit {self.limit}"
+        out = self._shown(self.out)
+        where = "" if out == default_folder(self.name, self.limit) else f" -o {shlex.quote(str(out))}"
+        return f"rbk reproduce {self.called or self.name} --scale {self.scale}{limit}{where}"
+
+    def file_at_hand(self, model: Model) -> str | None:
+        """Return the file of a training's weights, as a command names it; None where it is not there."""
+        if model.training is None or not self.weights(model.training).is_file():
+            return None
+        return str(self._shown(self.out) / self.weights(model.training).relative_to(self.out))
+
+    @staticmethod
+    def _shown(folder: Path) -> Path:
+        """Return a folder as pages name it: the end of one that is elsewhere, since pages are shown elsewhere, too."""
+        found = from_here(folder)
+        return Path(found.name) if found.is_absolute() else found
+
+    @property
+    def intro(self) -> str:
+        """Return what the pack says about this scale."""
+        return self._chosen.intro.strip()
+
+    @property
+    def _chosen(self) -> Scale:
+        return self.pack.embedded if self.scale == "embedded" else self.pack.paper
+
+    @property
+    def arms(self) -> dict[str, Arm]:
+        """Return every arm of the pack, as this scale has it where it does."""
+        return {**self.pack.paper.arms, **self._chosen.arms}
+
+    def samples(self, role: str) -> Samples:
+        """Return the samples of a role; a limit that is not below their number is none."""
+        found = self._chosen.samples.get(role) or self.pack.paper.samples[role]
+        limit = min((one for one in (found.limit, self.limit) if one is not None), default=None)
+        size = None if limit is None else self.size(found.data, found.split)
+        whole = limit is not None and size is not None and limit >= size
+        return found.model_copy(update={"limit": None if whole else limit})
+
+    def at_most(self, number: int, data: str, split: str) -> int:
+        """Return so many, or the number of samples of a set where that is smaller."""
+        size = self.size(data, split)
+        return number if size is None else min(number, size)
+
+    def size(self, data: str, split: str) -> int | None:
+        """Return the number of samples of a set; None where it cannot be loaded."""
+        found = self.load(data, split)
+        return None if isinstance(found, str) else len(found)
+
+    def protocol(self, name: str) -> str:
+        """Return the protocol that a name stands for."""
+        return self._chosen.protocols.get(name, name)
+
+    @property
+    def reference(self) -> str | None:
+        """Return the arm whose errors corruption errors are divided by; None: AlexNet's."""
+        return self._chosen.reference
+
+    def title(self, role: str) -> str:
+        """Return the title of an arm."""
+        return self._arm(role)[0].title
+
+    def models(self, role: str) -> list[Model]:
+        """Return the models of an arm."""
+        if role not in self._models:
+            arm, why_not = self._arm(role)
+            existing = [self._existing(role, name, order, why_not) for order, name in enumerate(arm.models)]
+            trained = [self._trained(role, arm, seed, order, why_not) for order, seed in enumerate(arm.seeds)]
+            self._models[role] = existing or trained
+        return self._models[role]
+
+    @property
+    def names(self) -> set[str]:
+        """Return the names of the models of all arms, as `checkpoints` has them."""
+        found = ((arm.models, self.models(role)) for role, arm in self.arms.items())
+        return {name for named, models in found for name in named or [model.name for model in models]}
+
+    def source(self, data: str) -> str:
+        """Return the argument of `load_data` for a data set: with its folder, where one was given."""
+        return f"{data}:{self.folders[data]}" if data in self.folders else data
+
+    def load(self, data: str, split: str | None) -> Dataset | str:
+        """Return a data set, or the reason why it cannot be loaded."""
+        if (data, split) not in self._loaded:
+            self._loaded[data, split] = self._load(data, split)
+        return self._loaded[data, split]
+
+    def _load(self, data: str, split: str | None) -> Dataset | str:
+        ours = {one.data for one in self.pack.embedded.samples.values()}
+        if self.scale == "embedded" and data not in ours:
+            return NO_STAND_IN
+        try:
+            return load_data(self.source(data), split)
+        except BadInputError as error:
+            return str(error)
+
+    def _arm(self, role: str) -> tuple[Arm, str]:
+        found = self._chosen.arms.get(role)
+        return (found, "") if found is not None else (self.pack.paper.arms[role], NO_STAND_IN)
+
+    def _existing(self, role: str, name: str, order: int, why_not: str) -> Model:
+        file = self.checkpoints.get(name)
+        request = ModelRequest(name, None if file is None else str(file))
+        if file is None and name not in bundled() and not why_not:
+            why_not = f"no weights: --checkpoint {name}=FILE"
+        return Model(role, request.label if file is None else _plain(name), order, None, _named(request, name), why_not)
+
+    def _trained(self, role: str, arm: Arm, seed: int, order: int, why_not: str) -> Model:
+        changed = "".join(f"-{key}{value}" for key, value in sorted(arm.set.items()))
+        name = _plain(name_with_seed(f"{arm.recipe}{changed}", seed))
+        recipe = load_recipe(arm.recipe, dict(arm.set))[1]
+        settings = {**arm.set, "seed": seed} | (
+            {"data": self.source(recipe.data)} if recipe.data in self.folders else {}
+        )
+        training = Training(name, arm.recipe, settings, arm.keep_every, arm.data)
+        file = self.checkpoints.get(name, self.weights(training))
+        request = ModelRequest(recipe.model, str(file), name=name, options=recipe.model_options)
+        return Model(role, name, order, None if name in self.checkpoints else training, request, why_not, seed)
+
+
+def requests_of(pack: str, out: Path) -> dict[str, ModelRequest]:
+    """Return what a pack says of each of its models, at either scale; `out`: the folder of its results."""
+    name, content, _ = load_pack(pack)
+    both = [Roles(name, content, scale, out, {}, {}) for scale in get_args(ScaleName)]
+    return {model.name: model.request for roles in both for arm in roles.arms for model in roles.models(arm)}
+
+
+def _named(request: ModelRequest, name: str) -> ModelRequest:
+    return request if request.checkpoint is None else ModelRequest(name, request.checkpoint, name=_plain(name))
+
+
+def _plain(name: str) -> str:
+    return name.replace(":", "-").replace("/", "-")

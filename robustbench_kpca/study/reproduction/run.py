@@ -1,0 +1,219 @@
+"""Carry out the open steps of a pack, one after the other. What is finished is kept; a step that fails is reported."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from robustbench_kpca._core.errors import BenchmarkError
+from robustbench_kpca._core.progress import spell
+from robustbench_kpca._engine.inference.environment import environment, revision
+from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.evaluation.execute import Reporter, execute
+from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.plan import Job, make_plan
+from robustbench_kpca.evaluation.requests import DataRequest
+from robustbench_kpca.records.audit import Level
+from robustbench_kpca.study.diagnostics.diagnosis import BLOCK
+from robustbench_kpca.study.diagnostics.pages import write_pages
+from robustbench_kpca.study.diagnostics.procedures import corrected, normalise_as_study, study_of_images, study_view
+from robustbench_kpca.study.diagnostics.run import diagnose
+from robustbench_kpca.study.diagnostics.sources import ImageSource
+from robustbench_kpca.study.diagnostics.trajectory import over_training
+from robustbench_kpca.study.reproduction.estimate import Estimator, epochs_done
+from robustbench_kpca.study.reproduction.roles import Roles
+from robustbench_kpca.study.reproduction.steps import Diagnose, Evaluate, Follow, Planned, Train, most_valuable_first
+from robustbench_kpca.study.reproduction.tables import SEED
+from robustbench_kpca.training.loop import train
+from robustbench_kpca.training.options import Options
+from robustbench_kpca.training.recipe import load_recipe
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a pack is run.
+
+    Attributes:
+        device: such as "cpu".
+        budget: seconds; None: no limit. A training stops after the epoch in which they end, and goes on next time. Any
+            other step that would exceed them by its estimate is not begun; one of unknown length is begun while any
+            are left.
+        train: whether to train; otherwise only what is trained already is evaluated.
+        audit: how thoroughly models are audited before they are attacked; None: not at all.
+        batch_size: see `RunOptions`.
+        workers: see `RunOptions`.
+        processes: see `RunOptions`.
+
+    """
+
+    device: str = "cpu"
+    budget: float | None = None
+    train: bool = True
+    audit: Level | None = "full"
+    batch_size: int | None = None
+    workers: int | None = None
+    processes: int | None = None
+
+
+def run(planned: Sequence[Planned], roles: Roles, settings: Settings, reporter: Reporter) -> list[Planned]:
+    """Carry out all open steps; return every step with its new state: also `failed`, or `open` beyond the budget.
+
+    What was done with a model that is trained again is done again; records of equal weights are kept.
+    """
+    estimator = Estimator(roles, settings.device)
+    end = None if settings.budget is None else time.monotonic() + settings.budget
+    after: list[Planned] = []
+    trained_again: set[str] = set()
+    planned = planned if settings.budget is None else most_valuable_first(planned)
+    for unit in _units(planned, one_by_one=settings.budget is not None):
+        if unit[0].state == "done" and unit[0].step.model.name in trained_again:
+            unit = [replace(unit[0], state="open")]
+        if unit[0].state != "open":
+            after += unit
+            continue
+        if not (settings.train and isinstance(unit[0].step, Train)):
+            untrained = [one for one in unit if not _is_trained(one, roles)]
+            after += [replace(one, state="absent", why=f"{one.step.model.name} is not trained") for one in untrained]
+            unit = [one for one in unit if one not in untrained]
+            if not unit:
+                continue
+        if end is not None and (why := _beyond(unit, end - time.monotonic(), estimator)):
+            after += [replace(one, why=why) for one in unit]
+            continue
+        if isinstance(unit[0].step, Train):
+            after.append(_trained(unit[0], unit[0].step, roles, reporter, end))
+            if unit[0].ended and after[-1].state == "done":
+                trained_again.add(unit[0].step.model.name)
+        else:
+            after += _done(unit, roles, settings, reporter)
+    return after
+
+
+def _beyond(unit: Sequence[Planned], left: float, estimator: Estimator) -> str:
+    """Say why a unit is not begun with so many seconds left; empty where it is.
+
+    A training is begun while any are left, since it stops by itself.
+    """
+    if left <= 0:
+        return "beyond the budget"
+    estimator.reread()
+    wanted = sum(estimator.seconds(one.step) or 0.0 for one in unit if not isinstance(one.step, Train))
+    return f"beyond the budget: about {spell(wanted)}" if wanted > left else ""
+
+
+def _trained(planned: Planned, step: Train, roles: Roles, reporter: Reporter, end: float | None) -> Planned:
+    """Train one model; return its step with the new state. It is open where the budget ended before the training."""
+    try:
+        _train(step, roles, reporter, end)
+    except BenchmarkError as error:
+        return replace(planned, state="failed", why=str(error))
+    weights = roles.weights(step.training)
+    if weights.is_file():
+        return replace(planned, state="done")
+    return replace(planned, why=f"stopped by the budget after epoch {epochs_done(weights)}; it goes on next time")
+
+
+def _done(unit: Sequence[Planned], roles: Roles, settings: Settings, reporter: Reporter) -> list[Planned]:
+    """Carry out a unit; return its steps with their new states.
+
+    Where several steps fail together, they are carried out again model by model, and those of one model one by one:
+    finished records are kept, and only what fails alone is said to fail.
+    """
+    try:
+        _carry_out(unit, roles, settings, reporter)
+    except BenchmarkError as error:
+        if len(unit) == 1:
+            return [replace(unit[0], state="failed", why=str(error))]
+        return [one for part in _parts(unit) for one in _done(part, roles, settings, reporter)]
+    return [replace(one, state="done") for one in unit]
+
+
+def _parts(unit: Sequence[Planned]) -> list[list[Planned]]:
+    models = dict.fromkeys(one.step.model for one in unit)
+    if len(models) == 1:
+        return [[one] for one in unit]
+    return [[one for one in unit if one.step.model == model] for model in models]
+
+
+def _is_trained(planned: Planned, roles: Roles) -> bool:
+    training = planned.step.model.training
+    return training is None or roles.weights(training).is_file()
+
+
+def _units(planned: Sequence[Planned], *, one_by_one: bool) -> list[list[Planned]]:
+    """Group evaluations that share samples, so that these are loaded and corrupted once; all else stands alone."""
+    units: dict[tuple[object, ...], list[Planned]] = {}
+    for number, one in enumerate(planned):
+        key: tuple[object, ...] = (number,)
+        if isinstance(one.step, Evaluate) and one.state == "open":
+            key = (
+                one.step.model.order,
+                one.step.evaluation.samples,
+                *one.step.evaluation.overrides.items(),
+                (one.step.model.name, one.turn) if one_by_one else "",
+            )
+        units.setdefault(key, []).append(one)
+    return list(units.values())
+
+
+def _carry_out(unit: Sequence[Planned], roles: Roles, settings: Settings, reporter: Reporter) -> None:
+    match unit[0].step:
+        case Evaluate():
+            _evaluate([one.step for one in unit if isinstance(one.step, Evaluate)], roles, settings, reporter)
+        case Diagnose() as step:
+            _diagnose(step, roles, settings, reporter)
+        case Follow() as step:
+            training = step.model.training
+            assert training is not None
+            folder = roles.weights(training).parent
+            over_training(folder, roles.source(step.data), step.splits, step.images).save(step.folder)
+
+
+def _train(step: Train, roles: Roles, reporter: Reporter, end: float | None) -> None:
+    training = step.training
+    _, recipe, text = load_recipe(training.recipe, training.settings)
+    options = Options(
+        resume=True, data=roles.folders.get(training.data), keep_every=training.keep_every, stop_at=end,
+        revision=revision(), on_step=reporter.start(training.name),
+    )  # fmt: skip
+    train(training.name, recipe, text, roles.weights(training).parent, options)
+
+
+def _evaluate(steps: Sequence[Evaluate], roles: Roles, settings: Settings, reporter: Reporter) -> None:
+    wanted = steps[0].evaluation
+    jobs = [
+        Job(
+            model.request,
+            [step.evaluation.protocol for step in steps if step.model == model],
+            {**wanted.overrides},
+        )
+        for model in dict.fromkeys(step.model for step in steps)
+    ]
+    against = None if wanted.against is None else roles.source(wanted.against)
+    data = DataRequest(roles.source(wanted.data), wanted.split, wanted.limit, against)
+    options = RunOptions(
+        seed=SEED, batch_size=settings.batch_size, workers=settings.workers, device=settings.device,
+        out=roles.out / "records", processes=settings.processes,
+    )  # fmt: skip
+    samples = roles.load(wanted.data, wanted.split)
+    images = not isinstance(samples, str) and samples.form.box  # audits are for images
+    execute(make_plan(jobs, data, options, audit=settings.audit if images else None), reporter)
+
+
+def _diagnose(step: Diagnose, roles: Roles, settings: Settings, reporter: Reporter) -> None:
+    network, request = step.model.request.load(), step.model.request
+    data = roles.source(step.data)
+    if step.literal:
+        samples = Samples.require(DataRequest(data, step.splits[0]).load(study_view(network)))
+        normalise_as_study(network)
+        source = study_of_images(samples, step.claims, most=step.images)
+    else:
+        samples = Samples.require(DataRequest(data, step.splits[0], step.images).load_for(network))
+        source = corrected(ImageSource(samples.in_order()), step.claims)
+    done = diagnose(
+        network, source, environment(torch.device(settings.device)), name=step.name, origin=request.source,
+        block=min(BLOCK, step.images), seed=SEED, device=settings.device, progress=reporter.start(str(step)),
+    )  # fmt: skip
+    done.save(step.folder)
+    write_pages(done, step.folder)

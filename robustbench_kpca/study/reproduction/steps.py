@@ -1,0 +1,312 @@
+"""What a pack needs: trainings, evaluations, diagnoses; which of it is done, and why some of it cannot be had."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.attack_loop.cost import most_passes
+from robustbench_kpca.models.families import ARCHITECTURES, is_stochastic
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.spot_check import FILE, load_spot_check
+from robustbench_kpca.report.board import Board
+from robustbench_kpca.report.board_spec import Evaluation
+from robustbench_kpca.report.matching import fill
+from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
+from robustbench_kpca.study.diagnostics.epochs import load_trajectory
+from robustbench_kpca.study.diagnostics.saritas2025 import IMAGES
+from robustbench_kpca.study.reproduction.overfitted import overfitted
+from robustbench_kpca.study.reproduction.pack import Claims, Epochs, Item, Open, Table
+from robustbench_kpca.study.reproduction.roles import Model, Roles, Training
+from robustbench_kpca.study.reproduction.tables import board_spec, models_of
+from robustbench_kpca.training.recipe import load_recipe
+
+_CLASSES, _WHOLE = 10, 10_000  # of a data set that is not loaded to sort steps
+_BEST = ("done", "failed", "open", "absent")
+LITERALLY = "-as-the-study"
+"""End of the name of a diagnosis that was made as the reproduction study makes it."""
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train one model."""
+
+    model: Model
+    training: Training
+
+    def __str__(self) -> str:
+        return f"train {self.training.name}"
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Evaluate one model under one protocol on one set of samples."""
+
+    model: Model
+    evaluation: Evaluation
+
+    def __str__(self) -> str:
+        label, wanted = self.evaluation.resolve()[0], self.evaluation
+        return f"evaluate {self.model.name} under {label} on {wanted.recorded_data[0]} ({wanted.split})"
+
+
+@dataclass(frozen=True)
+class Diagnose:
+    """Test claims on one model, or make measurements as the study does; the diagnosis is written to `folder`."""
+
+    model: Model
+    folder: Path
+    data: str
+    splits: tuple[str]
+    images: int
+    claims: tuple[str, ...]
+    literal: bool
+
+    @property
+    def name(self) -> str:
+        """The name of the diagnosis."""
+        return f"{self.model.name}{LITERALLY if self.literal else ''}"
+
+    def __str__(self) -> str:
+        return f"diagnose {self.name}: {', '.join(self.claims)}"
+
+
+@dataclass(frozen=True)
+class Follow:
+    """Measure the projection loss over the epochs of one training; the numbers are written to `folder`."""
+
+    model: Model
+    folder: Path
+    data: str
+    splits: tuple[str, ...]
+    images: int
+
+    def __str__(self) -> str:
+        return f"follow {self.model.name} over its epochs"
+
+
+Step = Train | Evaluate | Diagnose | Follow
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A step with the items that need it. `state`: `done`, `open`, or `absent` or `failed` for the reason `why`.
+
+    `turn`: the smallest of its items; `place`: of its arm among all arms, in the order of the items. `ended`: a
+    training that is done, or of which something is left (curves, results), and which is open since its weights are not
+    here and other steps need them.
+    """
+
+    step: Step
+    items: tuple[str, ...]
+    state: str
+    why: str = ""
+    turn: int = 0
+    place: int = 0
+    ended: bool = False
+
+    @property
+    def made(self) -> bool:
+        """Whether there is something to show of it: it is done, or a training that ended."""
+        return self.state == "done" or self.ended
+
+
+def plan(items: Mapping[str, Item], roles: Roles) -> list[Planned]:
+    """Return every step once: of the first seed of every arm before the second; trainings before what needs them."""
+    found: dict[Step, Planned] = {}
+    arms = (arm for item in items.values() if not isinstance(item, Open) for arm in item.arms)
+    places = {arm: place for place, arm in enumerate(dict.fromkeys(arms))}
+    for name, item in items.items():
+        for planned in _steps(name, item, roles):
+            known = found.get(planned.step)
+            turn, place = getattr(item, "turn", 0), places[planned.step.model.arm]
+            if known is None:
+                found[planned.step] = replace(planned, turn=turn, place=place)
+                continue
+            best = min(known, planned, key=lambda one: _BEST.index(one.state))
+            found[planned.step] = replace(
+                known, items=(*known.items, name), turn=min(known.turn, turn), state=best.state, why=best.why
+            )
+    others = [one for one in found.values() if not isinstance(one.step, Train)]
+    made, needed = ({one.step.model.name for one in others if one.state == state} for state in ("done", "open"))
+    steps = [
+        _ended(one, needed=one.step.model.name in needed)
+        if isinstance(one.step, Train) and (one.ended or one.step.model.name in made)
+        else one
+        for one in found.values()
+    ]
+    return sorted(steps, key=lambda one: (one.step.model.order, not isinstance(one.step, Train)))
+
+
+def _ended(planned: Planned, *, needed: bool) -> Planned:
+    """Return the step of a training that ended: done, unless its weights are not here and other steps need them."""
+    if planned.state == "open" and needed:
+        return replace(planned, why="to be trained again: its weights are not here, but needed", ended=True)
+    return replace(planned, state="done", why="", ended=True)
+
+
+def most_valuable_first(planned: Iterable[Planned]) -> list[Planned]:
+    """Sort steps for a run that may end at any time.
+
+    Whole rows before the next row: a training, then its evaluations, those of few passes first. The first seed of every
+    row comes before the second of any, rows in the order in which items name them, and items of a later `turn` last.
+    """
+    return sorted(
+        planned, key=lambda one: (one.turn, one.step.model.order, one.place, not isinstance(one.step, Train),
+                                  passes(one.step)),
+    )  # fmt: skip
+
+
+def passes(step: Step) -> float:
+    """Return about how many passes an evaluation takes at most: enough to sort them; 0 for other steps."""
+    if not isinstance(step, Evaluate):
+        return 0.0
+    found = most_passes(step.evaluation.resolve()[1], _CLASSES)
+    per_sample = math.inf if found is None else found.forwards + found.backwards
+    return per_sample * (step.evaluation.limit or _WHOLE)
+
+
+def board_of(name: str, table: Table, roles: Roles) -> Board:
+    """Fill a table with the records that are there.
+
+    Raises:
+        BadInputError: a record, a spot check or curves are damaged, or the records cannot stand together in one table.
+
+    """
+    board = _filled(name, table, roles, roles.records())
+    check = roles.out / FILE
+    models = [model for model in models_of(table, roles) if model.training is not None]
+    files = {model.name: file for model in models if (file := roles.file_at_hand(model)) is not None}
+    shown = {run.model for run in board.runs if run.record is not None}
+    lost = _lost([model.name for model in models if model.name in shown - set(files)])
+    return replace(
+        board, spot_check=load_spot_check(check) if check.is_file() else None, remarks=overfitted(models, roles),
+        others=(*board.others, *lost), files=files,
+    )  # fmt: skip
+
+
+def _lost(models: Sequence[str]) -> tuple[str, ...]:
+    """Say of which trained models there are records, and no weights."""
+    if not models:
+        return ()
+    text = (
+        f"The weights of {', '.join(models)} are not here: the commands of their cells need the training first, and on "
+        "another machine that gives another network."
+    )
+    return (text,)
+
+
+def _filled(name: str, table: Table, roles: Roles, records: Sequence[Record]) -> Board:
+    command = f"{roles.command} --item {name}"
+    digests = ((model.name, roles.digest(model)) for model in models_of(table, roles))
+    return fill(
+        name, board_spec(table, roles), records, f"{name} of {roles.name}", command, f"{command} --plan",
+        weights={model: digest for model, digest in digests if digest is not None},
+    )  # fmt: skip
+
+
+def board_or_trouble(name: str, table: Table, roles: Roles) -> tuple[Board, str]:
+    """Return the board of a table; where its records cannot be shown, an empty one, and why."""
+    try:
+        return board_of(name, table, roles), ""
+    except BadInputError as error:
+        return _filled(name, table, roles, []), f"the records of {name} in {roles.out.name}: {error}"
+
+
+def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
+    """Yield the steps of one item. A step whose training is absent is absent for the same reason."""
+    if isinstance(item, Open):
+        return
+    models = models_of(item, roles)
+    why_not: dict[str, str] = {}
+    for model in models:
+        why_not[model.name] = model.why_not
+        if model.training is not None:
+            planned = _training(name, model, model.training, roles)
+            why_not[model.name] = planned.why
+            yield planned
+    if isinstance(item, Table):
+        by_name = {model.name: model for model in models}
+        board, trouble = board_or_trouble(name, item, roles)
+        for run in board.runs:
+            step = Evaluate(by_name[run.model], run.evaluation)
+            needed: list[tuple[str, str | None]] = [(run.evaluation.data, run.evaluation.split)]
+            needed += [] if run.evaluation.against is None else [(run.evaluation.against, None)]
+            yield _planned(
+                name, step, trouble or why_not[run.model] or _noisy(step) or _unreadable(needed, roles),
+                done=run.state == "ready",
+            )  # fmt: skip
+    elif isinstance(item, Claims | Epochs):
+        for model in models:
+            for made in _diagnoses(name, item, model, roles):
+                data = [(made.data, split) for split in made.splits]
+                why = why_not[model.name] or _unfollowed(made) or _unreadable(data, roles)
+                yield _planned(name, made, why, done=_made(made, roles))
+
+
+def _noisy(step: Evaluate) -> str:
+    """Return why a model that draws noise has no number under a protocol of one pass; empty for all others."""
+    model = step.model.request.model
+    noisy = model in ARCHITECTURES and is_stochastic(model) and step.evaluation.resolve()[1].draws == 1
+    return "the model draws noise at test time, and the protocol averages over no draws: draws = 1" if noisy else ""
+
+
+def _training(name: str, model: Model, training: Training, roles: Roles) -> Planned:
+    done, ended = roles.weights(training).is_file(), roles.ended(training)
+    recipe = load_recipe(training.recipe, training.settings)[1]
+    why = model.why_not
+    if not why and training.data and training.data not in roles.folders:
+        why = f"no folder: --data {training.data}:DIR"
+    elif not why and not training.data and not done:
+        why = _unreadable([(recipe.data, "train")], roles)
+    return replace(_planned(name, Train(model, training), why, done=done), ended=ended)
+
+
+def _diagnoses(name: str, item: Claims | Epochs, model: Model, roles: Roles) -> list[Diagnose | Follow]:
+    samples, folder = roles.samples(item.samples), roles.out / name
+    images = min(item.images, roles.limit or item.images)
+    if isinstance(item, Epochs):
+        splits = samples.followed or item.splits
+        return [Follow(model, folder / model.name, samples.data, splits, images)] if model.order == 0 else []
+    images = roles.at_most(images, samples.data, samples.split)
+    corrected = Diagnose(model, folder / model.name, samples.data, (samples.split,), images, item.claims, literal=False)
+    twin = replace(corrected, folder=folder / f"{model.name}{LITERALLY}", claims=item.literal, literal=True)
+    return [corrected, twin] if item.literal else [corrected]
+
+
+def _unfollowed(step: Diagnose | Follow) -> str:
+    """Return why a training cannot be followed over its epochs, if its weights alone were given."""
+    alone = isinstance(step, Follow) and step.model.training is None
+    return "its training is not here, only its weights" if alone else ""
+
+
+def _made(step: Diagnose | Follow, roles: Roles) -> bool:
+    """Whether the folder of a step holds what it would make.
+
+    That is: a diagnosis of the same claims on as many images, of the weights at hand where there are some; or a
+    trajectory over the same splits with as many images, of which the weights are not compared.
+    """
+    try:
+        if isinstance(step, Diagnose):
+            found = load_diagnosis(step.folder)
+            most = {name: IMAGES.get(name, step.images) if step.literal else step.images for name in step.claims}
+            images = {name: min(number, step.images) for name, number in most.items()}
+            own = roles.digest(step.model) in (None, found.model.parameters_sha256)
+            return own and (found.model.name, found.protocol.images_of) == (step.name, images)
+        courses = load_trajectory(step.folder).courses
+        wanted = [(split, roles.at_most(step.images, step.data, split)) for split in step.splits]
+        return [(course.data.split, course.data.n) for course in courses] == wanted
+    except BadInputError:
+        return False
+
+
+def _planned(name: str, step: Step, why: str, *, done: bool) -> Planned:
+    state = "done" if done else "absent" if why else "open"
+    return Planned(step, (name,), state, "" if done else why)
+
+
+def _unreadable(wanted: Iterable[tuple[str, str | None]], roles: Roles) -> str:
+    """Return why a data set cannot be loaded; empty if all can."""
+    found = (roles.load(data, split) for data, split in wanted)
+    return next((one for one in found if isinstance(one, str)), "")
