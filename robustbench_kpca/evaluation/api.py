@@ -34,7 +34,7 @@ from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.compute import BATCH_SIZE, first_batch
 from robustbench_kpca.tasks.prepare import prepare
-from robustbench_kpca.types import Images, Labels, Mask
+from robustbench_kpca.types import Images, Mask
 
 Protocols = list[str] | list[Path] | list[str | Path] | tuple[str | Path, ...]
 Budgets = Sequence[str | float]
@@ -156,8 +156,8 @@ def evaluate(
 @no_early_exit()
 def attack(
     model: nn.Module,
-    images: Images,
-    labels: Labels,
+    images: Any,
+    labels: Any,
     protocol: str | Path,
     *,
     seed: int = 0,

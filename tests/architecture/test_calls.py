@@ -39,6 +39,7 @@ def said(what):
     return int(count)
 
 
+@pytest.mark.untyped  # a check of types is a call, too
 @pytest.mark.parametrize("what", WHAT)
 def test_the_page_counts_the_hand_overs(what, monkeypatch, tmp_path):
     method, protocol = WHAT[what]

@@ -62,6 +62,7 @@ def test_a_row_a_sample_gives_the_metric_again(few):
     assert table["forwards"].isna().sum() == few[0].spec.data.n
 
 
+@pytest.mark.untyped  # a wrong name, on purpose
 def test_another_row_is_refused(few):
     with pytest.raises(BadInputError, match="by = 'image'"):
         few.to_frame(by="image")
@@ -112,7 +113,7 @@ def test_parquet_is_read_back(few):
 
 
 def test_latex_escapes_names_and_writes_intervals(few):
-    text = export([renamed(few[1], r"a_b & 5% \x")], "latex").decode()
+    text = export(Records([renamed(few[1], r"a_b & 5% \x")]), "latex").decode()
     assert r"a\_b \& 5\% \textbackslash{}x & digits test & 64 & pgd20-linf-8\_255" in text
     assert text.count(r"\\") == 2  # the head and one row
     assert "\\begin{tabular}{llrlrr}" in text

@@ -409,6 +409,7 @@ def test_corruption_protocols_check_images_too(linear, images):
         evaluate(model, images.expand(-1, 3, -1, -1), LABELS, protocol="noise-blur-contrast", audit=False)
 
 
+@pytest.mark.untyped  # wrong types, on purpose
 @pytest.mark.parametrize("seed", [0.0, True, "1", None])
 def test_a_seed_is_a_whole_number(seed):
     with pytest.raises(BadInputError, match="integer"):

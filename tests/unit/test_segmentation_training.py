@@ -163,7 +163,7 @@ def test_training_and_metrics_have_one_miou():
     predicted = torch.tensor([[[0, 0, 0, 2], [1, 1, 1, 2]]])
     found = TRAINING.counts(F.one_hot(predicted, 4).permute(0, 3, 1, 2).float(), truth)
     assert TRAINING.score(found, 1.0)["miou"] == pytest.approx(0.5)
-    rows = pixel_counts(truth[0].short().numpy(), predicted[0].numpy())
+    rows = pixel_counts(truth[0].short().numpy(), predicted[0].short().numpy())
     assert float(miou(*rows[:, 1:].T)) == pytest.approx(0.5)
 
 

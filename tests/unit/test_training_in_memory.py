@@ -38,7 +38,7 @@ def test_each_image_is_shifted_by_its_own_offset(kind, reach):
 
 def test_bytes_become_the_floats_that_models_are_shown():
     pixels = np.arange(256, dtype=np.uint8).repeat(3).reshape(16, 16, 3)
-    assert torch.equal(in_unit_box(torch.from_numpy(pixels).permute(2, 0, 1)), PICTURES.tensor(pixels))
+    assert torch.equal(in_unit_box(torch.from_numpy(pixels).permute(2, 0, 1)[None])[0], PICTURES.tensor(pixels))
 
 
 def test_an_epoch_is_every_image_once_flipped_and_shifted_as_the_seed_says():

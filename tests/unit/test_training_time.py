@@ -49,6 +49,7 @@ def test_the_time_of_a_failed_epoch_counts_and_the_epoch_does_not(tmp_path):
     assert not spent_file(other).exists()
 
 
+@pytest.mark.untyped  # a stand-in for a model
 @pytest.mark.parametrize(
     ("state", "rows", "left"), [("", 2, 3), ("resume", 2, 1), ("weights", 3, 0), ("weights", 5, 0)]
 )

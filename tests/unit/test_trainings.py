@@ -83,7 +83,7 @@ def test_equal_recipes_differ_rarely(training):
         images = rng.normal(0, 0.35, 200)
         a, b = (drawn(rng, 3, 200, training, images=images) for _ in range(2))
         error = (a.mean(0) - b.mean(0)).std(ddof=1) / np.sqrt(200)
-        found.append(recipes_differ(a.mean(1), b.mean(1), error))
+        found.append(recipes_differ(a.mean(1).tolist(), b.mean(1).tolist(), float(error)))
     assert np.mean(np.array(found) < 0.05) < 0.07
 
 
